@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# A real libvirtd in a network namespace: bridges, DHCP and taps stay inside it,
+# while the socket in /run serves `virsh -c qemu:///system` from anywhere.
+set -euo pipefail
+
+NS=ocpdeploy-lab
+RUN=/run/ocpdeploy-lab
+URI=qemu:///system
+POOL_DIR=/var/lib/libvirt/images
+
+usage() {
+    cat <<EOF
+usage: lab.sh up             start libvirtd in namespace $NS (or use the one that runs here)
+       lab.sh down [--force] stop what 'up' started; --force also powers off running domains
+       lab.sh exec CMD...    run CMD where the guests can be reached
+       lab.sh status         say what is there (exit 0: up, 3: down)
+EOF
+}
+
+say() { echo "lab: $*"; }
+die() { echo "lab: $*" >&2; exit 1; }
+
+# Every call is bounded: a dead libvirtd must be an error, not a hang.
+virsh_() { timeout -k 2 "${T:-20}" virsh -q -c "$URI" "$@" </dev/null; }
+answers() { T=5 virsh_ version >/dev/null 2>&1; }
+in_ns() { ip netns exec "$NS" "$@"; }
+have_ns() { [ -e "/run/netns/$NS" ]; }
+
+# The pid this lab wrote down for a daemon, if that process is still that daemon.
+pid_of() {
+    local pid
+    pid=$(cat "$RUN/$1.pid" 2>/dev/null) && [ -n "$pid" ] || return 1
+    tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | head -n1 | grep -qE "(^|/)$1\$" || return 1
+    echo "$pid"
+}
+
+# until_ SECONDS CMD...: poll instead of sleeping a guessed time.
+until_() {
+    local end=$((SECONDS + $1)); shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.1
+    done
+}
+gone() { ! pid_of "$1" >/dev/null; }
+
+need_root() { [ "$(id -u)" = 0 ] || die "'$1' needs root (try: sudo $0 $1)"; }
+
+# One `up` or `down` at a time. Daemons get the descriptor closed (9>&-).
+lock() {
+    install -d -m 0700 "$RUN"
+    exec 9>"$RUN/lock"
+    flock -w 120 9 || die "another lab.sh holds $RUN/lock"
+}
+
+start_daemons() {
+    have_ns || ip netns add "$NS"
+    ip -n "$NS" link set lo up
+    if ! pid_of virtlogd >/dev/null && ! pgrep -x -r R,S,D virtlogd >/dev/null; then
+        in_ns virtlogd -d -p "$RUN/virtlogd.pid" 9>&- || die "virtlogd does not start"
+    fi
+    if ! pid_of libvirtd >/dev/null; then
+        rm -f "$RUN/libvirtd.pid"
+        in_ns libvirtd -d -p "$RUN/libvirtd.pid" 9>&- || die "libvirtd does not start"
+    fi
+    until_ 30 answers || die "libvirtd started but does not answer on $URI within 30 s"
+}
+
+# The names in a virsh listing, one a line (pool names come padded with spaces).
+names() { virsh_ "$@" --name | sed -e 's/[[:space:]]*$//' -e '/^$/d'; }
+has() { local want=$1; shift; names "$@" | grep -qxF "$want"; }
+
+ensure_network() {
+    if ! has default net-list --all; then
+        local xml
+        xml=$(mktemp)
+        cat >"$xml" <<EOF
+<network>
+  <name>default</name>
+  <bridge name='virbr0'/>
+  <forward/>
+  <ip address='192.168.122.1' netmask='255.255.255.0'>
+    <dhcp><range start='192.168.122.2' end='192.168.122.254'/></dhcp>
+  </ip>
+</network>
+EOF
+        virsh_ net-define "$xml" >/dev/null
+        rm -f "$xml"
+        say "network default: defined"
+    fi
+    if ! has default net-list; then
+        virsh_ net-start default >/dev/null
+        say "network default: started"
+    fi
+}
+
+ensure_pool() {
+    if ! has default pool-list --all; then
+        install -d -m 0711 "$POOL_DIR"
+        virsh_ pool-define-as default dir --target "$POOL_DIR" >/dev/null
+        say "pool default: defined ($POOL_DIR)"
+    fi
+    if ! has default pool-list; then
+        virsh_ pool-start default >/dev/null
+        say "pool default: started"
+    fi
+}
+
+up() {
+    need_root up
+    command -v virsh >/dev/null || die "libvirt is not installed; run $(dirname "$0")/install.sh"
+    lock
+    if pid_of libvirtd >/dev/null || ! answers; then
+        command -v libvirtd >/dev/null || die "libvirtd is not installed; run $(dirname "$0")/install.sh"
+        start_daemons
+        say "libvirtd $(pid_of libvirtd) answers on $URI, in namespace $NS"
+    else
+        say "a libvirtd that this lab did not start answers on $URI: using it, without a namespace"
+    fi
+    ensure_network
+    ensure_pool
+}
+
+stop() {
+    local pid
+    pid=$(pid_of "$1") || { rm -f "$RUN/$1.pid"; return 0; }
+    kill "$pid" 2>/dev/null || true
+    until_ 15 gone "$1" || { kill -9 "$pid" 2>/dev/null || true; until_ 5 gone "$1"; } \
+        || die "$1 (pid $pid) does not end"
+    rm -f "$RUN/$1.pid"
+    say "$1 stopped"
+}
+
+down() {
+    need_root down
+    local force='' name running
+    case "${1-}" in --force) force=1 ;; '') ;; *) usage >&2; exit 2 ;; esac
+    lock
+    if ! have_ns && ! pid_of libvirtd >/dev/null && ! pid_of virtlogd >/dev/null; then
+        if answers; then say "libvirtd on $URI was not started by this lab: left running"
+        else say "already down"; fi
+        return 0
+    fi
+    # Only libvirtd can say what still runs and take its networks down, so have one that answers.
+    if ! pid_of libvirtd >/dev/null || ! answers; then start_daemons; fi
+    running=$(names list)
+    if [ -n "$running" ] && [ -z "$force" ]; then
+        die "these domains still run (delete them, or use 'down --force'):"$'\n'"${running//[[:cntrl:]]/ }"
+    fi
+    while read -r name; do
+        [ -n "$name" ] || continue
+        virsh_ destroy "$name" >/dev/null && say "domain $name: powered off"
+    done <<<"$running"
+    while read -r name; do
+        virsh_ net-destroy "$name" >/dev/null && say "network $name: stopped"
+    done < <(names net-list)
+    stop libvirtd
+    stop virtlogd
+    if have_ns; then
+        local left
+        left=$(ip netns pids "$NS")
+        [ -z "$left" ] || die "processes that this lab did not start are still in $NS:"$'\n'"$(ps -o pid=,args= -p "$(paste -sd, <<<"$left")")"
+        ip netns del "$NS"
+    fi
+    say "down"
+}
+
+exec_() {
+    [ $# -gt 0 ] || { usage >&2; exit 2; }
+    have_ns || exec "$@"
+    need_root exec
+    exec ip netns exec "$NS" "$@"
+}
+
+status() {
+    local pid where
+    if pid=$(pid_of libvirtd); then where="pid $pid, namespace $NS"; else where="not started by this lab"; fi
+    if ! answers; then say "down (nothing answers on $URI)"; return 3; fi
+    say "libvirtd on $URI: $where"
+    local what
+    for what in net-list pool-list list; do
+        say "$what: $(names $what --all | paste -sd' ') (active: $(names $what | paste -sd' '))"
+    done
+}
+
+cmd=${1-}
+[ $# -eq 0 ] || shift
+case "$cmd" in
+up) up ;;
+down) down "$@" ;;
+exec) exec_ "$@" ;;
+status) status ;;
+-h | --help | help) usage ;;
+*) usage >&2; exit 2 ;;
+esac
