@@ -1,0 +1,369 @@
+//! What a platform must do for us, and the values that pass between it and the rest.
+//!
+//! A backend knows how to talk to its platform and nothing else: polling, order, retry, fan-out and
+//! the passes are never in here. To add one: a room beside `sim.rs`, a variant of `BackendConfig`, its
+//! settings in `settings/variables.rs`, one arm where `commands` picks the backend, and a line in
+//! `tests/contract.rs`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use ipnetwork::Ipv4Network;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::cluster::{ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
+
+#[cfg(feature = "libvirt")]
+pub mod libvirt;
+pub mod sim;
+
+/// A platform on which machines can be made.
+///
+/// Everything made carries the cluster's id on the platform itself; nothing without it is ever changed.
+/// Every method may be called again after a crash at any point and then completes what was begun.
+#[expect(
+    async_fn_in_trait,
+    reason = "static dispatch; every caller is in this crate and runs on one task"
+)]
+pub trait Backend {
+    fn limits(&self) -> Limits;
+
+    /// Looks at reach, rights, versions, networks, storage and quota; makes nothing.
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError>;
+
+    /// Reads what the platform tells about a network. Fields it cannot tell are empty.
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError>;
+
+    /// Brings an image onto the platform, or finds the one with the same digest there.
+    async fn ensure_image(&self, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
+
+    /// Creates and starts a machine, or adopts the one there when cluster and fingerprint are the same.
+    ///
+    /// A machine of this name that is different or not ours is `Conflict`, and is left alone.
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError>;
+
+    /// All machines of a cluster in one bulk look, with the addresses known now.
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError>;
+
+    /// Deletes a machine and all that was made for it alone. Absent is success; not ours is `Conflict`.
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
+
+    /// Makes the platform keep an address for a MAC, and answer for `dns_names` where it can.
+    ///
+    /// Repeating it is success. An address, MAC or name that something else holds is `Conflict`.
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError>;
+
+    /// What `hold_address` made for this cluster and is still there.
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError>;
+
+    /// Undoes `hold_address` for this cluster, and removes what else is tagged with it and is not a machine.
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError>;
+
+    /// All that is tagged with this cluster, machines included; what `destroy --dry-run` prints.
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError>;
+
+    /// The last lines of the serial console, where the platform keeps them.
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
+}
+
+/// What a backend can do and how hard it may be pushed.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Calls under way at once.
+    pub concurrency: usize,
+    /// How Ignition reaches a machine, e.g. `fw_cfg`.
+    pub carrier: &'static str,
+    /// Largest Ignition config the carrier takes, in bytes.
+    pub carrier_bytes: Option<usize>,
+    /// Whether `hold_address` can make the platform keep an address.
+    pub holds_addresses: bool,
+    /// Which CoreOS image boots here: `qemu`, `openstack` or `kubevirt`.
+    pub image_artifact: &'static str,
+}
+
+/// What a deployment is going to ask of the platform; input of `preflight`.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    pub networks: Vec<String>,
+    /// Machines of pass two, by name; none of these names may be taken by a stranger.
+    pub machines: Vec<(MachineName, Vec<Mac>)>,
+    pub cluster: Option<ClusterId>,
+    /// Most memory needed at one time, MiB: the larger of the two passes.
+    pub memory_mib: u64,
+    pub cpus_per_machine: u32,
+    /// Sum of all disks if they were full, GiB.
+    pub disk_gib: u64,
+}
+
+/// One thing a preflight looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub verdict: Verdict,
+    /// What was looked at and seen, lower case, no full stop.
+    pub text: String,
+    pub hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// What the platform tells about a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkFacts {
+    /// Identifies the network among all that this computer deploys on, e.g. a URI and a UUID.
+    pub identity: String,
+    pub cidr: Option<Ipv4Network>,
+    pub gateway: Option<Ipv4Addr>,
+    /// First and last address of each DHCP range.
+    pub dhcp_ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// Reservations and leases now, of anybody.
+    pub taken: BTreeMap<Ipv4Addr, Option<Mac>>,
+    /// Name servers the network offers its machines.
+    pub resolvers: Vec<Ipv4Addr>,
+    /// Whether the platform's DNS answers names given to `hold_address`.
+    pub answers_dns: bool,
+}
+
+/// An image to be brought onto the platform.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageRequest {
+    /// A local qcow2 file; `sha256` of its bytes, hex, is its identity on every platform.
+    File { path: PathBuf, sha256: String, bytes: u64 },
+    /// Something the platform already has.
+    Platform(String),
+}
+
+/// An image as the platform knows it (volume path, template id, …).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ImageHandle(pub String);
+
+/// One NIC of a machine to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nic {
+    pub network: String,
+    pub mac: Mac,
+}
+
+/// What a machine is told at its first boot.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Payload {
+    /// cloud-init's NoCloud documents, for CentOS.
+    CloudInit {
+        user_data: String,
+        meta_data: String,
+        network_config: String,
+    },
+    /// A whole Ignition config, for CoreOS; holds secrets.
+    Ignition(Vec<u8>),
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Payload::CloudInit { .. } => f.write_str("CloudInit(..)"),
+            Payload::Ignition(config) => write!(f, "Ignition({} bytes)", config.len()),
+        }
+    }
+}
+
+/// A machine to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSpec {
+    pub cluster: ClusterId,
+    pub name: MachineName,
+    pub node: NodeName,
+    pub role: Role,
+    pub pass: Pass,
+    pub cpus: u32,
+    pub memory_mib: u64,
+    pub disk_gib: u64,
+    pub extra_disks_gib: Vec<u64>,
+    pub image: ImageHandle,
+    pub nics: Vec<Nic>,
+    pub payload: Payload,
+    pub autostart: bool,
+}
+
+impl MachineSpec {
+    /// Names this exact spec, secrets included, without telling them: hex of 16 bytes of sha256.
+    pub fn fingerprint(&self) -> String {
+        // A struct of strings and numbers always has a JSON form.
+        let bytes = serde_json::to_vec(self).unwrap_or_default();
+        hex(&Sha256::digest(bytes)[..16])
+    }
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a call changed something or found it done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action<T> {
+    Done(T),
+    AlreadySo(T),
+}
+
+impl<T> Action<T> {
+    pub fn into_inner(self) -> T {
+        match self {
+            Action::Done(value) | Action::AlreadySo(value) => value,
+        }
+    }
+}
+
+/// A machine as the platform shows it now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    pub name: MachineName,
+    pub node: NodeName,
+    pub role: Role,
+    pub pass: Pass,
+    /// Of the spec it was made from.
+    pub fingerprint: String,
+    pub power: Power,
+    pub nics: Vec<SeenNic>,
+}
+
+/// The power state of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Power {
+    Building,
+    Running,
+    Off,
+    /// With the platform's reason.
+    Paused(String),
+    /// With the platform's reason.
+    Broken(String),
+}
+
+/// A NIC as seen from outside, with all addresses the platform reports for its MAC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenNic {
+    pub network: String,
+    pub mac: Mac,
+    pub addresses: Vec<Ipv4Addr>,
+}
+
+/// An address to be kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    pub cluster: ClusterId,
+    pub network: String,
+    pub lease: Lease,
+    /// Fully qualified names that should lead to the address.
+    pub dns_names: Vec<String>,
+}
+
+/// Who keeps an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Held {
+    /// A reservation, a port, a Service.
+    ByPlatform,
+    /// Nobody: the DHCP server will probably give it again.
+    ByLuck,
+}
+
+/// One thing on the platform that belongs to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Owned {
+    /// The platform's word: `domain`, `volume`, `dhcp host`, `dns host`, …
+    pub kind: String,
+    pub name: String,
+}
+
+/// Why a platform did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{deed}: {kind}")]
+pub struct BackendError {
+    pub kind: BackendErrorKind,
+    /// What was being done to what, e.g. `create machine lab-master-0`.
+    pub deed: String,
+    /// The platform's own words.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Replaces the kind's hint where the backend knows better.
+    pub hint: Option<String>,
+}
+
+impl BackendError {
+    pub fn new(kind: BackendErrorKind, deed: impl Into<String>) -> Self {
+        Self {
+            kind,
+            deed: deed.into(),
+            source: None,
+            hint: None,
+        }
+    }
+
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendErrorKind {
+    Unreachable,
+    Denied,
+    NotFound,
+    Conflict,
+    Quota,
+    TooLarge,
+    Rejected,
+    Timeout,
+}
+
+impl fmt::Display for BackendErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "the platform cannot be reached",
+            Self::Denied => "the platform denies it",
+            Self::NotFound => "not found on the platform",
+            Self::Conflict => "something else is in the way",
+            Self::Quota => "a quota or resource is used up",
+            Self::TooLarge => "too large for the platform",
+            Self::Rejected => "the platform rejects it",
+            Self::Timeout => "the platform did not answer in time",
+        })
+    }
+}
+
+impl BackendErrorKind {
+    /// What a user can do about it.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::Unreachable => {
+                "check the address, the network and that the service runs, then run the same command again"
+            }
+            Self::Denied => "check the credentials and the rights of this user",
+            Self::NotFound => "check the name; `ocpdeploy plan` shows what is asked of the platform",
+            Self::Conflict => {
+                "nothing that is not tagged with this cluster is touched; remove it or choose another name"
+            }
+            Self::Quota => "free something, or ask for less with smaller sizes or fewer workers",
+            Self::TooLarge => "make the overlay smaller",
+            Self::Rejected => "the platform's own words are above",
+            Self::Timeout => "run the same command again; it continues where it stopped",
+        }
+    }
+}

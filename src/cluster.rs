@@ -1,0 +1,530 @@
+//! The nouns: names, roles, sizes and the checked configuration of one cluster.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ipnetwork::Ipv4Network;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+/// Identifies a cluster on a platform: `<cluster>.<domain>`.
+///
+/// Everything made on a platform is tagged with it, so that a cluster can be found and destroyed
+/// from a machine that has none of its files.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(String);
+
+impl ClusterId {
+    /// Joins a cluster's name and base domain; both were validated by `settings`.
+    pub fn new(cluster: &str, domain: &str) -> Self {
+        Self(format!("{cluster}.{domain}"))
+    }
+
+    /// Takes an id back from a platform's tag, as it was written there.
+    pub fn from_tag(tag: &str) -> Self {
+        Self(tag.to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The fully qualified name of a host of this cluster, e.g. `master-0.lab.example.com`.
+    pub fn fqdn(&self, host: &str) -> String {
+        format!("{host}.{}", self.0)
+    }
+
+    /// The host part of `fqdn` when it names a host of exactly this cluster.
+    ///
+    /// `master-0.a.lab.example.com` is a host of cluster `a.lab.example.com`, not of `lab.example.com`.
+    pub fn host_of<'a>(&self, fqdn: &'a str) -> Option<&'a str> {
+        let host = fqdn.strip_suffix(&self.0)?.strip_suffix('.')?;
+        (!host.is_empty() && !host.contains('.')).then_some(host)
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a machine on the platform, e.g. `lab-master-0` or `lab-harvest-master-0`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MachineName(String);
+
+impl MachineName {
+    /// The machine of pass two: `<cluster>-<node>`.
+    pub fn of_node(cluster: &str, node: &NodeName) -> Self {
+        Self(format!("{cluster}-{node}"))
+    }
+
+    /// The machine of pass one, which never bears a final node's name: `<cluster>-harvest-<role>-<n>`.
+    pub fn of_harvest(cluster: &str, role: Role, index: usize) -> Self {
+        Self(format!("{cluster}-harvest-{role}-{index}"))
+    }
+
+    /// Takes a name as the platform gave it.
+    pub fn from_platform(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MachineName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of an address holder within its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeName(String);
+
+impl NodeName {
+    pub fn bootstrap() -> Self {
+        Self("bootstrap".to_owned())
+    }
+
+    pub fn node(role: Role, index: usize) -> Self {
+        match role {
+            Role::Bootstrap => Self::bootstrap(),
+            _ => Self(format!("{role}-{index}")),
+        }
+    }
+
+    pub fn vip(vip: Vip) -> Self {
+        Self(vip.to_string())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a machine is for. A `helper` is the pass-one machine that obtains a virtual IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Bootstrap,
+    Master,
+    Worker,
+    Helper,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Bootstrap => "bootstrap",
+            Role::Master => "master",
+            Role::Worker => "worker",
+            Role::Helper => "helper",
+        })
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "bootstrap" => Ok(Role::Bootstrap),
+            "master" => Ok(Role::Master),
+            "worker" => Ok(Role::Worker),
+            "helper" => Ok(Role::Helper),
+            other => Err(format!("`{other}` is not a role")),
+        }
+    }
+}
+
+/// A virtual IP of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Vip {
+    Api,
+    Ingress,
+}
+
+impl Vip {
+    pub const ALL: [Vip; 2] = [Vip::Api, Vip::Ingress];
+}
+
+impl fmt::Display for Vip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Vip::Api => "api",
+            Vip::Ingress => "ingress",
+        })
+    }
+}
+
+/// One of the two passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pass {
+    One,
+    Two,
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pass::One => "one",
+            Pass::Two => "two",
+        })
+    }
+}
+
+impl FromStr for Pass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "one" => Ok(Pass::One),
+            "two" => Ok(Pass::Two),
+            other => Err(format!("`{other}` is not a pass")),
+        }
+    }
+}
+
+/// An Ethernet address; written in lower case with colons.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// True for a unicast address that is not all zeroes: what a NIC may bear.
+    pub fn is_unicast(self) -> bool {
+        self.0[0] & 1 == 0 && self.0 != [0; 6]
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a MAC address such as 52:54:00:12:34:56");
+        let mut bytes = [0u8; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().ok_or_else(bad)?;
+            if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(bad());
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        if parts.next().is_some() {
+            return Err(bad());
+        }
+        Ok(Mac(bytes))
+    }
+}
+
+impl Serialize for Mac {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mac {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The address one node or VIP was given: what pass one harvests and pass two pins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    pub name: NodeName,
+    pub mac: Mac,
+    pub ip: Ipv4Addr,
+}
+
+/// How large a machine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    pub cpus: u32,
+    pub memory_mib: u64,
+    pub disk_gib: u64,
+    /// Sizes of further, empty disks.
+    pub extra_disks_gib: Vec<u64>,
+}
+
+/// Where an image comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageSource {
+    /// A file on this computer; uploaded once, found again by its digest.
+    File(PathBuf),
+    /// A volume, template or image that the platform already has under this name.
+    Platform(String),
+}
+
+impl fmt::Display for ImageSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ImageSource::File(path) => write!(f, "{}", path.display()),
+            ImageSource::Platform(name) => f.write_str(name),
+        }
+    }
+}
+
+/// How pass one learns the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Harvest {
+    /// Throwaway machines are booted and asked for by their MACs.
+    Boot,
+    /// The platform hands out addresses without a boot.
+    Reserve,
+    /// The env file gives the table.
+    Static,
+}
+
+impl fmt::Display for Harvest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Harvest::Boot => "boot",
+            Harvest::Reserve => "reserve",
+            Harvest::Static => "static",
+        })
+    }
+}
+
+/// How masters and workers reach the machine config server.
+///
+/// Its certificate names only `api-int.<cluster>.<domain>`, so `tls` needs a network DNS that knows this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mcs {
+    /// `https://api-int.<cluster>.<domain>:22623`, as the installer writes it.
+    Tls,
+    /// `http://<api_ip>:22624`: unauthenticated, and secrets travel in clear.
+    Http,
+}
+
+/// Who turns an install-config into Ignition files and says when the cluster is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InstallerChoice {
+    /// The `openshift-install` at this path, or the one in PATH.
+    OpenshiftInstall(Option<PathBuf>),
+    /// The built-in stand-in of a rehearsal.
+    Rehearsal,
+}
+
+/// Which accelerator libvirt's machines use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VirtType {
+    /// KVM where libvirt offers it, else emulation.
+    Auto,
+    Kvm,
+    /// Emulation (TCG): slow, works everywhere.
+    Qemu,
+}
+
+/// What the libvirt backend needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LibvirtConfig {
+    /// A libvirt connection URI, e.g. `qemu:///system` or `qemu+ssh://user@host/system`.
+    pub uri: String,
+    /// The storage pool for all volumes.
+    pub pool: String,
+    pub virt_type: VirtType,
+}
+
+/// What the pretend platform needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimConfig {
+    /// The file that holds the pretend platform.
+    pub state: PathBuf,
+}
+
+/// The chosen platform and its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendConfig {
+    Libvirt(LibvirtConfig),
+    Sim(SimConfig),
+}
+
+impl BackendConfig {
+    /// The name used in env files, parameter files and messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BackendConfig::Libvirt(_) => "libvirt",
+            BackendConfig::Sim(_) => "sim",
+        }
+    }
+}
+
+/// Addresses the user fixed in advance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GivenAddresses {
+    /// The network the nodes live in; read from the platform when absent.
+    pub machine_network: Option<Ipv4Network>,
+    pub api_ip: Option<Ipv4Addr>,
+    pub ingress_ip: Option<Ipv4Addr>,
+    pub bootstrap_mac: Option<Mac>,
+    pub bootstrap_ip: Option<Ipv4Addr>,
+    /// By index; empty when not given.
+    pub master_macs: Vec<Mac>,
+    pub master_ips: Vec<Ipv4Addr>,
+    pub worker_macs: Vec<Mac>,
+    pub worker_ips: Vec<Ipv4Addr>,
+    /// The api VIP's VRRP id; allocated when absent.
+    pub virtual_router_id: Option<u8>,
+}
+
+/// The networks inside the cluster, as install-config knows them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterNetworks {
+    /// `OVNKubernetes` or another plugin's name.
+    pub network_type: String,
+    pub cluster_network: Ipv4Network,
+    /// Prefix length of the part of `cluster_network` that one node gets.
+    pub host_prefix: u8,
+    pub service_network: Ipv4Network,
+}
+
+/// Bounds of the waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Timeouts {
+    pub harvest: Duration,
+    /// Until each machine of pass two is seen with its planned address.
+    pub address: Duration,
+    pub bootstrap: Duration,
+    pub install: Duration,
+}
+
+/// Everything known about a cluster before anything is made; built and checked by `settings`.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    pub name: String,
+    /// The base domain; the cluster's own names end in `<name>.<domain>`.
+    pub domain: String,
+    pub backend: BackendConfig,
+    pub masters: usize,
+    pub workers: usize,
+    pub bootstrap_size: Size,
+    pub master_size: Size,
+    pub worker_size: Size,
+    /// Size of every pass-one machine.
+    pub helper_size: Size,
+    /// The network of every machine's first NIC, in both passes.
+    pub network: String,
+    pub extra_networks: Vec<String>,
+    pub networks: ClusterNetworks,
+    pub image: ImageSource,
+    pub helper_image: ImageSource,
+    pub given: GivenAddresses,
+    pub harvest: Harvest,
+    pub mcs: Mcs,
+    pub installer: InstallerChoice,
+    /// OpenSSH public keys, one line each.
+    pub ssh_keys: Vec<String>,
+    /// One JSON object, without white space around it.
+    pub pull_secret: SecretString,
+    /// PEM text added to the cluster's trust.
+    pub ca: Option<String>,
+    /// Folder of the user's own manifests, taken over as they are.
+    pub manifests: Option<PathBuf>,
+    /// A bridge over the node's NIC, for virtual machines on top of the cluster.
+    pub use_br: bool,
+    /// Machines of pass two start with their host.
+    pub autostart: bool,
+    pub timeouts: Timeouts,
+}
+
+impl ClusterConfig {
+    pub fn id(&self) -> ClusterId {
+        ClusterId::new(&self.name, &self.domain)
+    }
+
+    /// All nodes in the order in which they are shown: bootstrap, masters, workers.
+    pub fn nodes(&self) -> Vec<(NodeName, Role)> {
+        let one = |role: Role| move |index: usize| (NodeName::node(role, index), role);
+        std::iter::once((NodeName::bootstrap(), Role::Bootstrap))
+            .chain((0..self.masters).map(one(Role::Master)))
+            .chain((0..self.workers).map(one(Role::Worker)))
+            .collect()
+    }
+
+    pub fn size_of(&self, role: Role) -> &Size {
+        match role {
+            Role::Bootstrap => &self.bootstrap_size,
+            Role::Master => &self.master_size,
+            Role::Worker => &self.worker_size,
+            Role::Helper => &self.helper_size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_belongs_to_exactly_one_cluster() {
+        let lab = ClusterId::new("lab", "example.com");
+        assert_eq!(lab.host_of("master-0.lab.example.com"), Some("master-0"));
+        for foreign in [
+            "master-0.a.lab.example.com",
+            "master-0.mylab.example.com",
+            "lab.example.com",
+            ".lab.example.com",
+            "master-0",
+        ] {
+            assert_eq!(lab.host_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn macs_are_read_strictly_and_written_in_lower_case() {
+        assert_eq!(
+            "52:54:00:AB:cd:0f".parse::<Mac>().unwrap().to_string(),
+            "52:54:00:ab:cd:0f"
+        );
+        for bad in [
+            "",
+            "52:54:00:ab:cd",
+            "52:54:00:ab:cd:0f:00",
+            "52-54-00-ab-cd-0f",
+            "52:54:00:ab:cd:g0",
+            "52:54:00:ab:cd:+1",
+        ] {
+            assert!(bad.parse::<Mac>().is_err(), "{bad}");
+        }
+        assert!(!"01:00:5e:00:00:01".parse::<Mac>().unwrap().is_unicast());
+    }
+}

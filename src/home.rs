@@ -1,0 +1,161 @@
+//! The layout of the state folder, and durable private writes.
+//!
+//! `$OCPDEPLOY_HOME/clusters/<name>/` holds all of a cluster; folders are 0700, files 0600.
+
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+/// The root of all state, `$OCPDEPLOY_HOME`.
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+}
+
+impl Home {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn clusters(&self) -> PathBuf {
+        self.root.join("clusters")
+    }
+
+    pub fn cluster(&self, name: &str) -> ClusterDir {
+        ClusterDir {
+            path: self.clusters().join(name),
+        }
+    }
+
+    /// Names of all clusters with a folder here, sorted.
+    pub fn cluster_names(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.clusters()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                names.extend(entry.file_name().into_string().ok());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// The folder of one cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterDir {
+    path: PathBuf,
+}
+
+impl ClusterDir {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// The table of pass one.
+    pub fn parameters(&self) -> PathBuf {
+        self.path.join("parameters.yaml")
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal.jsonl")
+    }
+
+    pub fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// openshift-install's own folder.
+    pub fn installer(&self) -> PathBuf {
+        self.path.join("installer")
+    }
+
+    /// The config a node gets in pass two.
+    pub fn ignition(&self, node: &str) -> PathBuf {
+        self.path.join("ignition").join(format!("{node}.ign"))
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// Makes the folder, private, and keeps its secrets out of any git repository around it.
+    pub fn create(&self) -> io::Result<()> {
+        create_private_dir(&self.path)?;
+        fs::set_permissions(&self.path, std::fs::Permissions::from_mode(0o700))?;
+        let ignore = self.path.join(".gitignore");
+        if !ignore.exists() {
+            write_private(&ignore, b"*\n")?;
+        }
+        Ok(())
+    }
+
+    /// Removes the folder with all that is in it. Absent is success.
+    pub fn remove(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes a folder and its parents, mode 0700; an existing folder keeps its mode.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot make folder {}: {error}", path.display())))
+}
+
+/// Replaces a file, mode 0600, so that after a crash there is the old content or the new, never a part.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    create_private_dir(folder)?;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
+    // tempfile makes it 0600; the rename is only durable once the folder is synced as well.
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(named)?;
+    file.write_all(content).map_err(named)?;
+    file.as_file().sync_all().map_err(named)?;
+    file.persist(path).map_err(|error| named(error.error))?;
+    fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_files_are_private_and_replaced_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/er/file");
+        write_private(&path, b"first, and longer").unwrap();
+        write_private(&path, b"second").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        assert_eq!(
+            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "no temporary file is left"
+        );
+    }
+}

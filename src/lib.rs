@@ -1,0 +1,22 @@
+//! Deploys OpenShift 4 in two passes on platforms whose DNS, DHCP and load balancers are not ours.
+//!
+//! ARCHITECTURE.md says which room does what; `passes` is the story, top to bottom.
+
+pub mod addresses;
+pub mod backend;
+pub mod cli;
+pub mod cluster;
+pub mod commands;
+pub mod failure;
+pub mod home;
+pub mod ignition;
+pub mod images;
+pub mod installer;
+pub mod inventory;
+pub mod journal;
+pub mod machines;
+pub mod parameters;
+pub mod passes;
+pub mod report;
+pub mod settings;
+pub mod templates;
