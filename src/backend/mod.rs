@@ -80,6 +80,8 @@ pub struct Limits {
     pub carrier_bytes: Option<usize>,
     /// Whether `hold_address` can make the platform keep an address.
     pub holds_addresses: bool,
+    /// Whether machines really run, so that one can be asked over the network; false for a pretend platform.
+    pub guests_answer: bool,
     /// Which CoreOS image boots here: `qemu`, `openstack` or `kubevirt`.
     pub image_artifact: &'static str,
 }
