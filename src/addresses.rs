@@ -1,1 +1,181 @@
-//! (placeholder)
+//! MACs, virtual IPs and VRIDs: chosen and checked, never looked up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use ipnetwork::Ipv4Network;
+use sha2::{Digest, Sha256};
+
+use crate::backend::NetworkFacts;
+use crate::cluster::{ClusterId, Mac, Vip};
+
+/// Derives the MAC of a NIC from its cluster and its name, avoiding those taken.
+///
+/// Chosen by us in pass one already, so that no platform's pool can hand it to a stranger between the
+/// passes, and a run after a crash asks for the same. `52:54:00` is QEMU's locally administered prefix.
+pub fn derive_mac(cluster: &ClusterId, nic: &str, taken: &BTreeSet<Mac>) -> Mac {
+    let mut salt = 0u32;
+    loop {
+        let digest = Sha256::digest(format!("{cluster}/{nic}/{salt}"));
+        let mac = Mac([0x52, 0x54, 0x00, digest[0], digest[1], digest[2]]);
+        if !taken.contains(&mac) || salt == u32::MAX {
+            return mac;
+        }
+        salt += 1;
+    }
+}
+
+/// Chooses the VRRP ids of the api and ingress VIPs: the last octet where free, else the next free one.
+///
+/// `None` when all of 1–255 are taken on this network.
+pub fn virtual_router_ids(api: Ipv4Addr, ingress: Ipv4Addr, taken: &BTreeSet<u8>) -> Option<[u8; 2]> {
+    let api_id = next_free_id(api.octets()[3], taken)?;
+    let mut taken = taken.clone();
+    taken.insert(api_id);
+    let ingress_id = next_free_id(ingress.octets()[3], &taken)?;
+    Some([api_id, ingress_id])
+}
+
+fn next_free_id(wish: u8, taken: &BTreeSet<u8>) -> Option<u8> {
+    let wish = wish.max(1);
+    (wish..=255).chain(1..wish).find(|id| !taken.contains(id))
+}
+
+/// Addresses other clusters of the same network hold: address -> who, e.g. `api of cluster prod`.
+pub type Others = BTreeMap<Ipv4Addr, String>;
+
+/// Says why `ip` cannot be this VIP, or `None` when nothing speaks against it.
+///
+/// A VIP that was harvested or is reserved is `held`: it may lie within a DHCP range.
+pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, others: &Others) -> Option<String> {
+    if let Some(who) = others.get(&ip) {
+        return Some(format!("{vip}_ip {ip} belongs to {who}"));
+    }
+    if let Some(network) = facts.cidr {
+        if !network.contains(ip) {
+            return Some(format!("{vip}_ip {ip} is outside the machine network {network}"));
+        }
+        if ip == network.network() || ip == network.broadcast() {
+            return Some(format!(
+                "{vip}_ip {ip} is the network or broadcast address of {network}"
+            ));
+        }
+    }
+    if facts.gateway == Some(ip) {
+        return Some(format!("{vip}_ip {ip} is the gateway"));
+    }
+    let range = facts
+        .dhcp_ranges
+        .iter()
+        .find(|(first, last)| (*first..=*last).contains(&ip));
+    match range {
+        Some((first, last)) if !held => Some(format!(
+            "{vip}_ip {ip} is in the DHCP range {first}–{last}, which may give it to anyone"
+        )),
+        _ => None,
+    }
+}
+
+/// Addresses of a network that nobody has, lowest first: outside the DHCP ranges, then inside.
+pub fn free_addresses(network: Ipv4Network, facts: &NetworkFacts, others: &Others) -> Vec<Ipv4Addr> {
+    let usable = |ip: &Ipv4Addr| {
+        *ip != network.network()
+            && *ip != network.broadcast()
+            && facts.gateway != Some(*ip)
+            && !facts.taken.contains_key(ip)
+            && !others.contains_key(ip)
+    };
+    let in_range = |ip: &Ipv4Addr| {
+        facts
+            .dhcp_ranges
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(ip))
+    };
+    // A /16 is plenty to choose from; larger networks are not walked to their end.
+    let (inside, outside): (Vec<_>, Vec<_>) = network.iter().take(65_536).filter(usable).partition(in_range);
+    outside.into_iter().chain(inside).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> NetworkFacts {
+        NetworkFacts {
+            identity: "n".into(),
+            cidr: Some("10.0.0.0/28".parse().unwrap()),
+            gateway: Some(Ipv4Addr::new(10, 0, 0, 1)),
+            dhcp_ranges: vec![(Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 14))],
+            taken: [(Ipv4Addr::new(10, 0, 0, 3), None)].into(),
+            resolvers: vec![],
+            answers_dns: true,
+        }
+    }
+
+    #[test]
+    fn macs_are_stable_local_and_avoid_the_taken() {
+        let lab = ClusterId::new("lab", "example.com");
+        let none = BTreeSet::new();
+        let first = derive_mac(&lab, "master-0", &none);
+        assert_eq!(first, derive_mac(&lab, "master-0", &none));
+        assert_eq!(first.0[..3], [0x52, 0x54, 0x00]);
+        let second = derive_mac(&lab, "master-0", &[first].into());
+        assert_ne!(first, second);
+        assert_ne!(
+            first,
+            derive_mac(&ClusterId::new("lab2", "example.com"), "master-0", &none)
+        );
+    }
+
+    #[test]
+    fn vrids_follow_the_last_octet_and_stay_in_1_to_255() {
+        let ip = |last| Ipv4Addr::new(192, 168, 122, last);
+        let cases: &[(u8, u8, &[u8], [u8; 2])] = &[
+            (10, 20, &[], [10, 20]),
+            (10, 20, &[10], [11, 20]),
+            (10, 11, &[10], [11, 12]),
+            (0, 0, &[], [1, 2]),
+            (255, 255, &[], [255, 1]),
+            (255, 254, &[255, 1], [2, 254]),
+        ];
+        for (api, ingress, taken, want) in cases {
+            let taken = taken.iter().copied().collect();
+            assert_eq!(
+                virtual_router_ids(ip(*api), ip(*ingress), &taken),
+                Some(*want),
+                "{api} {ingress} {taken:?}"
+            );
+        }
+        assert_eq!(
+            virtual_router_ids(ip(9), ip(9), &(1..=254).collect()),
+            None,
+            "one id is not enough for two VIPs"
+        );
+    }
+
+    #[test]
+    fn a_vip_must_be_free_and_inside() {
+        let others: Others = [(Ipv4Addr::new(10, 0, 0, 5), "api of cluster prod".to_owned())].into();
+        let problem = |last: u8, held| vip_problem(Vip::Api, Ipv4Addr::new(10, 0, 0, last), &facts(), held, &others);
+        assert_eq!(problem(4, false), None);
+        assert_eq!(problem(9, true), None, "a reservation inside the range is fine");
+        for (last, words) in [
+            (5, "prod"),
+            (0, "network"),
+            (15, "broadcast"),
+            (1, "gateway"),
+            (9, "DHCP range"),
+            (20, "outside"),
+        ] {
+            let text = problem(last, false).unwrap_or_default();
+            assert!(text.contains(words), "{last}: {text}");
+        }
+    }
+
+    #[test]
+    fn free_addresses_prefer_those_outside_the_dhcp_range() {
+        let free = free_addresses("10.0.0.0/28".parse().unwrap(), &facts(), &Others::new());
+        let last: Vec<u8> = free.iter().map(|ip| ip.octets()[3]).collect();
+        assert_eq!(last, [2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+    }
+}

@@ -354,7 +354,7 @@ pub enum VirtType {
 }
 
 /// What the libvirt backend needs to know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibvirtConfig {
     /// A libvirt connection URI, e.g. `qemu:///system` or `qemu+ssh://user@host/system`.
     pub uri: String,
@@ -364,14 +364,14 @@ pub struct LibvirtConfig {
 }
 
 /// What the pretend platform needs to know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimConfig {
     /// The file that holds the pretend platform.
     pub state: PathBuf,
 }
 
 /// The chosen platform and its settings.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendConfig {
     Libvirt(LibvirtConfig),

@@ -1,1 +1,196 @@
-//! (placeholder)
+//! The clusters known on this computer, and what each holds on its network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+use fs_err::{File, OpenOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::addresses::Others;
+use crate::cluster::{BackendConfig, ClusterConfig, ClusterId, Mac, Vip};
+use crate::home::{ClusterDir, Home, create_private_dir, write_private};
+use crate::parameters::{Parameters, ParametersError};
+
+/// Version of `cluster.json`.
+const VERSION: u32 = 1;
+
+/// What is needed to find a cluster on its platform again without its env file; holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    v: u32,
+    pub name: String,
+    pub domain: String,
+    pub backend: BackendConfig,
+    /// Whether its machines are a rehearsal's.
+    pub rehearsal: bool,
+}
+
+/// What can go wrong with the inventory.
+#[derive(Debug, thiserror::Error)]
+pub enum InventoryError {
+    #[error("cannot read or write {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{} is not understood", path.display())]
+    Syntax { path: PathBuf, source: serde_json::Error },
+    #[error("{} has version {v}; this program knows version {VERSION}", path.display())]
+    Version { path: PathBuf, v: u32 },
+    #[error("no cluster {cluster} is known here")]
+    Unknown { cluster: String },
+    #[error(transparent)]
+    Parameters(#[from] ParametersError),
+}
+
+impl Known {
+    pub fn of(config: &ClusterConfig) -> Self {
+        Self {
+            v: VERSION,
+            name: config.name.clone(),
+            domain: config.domain.clone(),
+            backend: config.backend.clone(),
+            rehearsal: config.installer == crate::cluster::InstallerChoice::Rehearsal,
+        }
+    }
+
+    pub fn id(&self) -> ClusterId {
+        ClusterId::new(&self.name, &self.domain)
+    }
+
+    /// Writes `cluster.json` unless it already says the same.
+    pub fn write(&self, dir: &ClusterDir) -> Result<(), InventoryError> {
+        let path = path_in(dir);
+        if Self::read(dir)?.as_ref() == Some(self) {
+            return Ok(());
+        }
+        let text = serde_json::to_vec_pretty(self).map_err(|source| InventoryError::Syntax {
+            path: path.clone(),
+            source,
+        })?;
+        write_private(&path, &text).map_err(|source| InventoryError::Io { path, source })
+    }
+
+    /// `None` when the folder or the file is not there.
+    pub fn read(dir: &ClusterDir) -> Result<Option<Self>, InventoryError> {
+        #[derive(Deserialize)]
+        struct Head {
+            v: u32,
+        }
+        let path = path_in(dir);
+        let text = match fs_err::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(InventoryError::Io { path, source }),
+        };
+        let syntax = |source| InventoryError::Syntax {
+            path: path.clone(),
+            source,
+        };
+        let head: Head = serde_json::from_slice(&text).map_err(syntax)?;
+        if head.v != VERSION {
+            return Err(InventoryError::Version { path, v: head.v });
+        }
+        serde_json::from_slice(&text).map(Some).map_err(syntax)
+    }
+}
+
+fn path_in(dir: &ClusterDir) -> PathBuf {
+    dir.path().join("cluster.json")
+}
+
+/// A cluster with what its folder tells.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub known: Known,
+    /// `None` before the end of pass one.
+    pub parameters: Option<Parameters>,
+}
+
+/// All clusters known here, by name.
+pub fn clusters(home: &Home) -> Result<Vec<Cluster>, InventoryError> {
+    let names = home.cluster_names().map_err(|source| InventoryError::Io {
+        path: home.clusters(),
+        source,
+    })?;
+    let mut clusters = Vec::new();
+    for name in names {
+        clusters.extend(find(home, &name)?);
+    }
+    Ok(clusters)
+}
+
+/// One cluster by name; `None` when its folder tells nothing.
+pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> {
+    let dir = home.cluster(name);
+    let Some(known) = Known::read(&dir)? else {
+        return Ok(None);
+    };
+    Ok(Some(Cluster {
+        known,
+        parameters: Parameters::read(&dir.parameters())?,
+    }))
+}
+
+/// What all clusters but one hold on one network.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours {
+    pub addresses: Others,
+    pub macs: BTreeSet<Mac>,
+    pub virtual_router_ids: BTreeMap<u8, String>,
+}
+
+/// Collects what the clusters of a network hold, except cluster `me`.
+///
+/// MACs count wherever they are: two networks may share one wire.
+pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) -> Neighbours {
+    let mut found = Neighbours::default();
+    for parameters in clusters.iter().filter_map(|cluster| cluster.parameters.as_ref()) {
+        if parameters.id() == *me {
+            continue;
+        }
+        let leases = parameters.leases();
+        found.macs.extend(leases.iter().map(|lease| lease.mac));
+        if parameters.network_identity != network_identity {
+            continue;
+        }
+        for lease in leases {
+            found
+                .addresses
+                .insert(lease.ip, format!("{} of cluster {}", lease.name, parameters.cluster));
+        }
+        for (vip, id) in Vip::ALL
+            .into_iter()
+            .zip([parameters.virtual_router_id, parameters.ingress_virtual_router_id])
+        {
+            found
+                .virtual_router_ids
+                .insert(id, format!("{vip} of cluster {}", parameters.cluster));
+        }
+    }
+    found
+}
+
+/// Held while addresses and VRIDs are chosen and written, so that clusters started at once never choose the same.
+pub struct Allocation {
+    _file: File,
+}
+
+/// Waits for the allocation lock; it is held for milliseconds.
+pub fn allocate(home: &Home) -> Result<Allocation, InventoryError> {
+    let path = home.root().join("inventory.lock");
+    let io = |source| InventoryError::Io {
+        path: path.clone(),
+        source,
+    };
+    create_private_dir(home.root()).map_err(io)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io)?;
+    file.file().lock().map_err(io)?;
+    Ok(Allocation { _file: file })
+}

@@ -1,1 +1,441 @@
-//! (placeholder)
+//! The journal of one cluster: which steps were done with which input, and the lock over it.
+//!
+//! `journal.jsonl` holds one JSON object a line: `{v, seq, time, event, step, input, output|error}`.
+//! Effects come first, then `done`: after a crash a step is done again, so every effect must bear that.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+use fs_err::{File, OpenOptions};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::backend::hex;
+use crate::home::ClusterDir;
+
+/// Version of a line's layout.
+const VERSION: u32 = 1;
+
+/// What can go wrong with the journal itself.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("cluster {cluster} is in use by {holder}")]
+    Held { cluster: String, holder: String },
+    #[error("the journal {} is damaged at byte {at}", path.display())]
+    Damaged {
+        path: PathBuf,
+        at: u64,
+        source: serde_json::Error,
+    },
+    #[error("the journal {} has a line of version {v}; this program knows version {VERSION}", path.display())]
+    Version { path: PathBuf, v: u32 },
+    #[error("step {step} was done with other settings")]
+    OtherInput { step: String },
+    #[error("cannot keep the journal in {}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+impl JournalError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Held { .. } => "wait until it ends; the lock goes away with its process",
+            Self::Damaged { .. } => "`ocpdeploy destroy CLUSTER` works without the journal",
+            Self::Version { .. } => "use the program that wrote it, or a newer one",
+            Self::OtherInput { .. } => {
+                "put the settings back, or `ocpdeploy destroy CLUSTER --keep-addresses` and deploy again"
+            }
+            Self::Io { .. } => "check the folder's rights and the free space",
+        }
+    }
+}
+
+/// What happened to a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Event {
+    Begun,
+    Done,
+    Failed,
+    /// Steps whose name starts with `step` count as never done from here on.
+    Forgotten,
+}
+
+/// One line of the journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    pub v: u32,
+    pub seq: u64,
+    pub time: Timestamp,
+    pub event: Event,
+    pub step: String,
+    /// Names the step's input without telling it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub input: String,
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub output: serde_json::Value,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+/// An open journal, which only one process has at a time.
+pub struct Journal {
+    path: PathBuf,
+    open: Mutex<Open>,
+    _lock: Lock,
+}
+
+struct Open {
+    file: File,
+    seq: u64,
+    done: BTreeMap<String, Entry>,
+}
+
+impl Journal {
+    /// Locks the cluster's folder and reads what was done before; a torn last line is cut off.
+    pub fn open(dir: &ClusterDir, cluster: &str) -> Result<Self, JournalError> {
+        let path = dir.journal();
+        let io = |source| JournalError::Io {
+            path: path.clone(),
+            source,
+        };
+        let lock = Lock::take(dir, cluster)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io)?;
+        let (entries, good) = read_entries(&mut file, &path)?;
+        file.set_len(good).map_err(io)?;
+        file.seek(SeekFrom::End(0)).map_err(io)?;
+        let seq = entries.last().map_or(0, |entry| entry.seq);
+        let open = Open {
+            file,
+            seq,
+            done: done_steps(entries),
+        };
+        Ok(Self {
+            path,
+            open: Mutex::new(open),
+            _lock: lock,
+        })
+    }
+
+    /// Runs `work` once for one input: a step done before returns what it returned then.
+    ///
+    /// The output must hold no secret. Other input than last time is an error, and `work` is not run.
+    pub async fn step<I, T, W>(&self, step: &str, input: &I, work: W) -> anyhow::Result<T>
+    where
+        I: Serialize,
+        T: Serialize + DeserializeOwned,
+        W: Future<Output = anyhow::Result<T>>,
+    {
+        let input = fingerprint(input)?;
+        if let Some(before) = self.done_before(step) {
+            if before.input != input {
+                return Err(JournalError::OtherInput { step: step.to_owned() }.into());
+            }
+            return Ok(serde_json::from_value(before.output)?);
+        }
+        self.append(Event::Begun, step, &input, serde_json::Value::Null, String::new())?;
+        match work.await {
+            Ok(output) => {
+                self.append(Event::Done, step, &input, serde_json::to_value(&output)?, String::new())?;
+                Ok(output)
+            }
+            Err(error) => {
+                self.append(
+                    Event::Failed,
+                    step,
+                    &input,
+                    serde_json::Value::Null,
+                    format!("{error:#}"),
+                )?;
+                Err(error)
+            }
+        }
+    }
+
+    /// When a step was done, if it was.
+    pub fn done_at(&self, step: &str) -> Option<Timestamp> {
+        self.done_before(step).map(|entry| entry.time)
+    }
+
+    /// Makes all steps whose name starts with `prefix` count as never done.
+    pub fn forget(&self, prefix: &str) -> Result<(), JournalError> {
+        self.append(Event::Forgotten, prefix, "", serde_json::Value::Null, String::new())?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.done.retain(|step, _| !step.starts_with(prefix));
+        Ok(())
+    }
+
+    fn done_before(&self, step: &str) -> Option<Entry> {
+        self.open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .done
+            .get(step)
+            .cloned()
+    }
+
+    fn append(
+        &self,
+        event: Event,
+        step: &str,
+        input: &str,
+        output: serde_json::Value,
+        error: String,
+    ) -> Result<(), JournalError> {
+        let io = |source| JournalError::Io {
+            path: self.path.clone(),
+            source,
+        };
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.seq += 1;
+        let entry = Entry {
+            v: VERSION,
+            seq: open.seq,
+            time: Timestamp::now(),
+            event,
+            step: step.to_owned(),
+            input: input.to_owned(),
+            output,
+            error,
+        };
+        let mut line = serde_json::to_vec(&entry).map_err(|error| io(error.into()))?;
+        line.push(b'\n');
+        open.file.write_all(&line).map_err(io)?;
+        open.file.sync_data().map_err(io)?;
+        if event == Event::Done {
+            open.done.insert(step.to_owned(), entry);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a journal without locking it; what `status` and reports are made of.
+pub fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
+    match File::open(path) {
+        Ok(mut file) => Ok(read_entries(&mut file, path)?.0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(JournalError::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// The whole lines of a journal and where they end.
+fn read_entries(file: &mut File, path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
+    let io = |source| JournalError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let (mut entries, mut good) = (Vec::<Entry>::new(), 0u64);
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        reader.read_until(b'\n', &mut line).map_err(io)?;
+        if !line.ends_with(b"\n") {
+            // The end, or a line torn by a crash: its step simply was not recorded.
+            return Ok((entries, good));
+        }
+        let entry: Entry = serde_json::from_slice(&line).map_err(|source| JournalError::Damaged {
+            path: path.to_owned(),
+            at: good,
+            source,
+        })?;
+        if entry.v != VERSION {
+            return Err(JournalError::Version {
+                path: path.to_owned(),
+                v: entry.v,
+            });
+        }
+        good += line.len() as u64;
+        entries.push(entry);
+    }
+}
+
+fn done_steps(entries: Vec<Entry>) -> BTreeMap<String, Entry> {
+    let mut done = BTreeMap::new();
+    for entry in entries {
+        match entry.event {
+            Event::Done => drop(done.insert(entry.step.clone(), entry)),
+            Event::Forgotten => done.retain(|step: &String, _| !step.starts_with(&entry.step)),
+            Event::Begun | Event::Failed => {}
+        }
+    }
+    done
+}
+
+/// Names a value without telling it.
+fn fingerprint(value: &impl Serialize) -> Result<String, serde_json::Error> {
+    Ok(hex(&Sha256::digest(serde_json::to_vec(value)?)[..8]))
+}
+
+/// An exclusive lock on a cluster's folder; the kernel drops it with the process.
+struct Lock {
+    _file: File,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Holder {
+    host: String,
+    pid: u32,
+    since: Timestamp,
+}
+
+impl Lock {
+    fn take(dir: &ClusterDir, cluster: &str) -> Result<Self, JournalError> {
+        let path = dir.lock();
+        let io = |source| JournalError::Io {
+            path: path.clone(),
+            source,
+        };
+        loop {
+            dir.create().map_err(io)?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .read(true)
+                .write(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)
+                .map_err(io)?;
+            match file.file().try_lock() {
+                Ok(()) => {}
+                Err(std::fs::TryLockError::WouldBlock) => {
+                    return Err(JournalError::Held {
+                        cluster: cluster.to_owned(),
+                        holder: read_holder(&mut file),
+                    });
+                }
+                Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
+            }
+            // `destroy` may have removed the folder between the open and the lock; then this file is nobody's.
+            let same =
+                fs_err::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
+            if !same {
+                continue;
+            }
+            let holder = Holder {
+                host: host_name(),
+                pid: std::process::id(),
+                since: Timestamp::now(),
+            };
+            let text = serde_json::to_vec(&holder).map_err(|error| io(error.into()))?;
+            file.set_len(0).map_err(io)?;
+            file.write_all(&text).map_err(io)?;
+            return Ok(Self { _file: file });
+        }
+    }
+}
+
+fn read_holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file
+        .read_to_string(&mut text)
+        .ok()
+        .and_then(|_| serde_json::from_str::<Holder>(&text).ok())
+    {
+        Some(Holder { host, pid, since }) => format!("process {pid} on {host} since {since:.0}"),
+        None => "another process that has just started".to_owned(),
+    }
+}
+
+fn host_name() -> String {
+    fs_err::read_to_string("/proc/sys/kernel/hostname").map_or("this host".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+    use std::cell::Cell;
+
+    fn home() -> (tempfile::TempDir, ClusterDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Home::new(folder.path()).cluster("lab");
+        (folder, dir)
+    }
+
+    async fn run(journal: &Journal, input: u32, runs: &Cell<u32>) -> anyhow::Result<u32> {
+        journal
+            .step("one", &input, async {
+                runs.set(runs.get() + 1);
+                Ok(input * 10)
+            })
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_step_runs_once_for_its_input_even_after_a_torn_line() {
+        let (_folder, dir) = home();
+        let runs = Cell::new(0);
+        assert_eq!(run(&Journal::open(&dir, "lab").unwrap(), 4, &runs).await.unwrap(), 40);
+        let mut file = OpenOptions::new().append(true).open(dir.journal()).unwrap();
+        file.write_all(b"{\"v\":1,\"seq\":9,\"ti").unwrap();
+        drop(file);
+        let journal = Journal::open(&dir, "lab").unwrap();
+        assert_eq!(run(&journal, 4, &runs).await.unwrap(), 40);
+        assert_eq!(runs.get(), 1);
+        let error = run(&journal, 5, &runs).await.unwrap_err();
+        assert!(
+            matches!(error.downcast_ref(), Some(JournalError::OtherInput { .. })),
+            "{error}"
+        );
+        journal.forget("on").unwrap();
+        drop(journal);
+        assert_eq!(run(&Journal::open(&dir, "lab").unwrap(), 5, &runs).await.unwrap(), 50);
+        assert_eq!(runs.get(), 2);
+        assert!(
+            read(&dir.journal())
+                .unwrap()
+                .windows(2)
+                .all(|pair| pair[0].seq < pair[1].seq)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failed_step_is_run_again() {
+        let (_folder, dir) = home();
+        let journal = Journal::open(&dir, "lab").unwrap();
+        let failed: anyhow::Result<u32> = journal.step("one", &1, async { anyhow::bail!("no luck") }).await;
+        assert!(failed.is_err());
+        assert_eq!(journal.step("one", &1, async { Ok(7) }).await.unwrap(), 7);
+    }
+
+    #[test]
+    fn the_lock_names_its_holder() {
+        let (_folder, dir) = home();
+        let _held = Journal::open(&dir, "lab").unwrap();
+        let Err(error) = Journal::open(&dir, "lab") else {
+            panic!("two processes hold one cluster")
+        };
+        assert!(
+            error.to_string().contains(&format!("process {}", std::process::id())),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn damage_inside_is_told_with_its_place() {
+        let (_folder, dir) = home();
+        drop(Journal::open(&dir, "lab").unwrap());
+        fs_err::write(dir.journal(), "nonsense\n{}\n").unwrap();
+        assert!(matches!(
+            Journal::open(&dir, "lab"),
+            Err(JournalError::Damaged { at: 0, .. })
+        ));
+    }
+}
