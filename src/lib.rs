@@ -8,6 +8,7 @@ pub mod cli;
 pub mod cluster;
 pub mod commands;
 pub mod failure;
+pub mod harvest;
 pub mod home;
 pub mod ignition;
 pub mod images;

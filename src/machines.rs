@@ -1,1 +1,314 @@
-//! (placeholder)
+//! From a cluster's configuration to the machines of both passes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+
+use crate::addresses::derive_mac;
+use crate::backend::{ImageHandle, MachineSpec, Needs, Nic, Payload};
+use crate::cluster::{ClusterConfig, Harvest, Lease, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
+use crate::parameters::Parameters;
+
+/// A machine of one of the passes, before its image and payload are known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    pub name: MachineName,
+    pub node: NodeName,
+    pub role: Role,
+    pub pass: Pass,
+    pub size: Size,
+    pub nics: Vec<Nic>,
+    /// `None` until pass one has found it.
+    pub ip: Option<Ipv4Addr>,
+}
+
+impl Planned {
+    /// The order to the backend.
+    pub fn spec(&self, config: &ClusterConfig, image: &ImageHandle, payload: Payload) -> MachineSpec {
+        MachineSpec {
+            cluster: config.id(),
+            name: self.name.clone(),
+            node: self.node.clone(),
+            role: self.role,
+            pass: self.pass,
+            cpus: self.size.cpus,
+            memory_mib: self.size.memory_mib,
+            disk_gib: self.size.disk_gib,
+            extra_disks_gib: self.size.extra_disks_gib.clone(),
+            image: image.clone(),
+            nics: self.nics.clone(),
+            payload,
+            autostart: config.autostart && self.pass == Pass::Two && self.role != Role::Bootstrap,
+        }
+    }
+
+    /// The MAC by which the machine is known.
+    pub fn mac(&self) -> Option<Mac> {
+        self.nics.first().map(|nic| nic.mac)
+    }
+}
+
+/// The MAC of each node and VIP.
+pub type MacTable = BTreeMap<NodeName, Mac>;
+
+/// Chooses all MACs of a cluster: those given, else derived ones that avoid `taken`.
+pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
+    let mut taken = taken.clone();
+    let mut table = MacTable::new();
+    let nodes = config.nodes().into_iter().map(|(node, role)| {
+        let given = given_mac(config, &node, role);
+        (node, given)
+    });
+    let all: Vec<_> = nodes
+        .chain(Vip::ALL.into_iter().map(|vip| (NodeName::vip(vip), None)))
+        .collect();
+    taken.extend(all.iter().filter_map(|(_, given)| *given));
+    for (node, given) in all {
+        let mac = given.unwrap_or_else(|| derive_mac(&config.id(), node.as_str(), &taken));
+        taken.insert(mac);
+        table.insert(node, mac);
+    }
+    table
+}
+
+fn given_mac(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Mac> {
+    match role {
+        Role::Bootstrap => config.given.bootstrap_mac,
+        Role::Master => by_index(&config.given.master_macs, node, role),
+        Role::Worker => by_index(&config.given.worker_macs, node, role),
+        Role::Helper => None,
+    }
+}
+
+fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Ipv4Addr> {
+    match role {
+        Role::Bootstrap => config.given.bootstrap_ip,
+        Role::Master => by_index(&config.given.master_ips, node, role),
+        Role::Worker => by_index(&config.given.worker_ips, node, role),
+        Role::Helper => None,
+    }
+}
+
+/// The entry of a list whose index is the node's number.
+fn by_index<T: Copy>(list: &[T], node: &NodeName, role: Role) -> Option<T> {
+    list.iter()
+        .enumerate()
+        .find(|(index, _)| NodeName::node(role, *index) == *node)
+        .map(|(_, value)| *value)
+}
+
+/// The VIP's address where the env file gives it.
+pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<Ipv4Addr> {
+    match vip {
+        Vip::Api => config.given.api_ip,
+        Vip::Ingress => config.given.ingress_ip,
+    }
+}
+
+/// The whole table from the env file, for `harvest=static`; `settings` has seen to it that nothing is missing.
+pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<Lease> {
+    let nodes = config.nodes().into_iter().map(|(node, role)| {
+        let ip = given_ip(config, &node, role);
+        (node, ip)
+    });
+    let vips = Vip::ALL
+        .into_iter()
+        .map(|vip| (NodeName::vip(vip), given_vip(config, vip)));
+    vips.chain(nodes)
+        .filter_map(|(name, ip)| {
+            Some(Lease {
+                mac: *macs.get(&name)?,
+                ip: ip?,
+                name,
+            })
+        })
+        .collect()
+}
+
+/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not given.
+pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
+    let mut count = BTreeMap::<Role, usize>::new();
+    let helpers = Vip::ALL
+        .into_iter()
+        .enumerate()
+        .filter(|(_, vip)| given_vip(config, *vip).is_none())
+        .map(|(index, vip)| (NodeName::vip(vip), Role::Helper, index));
+    let nodes = config.nodes().into_iter().map(|(node, role)| {
+        let next = count.entry(role).or_default();
+        let index = *next;
+        *next += 1;
+        (node, role, index)
+    });
+    let all: Vec<_> = nodes.chain(helpers).collect();
+    all.into_iter()
+        .filter_map(|(node, role, index)| {
+            let nics = vec![Nic {
+                network: config.network.clone(),
+                mac: *macs.get(&node)?,
+            }];
+            Some(Planned {
+                name: MachineName::of_harvest(&config.name, role, index),
+                node,
+                role,
+                pass: Pass::One,
+                size: config.helper_size.clone(),
+                nics,
+                ip: None,
+            })
+        })
+        .collect()
+}
+
+/// The cluster's machines, with the MACs and addresses of the parameter file where there is one.
+pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Parameters>) -> Vec<Planned> {
+    let mut machines = Vec::new();
+    let mut taken: BTreeSet<Mac> = macs.values().copied().collect();
+    for (node, role) in config.nodes() {
+        let known = parameters.and_then(|parameters| parameters.node(&node));
+        let Some(mac) = known.map(|known| known.mac).or_else(|| macs.get(&node).copied()) else {
+            continue;
+        };
+        let mut nics = vec![Nic {
+            network: config.network.clone(),
+            mac,
+        }];
+        for (index, network) in config.extra_networks.iter().enumerate() {
+            let mac = derive_mac(&config.id(), &format!("{node}/{}", index + 1), &taken);
+            taken.insert(mac);
+            nics.push(Nic {
+                network: network.clone(),
+                mac,
+            });
+        }
+        machines.push(Planned {
+            name: MachineName::of_node(&config.name, &node),
+            role,
+            pass: Pass::Two,
+            size: config.size_of(role).clone(),
+            nics,
+            ip: known.map(|known| known.ip),
+            node,
+        });
+    }
+    machines
+}
+
+/// What a parameter file lacks or has too much for this configuration, in words.
+pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
+    if parameters.id() != config.id() {
+        return Some(format!("it is of cluster {}", parameters.id()));
+    }
+    if parameters.backend != config.backend.name() {
+        return Some(format!("it was harvested on {}", parameters.backend));
+    }
+    if parameters.network != config.network {
+        return Some(format!("it was harvested on network {}", parameters.network));
+    }
+    if let Some((node, _)) = config.nodes().iter().find(|(node, _)| parameters.node(node).is_none()) {
+        return Some(format!("it has no address for {node}"));
+    }
+    for vip in Vip::ALL {
+        if let Some(given) = given_vip(config, vip)
+            && given != parameters.vip(vip).ip
+        {
+            return Some(format!(
+                "its {vip}_ip is {}, the settings say {given}",
+                parameters.vip(vip).ip
+            ));
+        }
+    }
+    None
+}
+
+/// What the platform is going to be asked for.
+pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs {
+    let sum =
+        |machines: &[Planned], of: fn(&Size) -> u64| machines.iter().map(|machine| of(&machine.size)).sum::<u64>();
+    let disk = |size: &Size| size.disk_gib + size.extra_disks_gib.iter().sum::<u64>();
+    Needs {
+        networks: std::iter::once(&config.network)
+            .chain(&config.extra_networks)
+            .cloned()
+            .collect(),
+        machines: one
+            .iter()
+            .chain(two)
+            .map(|machine| (machine.name.clone(), machine.nics.iter().map(|nic| nic.mac).collect()))
+            .collect(),
+        cluster: Some(config.id()),
+        memory_mib: sum(one, |size| size.memory_mib).max(sum(two, |size| size.memory_mib)),
+        cpus_per_machine: two.iter().map(|machine| machine.size.cpus).max().unwrap_or(1),
+        disk_gib: sum(one, disk).max(sum(two, disk)),
+    }
+}
+
+/// What a deployment would make; touches nothing.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    pub cluster: String,
+    pub domain: String,
+    pub backend: &'static str,
+    pub network: String,
+    pub harvest: Harvest,
+    /// Whether a parameter file is there, so that pass one is skipped.
+    pub harvested: bool,
+    pub vips: Vec<PlannedVip>,
+    pub pass_one: Vec<Planned>,
+    pub pass_two: Vec<Planned>,
+    /// Largest sums at one time.
+    pub memory_mib: u64,
+    pub disk_gib: u64,
+}
+
+/// A virtual IP of the plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedVip {
+    pub name: NodeName,
+    pub ip: Option<Ipv4Addr>,
+    pub mac: Mac,
+    /// `None` until the address is known.
+    pub virtual_router_id: Option<u8>,
+}
+
+/// Plans both passes. Pass one is empty where it will not boot anything.
+pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTreeSet<Mac>) -> Plan {
+    let macs = macs(config, taken);
+    let one = match (parameters, config.harvest) {
+        (None, Harvest::Boot) => pass_one(config, &macs),
+        _ => Vec::new(),
+    };
+    let two = pass_two(config, &macs, parameters);
+    let needs = needs(config, &one, &two);
+    let vips = Vip::ALL
+        .into_iter()
+        .filter_map(|vip| {
+            let name = NodeName::vip(vip);
+            let id = |parameters: &Parameters| match vip {
+                Vip::Api => parameters.virtual_router_id,
+                Vip::Ingress => parameters.ingress_virtual_router_id,
+            };
+            Some(PlannedVip {
+                ip: parameters.map(|p| p.vip(vip).ip).or_else(|| given_vip(config, vip)),
+                mac: parameters
+                    .map(|p| p.vip(vip).mac)
+                    .or_else(|| macs.get(&name).copied())?,
+                virtual_router_id: parameters.map(id),
+                name,
+            })
+        })
+        .collect();
+    Plan {
+        cluster: config.name.clone(),
+        domain: config.domain.clone(),
+        backend: config.backend.name(),
+        network: config.network.clone(),
+        harvest: config.harvest,
+        harvested: parameters.is_some(),
+        vips,
+        pass_one: one,
+        pass_two: two,
+        memory_mib: needs.memory_mib,
+        disk_gib: needs.disk_gib,
+    }
+}

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,8 @@ pub trait Backend {
 pub struct Limits {
     /// Calls under way at once.
     pub concurrency: usize,
+    /// Pause between two bulk looks: short where a look is cheap.
+    pub poll_interval: Duration,
     /// How Ignition reaches a machine, e.g. `fw_cfg`.
     pub carrier: &'static str,
     /// Largest Ignition config the carrier takes, in bytes.
