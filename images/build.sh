@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Builds the rehearsal guests: OUTDIR/helper.qcow2 and OUTDIR/coreos.qcow2.
+# No loop devices, mounts or network: everything is written into plain files.
+set -euo pipefail
+
+[ $# -eq 1 ] || { echo "usage: build.sh OUTDIR" >&2; exit 2; }
+# File owners in the images must be 0; a user namespace gives that to anybody.
+[ "$(id -u)" = 0 ] || exec unshare -r "$0" "$@"
+
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
+umask 022
+
+mapfile -t packages < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$here/packages.txt")
+versions=$(dpkg-query -W -f='${Package} ${Version} ${db:Status-Status}\n' "${packages[@]}" 2>&1) || {
+    echo "images: packages are missing (tests/lab/install.sh installs them):" >&2
+    grep -v ' installed$' <<<"$versions" >&2
+    exit 1
+}
+# The newest cloud kernel whose modules are here too.
+kernel=$(find /boot -name 'vmlinuz-*-cloud-amd64' -printf '%f\n' | sed 's/^vmlinuz-//' | sort -V | tail -n1)
+if [ -z "$kernel" ] || [ ! -d "/lib/modules/$kernel" ]; then echo "images: no cloud kernel in /boot" >&2; exit 1; fi
+
+# Nothing to do when recipe and inputs are those of the last build.
+stamp=$({ echo "$kernel $versions"; cd "$here"; find . -type f ! -name README.md -printf '%m %p\n' | sort
+          find . -type f ! -name README.md -print0 | sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1)
+if [ -s "$out/helper.qcow2" ] && [ -s "$out/coreos.qcow2" ] && [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    echo "images: up to date in $out"
+    exit 0
+fi
+
+work=$(mktemp -d "$out/.build.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+epoch=1600000000                    # any fixed date: same inputs, same image
+export SOURCE_DATE_EPOCH=$epoch E2FSPROGS_FAKE_TIME=$epoch
+
+# busybox_into DIR: busybox and a link for each of its tools.
+busybox_into() {
+    mkdir -p "$1"
+    cp /bin/busybox "$1/busybox"
+    local tool
+    for tool in $(/bin/busybox --list); do [ "$tool" = busybox ] || ln -s busybox "$1/$tool"; done
+}
+
+# The initramfs of guest $1 becomes the file $2.
+initramfs() {
+    local dir=$work/$1.initramfs m f
+    mkdir -p "$dir"/{dev,proc,sys,run,sysroot,tmp,etc,sbin,lib/modules/"$kernel"}
+    busybox_into "$dir/bin"
+    ln -s ../bin/modprobe "$dir/sbin/modprobe"      # the kernel calls it by this path
+    for m in virtio_pci virtio_net virtio_blk qemu_fw_cfg button evdev vfat nls_cp437 nls_ascii isofs; do
+        modprobe -S "$kernel" --show-depends "$m" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+    done | sort -u | while read -r f; do
+        install -D -m 644 "$f" "$dir/lib/modules/$kernel/${f#*/"$kernel"/}"
+    done
+    cp "/lib/modules/$kernel/modules.builtin" "/lib/modules/$kernel/modules.builtin.modinfo" "/lib/modules/$kernel/modules.order" "$dir/lib/modules/$kernel/"
+    depmod -b "$dir" "$kernel"
+    # Two lists are all that busybox's modprobe reads.
+    find "$dir/lib/modules/$kernel" -maxdepth 1 -name 'modules.*' ! -name modules.dep ! -name modules.alias -delete
+    cp "$here/common/net.sh" "$here/common/dhcp.sh" "$dir/lib/"
+    cp -r "$here/common/acpi" "$dir/etc/acpi"
+    cp "$here/common/init" "$here/$1/guest" "$dir/"
+    ln -s /run/resolv.conf "$dir/etc/resolv.conf"
+    if [ "$1" = coreos ]; then                      # engine, useradd ... live in the root
+        ln -s /sysroot/usr "$dir/usr"
+        ln -s /sysroot/usr/lib64 "$dir/lib64"
+        ln -s /sysroot/usr/lib/x86_64-linux-gnu "$dir/lib/x86_64-linux-gnu"
+    fi
+    find "$dir" -exec touch -h -d "@$epoch" {} +
+    (cd "$dir" && find . -print0 | sort -z | cpio -0 -o -H newc -R 0:0 --reproducible --quiet) >"$2"
+}
+
+# The root of the coreos guest: busybox, the engine, what the engine calls, and the libraries of these.
+coreos_root() {
+    local dir=$1 ignition=/usr/lib/dracut/modules.d/30ignition/ignition b l
+    mkdir -p "$dir"/{dev,proc,sys,run,tmp,mnt,root,home,opt,etc/{systemd/system,selinux/targeted/contexts/files}} \
+        "$dir"/usr/{bin,sbin,lib/x86_64-linux-gnu,lib64} "$dir"/var/{lib/rehearsal,log,home}
+    chmod 700 "$dir/root"
+    for l in bin sbin lib lib64; do ln -s "usr/$l" "$dir/$l"; done
+    busybox_into "$dir/usr/bin"
+    local programs=("$ignition" /usr/bin/jq /usr/sbin/{useradd,usermod,userdel,groupadd,groupdel})
+    for b in "${programs[@]}"; do cp "$b" "$dir/usr/sbin/"; done
+    ldd "${programs[@]}" | grep -o '/[^ ]*\.so[^ ]*' | sort -u | while read -r l; do
+        case $l in
+        */ld-linux*) cp -L "$l" "$dir/usr/lib64/" ;;
+        *) cp -L "$l" "$dir/usr/lib/x86_64-linux-gnu/" ;;
+        esac
+    done
+    cp "$here/common/net.sh" "$here/common/dhcp.sh" "$dir/usr/lib/"
+    cp -r "$here/common/acpi" "$dir/etc/acpi"
+    cp -r "$here/coreos/root/." "$dir/"
+    ln -s /run/resolv.conf "$dir/etc/resolv.conf"
+    # Ignition ends with an SELinux relabelling; this policy has no rules and setfiles is a stub.
+    echo SELINUXTYPE=targeted >"$dir/etc/selinux/config"
+    : >"$dir/etc/selinux/targeted/contexts/files/file_contexts"
+    find "$dir" -exec touch -h -d "@$epoch" {} +
+}
+
+# MBR disk: a FAT partition with boot loader, kernel and initramfs; with $2, that tree as ext4 in a second one.
+disk() {
+    local name=$1 root=${2-} img=$work/$1.img fat=$work/$1.fat
+    local start=2048 fat_mb root_mb=192 initrd=$work/$1.initrd
+    initramfs "$name" "$initrd"
+    cat >"$work/syslinux.cfg" <<EOF
+DEFAULT linux
+PROMPT 0
+NOESCAPE 1
+LABEL linux
+ KERNEL vmlinuz
+ INITRD initrd
+ APPEND $(paste -sd' ' "$here/common/cmdline")
+EOF
+    cp "/boot/vmlinuz-$kernel" "$work/vmlinuz"
+    touch -d "@$epoch" "$initrd" "$work/vmlinuz" "$work/syslinux.cfg"
+    fat_mb=$((($(stat -c %s "$work/vmlinuz") + $(stat -c %s "$initrd")) / 1048576 + 3))
+    mkfs.fat --invariant -F 16 -h $start -n BOOT -C "$fat" $((fat_mb * 1024)) >/dev/null
+    mcopy -m -i "$fat" "$work/vmlinuz" ::vmlinuz
+    mcopy -m -i "$fat" "$initrd" ::initrd
+    mcopy -m -i "$fat" "$work/syslinux.cfg" ::syslinux.cfg
+    syslinux -i "$fat"
+    truncate -s $(((1 + fat_mb + (${#root} ? root_mb : 0)) * 1048576)) "$img"
+    {
+        echo "label: dos"
+        echo "label-id: 0x6f637064"
+        echo "start=$start, size=$((fat_mb * 2048)), type=e, bootable"
+        [ -z "$root" ] || echo "type=83"
+    } | sfdisk -q "$img"
+    dd if=/usr/lib/syslinux/mbr/mbr.bin of="$img" conv=notrunc status=none
+    dd if="$fat" of="$img" bs=1M seek=1 conv=notrunc,sparse status=none
+    if [ -n "$root" ]; then
+        # No journal: guests live for minutes, and are built anew rather than repaired.
+        mke2fs -q -t ext4 -O ^has_journal,^metadata_csum -m 0 -U 6f637064-0000-4000-8000-000000000001 \
+            -E "offset=$(((1 + fat_mb) * 1048576)),hash_seed=6f637064-0000-4000-8000-000000000002,lazy_itable_init=1,nodiscard" \
+            -d "$root" "$img" "${root_mb}M"
+    fi
+    qemu-img convert -q -c -O qcow2 "$img" "$work/$name.qcow2"
+}
+
+disk helper
+coreos_root "$work/root"
+disk coreos "$work/root"
+
+rm -f "$out/.stamp"
+for name in helper coreos; do
+    mv "$work/$name.qcow2" "$out/$name.qcow2"
+    echo "images: $name.qcow2, $(($(stat -c %s "$out/$name.qcow2") / 1024)) KiB"
+done
+echo "$stamp" >"$out/.stamp"

@@ -1,0 +1,28 @@
+#!/bin/sh
+# udhcpc's hook. It never flushes the NIC: VIPs may live on it.
+. /lib/net.sh
+first=$(cd /sys/class/net && echo e*) first=${first%% *}
+case $1 in
+bound | renew)
+    read -r old 2>/dev/null <"/run/dhcp.$interface.ip"
+    [ "$old" != "$ip/$mask" ] || [ "$1" = bound ] || exit 0
+    [ -z "$old" ] || [ "$old" = "$ip/$mask" ] || ip addr del "$old" dev "$interface"
+    [ "$old" = "$ip/$mask" ] || {
+        ip addr add "$ip/$mask" broadcast + dev "$interface"
+        say "$interface ip $ip/$mask from ${serverid:-?}${hostname:+, named $hostname}"
+    }
+    # The first NIC decides on routes and names, like NetworkManager's lowest metric.
+    if [ "$interface" = "$first" ]; then
+        [ -z "$router" ] || ip route replace default via "${router%% *}"
+        {
+            [ -z "$domain" ] || echo "search $domain"
+            for s in $dns; do echo "nameserver $s"; done
+        } >/run/resolv.conf
+        echo "$hostname" >/run/dhcp.hostname
+    fi
+    echo "$ip/$mask" >"/run/dhcp.$interface.ip"
+    ;;
+leasefail | nak)
+    say "$interface: no lease yet${message:+ ($message)}"
+    ;;
+esac
