@@ -1,1 +1,311 @@
-//! (placeholder)
+//! The command line: clap's types only. The doc comments are the help texts, at most 80 columns wide.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+/// Deploys OpenShift 4 in two passes, where DNS, DHCP and load balancers are
+/// not yours.
+///
+/// 1. Write env.sh: cluster, domain, backend, sizes. `ocpdeploy config` lists all.
+/// 2. `ocpdeploy plan` shows what would be made, and touches nothing.
+/// 3. `ocpdeploy deploy`, pass one: throwaway machines are booted to learn which
+///    MAC and IP the platform gives them; then they are deleted.
+/// 4. Pass two: the real machines start with exactly these addresses, and their
+///    configuration knows all of them. The cluster comes up.
+/// 5. Stopped half way? Run the same command again: it continues.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ocpdeploy",
+    version,
+    verbatim_doc_comment,
+    max_term_width = 80,
+    disable_help_subcommand = true,
+    after_long_help = "\
+Examples:
+  ocpdeploy deploy --rehearse        # both passes with tiny guests, in minutes
+  ocpdeploy deploy lab.sh            # the cluster that lab.sh describes
+  ocpdeploy status lab               # planned against seen, for each node
+  ocpdeploy destroy lab              # all that was made for it, nothing else
+
+Exit codes: 0 done; 2 usage; 3 env file, profile or catalogue; 4 a tool or a
+check before the start; 5 the platform refused; 6 waited too long; 7 stopped half
+way, run again to continue; 70 a bug."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command knows.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Show each call and look as it happens
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// Show results and errors only
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Folder of all state [default: ~/.local/share/ocpdeploy]
+    #[arg(long, global = true, value_name = "DIR", env = "OCPDEPLOY_HOME", hide_env_values = true, value_hint = ValueHint::DirPath)]
+    pub home: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Deploy(Deploy),
+    Plan(Plan),
+    Harvest(Harvest),
+    Config(Config),
+    Status(Status),
+    List(List),
+    Destroy(Destroy),
+}
+
+/// Deploy a cluster: pass one, pass two, wait until it is up
+///
+/// Checks everything it can before anything is made. A cluster whose addresses are
+/// known from an earlier run keeps them and skips pass one. Stopped at any point,
+/// the same command continues.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy deploy                             # what ./env.sh describes
+  ocpdeploy deploy lab.sh --workers 2          # with another number of workers
+  ocpdeploy deploy --set api_ip=192.168.122.9  # any setting of the env file
+  ocpdeploy deploy --rehearse --backend sim    # no hypervisor needed")]
+pub struct Deploy {
+    #[command(flatten)]
+    pub source: Source,
+    /// Do pass one again, even if the addresses are known
+    #[arg(long)]
+    pub harvest: bool,
+}
+
+/// Show what `deploy` would make; touches nothing
+///
+/// Machines with sizes, MACs, addresses where they are known, virtual IPs and VRRP
+/// ids, and the sum of what both passes need. No platform is asked.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy plan                     # what ./env.sh describes
+  ocpdeploy plan lab.sh --workers 5
+  ocpdeploy plan --output json")]
+pub struct Plan {
+    #[command(flatten)]
+    pub source: Source,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Do pass one only: learn the addresses, write the parameter file
+///
+/// Boots throwaway machines, notes which MAC and IP each one gets, makes the
+/// platform keep these where it can, deletes the machines. Pass two of a later
+/// `deploy` uses the table. An existing table is made anew.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy harvest                  # what ./env.sh describes
+  ocpdeploy harvest lab.sh --network lan0
+  ocpdeploy harvest --rehearse")]
+pub struct Harvest {
+    #[command(flatten)]
+    pub source: Source,
+}
+
+/// Show every setting, its value and where it came from
+///
+/// A flag wins over the environment (OCPDEPLOY_<NAME>), this over the env file, this
+/// over the profile, this over the default. Secrets are masked.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy config                   # what ./env.sh describes
+  ocpdeploy config lab.sh --profile compact
+  ocpdeploy config --output json")]
+pub struct Config {
+    #[command(flatten)]
+    pub source: Source,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Show a cluster's nodes: what was planned and what is seen
+///
+/// Asks the platform once. Each node is ok, moved (another address than planned),
+/// missing, or in the state the platform reports.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy status                   # every cluster known here
+  ocpdeploy status lab
+  ocpdeploy status lab --output json")]
+pub struct Status {
+    /// Name of the cluster [default: all clusters known here]
+    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// List the clusters known here, by network
+///
+/// Virtual IPs and VRRP ids of one network stand together, since they must differ.
+/// No platform is asked.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy list
+  ocpdeploy list --output json")]
+pub struct List {
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Remove a cluster: machines, disks, addresses, files
+///
+/// Only what carries the cluster's tag on the platform is removed. With --env it
+/// works on a computer that has no file of the cluster.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy destroy lab --dry-run          # show what would be removed
+  ocpdeploy destroy lab                    # asks first
+  ocpdeploy destroy lab --yes
+  ocpdeploy destroy lab --keep-addresses   # a later deploy skips pass one
+  ocpdeploy destroy lab --env lab.sh       # without the cluster's folder")]
+pub struct Destroy {
+    /// Name of the cluster, as `ocpdeploy list` shows it
+    pub cluster: String,
+    /// Show what would be removed; remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Keep the addresses: reservations and the parameter file stay
+    #[arg(long)]
+    pub keep_addresses: bool,
+    /// Env file that says where the platform is [default: as last used]
+    #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
+    pub env: Option<PathBuf>,
+}
+
+/// Where a cluster's settings come from.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// The env file: lines of NAME=VALUE, read without a shell
+    #[arg(default_value = "env.sh", value_hint = ValueHint::FilePath)]
+    pub env: PathBuf,
+    /// Use tiny guests and a stand-in for openshift-install
+    ///
+    /// Everything else is the real thing: addresses, Ignition, virtual IPs, rights and
+    /// quotas are proven in minutes.
+    #[arg(long)]
+    pub rehearse: bool,
+    /// Override a setting; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = name_and_value, help_heading = "Settings")]
+    pub sets: Vec<(String, String)>,
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    pub cluster: Option<String>,
+    /// Number of masters
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    pub masters: Option<usize>,
+    /// Number of workers
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    pub workers: Option<usize>,
+    /// Platform: libvirt, or sim for a pretend one
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    pub backend: Option<String>,
+    /// Named defaults: laptop, compact, standard, …
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    pub profile: Option<String>,
+    /// Network of every machine's first NIC
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    pub network: Option<String>,
+    /// Where libvirt is, e.g. qemu+ssh://root@host/system
+    #[arg(long, value_name = "URI", help_heading = "Settings")]
+    pub libvirt_uri: Option<String>,
+}
+
+impl Source {
+    /// The settings given as flags, by the env file's names; `--set` first, a flag of its own wins.
+    pub fn overrides(&self) -> Vec<(String, String)> {
+        let number = |n: &Option<usize>| n.map(|n| n.to_string());
+        let flags = [
+            ("cluster", self.cluster.clone()),
+            ("masters", number(&self.masters)),
+            ("workers", number(&self.workers)),
+            ("backend", self.backend.clone()),
+            ("profile", self.profile.clone()),
+            ("network", self.network.clone()),
+            ("libvirt_uri", self.libvirt_uri.clone()),
+        ];
+        let given = flags
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        self.sets.iter().cloned().chain(given).collect()
+    }
+}
+
+/// How a result is printed.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// Form of the result
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For scripts
+    Json,
+}
+
+fn name_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it has the form NAME=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(arguments: &[&str]) -> Source {
+        match Cli::try_parse_from([&["ocpdeploy", "plan"], arguments].concat()) {
+            Ok(Cli {
+                command: Command::Plan(plan),
+                ..
+            }) => plan.source,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_become_settings_and_win_over_set() {
+        let source = source(&["--set", "workers=1", "--workers", "4", "--set", "motto=a=b"]);
+        assert_eq!(source.env, PathBuf::from("env.sh"));
+        let overrides: std::collections::BTreeMap<_, _> = source.overrides().into_iter().collect();
+        assert_eq!(overrides["workers"], "4");
+        assert_eq!(overrides["motto"], "a=b");
+        assert_eq!(overrides.len(), 2);
+    }
+
+    #[test]
+    fn a_setting_without_name_or_value_is_refused() {
+        for bad in ["workers", "=3", ""] {
+            let error = Cli::try_parse_from(["ocpdeploy", "plan", "--set", bad]).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{bad}");
+        }
+    }
+}

@@ -1,1 +1,22 @@
-fn main() {}
+//! The program: reads the command line, runs the command, turns a failure into text and an exit code.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use ocpdeploy::{cli::Cli, commands, failure};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    failure::report_panics();
+    // A panic has been told by the hook; what is left is the exit code.
+    match std::panic::catch_unwind(|| commands::run(cli)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            let failure = failure::explain(&error);
+            eprint!("{}", failure.render(std::io::stderr().is_terminal() && failure::colour_wanted()));
+            ExitCode::from(failure.kind.exit_code())
+        }
+        Err(_) => ExitCode::from(failure::Kind::Bug.exit_code()),
+    }
+}
