@@ -28,9 +28,15 @@ Examples:
   ocpdeploy status lab               # planned against seen, for each node
   ocpdeploy destroy lab              # all that was made for it, nothing else
 
-Exit codes: 0 done; 2 usage; 3 env file, profile or catalogue; 4 a tool or a
-check before the start; 5 the platform refused; 6 waited too long; 7 stopped half
-way, run again to continue; 70 a bug."
+Exit codes:
+  0   done
+  2   the command line is wrong
+  3   the env file, a profile or a stored file is wrong
+  4   a tool is missing, or a check before the start failed
+  5   the platform refused
+  6   waited too long
+  7   stopped half way; the same command continues
+  70  a fault of ocpdeploy"
 )]
 pub struct Cli {
     #[command(flatten)]

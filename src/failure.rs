@@ -1,1 +1,281 @@
-//! (placeholder)
+//! What a failure means to the caller: its kind, the exit code, the chain of causes and the hints.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::inventory::InventoryError;
+use crate::journal::JournalError;
+use crate::parameters::ParametersError;
+
+/// Why the program ends without success; each kind is one exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The command line asks for something that is not there.
+    Usage,
+    /// Env file, profile or catalogue.
+    Settings,
+    /// A tool, a file of this computer, or a check before the start.
+    Tool,
+    /// The platform refused.
+    Platform,
+    /// Something was waited for too long.
+    Waited,
+    /// Half way; the same command continues.
+    Stopped,
+    /// A fault of the program.
+    Bug,
+}
+
+impl Kind {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Usage => 2,
+            Kind::Settings => 3,
+            Kind::Tool => 4,
+            Kind::Platform => 5,
+            Kind::Waited => 6,
+            Kind::Stopped => 7,
+            Kind::Bug => 70,
+        }
+    }
+}
+
+/// A failure of the commands themselves, e.g. a cluster that is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct CommandError {
+    pub kind: Kind,
+    pub text: String,
+    pub hint: Option<String>,
+}
+
+impl CommandError {
+    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+            hint: None,
+        }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// What one error of a chain tells beyond its text.
+struct Told {
+    kind: Kind,
+    hint: Option<String>,
+}
+
+/// The table of all typed errors: one line each.
+fn told(error: &(dyn Error + 'static)) -> Option<Told> {
+    /// Applies `f` when the error is an `E`.
+    fn if_is<E: Error + 'static>(
+        error: &(dyn Error + 'static),
+        f: impl FnOnce(&E) -> (Kind, Option<String>),
+    ) -> Option<Told> {
+        error.downcast_ref().map(f).map(|(kind, hint)| Told { kind, hint })
+    }
+    let some = |hint: &str| Some(hint.to_owned());
+    None.or_else(|| if_is(error, |e: &CommandError| (e.kind, e.hint.clone())))
+        .or_else(|| if_is(error, of_backend))
+        .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, some(e.hint()))))
+        .or_else(|| if_is(error, of_inventory))
+        .or_else(|| if_is(error, |_: &ParametersError| (Kind::Settings, some(PARAMETERS_HINT))))
+        .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, None)))
+}
+
+const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters known here";
+const PARAMETERS_HINT: &str = "correct the file, or make it anew with `ocpdeploy harvest`";
+
+fn of_backend(error: &BackendError) -> (Kind, Option<String>) {
+    let kind = match error.kind {
+        BackendErrorKind::Timeout => Kind::Waited,
+        _ => Kind::Platform,
+    };
+    let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
+    (kind, Some(hint))
+}
+
+fn of_inventory(error: &InventoryError) -> (Kind, Option<String>) {
+    match error {
+        InventoryError::Unknown { .. } => (Kind::Usage, Some(UNKNOWN_HINT.to_owned())),
+        InventoryError::Parameters(_) => (Kind::Settings, Some(PARAMETERS_HINT.to_owned())),
+        _ => (Kind::Tool, None),
+    }
+}
+
+/// A failure as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: Kind,
+    /// What failed, then its causes from near to far, without repetition.
+    pub chain: Vec<String>,
+    pub hints: Vec<String>,
+}
+
+/// Finds what a chain of errors tells. The outermost error of a known type says the kind.
+pub fn explain(error: &anyhow::Error) -> Failure {
+    let mut chain: Vec<String> = Vec::new();
+    let (mut kind, mut hints) = (None, Vec::new());
+    for cause in error.chain() {
+        let text = cause.to_string();
+        // Many libraries put their source's text into their own.
+        if !text.is_empty() && !chain.last().is_some_and(|before| before.contains(&text)) {
+            chain.push(text);
+        }
+        if let Some(told) = told(cause) {
+            kind = kind.or(Some(told.kind));
+            if let Some(hint) = told.hint
+                && !hints.contains(&hint)
+            {
+                hints.push(hint);
+            }
+        }
+    }
+    let kind = kind.unwrap_or(Kind::Bug);
+    if kind == Kind::Bug && hints.is_empty() {
+        hints.push(REPORT.to_owned());
+    }
+    Failure { kind, chain, hints }
+}
+
+const REPORT: &str = "this is a fault of ocpdeploy; please report it with the text above";
+
+impl Failure {
+    /// The text for a terminal: `error:`, the causes, an empty line, the hints.
+    pub fn render(&self, colour: bool) -> String {
+        let paint = |word: &str, code: &str| match colour {
+            true => format!("\x1b[1;{code}m{word}\x1b[0m"),
+            false => word.to_owned(),
+        };
+        let mut text = String::new();
+        for (index, cause) in self.chain.iter().enumerate() {
+            let head = match index {
+                0 => paint("error:", "31"),
+                _ => paint("caused by:", "31"),
+            };
+            text += &format!("{head} {}\n", printable(cause.trim_end()));
+        }
+        if !self.hints.is_empty() {
+            text.push('\n');
+        }
+        for hint in &self.hints {
+            text += &format!("{} {}\n", paint("hint:", "36"), printable(hint));
+        }
+        text
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+/// Makes text from outside safe for a terminal: control characters but the new line are shown as escapes.
+pub fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Besides controls, the marks that turn the direction of text around.
+        let hidden =
+            c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        match hidden && c != '\n' {
+            true => safe.extend(c.escape_default()),
+            false => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// Whether the user did not forbid colours (`NO_COLOR`, a dumb terminal).
+pub fn colour_wanted() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Makes a panic ask for a report, in place of Rust's own words.
+pub fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let text = panic.payload_as_str().unwrap_or("a panic without words");
+        let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
+        let failure = Failure {
+            kind: Kind::Bug,
+            chain: vec![format!("{text}{place}")],
+            hints: vec![REPORT.to_owned()],
+        };
+        // The terminal may be gone; then there is nobody to tell.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), failure.to_string().as_bytes());
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    fn unreachable() -> anyhow::Error {
+        BackendError::new(BackendErrorKind::Unreachable, "create machine lab-master-0")
+            .because("no route to host")
+            .into()
+    }
+
+    #[test]
+    fn the_chain_the_hint_and_the_code_come_from_the_typed_error() {
+        let failure = explain(&unreachable().context("pass two"));
+        insta::assert_snapshot!(failure, @r"
+        error: pass two
+        caused by: create machine lab-master-0: the platform cannot be reached
+        caused by: no route to host
+
+        hint: check the address, the network and that the service runs, then run the same command again
+        ");
+        assert_eq!(failure.kind.exit_code(), 5);
+    }
+
+    #[test]
+    fn each_known_error_has_its_code() {
+        let timeout = BackendError::new(BackendErrorKind::Timeout, "look").into();
+        let held = JournalError::Held {
+            cluster: "lab".to_owned(),
+            holder: "pid 7".to_owned(),
+        };
+        let unknown = CommandError::new(Kind::Usage, "no cluster `lab` is known here").into();
+        for (error, code) in [
+            (timeout, 6),
+            (held.into(), 7),
+            (unknown, 2),
+            (std::io::Error::other("disk full").into(), 4),
+            (anyhow::anyhow!("cannot happen"), 70),
+        ] {
+            assert_eq!(explain(&error).kind.exit_code(), code, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_repeats_its_source_is_shown_once() {
+        let inner = std::io::Error::other("disk full");
+        let outer = std::io::Error::other(format!("cannot write x: {inner}"));
+        let error = Err::<(), _>(inner)
+            .context(outer)
+            .context("cannot write x")
+            .unwrap_err();
+        insta::assert_snapshot!(explain(&error), @r"
+        error: cannot write x
+        caused by: cannot write x: disk full
+        ");
+    }
+
+    #[test]
+    fn control_characters_from_outside_do_not_reach_the_terminal() {
+        let error = anyhow::anyhow!("name \x1b[2Jlab\u{202e}\u{9b}1m\rx").context("look");
+        let text = explain(&error).render(false);
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.contains("\\u{1b}[2Jlab\\u{202e}"), "{text:?}");
+    }
+}

@@ -14,7 +14,10 @@ fn main() -> ExitCode {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             let failure = failure::explain(&error);
-            eprint!("{}", failure.render(std::io::stderr().is_terminal() && failure::colour_wanted()));
+            eprint!(
+                "{}",
+                failure.render(std::io::stderr().is_terminal() && failure::colour_wanted())
+            );
             ExitCode::from(failure.kind.exit_code())
         }
         Err(_) => ExitCode::from(failure::Kind::Bug.exit_code()),

@@ -1,1 +1,9 @@
-//! (placeholder)
+//! One file for each subcommand; only this room prints.
+
+pub mod progress;
+
+use crate::cli::Cli;
+
+pub fn run(_cli: Cli) -> anyhow::Result<()> {
+    Ok(())
+}

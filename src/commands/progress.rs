@@ -1,0 +1,476 @@
+//! What a person sees while it runs: progress and warnings on stderr, everything in the cluster's log.
+//!
+//! Rooms emit tracing events. Those of target `ocpdeploy::progress` have the fields `machine`, `state`,
+//! `step`, `done` and `total`, and a message; a terminal shows them as one line for each machine under a
+//! line for the step, anything else as plain lines.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::failure::printable;
+use crate::home::ClusterDir;
+
+/// Target of the events that are shown as progress.
+const TARGET: &str = "ocpdeploy::progress";
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbosity {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+/// The two places to which events go.
+#[derive(Clone)]
+pub struct Progress {
+    screen: Arc<Screen>,
+    log: LogFile,
+}
+
+impl Progress {
+    /// Starts to listen; once in a process.
+    pub fn start(verbosity: Verbosity) -> Self {
+        let view = match verbosity {
+            Verbosity::Quiet => View::Silent,
+            _ if is_terminal() => View::Bars(Bars::new()),
+            _ => View::Plain(Box::new(io::stderr())),
+        };
+        let progress = Self {
+            screen: Arc::new(Screen::new(view, verbosity)),
+            log: LogFile::default(),
+        };
+        let file = tracing_subscriber::fmt::layer()
+            .json()
+            .with_writer(progress.log.clone())
+            .with_filter(ours(Level::DEBUG));
+        // Fails only when something listens already, which no command does twice.
+        let _ = tracing_subscriber::registry()
+            .with(progress.layer())
+            .with(file)
+            .try_init();
+        progress
+    }
+
+    fn layer(&self) -> impl Layer<Registry> + use<> {
+        let level = match self.screen.verbosity {
+            Verbosity::Verbose => Level::DEBUG,
+            _ => Level::INFO,
+        };
+        Listener(self.screen.clone()).with_filter(ours(level))
+    }
+
+    /// From now on everything is also written to `log/ocpdeploy.jsonl` of this cluster.
+    pub fn log_to(&self, dir: &ClusterDir) -> io::Result<()> {
+        crate::home::create_private_dir(&dir.log())?;
+        let path = dir.log().join("ocpdeploy.jsonl");
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))?;
+        // A second cluster in one process keeps the first one's log.
+        let _ = self.log.0.set(file);
+        Ok(())
+    }
+
+    /// Takes the moving lines off the terminal, so that a result or an error stands alone.
+    pub fn finish(&self) {
+        self.screen.finish();
+    }
+}
+
+/// Only this program's events: libraries may log what must not be told.
+fn ours(level: Level) -> Targets {
+    Targets::new().with_target("ocpdeploy", level)
+}
+
+fn is_terminal() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// The log file, once it is known; what comes before is not kept.
+#[derive(Clone, Default)]
+struct LogFile(Arc<OnceLock<File>>);
+
+impl tracing_subscriber::fmt::MakeWriter<'_> for LogFile {
+    type Writer = LogFile;
+
+    fn make_writer(&self) -> LogFile {
+        self.clone()
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.get() {
+            Some(mut file) => file.write(bytes),
+            None => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The fields of one event.
+#[derive(Debug, Default)]
+struct Note {
+    machine: String,
+    state: String,
+    step: String,
+    done: Option<u64>,
+    total: Option<u64>,
+    message: String,
+    others: String,
+}
+
+impl Note {
+    fn set(&mut self, field: &Field, text: String) {
+        match field.name() {
+            "machine" => self.machine = text,
+            "state" => self.state = text,
+            "step" => self.step = text,
+            "message" => self.message = text,
+            // Writing to a String does not fail.
+            name => drop(write!(self.others, " {name}={text}")),
+        }
+    }
+
+    /// What is shown after the name: the sentence, or else the bare state.
+    fn text(&self) -> &str {
+        match self.message.is_empty() {
+            true => &self.state,
+            false => &self.message,
+        }
+    }
+}
+
+impl Visit for Note {
+    fn record_u64(&mut self, field: &Field, number: u64) {
+        match field.name() {
+            "done" => self.done = Some(number),
+            "total" => self.total = Some(number),
+            _ => self.set(field, number.to_string()),
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, number: i64) {
+        match u64::try_from(number) {
+            Ok(number) => self.record_u64(field, number),
+            Err(_) => self.set(field, number.to_string()),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, text: &str) {
+        self.set(field, printable(text));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.set(field, printable(&format!("{value:?}")));
+    }
+}
+
+struct Listener(Arc<Screen>);
+
+impl<S: Subscriber> Layer<S> for Listener {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut note = Note::default();
+        event.record(&mut note);
+        let metadata = event.metadata();
+        match (metadata.target(), *metadata.level()) {
+            (TARGET, _) => self.0.progress(&note),
+            (_, Level::ERROR | Level::WARN) => self.0.line(&format!("warning: {}{}", note.message, note.others)),
+            (room, _) => {
+                let room = room.trim_start_matches("ocpdeploy::");
+                self.0.line(&format!("{room}: {}{}", note.message, note.others));
+            }
+        }
+    }
+}
+
+/// Where and how progress is drawn.
+struct Screen {
+    begun: Instant,
+    verbosity: Verbosity,
+    view: Mutex<View>,
+    /// What was last shown of each machine: looks repeat, lines should not.
+    last: Mutex<BTreeMap<String, String>>,
+}
+
+enum View {
+    Silent,
+    Plain(Box<dyn Write + Send>),
+    Bars(Bars),
+}
+
+impl Screen {
+    fn new(view: View, verbosity: Verbosity) -> Self {
+        Self {
+            begun: Instant::now(),
+            verbosity,
+            view: Mutex::new(view),
+            last: Mutex::default(),
+        }
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self, note: &Note) {
+        let elapsed = self.begun.elapsed();
+        if !note.machine.is_empty() {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = last.insert(note.machine.clone(), note.text().to_owned());
+            if before.as_deref() == Some(note.text()) {
+                return;
+            }
+        }
+        match &mut *self.view() {
+            View::Silent => {}
+            View::Plain(out) => {
+                // Without a terminal there may be nobody to read; that is no reason to stop.
+                let _ = writeln!(out, "[{}] {}", seconds(elapsed), plain(note));
+            }
+            View::Bars(bars) => bars.show(note, elapsed),
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &mut *self.view() {
+            View::Silent => {}
+            View::Plain(out) => drop(writeln!(out, "[{}] {text}", seconds(self.begun.elapsed()))),
+            View::Bars(bars) => drop(bars.all.println(text)),
+        }
+    }
+
+    fn finish(&self) {
+        if let View::Bars(bars) = &mut *self.view() {
+            bars.close_step();
+            drop(bars.all.clear());
+        }
+    }
+}
+
+/// One event as a line.
+fn plain(note: &Note) -> String {
+    let name = match note.machine.is_empty() {
+        true => &note.step,
+        false => &note.machine,
+    };
+    let mut line = match (name.is_empty(), note.text().is_empty()) {
+        (true, _) => note.text().to_owned(),
+        (false, true) => name.clone(),
+        (false, false) => format!("{name}: {}", note.text()),
+    };
+    if let (Some(done), Some(total)) = (note.done, note.total) {
+        line += &format!(" ({done} of {total})");
+    }
+    line
+}
+
+/// Tenths of a second below a minute, then minutes and seconds.
+fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0..60 => format!("{:.1}s", time.as_secs_f64()),
+        s @ 60..3600 => format!("{}m{:02}s", s / 60, s % 60),
+        s => format!("{}h{:02}m", s / 3600, s / 60 % 60),
+    }
+}
+
+/// The moving lines of a terminal: the step, and each machine beneath it.
+struct Bars {
+    all: MultiProgress,
+    step: Option<Step>,
+}
+
+struct Step {
+    name: String,
+    begun: Instant,
+    head: ProgressBar,
+    machines: BTreeMap<String, ProgressBar>,
+}
+
+impl Bars {
+    fn new() -> Self {
+        Self {
+            all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
+            step: None,
+        }
+    }
+
+    fn show(&mut self, note: &Note, elapsed: Duration) {
+        let open = self.step.as_ref().map(|step| step.name.as_str());
+        if self.step.is_none() || (!note.step.is_empty() && open != Some(&note.step)) {
+            self.close_step();
+            self.step = Some(self.open_step(&note.step));
+        }
+        let Some(step) = &mut self.step else { return };
+        if let Some(total) = note.total {
+            step.head
+                .set_style(style("{spinner} {prefix} {bar:24} {pos}/{len} {elapsed} {wide_msg}"));
+            step.head.set_length(total);
+        }
+        if let Some(done) = note.done {
+            step.head.set_position(done);
+        }
+        if note.machine.is_empty() {
+            step.head.set_message(note.text().replace('\n', " "));
+            return;
+        }
+        let line = step.machines.entry(note.machine.clone()).or_insert_with(|| {
+            let line = self.all.add(ProgressBar::no_length());
+            line.set_style(style("  {prefix:24} {wide_msg}"));
+            line.set_prefix(note.machine.clone());
+            line
+        });
+        line.set_message(format!("{}  {}", note.text().replace('\n', " "), seconds(elapsed)));
+    }
+
+    fn open_step(&self, name: &str) -> Step {
+        let head = self.all.add(ProgressBar::no_length());
+        head.set_style(style("{spinner} {prefix} {elapsed} {wide_msg}"));
+        head.set_prefix(name.to_owned());
+        head.enable_steady_tick(Duration::from_millis(120));
+        Step {
+            name: name.to_owned(),
+            begun: Instant::now(),
+            head,
+            machines: BTreeMap::new(),
+        }
+    }
+
+    /// Leaves one line of the step behind.
+    fn close_step(&mut self) {
+        let Some(step) = self.step.take() else { return };
+        for line in step.machines.values().chain([&step.head]) {
+            line.finish_and_clear();
+            self.all.remove(line);
+        }
+        if !step.name.is_empty() {
+            drop(
+                self.all
+                    .println(format!("{:<40} {:>7}", step.name, seconds(step.begun.elapsed()))),
+            );
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The templates are constants; a wrong one falls back to indicatif's own.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What `work` shows, with every time replaced.
+    fn shown(verbosity: Verbosity, work: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let progress = Progress {
+            screen: Arc::new(Screen::new(View::Plain(Box::new(buffer.clone())), verbosity)),
+            log: LogFile::default(),
+        };
+        let registry = tracing_subscriber::registry().with(progress.layer());
+        tracing::subscriber::with_default(registry, work);
+        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().map(|line| match line.split_once("s] ") {
+            Some((time, rest)) if time.starts_with('[') => format!("[t] {rest}\n"),
+            _ => panic!("no time: {line}"),
+        });
+        lines.collect()
+    }
+
+    fn emit() {
+        tracing::info!(target: "ocpdeploy::progress", step = "pass one", "boots 2 machines");
+        for _look in 0..2 {
+            tracing::info!(target: "ocpdeploy::progress", machine = %"lab-master-0", state = "address", "192.168.122.15");
+        }
+        tracing::info!(target: "ocpdeploy::progress", machine = "lab-master-1", state = "created");
+        tracing::info!(target: "ocpdeploy::progress", step = "pass one", done = 1, total = 2_u64);
+        tracing::warn!(target: "ocpdeploy::passes", "the \x1b[31mnetwork has no DHCP range");
+        tracing::debug!(target: "ocpdeploy::backend::sim", machines = 3, "looked");
+        tracing::error!(target: "hyper", "somebody else's words");
+    }
+
+    #[test]
+    fn plain_lines_name_the_machine_once_for_each_state() {
+        insta::assert_snapshot!(shown(Verbosity::Normal, emit), @r"
+        [t] pass one: boots 2 machines
+        [t] lab-master-0: 192.168.122.15
+        [t] lab-master-1: created
+        [t] pass one (1 of 2)
+        [t] warning: the \u{1b}[31mnetwork has no DHCP range
+        ");
+    }
+
+    #[test]
+    fn verbose_adds_what_rooms_do_and_nothing_of_libraries() {
+        let text = shown(Verbosity::Verbose, emit);
+        assert!(text.contains("[t] backend::sim: looked machines=3\n"), "{text}");
+        assert!(!text.contains("somebody"), "{text}");
+    }
+
+    #[test]
+    fn the_log_is_private_and_appended() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = crate::home::Home::new(folder.path()).cluster("lab");
+        for _run in 0..2 {
+            let log = LogFile::default();
+            let progress = Progress {
+                screen: Arc::new(Screen::new(View::Silent, Verbosity::Quiet)),
+                log: log.clone(),
+            };
+            progress.log_to(&dir).unwrap();
+            let layer = tracing_subscriber::fmt::layer().json().with_writer(log);
+            tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+                tracing::info!(machine = "lab-master-0", "line\nwith \x1b[2J");
+            });
+        }
+        let path = dir.log().join("ocpdeploy.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[1]["fields"]["machine"], "lab-master-0");
+        assert!(!text.contains('\x1b'));
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn times_stay_short() {
+        for (secs, text) in [(0.04, "0.0s"), (59.94, "59.9s"), (61.0, "1m01s"), (3725.0, "1h02m")] {
+            assert_eq!(seconds(Duration::from_secs_f64(secs)), text);
+        }
+    }
+}
