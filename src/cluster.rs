@@ -7,8 +7,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ipnetwork::Ipv4Network;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+
+use crate::digest::sha256;
 
 /// Identifies a cluster on a platform: `<cluster>.<domain>`.
 ///
@@ -478,6 +480,22 @@ impl ClusterConfig {
             .chain((0..self.masters).map(one(Role::Master)))
             .chain((0..self.workers).map(one(Role::Worker)))
             .collect()
+    }
+
+    /// Names all that goes into the installer's files, secrets included, without telling it.
+    pub fn asset_fingerprint(&self) -> String {
+        let parts = (
+            (&self.name, &self.domain, self.masters, self.workers, &self.networks),
+            (
+                &self.ssh_keys,
+                self.pull_secret.expose_secret(),
+                &self.ca,
+                &self.manifests,
+            ),
+            (&self.installer, self.use_br),
+        );
+        // A tuple of strings and numbers always has a JSON form.
+        sha256(serde_json::to_vec(&parts).unwrap_or_default())
     }
 
     pub fn size_of(&self, role: Role) -> &Size {

@@ -85,9 +85,14 @@ impl ClusterDir {
         self.path.join("installer")
     }
 
+    /// The folder of all configs of pass two.
+    pub fn ignition_folder(&self) -> PathBuf {
+        self.path.join("ignition")
+    }
+
     /// The config a node gets in pass two.
     pub fn ignition(&self, node: &str) -> PathBuf {
-        self.path.join("ignition").join(format!("{node}.ign"))
+        self.ignition_folder().join(format!("{node}.ign"))
     }
 
     pub fn log(&self) -> PathBuf {

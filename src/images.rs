@@ -6,8 +6,9 @@ use std::path::Path;
 use fs_err::File;
 use sha2::{Digest, Sha256};
 
-use crate::backend::{ImageRequest, hex};
+use crate::backend::ImageRequest;
 use crate::cluster::ImageSource;
+use crate::digest::hex;
 
 /// Reads a file image's digest, its identity on every platform. Reads the whole file.
 pub async fn request(source: &ImageSource) -> io::Result<ImageRequest> {

@@ -15,9 +15,8 @@ use fs_err::{File, OpenOptions};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use crate::backend::hex;
+use crate::digest::sha256;
 use crate::home::ClusterDir;
 
 /// Version of a line's layout.
@@ -280,11 +279,16 @@ fn done_steps(entries: Vec<Entry>) -> BTreeMap<String, Entry> {
 
 /// Names a value without telling it.
 fn fingerprint(value: &impl Serialize) -> Result<String, serde_json::Error> {
-    Ok(hex(&Sha256::digest(serde_json::to_vec(value)?)[..8]))
+    Ok(sha256(serde_json::to_vec(value)?)[..16].to_owned())
+}
+
+/// Locks a cluster's folder without reading its journal, which may be damaged.
+pub fn lock(dir: &ClusterDir, cluster: &str) -> Result<Lock, JournalError> {
+    Lock::take(dir, cluster)
 }
 
 /// An exclusive lock on a cluster's folder; the kernel drops it with the process.
-struct Lock {
+pub struct Lock {
     _file: File,
 }
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::cluster::{ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
+use crate::digest::sha256;
 
 #[cfg(feature = "libvirt")]
 pub mod libvirt;
@@ -121,7 +121,7 @@ pub enum Verdict {
 }
 
 /// What the platform tells about a network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkFacts {
     /// Identifies the network among all that this computer deploys on, e.g. a URI and a UUID.
     pub identity: String,
@@ -205,13 +205,8 @@ impl MachineSpec {
     pub fn fingerprint(&self) -> String {
         // A struct of strings and numbers always has a JSON form.
         let bytes = serde_json::to_vec(self).unwrap_or_default();
-        hex(&Sha256::digest(bytes)[..16])
+        sha256(bytes)[..32].to_owned()
     }
-}
-
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether a call changed something or found it done.
