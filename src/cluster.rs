@@ -509,6 +509,65 @@ impl ClusterConfig {
 }
 
 #[cfg(test)]
+impl ClusterConfig {
+    /// A cluster of 3 masters and 2 workers on the pretend platform, for tests of pure rooms.
+    pub(crate) fn example() -> Self {
+        let size = |memory_mib| Size {
+            cpus: 4,
+            memory_mib,
+            disk_gib: 100,
+            extra_disks_gib: vec![],
+        };
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        let network = |text: &str| text.parse().expect("a network");
+        Self {
+            name: "lab".to_owned(),
+            domain: "example.com".to_owned(),
+            backend: BackendConfig::Sim(SimConfig {
+                state: PathBuf::from("sim.json"),
+            }),
+            masters: 3,
+            workers: 2,
+            bootstrap_size: size(8192),
+            master_size: size(16384),
+            worker_size: size(8192),
+            helper_size: Size {
+                cpus: 1,
+                memory_mib: 1024,
+                disk_gib: 10,
+                extra_disks_gib: vec![],
+            },
+            network: "default".to_owned(),
+            extra_networks: vec![],
+            networks: ClusterNetworks {
+                network_type: "OVNKubernetes".to_owned(),
+                cluster_network: network("10.128.0.0/14"),
+                host_prefix: 23,
+                service_network: network("172.30.0.0/16"),
+            },
+            image: ImageSource::Platform("rhcos".to_owned()),
+            helper_image: ImageSource::Platform("centos".to_owned()),
+            given: GivenAddresses::default(),
+            harvest: Harvest::Boot,
+            mcs: Mcs::Tls,
+            installer: InstallerChoice::Rehearsal,
+            ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZ lab".to_owned()],
+            pull_secret: SecretString::from(r#"{"auths":{}}"#),
+            ca: None,
+            manifests: None,
+            use_br: false,
+            autostart: false,
+            timeouts: Timeouts {
+                harvest: minutes(10),
+                address: minutes(10),
+                bootstrap: minutes(60),
+                install: minutes(60),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -194,3 +194,60 @@ pub fn allocate(home: &Home) -> Result<Allocation, InventoryError> {
     file.file().lock().map_err(io)?;
     Ok(Allocation { _file: file })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters;
+
+    fn cluster(name: &str, network_identity: &str) -> Cluster {
+        let mut parameters = parameters::tests::example();
+        parameters.cluster = name.to_owned();
+        parameters.network_identity = network_identity.to_owned();
+        let known = Known {
+            name: name.to_owned(),
+            ..Known::of(&ClusterConfig::example())
+        };
+        Cluster {
+            known,
+            parameters: Some(parameters),
+        }
+    }
+
+    #[test]
+    fn only_others_on_the_same_network_hold_addresses_but_macs_count_everywhere() {
+        let clusters = [cluster("lab", "a"), cluster("prod", "a"), cluster("far", "b")];
+        let lab = clusters[0].known.id();
+        let found = neighbours(&clusters, "a", &lab);
+        let api = "192.168.122.10".parse().unwrap();
+        assert_eq!(
+            found.addresses.get(&api).map(String::as_str),
+            Some("api of cluster prod")
+        );
+        assert_eq!(
+            found.virtual_router_ids.get(&10).map(String::as_str),
+            Some("api of cluster prod")
+        );
+        assert_eq!(found.addresses.len(), 8, "two VIPs and six nodes");
+        assert_eq!(
+            neighbours(&clusters[..1], "a", &lab).macs.len(),
+            0,
+            "one's own do not count"
+        );
+        assert_eq!(neighbours(&clusters[2..], "a", &lab).macs.len(), 8);
+        assert_eq!(neighbours(&clusters[2..], "a", &lab).addresses.len(), 0);
+    }
+
+    #[test]
+    fn a_known_cluster_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        assert!(find(&home, "lab").unwrap().is_none());
+        let known = Known::of(&ClusterConfig::example());
+        known.write(&home.cluster("lab")).unwrap();
+        let found = clusters(&home).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].known, known);
+        assert!(found[0].parameters.is_none());
+    }
+}

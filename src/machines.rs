@@ -312,3 +312,97 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         disk_gib: needs.disk_gib,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(machines: &[Planned]) -> Vec<&str> {
+        machines.iter().map(|machine| machine.name.as_str()).collect()
+    }
+
+    #[test]
+    fn pass_one_never_bears_a_final_name() {
+        let config = ClusterConfig::example();
+        let macs = macs(&config, &BTreeSet::new());
+        let (one, two) = (pass_one(&config, &macs), pass_two(&config, &macs, None));
+        assert_eq!(
+            names(&one),
+            [
+                "lab-harvest-bootstrap-0",
+                "lab-harvest-master-0",
+                "lab-harvest-master-1",
+                "lab-harvest-master-2",
+                "lab-harvest-worker-0",
+                "lab-harvest-worker-1",
+                "lab-harvest-helper-0",
+                "lab-harvest-helper-1"
+            ]
+        );
+        assert_eq!(
+            names(&two),
+            [
+                "lab-bootstrap",
+                "lab-master-0",
+                "lab-master-1",
+                "lab-master-2",
+                "lab-worker-0",
+                "lab-worker-1"
+            ]
+        );
+        for machine in &two {
+            let before = one.iter().find(|other| other.node == machine.node).map(Planned::mac);
+            assert_eq!(before, Some(machine.mac()), "{} keeps its MAC", machine.name);
+        }
+    }
+
+    #[test]
+    fn all_macs_differ_also_from_given_and_taken_ones() {
+        let mut config = ClusterConfig::example();
+        let derived = macs(&config, &BTreeSet::new());
+        let taken: BTreeSet<Mac> = derived.values().copied().collect();
+        config.given.master_macs = vec![derived[&NodeName::bootstrap()]];
+        config.extra_networks = vec!["storage".to_owned(), "backup".to_owned()];
+        let table = macs(&config, &taken);
+        assert_eq!(
+            table[&NodeName::node(Role::Master, 0)],
+            derived[&NodeName::bootstrap()],
+            "a given MAC is used"
+        );
+        let mut all: Vec<Mac> = table.values().copied().collect();
+        let nodes = pass_two(&config, &table, None);
+        all.extend(
+            nodes
+                .iter()
+                .flat_map(|machine| machine.nics[1..].iter().map(|nic| nic.mac)),
+        );
+        let distinct: BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        assert!(nodes.iter().all(|machine| machine.nics.len() == 3));
+    }
+
+    #[test]
+    fn a_given_vip_needs_no_helper() {
+        let mut config = ClusterConfig::example();
+        config.given.api_ip = Some(Ipv4Addr::new(192, 168, 122, 10));
+        let one = pass_one(&config, &macs(&config, &BTreeSet::new()));
+        let helpers: Vec<_> = one.iter().filter(|machine| machine.role == Role::Helper).collect();
+        assert_eq!(helpers.len(), 1);
+        assert_eq!(
+            (helpers[0].node.as_str(), helpers[0].name.as_str()),
+            ("ingress", "lab-harvest-helper-1")
+        );
+    }
+
+    #[test]
+    fn the_plan_counts_the_larger_pass() {
+        let mut config = ClusterConfig::example();
+        let plan_now = plan(&config, None, &BTreeSet::new());
+        assert_eq!(plan_now.memory_mib, 8192 + 3 * 16384 + 2 * 8192);
+        assert_eq!(plan_now.disk_gib, 600);
+        config.helper_size.memory_mib = 100_000;
+        assert_eq!(plan(&config, None, &BTreeSet::new()).memory_mib, 800_000);
+        config.harvest = Harvest::Reserve;
+        assert!(plan(&config, None, &BTreeSet::new()).pass_one.is_empty());
+    }
+}

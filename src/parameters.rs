@@ -166,9 +166,11 @@ impl Parameters {
 
     /// The file's text.
     pub fn to_yaml(&self) -> std::io::Result<String> {
-        let body = serde_saphyr::to_string(self).map_err(std::io::Error::other)?;
+        // Quoted throughout: a YAML 1.1 reader takes a plain 52:54:00:12:34:56 for a number of base 60.
+        let options = serde_saphyr::ser_options! { quote_all: true };
+        let body = serde_saphyr::to_string_with_options(self, options).map_err(std::io::Error::other)?;
         Ok(format!(
-            "# Addresses of cluster {}, from pass one. `ocpdeploy harvest` makes it anew.\n{body}",
+            "# Addresses of cluster {}, from pass one; `ocpdeploy deploy --harvest` makes it anew.\n{body}",
             self.id()
         ))
     }
@@ -244,4 +246,93 @@ impl Parameters {
 /// Both VIPs may be one address, as kcli allows.
 fn is_vip(name: &NodeName) -> bool {
     Vip::ALL.into_iter().any(|vip| *name == NodeName::vip(vip))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::backend::NetworkFacts;
+    use crate::cluster::ClusterConfig;
+    use crate::machines;
+
+    /// The table of the example cluster: nodes from .11, VIPs .10 and .9.
+    pub(crate) fn example() -> Parameters {
+        let config = ClusterConfig::example();
+        let macs = machines::macs(&config, &Default::default());
+        let ip = |last| Ipv4Addr::new(192, 168, 122, last);
+        let vip = |vip, last| Lease {
+            name: NodeName::vip(vip),
+            mac: macs[&NodeName::vip(vip)],
+            ip: ip(last),
+        };
+        let nodes = config.nodes().into_iter().zip(11..);
+        let nodes = nodes.map(|((name, role), last)| NodeAddress {
+            mac: macs[&name],
+            ip: ip(last),
+            name,
+            role,
+        });
+        let facts = NetworkFacts {
+            identity: "sim/default".to_owned(),
+            gateway: Some(ip(1)),
+            resolvers: vec![ip(1)],
+            ..NetworkFacts::default()
+        };
+        let network = Ipv4Network::new(ip(0), 24).unwrap();
+        let vips = [vip(Vip::Api, 10), vip(Vip::Ingress, 9)];
+        let nodes = nodes.collect();
+        Parameters::new(
+            "lab",
+            "example.com",
+            "sim",
+            "default",
+            &facts,
+            network,
+            Harvest::Boot,
+            vips,
+            [10, 9],
+            nodes,
+        )
+    }
+
+    #[test]
+    fn the_file_reads_back_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("parameters.yaml");
+        assert_eq!(Parameters::read(&path).unwrap(), None);
+        example().write(&path).unwrap();
+        assert_eq!(Parameters::read(&path).unwrap(), Some(example()));
+        insta::assert_snapshot!(std::fs::read_to_string(&path).unwrap());
+    }
+
+    #[test]
+    fn a_hand_s_slip_is_told_in_words() {
+        let good = example().to_yaml().unwrap();
+        let cases = [
+            ("v: 1", "v: 2", "has version 2, written by ocpdeploy"),
+            (
+                "api_ip: '192.168.122.10'",
+                "api_ip: '192.168.122.12'",
+                "api and master-0 have the same address 192.168.122.12",
+            ),
+            (
+                "api_ip: '192.168.122.10'",
+                "api_ip: '192.168.123.10'",
+                "192.168.123.10 of api is outside 192.168.122.0/24",
+            ),
+            (
+                "api_ip: '192.168.122.10'",
+                "api_ip: '192.168.122.999'",
+                "is not understood",
+            ),
+            ("virtual_router_id: 10", "virtual_router_id: 0", "a VRRP id is 1 to 255"),
+            ("resolvers:", "resolver:", "is not understood"),
+            ("name: 'master-1'", "name: 'master-0'", "master-0 appears twice"),
+        ];
+        for (from, to, words) in cases {
+            assert!(good.contains(from), "{from} is in the file:\n{good}");
+            let error = Parameters::parse(&good.replacen(from, to, 1), Path::new("p.yaml")).unwrap_err();
+            assert!(error.to_string().contains(words), "{to}: {error}");
+        }
+    }
 }
