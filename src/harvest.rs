@@ -168,10 +168,13 @@ mod tests {
     use crate::backend::{Nic, SeenNic};
     use crate::cluster::{NodeName, Pass, Role, Size};
 
+    /// A NIC's MAC and its addresses.
+    type Nics<'a> = &'a [(Mac, &'a [[u8; 4]])];
+
     const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
     const OTHER: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
 
-    fn machine(power: Power, nics: &[(Mac, &[[u8; 4]])]) -> Machine {
+    fn machine(power: Power, nics: Nics) -> Machine {
         Machine {
             name: MachineName::from_platform("lab-harvest-master-0"),
             node: NodeName::node(Role::Master, 0),
@@ -214,8 +217,8 @@ mod tests {
     #[test]
     fn a_machine_is_judged_by_its_mac() {
         let network = Some("10.0.0.0/24".parse().unwrap());
-        let run = |nics: &[(Mac, &[[u8; 4]])]| judge(Some(&machine(Power::Running, nics)), MAC, network).to_string();
-        let cases: &[(&[(Mac, &[[u8; 4]])], &str)] = &[
+        let run = |nics: Nics| judge(Some(&machine(Power::Running, nics)), MAC, network).to_string();
+        let cases: &[(Nics, &str)] = &[
             (
                 &[(OTHER, &[[10, 0, 0, 9]]), (MAC, &[[10, 0, 0, 5]])],
                 "10.0.0.5, seen once",
