@@ -1,0 +1,430 @@
+//! A pretend platform: a dry run for users with no hypervisor, and the ground of the tests.
+//!
+//! All of it is one JSON file (layout in `world.rs`) that any number of processes may use at once.
+//! It refuses whatever a real platform refuses. Nothing runs in it: a machine "boots" by asking the
+//! pretend network's DHCP server (`dhcp.rs`) for addresses some milliseconds after it was made.
+//! What is slow and what goes wrong is written into the file's `script`.
+
+mod dhcp;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256, Sha512};
+
+use super::{
+    Action, Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
+    MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Verdict, hex,
+};
+use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
+use dhcp::Reservation;
+use rules::{Refusal, check_hold, check_image, check_spec, find_machine, held, network_of, preflight, refuse};
+use world::{Call, Delivered, Misdeed, SimMachine, SimNic, Store, StoreError, What, World};
+
+/// The pretend platform.
+#[derive(Clone, Debug)]
+pub struct Sim {
+    store: Store,
+    // Both are read once: a platform does not change them while it is in use.
+    limits: Limits,
+    latency_ms: BTreeMap<Call, u64>,
+}
+
+impl Sim {
+    /// Opens the pretend platform of this file. A missing file is a fresh platform; nothing is written yet.
+    pub fn open(config: &SimConfig) -> Result<Sim, BackendError> {
+        let deed = format!("open the pretend platform {}", config.state.display());
+        let path = std::path::absolute(&config.state)
+            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, &deed).because(error))?;
+        let store = Store { path };
+        let world = store.read().map_err(|error| unusable(deed, error))?;
+        Ok(Sim {
+            store,
+            limits: Limits {
+                concurrency: world.limits.concurrency.max(1),
+                carrier: "fw_cfg",
+                carrier_bytes: Some(world.limits.carrier_bytes),
+                holds_addresses: world.limits.holds_addresses,
+                guests_answer: false,
+                poll_interval: Duration::from_millis(20),
+                image_artifact: "qemu",
+            },
+            latency_ms: world.script.latency_ms,
+        })
+    }
+
+    /// One call to the platform: scripted latency and faults around `work`, which sees the world as of now.
+    ///
+    /// `work` must refuse before it changes anything.
+    async fn call<T>(
+        &self,
+        call: Call,
+        about: &str,
+        deed: String,
+        work: impl FnOnce(&mut World, u64) -> Result<T, Refusal>,
+    ) -> Result<T, BackendError> {
+        use BackendErrorKind::{Denied, Quota, Rejected, Timeout, Unreachable};
+        let half = Duration::from_millis(self.latency_ms.get(&call).copied().unwrap_or(0) / 2);
+        if !half.is_zero() {
+            tokio::time::sleep(half).await;
+        }
+        let outcome = self.store.update(|world| {
+            let now = now_ms();
+            world.advance(now);
+            let scripted = |kind| refuse(kind, "scripted in the state file");
+            match world.fault(call, about) {
+                None => work(world, now),
+                Some(What::TimeoutAfter) => work(world, now).and_then(|_| scripted(Timeout)),
+                Some(What::TimeoutBefore) => scripted(Timeout),
+                Some(What::Unreachable) => scripted(Unreachable),
+                Some(What::Denied) => scripted(Denied),
+                Some(What::Quota) => scripted(Quota),
+                Some(What::Rejected) => scripted(Rejected),
+            }
+        });
+        if !half.is_zero() {
+            tokio::time::sleep(half).await;
+        }
+        match outcome {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(refusal)) => Err(BackendError::new(refusal.kind, deed).because(refusal.words)),
+            Err(error) => Err(unusable(deed, error)),
+        }
+    }
+}
+
+fn unusable(deed: String, error: StoreError) -> BackendError {
+    match &error {
+        StoreError::Io(_) => BackendError::new(BackendErrorKind::Unreachable, deed)
+            .because(error)
+            .hint("the pretend platform is a file; check its folder and rights"),
+        StoreError::Content { .. } => BackendError::new(BackendErrorKind::Rejected, deed)
+            .because(error)
+            .hint("correct the file, or remove it for a fresh pretend platform"),
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Backend for Sim {
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        let about = needs.cluster.as_ref().map(ClusterId::as_str).unwrap_or_default();
+        let deed = format!("look at the pretend platform {}", self.store.path.display());
+        let mut findings = vec![Finding {
+            verdict: Verdict::Ok,
+            text: format!("pretend platform {} can be used", self.store.path.display()),
+            hint: None,
+        }];
+        findings.extend(
+            self.call(Call::Preflight, about, deed, |world, _| Ok(preflight(world, needs)))
+                .await?,
+        );
+        Ok(findings)
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        let deed = format!("look at network {network}");
+        self.call(Call::LookAtNetwork, network, deed, |world, _| {
+            let found = network_of(world, network)?;
+            let reserved = found.reservations.iter().map(|(ip, kept)| (*ip, Some(kept.mac)));
+            let leased = found.leases.iter().map(|(ip, lease)| (*ip, Some(lease.mac)));
+            Ok(NetworkFacts {
+                identity: format!("sim:{}#{network}", self.store.path.display()),
+                cidr: Some(found.cidr),
+                gateway: Some(found.gateway),
+                dhcp_ranges: vec![(found.dhcp_from, found.dhcp_to)],
+                taken: leased.chain(reserved).collect(),
+                resolvers: vec![found.gateway],
+                answers_dns: true,
+            })
+        })
+        .await
+    }
+
+    async fn ensure_image(&self, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        match image {
+            ImageRequest::Platform(name) => {
+                let deed = format!("find image {name}");
+                self.call(Call::EnsureImage, name, deed, |world, _| {
+                    match world.images.contains(name) {
+                        true => Ok(ImageHandle(name.clone())),
+                        false => refuse(BackendErrorKind::NotFound, format!("no image {name}")),
+                    }
+                })
+                .await
+            }
+            ImageRequest::File { path, sha256, bytes } => {
+                let deed = format!("upload image {}", path.display());
+                let handle = format!("sha256:{sha256}");
+                self.call(Call::EnsureImage, &handle, deed, |world, _| {
+                    if !world.images.contains(&handle) {
+                        check_image(path, sha256, *bytes)?;
+                        world.images.insert(handle.clone());
+                    }
+                    Ok(ImageHandle(handle.clone()))
+                })
+                .await
+            }
+        }
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        let name = &spec.name;
+        self.call(
+            Call::CreateMachine,
+            name.as_str(),
+            format!("create machine {name}"),
+            |world, now| {
+                if let Some(there) = world.machines.get(name) {
+                    return match there.cluster == spec.cluster && there.fingerprint == spec.fingerprint() {
+                        true => Ok(Action::AlreadySo(seen(world, name, there))),
+                        false => refuse(
+                            BackendErrorKind::Conflict,
+                            format!("machine {name} of cluster {} has other settings", there.cluster),
+                        ),
+                    };
+                }
+                check_spec(world, &self.limits, spec)?;
+                let machine = newborn(world, spec, now);
+                let action = Action::Done(seen(world, name, &machine));
+                world.machines.insert(name.clone(), machine);
+                Ok(action)
+            },
+        )
+        .await
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        let deed = format!("list the machines of cluster {cluster}");
+        self.call(Call::ListMachines, cluster.as_str(), deed, |world, _| {
+            let ours = world.machines.iter().filter(|(_, machine)| machine.cluster == *cluster);
+            Ok(ours.map(|(name, machine)| seen(world, name, machine)).collect())
+        })
+        .await
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let deed = format!("delete machine {name}");
+        self.call(Call::DeleteMachine, name.as_str(), deed, |world, now| {
+            if find_machine(world, cluster, name)?.is_none() {
+                return Ok(Action::AlreadySo(()));
+            }
+            if let Some(machine) = world.machines.remove(name) {
+                for nic in machine.nics {
+                    if let Some(network) = world.networks.get_mut(&nic.network) {
+                        network.stop_renewing(nic.mac, now);
+                    }
+                }
+            }
+            Ok(Action::Done(()))
+        })
+        .await
+    }
+
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+        let Lease { name, ip, .. } = &hold.lease;
+        let deed = format!("hold address {ip} for {name} on network {}", hold.network);
+        self.call(Call::HoldAddress, name.as_str(), deed, |world, _| {
+            let Some(network) = world.networks.get_mut(&hold.network) else {
+                return refuse(BackendErrorKind::NotFound, format!("no network {}", hold.network));
+            };
+            if !self.limits.holds_addresses {
+                return Ok(Held::ByLuck);
+            }
+            check_hold(network, hold)?;
+            let kept = Reservation {
+                mac: hold.lease.mac,
+                name: name.clone(),
+                cluster: Some(hold.cluster.clone()),
+                dns_names: hold.dns_names.iter().cloned().collect(),
+            };
+            network.reservations.insert(*ip, kept);
+            Ok(Held::ByPlatform)
+        })
+        .await
+    }
+
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        let deed = format!("list the addresses held for cluster {cluster}");
+        self.call(Call::ListHeld, cluster.as_str(), deed, |world, _| {
+            Ok(held(world, cluster)
+                .map(|(ip, kept)| Lease {
+                    name: kept.name.clone(),
+                    mac: kept.mac,
+                    ip: *ip,
+                })
+                .collect())
+        })
+        .await
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        let deed = format!("release the addresses of cluster {cluster}");
+        self.call(Call::ReleaseAddresses, cluster.as_str(), deed, |world, _| {
+            for network in world.networks.values_mut() {
+                network
+                    .reservations
+                    .retain(|_, kept| kept.cluster.as_ref() != Some(cluster));
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        let deed = format!("list what belongs to cluster {cluster}");
+        self.call(Call::ListOwned, cluster.as_str(), deed, |world, _| {
+            let thing = |kind: &str, name: String| Owned {
+                kind: kind.to_owned(),
+                name,
+            };
+            let mut owned: Vec<Owned> = world
+                .machines
+                .iter()
+                .filter(|(_, machine)| machine.cluster == *cluster)
+                .map(|(name, _)| thing("machine", name.to_string()))
+                .collect();
+            for (ip, kept) in held(world, cluster) {
+                owned.push(thing("dhcp host", format!("{} {ip}", kept.name)));
+                owned.extend(kept.dns_names.iter().map(|name| thing("dns host", name.clone())));
+            }
+            Ok(owned)
+        })
+        .await
+    }
+
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        let deed = format!("read the console of machine {name}");
+        self.call(
+            Call::ConsoleTail,
+            name.as_str(),
+            deed,
+            |world, now| match find_machine(world, cluster, name)? {
+                Some(machine) => Ok(Some(console(&seen(world, name, machine), machine.boots_ms <= now))),
+                None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
+            },
+        )
+        .await
+    }
+}
+
+fn newborn(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachine {
+    let (kind, parts): (_, Vec<&[u8]>) = match &spec.payload {
+        Payload::Ignition(config) => ("ignition", vec![config]),
+        Payload::CloudInit {
+            user_data,
+            meta_data,
+            network_config,
+        } => {
+            let documents = [user_data, meta_data, network_config];
+            ("cloudinit", documents.map(|document| document.as_bytes()).to_vec())
+        }
+    };
+    let mut sha512 = Sha512::new();
+    parts.iter().for_each(|part| sha512.update(part));
+    let late_ms = world.script.guests.get(&spec.name).map_or(0, |guest| guest.late_ms);
+    SimMachine {
+        cluster: spec.cluster.clone(),
+        node: spec.node.clone(),
+        role: spec.role,
+        pass: spec.pass,
+        fingerprint: spec.fingerprint(),
+        cpus: spec.cpus,
+        memory_mib: spec.memory_mib,
+        disk_gib: spec.disk_gib,
+        extra_disks_gib: spec.extra_disks_gib.clone(),
+        image: spec.image.0.clone(),
+        nics: spec
+            .nics
+            .iter()
+            .map(|nic| SimNic {
+                network: nic.network.clone(),
+                mac: nic.mac,
+                client: client_id(spec, nic.mac),
+                addresses: Vec::new(),
+            })
+            .collect(),
+        payload: Delivered {
+            kind: kind.to_owned(),
+            bytes: parts.iter().map(|part| part.len()).sum(),
+            sha512: hex(&sha512.finalize()),
+        },
+        autostart: spec.autostart,
+        created_ms: now_ms,
+        boots_ms: now_ms + world.script.boot_ms + late_ms,
+    }
+}
+
+/// CoreOS sends its MAC; CentOS a DUID of its own unless cloud-init tells it to send the MAC.
+fn client_id(spec: &MachineSpec, mac: Mac) -> String {
+    match &spec.payload {
+        Payload::CloudInit { network_config, .. } if !network_config.contains("dhcp-identifier: mac") => {
+            format!("ff:{}", hex(&Sha256::digest(spec.name.as_str())[..8]))
+        }
+        _ => format!("01:{mac}"),
+    }
+}
+
+/// The machine as a look from outside shows it.
+fn seen(world: &World, name: &MachineName, machine: &SimMachine) -> Machine {
+    let does = world.script.guests.get(name).and_then(|guest| guest.does);
+    Machine {
+        name: name.clone(),
+        node: machine.node.clone(),
+        role: machine.role,
+        pass: machine.pass,
+        fingerprint: machine.fingerprint.clone(),
+        power: match does {
+            Some(Misdeed::Paused) => Power::Paused("the guest hangs: accelerator error".to_owned()),
+            _ => Power::Running,
+        },
+        nics: machine
+            .nics
+            .iter()
+            .map(|nic| SeenNic {
+                network: nic.network.clone(),
+                mac: nic.mac,
+                addresses: nic.addresses.clone(),
+            })
+            .collect(),
+    }
+}
+
+fn console(machine: &Machine, booted: bool) -> String {
+    let mut lines = vec![format!("[    0.000000] {} starts (pretend machine)", machine.name)];
+    match &machine.power {
+        Power::Paused(reason) => lines.push(format!("[    0.113207] {reason}")),
+        _ if !booted => lines.push("[    0.482119] loading the kernel".to_owned()),
+        _ => {
+            for (index, nic) in machine.nics.iter().enumerate() {
+                let got = match nic.addresses.as_slice() {
+                    [] => "no DHCP answer, trying again".to_owned(),
+                    addresses => addresses
+                        .iter()
+                        .map(|ip| format!("dhcp4 address={ip}"))
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                };
+                lines.push(format!(
+                    "[    2.{index:06}] eth{index} {} on {}: {got}",
+                    nic.mac, nic.network
+                ));
+            }
+            if machine.nics.iter().any(|nic| !nic.addresses.is_empty()) {
+                lines.push(format!("{} login: ", machine.node));
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}

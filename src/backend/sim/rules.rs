@@ -1,0 +1,279 @@
+//! What the pretend platform refuses, and in which words.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use fs_err as fs;
+use sha2::{Digest, Sha256};
+
+use super::dhcp::{Network, Reservation};
+use super::world::{SimMachine, World};
+use crate::backend::{BackendErrorKind, Finding, Hold, Limits, MachineSpec, Needs, Payload, Verdict, hex};
+use crate::cluster::{ClusterId, Lease, Mac, MachineName};
+
+/// Why the platform says no.
+pub(super) struct Refusal {
+    pub kind: BackendErrorKind,
+    pub words: String,
+}
+
+pub(super) fn refuse<T>(kind: BackendErrorKind, words: impl Into<String>) -> Result<T, Refusal> {
+    let words = words.into();
+    Err(Refusal { kind, words })
+}
+
+pub(super) fn network_of<'a>(world: &'a World, name: &str) -> Result<&'a Network, Refusal> {
+    match world.networks.get(name) {
+        Some(network) => Ok(network),
+        None => refuse(BackendErrorKind::NotFound, format!("no network {name}")),
+    }
+}
+
+/// A machine of this cluster; one of anybody else is a refusal.
+pub(super) fn find_machine<'a>(
+    world: &'a World,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Option<&'a SimMachine>, Refusal> {
+    match world.machines.get(name) {
+        Some(machine) if machine.cluster != *cluster => refuse(
+            BackendErrorKind::Conflict,
+            format!("machine {name} belongs to cluster {}", machine.cluster),
+        ),
+        None if world.strangers.contains_key(name) => refuse(
+            BackendErrorKind::Conflict,
+            format!("machine {name} belongs to no cluster"),
+        ),
+        found => Ok(found),
+    }
+}
+
+/// All reservations of a cluster, on any network.
+pub(super) fn held<'a>(
+    world: &'a World,
+    cluster: &'a ClusterId,
+) -> impl Iterator<Item = (&'a Ipv4Addr, &'a Reservation)> {
+    let all = world.networks.values().flat_map(|network| &network.reservations);
+    all.filter(move |(_, kept)| kept.cluster.as_ref() == Some(cluster))
+}
+
+/// The machine that runs with this MAC now.
+fn bearer_of(world: &World, mac: Mac) -> Option<&MachineName> {
+    let ours = world
+        .machines
+        .iter()
+        .find(|(_, machine)| machine.nics.iter().any(|nic| nic.mac == mac))
+        .map(|(name, _)| name);
+    let strange = || {
+        world
+            .strangers
+            .iter()
+            .find(|(_, stranger)| stranger.macs.contains(&mac))
+    };
+    ours.or_else(|| strange().map(|(name, _)| name))
+}
+
+pub(super) fn check_spec(world: &World, limits: &Limits, spec: &MachineSpec) -> Result<(), Refusal> {
+    use BackendErrorKind::{Conflict, NotFound, Quota, Rejected, TooLarge};
+    let name = spec.name.as_str();
+    if world.strangers.contains_key(&spec.name) {
+        return refuse(Conflict, format!("machine {name} belongs to no cluster"));
+    }
+    if name.is_empty() || name.len() > 63 {
+        return refuse(
+            Rejected,
+            format!("a machine's name has 1 to 63 characters, `{name}` has {}", name.len()),
+        );
+    }
+    if !name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    {
+        return refuse(Rejected, format!("`{name}` is not a machine's name"));
+    }
+    if spec.cpus == 0 || spec.memory_mib == 0 || spec.disk_gib == 0 {
+        return refuse(Rejected, "a machine needs a CPU, memory and a disk");
+    }
+    if !world.images.contains(&spec.image.0) {
+        return refuse(NotFound, format!("no image {}", spec.image.0));
+    }
+    if spec.nics.is_empty() {
+        return refuse(Rejected, "a machine needs a NIC");
+    }
+    let mut macs = BTreeSet::new();
+    for nic in &spec.nics {
+        network_of(world, &nic.network)?;
+        if !nic.mac.is_unicast() {
+            return refuse(Rejected, format!("{} is not a unicast MAC", nic.mac));
+        }
+        if !macs.insert(nic.mac) {
+            return refuse(Rejected, format!("two NICs have MAC {}", nic.mac));
+        }
+        if let Some(bearer) = bearer_of(world, nic.mac) {
+            return refuse(Conflict, format!("MAC {} is in use by machine {bearer}", nic.mac));
+        }
+    }
+    if let (Payload::Ignition(config), Some(most)) = (&spec.payload, limits.carrier_bytes)
+        && config.len() > most
+    {
+        return refuse(
+            TooLarge,
+            format!("{} bytes of Ignition, at most {most} fit", config.len()),
+        );
+    }
+    if let Some(most) = world.limits.memory_mib {
+        let free = most.saturating_sub(world.machines.values().map(|machine| machine.memory_mib).sum());
+        if spec.memory_mib > free {
+            return refuse(
+                Quota,
+                format!("{} MiB of memory asked, {free} MiB are free", spec.memory_mib),
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_hold(network: &Network, hold: &Hold) -> Result<(), Refusal> {
+    use BackendErrorKind::{Conflict, Rejected};
+    let Lease { name, mac, ip } = &hold.lease;
+    if !mac.is_unicast() {
+        return refuse(Rejected, format!("{mac} is not a unicast MAC"));
+    }
+    let cidr = network.cidr;
+    if !cidr.contains(*ip) || [cidr.network(), cidr.broadcast(), network.gateway].contains(ip) {
+        return refuse(Rejected, format!("{ip} is no address for a machine of {cidr}"));
+    }
+    let same = |kept: &Reservation| kept.cluster.as_ref() == Some(&hold.cluster) && kept.name == *name;
+    for (kept_ip, kept) in &network.reservations {
+        let owner = match &kept.cluster {
+            Some(cluster) => format!("{} of cluster {cluster}", kept.name),
+            None => kept.name.to_string(),
+        };
+        if same(kept) && kept.mac == *mac && kept_ip == ip {
+            continue;
+        }
+        if kept_ip == ip {
+            return refuse(Conflict, format!("address {ip} is held for {owner}"));
+        }
+        if kept.mac == *mac {
+            return refuse(Conflict, format!("MAC {mac} holds {kept_ip} for {owner}"));
+        }
+        if same(kept) {
+            return refuse(Conflict, format!("{owner} holds {kept_ip} already"));
+        }
+        if let Some(taken) = hold.dns_names.iter().find(|wanted| kept.dns_names.contains(*wanted)) {
+            return refuse(Conflict, format!("the name {taken} leads to {owner}"));
+        }
+    }
+    match network.leases.get(ip) {
+        Some(lease) if lease.mac != *mac => refuse(Conflict, format!("address {ip} is leased to {}", lease.mac)),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the file as an upload would, and compares it with its description.
+pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), Refusal> {
+    let cannot = |error: std::io::Error| Refusal {
+        kind: BackendErrorKind::Rejected,
+        words: error.to_string(),
+    };
+    let mut file = fs::File::open(path).map_err(cannot)?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut length = 0;
+    loop {
+        match file.read(&mut buffer).map_err(cannot)? {
+            0 => break,
+            count => {
+                digest.update(&buffer[..count]);
+                length += count as u64;
+            }
+        }
+    }
+    let found = hex(&digest.finalize());
+    if length != bytes || found != sha256 {
+        let words = format!("the file has {length} bytes and sha256 {found}, expected {bytes} and {sha256}");
+        return refuse(BackendErrorKind::Rejected, words);
+    }
+    Ok(())
+}
+
+pub(super) fn preflight(world: &World, needs: &Needs) -> Vec<Finding> {
+    let ok = |text: String| Finding {
+        verdict: Verdict::Ok,
+        text,
+        hint: None,
+    };
+    let fail = |text: String, hint: &str| Finding {
+        verdict: Verdict::Fail,
+        text,
+        hint: Some(hint.to_owned()),
+    };
+    let mut findings = Vec::new();
+    let macs: BTreeSet<Mac> = needs
+        .machines
+        .iter()
+        .flat_map(|(_, macs)| macs.iter().copied())
+        .collect();
+    for name in &needs.networks {
+        let Some(network) = world.networks.get(name) else {
+            let known: Vec<&str> = world.networks.keys().map(String::as_str).collect();
+            let hint = format!("the platform has {}", known.join(", "));
+            findings.push(fail(format!("network {name} does not exist"), &hint));
+            continue;
+        };
+        let known = network.leases.values().map(|lease| lease.mac);
+        let known: BTreeSet<Mac> = known
+            .chain(network.reservations.values().map(|kept| kept.mac))
+            .collect();
+        let (wanted, free) = (macs.difference(&known).count(), network.free_count());
+        findings.push(match wanted <= free {
+            true => ok(format!(
+                "network {name} is {}, DHCP from {} to {}, {free} addresses free",
+                network.cidr, network.dhcp_from, network.dhcp_to
+            )),
+            false => fail(
+                format!("network {name} has {free} free DHCP addresses, {wanted} are needed"),
+                "widen the DHCP range or deploy fewer machines",
+            ),
+        });
+    }
+    let ours = |name: &MachineName| {
+        let machine = world.machines.get(name);
+        machine.is_some_and(|machine| Some(&machine.cluster) == needs.cluster.as_ref())
+    };
+    let mut taken = Vec::new();
+    for (name, macs) in &needs.machines {
+        if (world.machines.contains_key(name) && !ours(name)) || world.strangers.contains_key(name) {
+            taken.push(fail(
+                format!("machine {name} exists and does not belong to this cluster"),
+                BackendErrorKind::Conflict.hint(),
+            ));
+        }
+        for mac in macs {
+            if let Some(bearer) = bearer_of(world, *mac).filter(|bearer| !ours(bearer)) {
+                let text = format!("MAC {mac} of {name} is in use by machine {bearer}");
+                taken.push(fail(text, BackendErrorKind::Conflict.hint()));
+            }
+        }
+    }
+    if taken.is_empty() && !needs.machines.is_empty() {
+        taken.push(ok("names and MACs of all machines are free or ours".to_owned()));
+    }
+    findings.extend(taken);
+    if let Some(most) = world.limits.memory_mib {
+        let others = world
+            .machines
+            .values()
+            .filter(|machine| Some(&machine.cluster) != needs.cluster.as_ref());
+        let free = most.saturating_sub(others.map(|machine| machine.memory_mib).sum());
+        let text = format!("{} MiB of memory needed, {free} MiB free", needs.memory_mib);
+        findings.push(match needs.memory_mib <= free {
+            true => ok(text),
+            false => fail(text, BackendErrorKind::Quota.hint()),
+        });
+    }
+    findings
+}
