@@ -666,7 +666,7 @@ impl<'a, B: Backend> Run<'a, B> {
             .with_context(|| format!("read image {source}"))?;
         let ensure = async {
             info!(target: PROGRESS, step = "image", "{source}");
-            Ok(self.backend.ensure_image(&request).await?)
+            Ok(self.backend.ensure_image(&self.config.id(), &request).await?)
         };
         self.journal.step(step, &request, ensure).await
     }

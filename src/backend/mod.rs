@@ -39,7 +39,9 @@ pub trait Backend {
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError>;
 
     /// Brings an image onto the platform, or finds the one with the same digest there.
-    async fn ensure_image(&self, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
+    ///
+    /// Clusters share it: it stays until `release_addresses` was called for the last cluster that asked for it.
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
 
     /// Creates and starts a machine, or adopts the one there when cluster and fingerprint are the same.
     ///
