@@ -91,6 +91,7 @@ coreos_root() {
     cp "$here/common/net.sh" "$here/common/dhcp.sh" "$dir/usr/lib/"
     cp -r "$here/common/acpi" "$dir/etc/acpi"
     cp -r "$here/coreos/root/." "$dir/"
+    chmod 600 "$dir/etc/shadow"
     ln -s /run/resolv.conf "$dir/etc/resolv.conf"
     # Ignition ends with an SELinux relabelling; this policy has no rules and setfiles is a stub.
     echo SELINUXTYPE=targeted >"$dir/etc/selinux/config"
@@ -98,6 +99,7 @@ coreos_root() {
     find "$dir" -exec touch -h -d "@$epoch" {} +
 }
 
+# no_timer_check (in common/cmdline): on a busy host the kernel's timer check fails under emulation, with a panic.
 # MBR disk: a FAT partition with boot loader, kernel and initramfs; with $2, that tree as ext4 in a second one.
 disk() {
     local name=$1 root=${2-} img=$work/$1.img fat=$work/$1.fat

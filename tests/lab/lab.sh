@@ -28,9 +28,9 @@ have_ns() { [ -e "/run/netns/$NS" ]; }
 
 # The pid this lab wrote down for a daemon, if that process is still that daemon.
 pid_of() {
-    local pid
+    local pid exe
     pid=$(cat "$RUN/$1.pid" 2>/dev/null) && [ -n "$pid" ] || return 1
-    tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | head -n1 | grep -qE "(^|/)$1\$" || return 1
+    { IFS= read -r -d '' exe <"/proc/$pid/cmdline"; } 2>/dev/null && [ "${exe##*/}" = "$1" ] || return 1
     echo "$pid"
 }
 
@@ -68,7 +68,7 @@ start_daemons() {
 
 # The names in a virsh listing, one a line (pool names come padded with spaces).
 names() { virsh_ "$@" --name | sed -e 's/[[:space:]]*$//' -e '/^$/d'; }
-has() { local want=$1; shift; names "$@" | grep -qxF "$want"; }
+has() { local want=$1; shift; names "$@" | grep -xF "$want" >/dev/null; }
 
 ensure_network() {
     if ! has default net-list --all; then
@@ -174,7 +174,9 @@ exec_() {
 
 status() {
     local pid where
-    if pid=$(pid_of libvirtd); then where="pid $pid, namespace $NS"; else where="not started by this lab"; fi
+    if pid=$(pid_of libvirtd); then where="pid $pid, namespace $NS"
+    elif have_ns; then where="namespace $NS"
+    else where="not started by this lab"; fi
     if ! answers; then say "down (nothing answers on $URI)"; return 3; fi
     say "libvirtd on $URI: $where"
     local what
