@@ -14,13 +14,14 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sha2::{Digest, Sha256, Sha512};
+use sha2::{Digest, Sha512};
 
 use super::{
     Action, Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Verdict, hex,
+    MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Verdict,
 };
 use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
+use crate::digest;
 use dhcp::Reservation;
 use rules::{Refusal, check_hold, check_image, check_spec, find_machine, held, network_of, preflight, refuse};
 use world::{Call, Delivered, Misdeed, SimMachine, SimNic, Store, StoreError, What, World};
@@ -358,7 +359,7 @@ fn newborn(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachine {
         payload: Delivered {
             kind: kind.to_owned(),
             bytes: parts.iter().map(|part| part.len()).sum(),
-            sha512: hex(&sha512.finalize()),
+            sha512: digest::hex(&sha512.finalize()),
         },
         autostart: spec.autostart,
         created_ms: now_ms,
@@ -370,7 +371,7 @@ fn newborn(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachine {
 fn client_id(spec: &MachineSpec, mac: Mac) -> String {
     match &spec.payload {
         Payload::CloudInit { network_config, .. } if !network_config.contains("dhcp-identifier: mac") => {
-            format!("ff:{}", hex(&Sha256::digest(spec.name.as_str())[..8]))
+            format!("ff:{}", &digest::sha256(spec.name.as_str())[..16])
         }
         _ => format!("01:{mac}"),
     }

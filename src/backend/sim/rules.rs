@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 
 use super::dhcp::{Network, Reservation};
 use super::world::{SimMachine, World};
-use crate::backend::{BackendErrorKind, Finding, Hold, Limits, MachineSpec, Needs, Payload, Verdict, hex};
+use crate::backend::{BackendErrorKind, Finding, Hold, Limits, MachineSpec, Needs, Payload, Verdict};
 use crate::cluster::{ClusterId, Lease, Mac, MachineName};
+use crate::digest::hex;
 
 /// Why the platform says no.
 pub(super) struct Refusal {

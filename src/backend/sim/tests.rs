@@ -347,7 +347,7 @@ async fn an_image_file_must_be_what_it_is_said_to_be() {
         sha256,
         bytes,
     };
-    let digest = hex(&Sha256::digest(b"image"));
+    let digest = digest::sha256(b"image");
     for bad in [request(digest.clone(), 4), request("00".to_owned(), 5)] {
         assert_eq!(
             sim.ensure_image(&bad).await.unwrap_err().kind,
@@ -376,7 +376,7 @@ async fn a_config_never_gets_into_the_file() {
     sim.create_machine(&spec).await.unwrap();
     let text = std::fs::read_to_string(&sim.store.path).unwrap();
     assert!(!text.contains("canary"));
-    assert!(text.contains(&hex(&Sha512::digest(b"{\"canary\": 1}"))));
+    assert!(text.contains(&digest::sha512(b"{\"canary\": 1}")));
     let mode = std::fs::metadata(&sim.store.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
