@@ -153,7 +153,7 @@ impl Backend for Sim {
         .await
     }
 
-    async fn ensure_image(&self, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
         match image {
             ImageRequest::Platform(name) => {
                 let deed = format!("find image {name}");
@@ -169,10 +169,10 @@ impl Backend for Sim {
                 let deed = format!("upload image {}", path.display());
                 let handle = format!("sha256:{sha256}");
                 self.call(Call::EnsureImage, &handle, deed, |world, _| {
-                    if !world.images.contains(&handle) {
+                    if !world.uploads.contains_key(&handle) {
                         check_image(path, sha256, *bytes)?;
-                        world.images.insert(handle.clone());
                     }
+                    world.uploads.entry(handle.clone()).or_default().insert(cluster.clone());
                     Ok(ImageHandle(handle.clone()))
                 })
                 .await
@@ -278,6 +278,10 @@ impl Backend for Sim {
                     .reservations
                     .retain(|_, kept| kept.cluster.as_ref() != Some(cluster));
             }
+            world.uploads.retain(|_, clusters| {
+                clusters.remove(cluster);
+                !clusters.is_empty()
+            });
             Ok(())
         })
         .await
@@ -296,6 +300,8 @@ impl Backend for Sim {
                 .filter(|(_, machine)| machine.cluster == *cluster)
                 .map(|(name, _)| thing("machine", name.to_string()))
                 .collect();
+            let images = world.uploads.iter().filter(|(_, clusters)| clusters.contains(cluster));
+            owned.extend(images.map(|(name, _)| thing("image", name.clone())));
             for (ip, kept) in held(world, cluster) {
                 owned.push(thing("dhcp host", format!("{} {ip}", kept.name)));
                 owned.extend(kept.dns_names.iter().map(|name| thing("dns host", name.clone())));

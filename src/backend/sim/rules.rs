@@ -97,7 +97,7 @@ pub(super) fn check_spec(world: &World, limits: &Limits, spec: &MachineSpec) -> 
     if spec.cpus == 0 || spec.memory_mib == 0 || spec.disk_gib == 0 {
         return refuse(Rejected, "a machine needs a CPU, memory and a disk");
     }
-    if !world.images.contains(&spec.image.0) {
+    if !world.images.contains(&spec.image.0) && !world.uploads.contains_key(&spec.image.0) {
         return refuse(NotFound, format!("no image {}", spec.image.0));
     }
     if spec.nics.is_empty() {

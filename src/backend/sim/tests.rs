@@ -350,20 +350,32 @@ async fn an_image_file_must_be_what_it_is_said_to_be() {
     let digest = digest::sha256(b"image");
     for bad in [request(digest.clone(), 4), request("00".to_owned(), 5)] {
         assert_eq!(
-            sim.ensure_image(&bad).await.unwrap_err().kind,
+            sim.ensure_image(&lab(), &bad).await.unwrap_err().kind,
             BackendErrorKind::Rejected
         );
     }
-    let handle = sim.ensure_image(&request(digest.clone(), 5)).await.unwrap();
+    let handle = sim.ensure_image(&lab(), &request(digest.clone(), 5)).await.unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(
-        sim.ensure_image(&request(digest, 5)).await.unwrap(),
+        sim.ensure_image(&lab(), &request(digest.clone(), 5)).await.unwrap(),
         handle,
         "it is there already"
     );
+    let other = ClusterId::new("other", "example.com");
+    sim.ensure_image(&other, &request(digest.clone(), 5)).await.unwrap();
+    sim.release_addresses(&lab()).await.unwrap();
+    assert!(sim.list_owned(&lab()).await.unwrap().is_empty());
+    sim.ensure_image(&lab(), &request(digest.clone(), 5))
+        .await
+        .expect("it stays for the other cluster");
+    sim.release_addresses(&lab()).await.unwrap();
+    sim.release_addresses(&other).await.unwrap();
+    sim.ensure_image(&lab(), &request(digest.clone(), 5))
+        .await
+        .expect_err("the last cluster takes it away");
     let missing = ImageRequest::Platform("centos".to_owned());
     assert_eq!(
-        sim.ensure_image(&missing).await.unwrap_err().kind,
+        sim.ensure_image(&lab(), &missing).await.unwrap_err().kind,
         BackendErrorKind::NotFound
     );
 }

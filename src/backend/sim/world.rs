@@ -29,9 +29,12 @@ pub(super) struct World {
     pub script: Script,
     #[serde(default = "fresh_networks")]
     pub networks: BTreeMap<String, Network>,
-    /// Names of the images that can be booted; an uploaded file is `sha256:<hex>`.
+    /// Images that the platform's administrator offers.
     #[serde(default)]
     pub images: BTreeSet<String>,
+    /// Images brought from files, by `sha256:<hex>`, and the clusters that asked for them.
+    #[serde(default)]
+    pub uploads: BTreeMap<String, BTreeSet<ClusterId>>,
     #[serde(default)]
     pub machines: BTreeMap<MachineName, SimMachine>,
     /// Machines of other people.
@@ -228,6 +231,7 @@ impl World {
             script: Script::default(),
             networks: fresh_networks(),
             images: BTreeSet::new(),
+            uploads: BTreeMap::new(),
             machines: BTreeMap::new(),
             strangers: BTreeMap::new(),
         }
