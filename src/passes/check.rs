@@ -1,0 +1,93 @@
+//! What is looked at before anything is made.
+
+use anyhow::Result;
+use tracing::info;
+
+use super::{PROGRESS, PassError};
+use crate::addresses::vip_problem;
+use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
+use crate::cluster::{ClusterConfig, Harvest, Vip};
+use crate::home::Home;
+use crate::inventory::{self, Known};
+use crate::machines;
+
+/// Looks at everything that can be looked at before anything is made.
+pub async fn check<B: Backend>(backend: &B, config: &ClusterConfig, home: &Home) -> Result<NetworkFacts> {
+    info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", config.backend.name());
+    let clusters = inventory::clusters(home)?;
+    let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
+    if let Some(known) = known {
+        refuse_other_cluster(config, &known.known)?;
+    }
+    let parameters = known.and_then(|cluster| cluster.parameters.as_ref());
+    if let Some(what) = parameters.and_then(|parameters| machines::mismatch(config, parameters)) {
+        return Err(PassError::Mismatch {
+            cluster: config.name.clone(),
+            what,
+        }
+        .into());
+    }
+    let macs = machines::macs(config, &Default::default());
+    let one = if config.harvest == Harvest::Boot {
+        machines::pass_one(config, &macs)
+    } else {
+        Vec::new()
+    };
+    let two = machines::pass_two(config, &macs, parameters);
+    let mut findings = backend.preflight(&machines::needs(config, &one, &two)).await?;
+    let mut facts = NetworkFacts::default();
+    if !findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
+        facts = backend.look_at_network(&config.network).await?;
+        facts.cidr = facts.cidr.or(config.given.machine_network);
+        let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
+        findings.extend(given_vip_findings(
+            config,
+            &facts,
+            &neighbours,
+            backend.limits().holds_addresses,
+        ));
+    }
+    for finding in &findings {
+        if finding.verdict == Verdict::Warn {
+            tracing::warn!(target: PROGRESS, step = "checks", "{}", finding.text);
+        }
+    }
+    findings.retain(|finding| finding.verdict == Verdict::Fail);
+    if findings.is_empty() {
+        Ok(facts)
+    } else {
+        Err(PassError::Preflight { findings }.into())
+    }
+}
+
+fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), PassError> {
+    let what = if known.domain != config.domain {
+        format!("domain {}", known.domain)
+    } else if known.backend != config.backend {
+        format!("other settings of backend {}", known.backend.name())
+    } else {
+        return Ok(());
+    };
+    Err(PassError::OtherCluster {
+        cluster: config.name.clone(),
+        what,
+    })
+}
+
+fn given_vip_findings(
+    config: &ClusterConfig,
+    facts: &NetworkFacts,
+    neighbours: &inventory::Neighbours,
+    can_hold: bool,
+) -> Vec<Finding> {
+    let problem = |vip| {
+        let ip = machines::given_vip(config, vip)?;
+        let text = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses)?;
+        Some(Finding {
+            verdict: Verdict::Fail,
+            text,
+            hint: None,
+        })
+    };
+    Vip::ALL.into_iter().filter_map(problem).collect()
+}

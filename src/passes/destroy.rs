@@ -1,0 +1,84 @@
+//! Removing exactly what carries a cluster's id.
+
+use anyhow::{Context, Result};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tracing::info;
+
+use super::{PROGRESS, PassError};
+use crate::backend::{Backend, BackendError, Machine, Owned};
+use crate::cluster::ClusterId;
+use crate::home::Home;
+use crate::journal;
+
+/// Destroys exactly what carries the cluster's id, and its folder here.
+///
+/// With `keep_addresses` the parameter file and what holds the addresses stay for the next deployment.
+pub async fn destroy<B: Backend>(
+    backend: &B,
+    cluster: &ClusterId,
+    name: &str,
+    home: &Home,
+    keep_addresses: bool,
+) -> Result<()> {
+    let dir = home.cluster(name);
+    let _lock = if dir.exists() {
+        Some(journal::lock(&dir, name)?)
+    } else {
+        None
+    };
+    let machines = backend.list_machines(cluster).await?;
+    delete_machines(backend, cluster, &machines).await?;
+    if keep_addresses {
+        for path in [dir.installer(), dir.ignition_folder(), dir.log()] {
+            remove_folder(&path)?;
+        }
+        remove_file(&dir.journal())?;
+        return Ok(());
+    }
+    backend.release_addresses(cluster).await?;
+    let left = backend.list_owned(cluster).await?;
+    if !left.is_empty() {
+        return Err(PassError::Leftovers { left }.into());
+    }
+    dir.remove().context("remove the cluster's folder")
+}
+
+pub(super) async fn delete_machines<B: Backend>(backend: &B, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
+    stream::iter(machines)
+        .map(|machine| async move {
+            backend.delete_machine(cluster, &machine.name).await?;
+            info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
+            Ok::<_, BackendError>(())
+        })
+        .buffer_unordered(backend.limits().concurrency)
+        .try_collect::<Vec<()>>()
+        .await?;
+    let left: Vec<_> = backend.list_machines(cluster).await?;
+    let left: Vec<_> = left
+        .into_iter()
+        .filter(|machine| machines.iter().any(|deleted| deleted.name == machine.name))
+        .map(|machine| Owned {
+            kind: "machine".to_owned(),
+            name: machine.name.to_string(),
+        })
+        .collect();
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(PassError::Leftovers { left }.into())
+    }
+}
+
+pub(super) fn remove_file(path: &std::path::Path) -> Result<()> {
+    match fs_err::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn remove_folder(path: &std::path::Path) -> Result<()> {
+    match fs_err::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

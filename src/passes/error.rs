@@ -1,0 +1,117 @@
+//! Why the passes stop, in words.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::backend::{Finding, Owned};
+use crate::cluster::{MachineName, NodeName, Pass};
+use crate::harvest::Seen;
+
+/// Why the passes stopped, where it is neither a platform's refusal nor a tool's failure.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    #[error("{} found before anything was made:{}", count(findings.len(), "problem"), lines(findings))]
+    Preflight { findings: Vec<Finding> },
+    #[error("cluster {cluster} is known here with {what}")]
+    OtherCluster { cluster: String, what: String },
+    #[error("the parameter file of {cluster} does not fit the settings: {what}")]
+    Mismatch { cluster: String, what: String },
+    #[error("cluster {cluster} has machines of pass two; it cannot be harvested again under them")]
+    Running { cluster: String },
+    #[error("pass {pass}: {} of {total} without the expected address after {} s:{}", count(missing.len(), "machine"), waited.as_secs(), missing_lines(missing))]
+    Addresses {
+        pass: Pass,
+        total: usize,
+        waited: Duration,
+        missing: Vec<Missing>,
+    },
+    #[error("pass two: {machine} has address {seen}, pass one found {planned}: {why}")]
+    Moved {
+        machine: MachineName,
+        planned: Ipv4Addr,
+        seen: String,
+        why: &'static str,
+    },
+    #[error("no free VRRP id is left on network {network}")]
+    NoRouterId { network: String },
+    #[error("no free address is left on network {network} for {node}")]
+    NoAddress { network: String, node: NodeName },
+    #[error("network {network} does not tell its address range")]
+    NoRange { network: String },
+    #[error("the installer's files are {hours} hours old; the certificates in them last 24")]
+    StaleAssets { hours: i64 },
+    #[error("the Ignition config of {node} is {bytes} bytes, {carrier} carries {limit}")]
+    TooLarge {
+        node: NodeName,
+        bytes: usize,
+        carrier: &'static str,
+        limit: usize,
+    },
+    #[error("{} not wanted to go:{}", count(left.len(), "thing"), owned_lines(left))]
+    Leftovers { left: Vec<Owned> },
+}
+
+impl PassError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Preflight { .. } => "mend these and run the same command again",
+            Self::OtherCluster { .. } => "choose another cluster name, or destroy that cluster first",
+            Self::Mismatch { .. } => "put the settings back, or run again with `--harvest` to harvest anew",
+            Self::Running { .. } => "`ocpdeploy destroy CLUSTER`, then deploy again",
+            Self::Addresses { .. } => {
+                "the machines are kept: run the same command again to wait longer, or destroy the cluster"
+            }
+            Self::Moved { .. } => {
+                "`ocpdeploy destroy CLUSTER` and deploy again, or reserve the planned address for this MAC"
+            }
+            Self::NoRouterId { .. } => "destroy a cluster that is not needed, or use another network",
+            Self::NoAddress { .. } => "use another network, or give the addresses in the env file with harvest=static",
+            Self::NoRange { .. } => "set machine_network in the env file, e.g. machine_network=192.168.122.0/24",
+            Self::StaleAssets { .. } => {
+                "`ocpdeploy destroy CLUSTER --keep-addresses`, then deploy again: new files are made, addresses stay"
+            }
+            Self::TooLarge { .. } => "leave out files of your own, or choose another carrier",
+            Self::Leftovers { .. } => "run destroy again; the platform's own log may say more",
+        }
+    }
+}
+
+/// A machine that was waited for in vain.
+#[derive(Debug)]
+pub struct Missing {
+    pub name: MachineName,
+    pub seen: Seen,
+    /// The last lines of its console.
+    pub console: Option<String>,
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{number} {what}s")
+    }
+}
+
+fn lines(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("\n  {}", finding.text)).collect()
+}
+
+fn owned_lines(owned: &[Owned]) -> String {
+    owned
+        .iter()
+        .map(|owned| format!("\n  {} {}", owned.kind, owned.name))
+        .collect()
+}
+
+fn missing_lines(missing: &[Missing]) -> String {
+    let mut text = String::new();
+    for Missing { name, seen, console } in missing {
+        text.push_str(&format!("\n  {name} {seen}"));
+        for line in console.iter().flat_map(|console| console.lines()) {
+            text.push_str(&format!("\n    console: {line}"));
+        }
+    }
+    text
+}

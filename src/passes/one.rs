@@ -1,0 +1,280 @@
+//! The steps of pass one: MACs, leases, the parameter file, and what holds the addresses.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use ipnetwork::Ipv4Network;
+use tokio::time::Instant;
+use tracing::info;
+
+use super::destroy::delete_machines;
+use super::{PROGRESS, PassError, Run};
+use crate::addresses::{free_addresses, vip_problem, virtual_router_ids};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, Verdict};
+use crate::cluster::{Lease, Mac, NodeName, Pass, Vip};
+use crate::harvest::Watch;
+use crate::inventory;
+use crate::machines::{self, MacTable, Planned};
+use crate::parameters::{NodeAddress, Parameters};
+use crate::templates;
+
+impl<B: Backend> Run<'_, B> {
+    pub(super) async fn macs(&self) -> Result<MacTable> {
+        let choose = async {
+            let clusters = inventory::clusters(self.home)?;
+            let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
+            Ok(machines::macs(self.config, &neighbours.macs))
+        };
+        self.journal.step("pass-one/macs", &self.config.given, choose).await
+    }
+
+    /// Boots throwaway machines and waits until each has shown one stable address.
+    pub(super) async fn boot_and_look(&self, macs: &MacTable) -> Result<Vec<Lease>> {
+        let planned = machines::pass_one(self.config, macs);
+        let total = planned.len();
+        let image = self.image("pass-one/image", &self.config.helper_image).await?;
+        let create = async {
+            info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
+            stream::iter(&planned)
+                .map(|machine| self.create_helper(machine, &image))
+                .buffer_unordered(self.backend.limits().concurrency)
+                .try_collect::<Vec<()>>()
+                .await?;
+            Ok(())
+        };
+        self.journal
+            .step("pass-one/create", &(&planned, &image), create)
+            .await?;
+        let mut leases = self
+            .journal
+            .step("pass-one/leases", &planned, self.look_for_leases(&planned))
+            .await?;
+        leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
+            let name = NodeName::vip(vip);
+            Some(Lease {
+                ip: machines::given_vip(self.config, vip)?,
+                mac: *macs.get(&name)?,
+                name,
+            })
+        }));
+        Ok(leases)
+    }
+
+    async fn create_helper(&self, machine: &Planned, image: &ImageHandle) -> Result<()> {
+        info!(target: PROGRESS, machine = %machine.name, state = "creating");
+        let payload = templates::helper_payload(machine.name.as_str(), &self.config.ssh_keys)?;
+        self.backend
+            .create_machine(&machine.spec(self.config, image, payload))
+            .await?;
+        info!(target: PROGRESS, machine = %machine.name, state = "booting");
+        Ok(())
+    }
+
+    async fn look_for_leases(&self, planned: &[Planned]) -> Result<Vec<Lease>> {
+        let begun = Instant::now();
+        let mut watch = Watch::new(self.facts.cidr);
+        let id = self.config.id();
+        loop {
+            let machines = self.backend.list_machines(&id).await?;
+            for change in watch.look(planned, &machines) {
+                let state = if change.stable { "address" } else { "looking" };
+                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{}", change.seen);
+            }
+            if watch.is_complete(planned) {
+                break;
+            }
+            let missing = watch.missing(planned);
+            let hopeless = missing.iter().any(|(_, seen)| seen.is_final());
+            if hopeless || begun.elapsed() >= self.config.timeouts.harvest {
+                return Err(self.in_vain(Pass::One, planned.len(), begun.elapsed(), missing).await);
+            }
+            tokio::time::sleep(self.backend.limits().poll_interval).await;
+        }
+        let lease = |plan: &Planned| {
+            Some(Lease {
+                name: plan.node.clone(),
+                mac: plan.mac()?,
+                ip: watch.address(&plan.name)?,
+            })
+        };
+        Ok(planned.iter().filter_map(lease).collect())
+    }
+
+    /// Chooses free addresses; the platform's refusal of a clash makes each choice atomic.
+    pub(super) async fn reserve(&self, macs: &MacTable) -> Result<Vec<Lease>> {
+        let choose = async {
+            let network = self.machine_network()?;
+            let _allocation = inventory::allocate(self.home)?;
+            let clusters = inventory::clusters(self.home)?;
+            let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
+            let ours = self.backend.list_held(&self.config.id()).await?;
+            let mut free = free_addresses(network, self.facts, &neighbours.addresses).into_iter();
+            let mut leases = Vec::new();
+            for (name, mac) in macs {
+                let given = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == *name);
+                if let Some(ip) = given.and_then(|vip| machines::given_vip(self.config, vip)) {
+                    leases.push(Lease {
+                        name: name.clone(),
+                        mac: *mac,
+                        ip,
+                    });
+                } else if let Some(held) = ours.iter().find(|lease| lease.mac == *mac) {
+                    leases.push(Lease {
+                        name: name.clone(),
+                        ..held.clone()
+                    });
+                } else {
+                    leases.push(self.reserve_one(name, *mac, &mut free).await?);
+                }
+            }
+            Ok(leases)
+        };
+        self.journal.step("pass-one/leases", macs, choose).await
+    }
+
+    async fn reserve_one(&self, name: &NodeName, mac: Mac, free: &mut impl Iterator<Item = Ipv4Addr>) -> Result<Lease> {
+        for ip in free {
+            let lease = Lease {
+                name: name.clone(),
+                mac,
+                ip,
+            };
+            match self.backend.hold_address(&self.hold_of(&lease)).await {
+                Ok(_) => {
+                    info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
+                    return Ok(lease);
+                }
+                Err(BackendError {
+                    kind: BackendErrorKind::Conflict,
+                    ..
+                }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(PassError::NoAddress {
+            network: self.config.network.clone(),
+            node: name.clone(),
+        }
+        .into())
+    }
+
+    fn machine_network(&self) -> Result<Ipv4Network, PassError> {
+        let range = self.config.given.machine_network.or(self.facts.cidr);
+        range.ok_or_else(|| PassError::NoRange {
+            network: self.config.network.clone(),
+        })
+    }
+
+    /// Chooses VRIDs among all clusters of the network and writes the table, under one lock.
+    pub(super) fn write_parameters(&self, leases: Vec<Lease>) -> Result<Parameters> {
+        let network = self.machine_network()?;
+        let _allocation = inventory::allocate(self.home)?;
+        let clusters = inventory::clusters(self.home)?;
+        let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
+        let by_name: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
+        let missing = |name: &NodeName| PassError::Mismatch {
+            cluster: self.config.name.clone(),
+            what: format!("no address is known for {name}"),
+        };
+        let mut nodes = Vec::new();
+        for (name, role) in self.config.nodes() {
+            let lease = by_name.get(&name).ok_or_else(|| missing(&name))?;
+            nodes.push(NodeAddress {
+                name,
+                role,
+                mac: lease.mac,
+                ip: lease.ip,
+            });
+        }
+        let vip = |vip: Vip| {
+            by_name
+                .get(&NodeName::vip(vip))
+                .cloned()
+                .ok_or_else(|| missing(&NodeName::vip(vip)))
+        };
+        let [api, ingress] = [vip(Vip::Api)?, vip(Vip::Ingress)?];
+        let findings: Vec<_> = [(Vip::Api, api.ip), (Vip::Ingress, ingress.ip)]
+            .into_iter()
+            .filter_map(|(vip, ip)| vip_problem(vip, ip, self.facts, true, &neighbours.addresses))
+            .map(|text| Finding {
+                verdict: Verdict::Fail,
+                text,
+                hint: None,
+            })
+            .collect();
+        if !findings.is_empty() {
+            return Err(PassError::Preflight { findings }.into());
+        }
+        let taken = neighbours.virtual_router_ids.keys().copied().collect();
+        let mut ids = virtual_router_ids(api.ip, ingress.ip, &taken).ok_or_else(|| PassError::NoRouterId {
+            network: self.config.network.clone(),
+        })?;
+        if let Some(given) = self.config.given.virtual_router_id {
+            ids[0] = given;
+        }
+        let parameters = Parameters::new(
+            &self.config.name,
+            &self.config.domain,
+            self.config.backend.name(),
+            &self.config.network,
+            self.facts,
+            network,
+            self.config.harvest,
+            [api, ingress],
+            ids,
+            nodes,
+        );
+        parameters.write(&self.dir.parameters())?;
+        Ok(parameters)
+    }
+
+    fn hold_of(&self, lease: &Lease) -> Hold {
+        let id = self.config.id();
+        let hosts: Vec<&str> = match lease.name.as_str() {
+            "api" => vec!["api", "api-int"],
+            "ingress" => vec!["console-openshift-console.apps", "oauth-openshift.apps"],
+            node => vec![node],
+        };
+        let dns_names = hosts.into_iter().map(|host| id.fqdn(host)).collect();
+        Hold {
+            cluster: id,
+            network: self.config.network.clone(),
+            lease: lease.clone(),
+            dns_names,
+        }
+    }
+
+    /// Makes the platform keep every address of the table.
+    pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, Held>> {
+        let holds: Vec<_> = parameters.leases().iter().map(|lease| self.hold_of(lease)).collect();
+        let hold_all = async {
+            info!(target: PROGRESS, step = "addresses", "{} addresses to be held", holds.len());
+            let one = |hold: &Hold| {
+                let (name, hold) = (hold.lease.name.clone(), hold.clone());
+                async move { Ok((name, self.backend.hold_address(&hold).await?)) }
+            };
+            stream::iter(&holds)
+                .map(one)
+                .buffer_unordered(self.backend.limits().concurrency)
+                .try_collect()
+                .await
+        };
+        self.journal.step("pass-one/hold", &holds, hold_all).await
+    }
+
+    /// Deletes what pass one booted and looks that none is left.
+    pub(super) async fn sweep_pass_one(&self) -> Result<()> {
+        let sweep = async {
+            let id = self.config.id();
+            let machines = self.backend.list_machines(&id).await?;
+            let left: Vec<_> = machines
+                .into_iter()
+                .filter(|machine| machine.pass == Pass::One)
+                .collect();
+            delete_machines(self.backend, &id, &left).await
+        };
+        self.journal.step("pass-one/gone", &(), sweep).await
+    }
+}
