@@ -72,7 +72,7 @@ pub async fn deploy<B: Backend>(
     options: DeployOptions,
 ) -> Result<Deployed> {
     let installer = Installer::choose(config)?;
-    let facts = check(backend, config, home).await?;
+    let facts = check(backend, config, home, options).await?;
     let run = Run::begin(backend, config, home, &facts)?;
     if options.harvest_again {
         run.start_over().await?;
@@ -109,7 +109,7 @@ pub async fn harvest<B: Backend>(
     home: &Home,
     options: DeployOptions,
 ) -> Result<Parameters> {
-    let facts = check(backend, config, home).await?;
+    let facts = check(backend, config, home, options).await?;
     let run = Run::begin(backend, config, home, &facts)?;
     if options.harvest_again {
         run.start_over().await?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tracing::info;
 
-use super::{PROGRESS, PassError};
+use super::{DeployOptions, PROGRESS, PassError};
 use crate::addresses::vip_problem;
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Vip};
@@ -12,14 +12,21 @@ use crate::inventory::{self, Known};
 use crate::machines;
 
 /// Looks at everything that can be looked at before anything is made.
-pub async fn check<B: Backend>(backend: &B, config: &ClusterConfig, home: &Home) -> Result<NetworkFacts> {
+pub async fn check<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    home: &Home,
+    options: DeployOptions,
+) -> Result<NetworkFacts> {
     info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", config.backend.name());
     let clusters = inventory::clusters(home)?;
     let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
     if let Some(known) = known {
         refuse_other_cluster(config, &known.known)?;
     }
-    let parameters = known.and_then(|cluster| cluster.parameters.as_ref());
+    let parameters = known
+        .and_then(|cluster| cluster.parameters.as_ref())
+        .filter(|_| !options.harvest_again);
     if let Some(what) = parameters.and_then(|parameters| machines::mismatch(config, parameters)) {
         return Err(PassError::Mismatch {
             cluster: config.name.clone(),

@@ -27,7 +27,9 @@ impl<B: Backend> Run<'_, B> {
             let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
             Ok(machines::macs(self.config, &neighbours.macs))
         };
-        self.journal.step("pass-one/macs", &self.config.given, choose).await
+        self.journal
+            .step("pass-one/macs", &(self.config.nodes(), &self.config.given), choose)
+            .await
     }
 
     /// Boots throwaway machines and waits until each has shown one stable address.
