@@ -1,5 +1,6 @@
 //! One file for each subcommand; only this room prints.
 
+pub mod config;
 pub mod progress;
 
 use crate::cli::Cli;

@@ -1,1 +1,406 @@
-//! (placeholder)
+//! From env file, profile, environment and flags to one checked `ClusterConfig`.
+//!
+//! Precedence: flag, environment (`OCPDEPLOY_<NAME>`), env file, profile, default. All that is wrong is
+//! reported at once, with its place. Files are read only through the functions that `Sources` brings.
+
+mod access;
+mod checks;
+pub mod envfile;
+mod problem;
+pub mod profile;
+mod values;
+pub mod variables;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::cluster::{
+    BackendConfig, ClusterConfig, ClusterNetworks, GivenAddresses, Harvest, ImageSource, InstallerChoice,
+    LibvirtConfig, Mcs, SimConfig, Size, Timeouts, VirtType,
+};
+
+pub use problem::{Problem, SettingsError};
+use values::Values;
+
+/// All that settings are made of.
+pub struct Sources<'a> {
+    /// The env file's path as the user wrote it, and its text.
+    pub env_file: Option<(PathBuf, String)>,
+    /// The whole environment of the process.
+    pub environment: BTreeMap<String, String>,
+    /// Values given on the command line, by the names of `variables`.
+    pub flags: BTreeMap<String, String>,
+    /// Where relative paths of flags and environment begin.
+    pub current_dir: PathBuf,
+    /// The state folder; `$OCPDEPLOY_HOME` in an env file.
+    pub home: PathBuf,
+    pub rehearse: bool,
+    pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
+    pub is_file: &'a dyn Fn(&Path) -> bool,
+    pub is_dir: &'a dyn Fn(&Path) -> bool,
+}
+
+impl Sources<'_> {
+    /// What `$name` is in an env file that does not set it.
+    fn variable(&self, name: &str) -> Option<String> {
+        match name {
+            "OCPDEPLOY_HOME" => Some(self.home.display().to_string()),
+            _ => self.environment.get(name).cloned(),
+        }
+    }
+
+    /// Where relative paths of the env file begin.
+    fn folder(&self) -> PathBuf {
+        match &self.env_file {
+            Some((path, _)) => self.current_dir.join(path.parent().unwrap_or(Path::new(""))),
+            None => self.current_dir.clone(),
+        }
+    }
+}
+
+/// Settings that were understood and checked.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: ClusterConfig,
+    /// Every variable in the order of the table, and those that were set to no effect.
+    pub values: Vec<ResolvedValue>,
+    /// One line each, lower case, with the place.
+    pub warnings: Vec<String>,
+}
+
+/// One variable's value and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ResolvedValue {
+    pub name: String,
+    /// Empty when there is none; `***` for a secret.
+    pub value: String,
+    /// Such as `env.sh:12`, `flag --workers`, `environment OCPDEPLOY_WORKERS`, `profile standard`, `default`.
+    pub origin: String,
+}
+
+/// Reads and checks all settings. Touches nothing.
+pub fn load(sources: &Sources<'_>) -> Result<Loaded, SettingsError> {
+    let mut values = Values::collect(sources)?;
+    let config = build(&mut values);
+    let finished = values.finish()?;
+    match config {
+        Some(config) => Ok(Loaded {
+            config,
+            values: finished.values,
+            warnings: finished.warnings,
+        }),
+        None => unreachable!("a value is missing and nobody said so"),
+    }
+}
+
+/// The whole configuration; `None` only when a problem was added.
+fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
+    if values.sources.rehearse {
+        values.replace("mcs", "rehearsal", "http".to_owned());
+        values.replace("installer", "rehearsal", "built-in".to_owned());
+    }
+    let names = checks::names(values);
+    let backend = backend(values);
+    let masters = checks::masters(values);
+    let workers = checks::workers(values);
+    let extra_disks = extra_disks(values);
+    let bootstrap_size = size(
+        values,
+        "bootstrap_numcpus",
+        "bootstrap_memory",
+        "disk_size",
+        Some(Vec::new()),
+    );
+    let master_size = size(values, "numcpus", "master_memory", "disk_size", extra_disks.clone());
+    let worker_size = size(values, "numcpus", "worker_memory", "disk_size", extra_disks);
+    let helper_size = size(
+        values,
+        "helper_numcpus",
+        "helper_memory",
+        "helper_disk_size",
+        Some(Vec::new()),
+    );
+    checks::sizes(values, workers);
+    let network = values.text("network");
+    let extra_networks = values.list("extra_networks", |text| Ok::<_, String>(text.to_owned()));
+    let harvest = values.choice(
+        "harvest",
+        &[
+            ("boot", Harvest::Boot),
+            ("reserve", Harvest::Reserve),
+            ("static", Harvest::Static),
+        ],
+    );
+    let given = given_addresses(values);
+    let networks = cluster_networks(values);
+    checks::addresses(values, given.as_ref(), networks.as_ref());
+    checks::counts(values, given.as_ref(), harvest, masters, workers);
+    checks::room_for_nodes(values, networks.as_ref(), masters, workers);
+    let images = images(values, backend.as_ref(), harvest);
+    let mcs = mcs(values);
+    let installer = installer(values);
+    let ssh_keys = access::ssh_keys(values);
+    let pull_secret = access::pull_secret(values);
+    let ca = access::ca(values);
+    let manifests = manifests(values);
+    let use_br = values.switch("use_br");
+    let autostart = values.switch("autostart");
+    let timeouts = timeouts(values);
+
+    let (name, domain) = names?;
+    let (image, helper_image) = images?;
+    Some(ClusterConfig {
+        name,
+        domain,
+        backend: backend?,
+        masters: masters?,
+        workers: workers?,
+        bootstrap_size: bootstrap_size?,
+        master_size: master_size?,
+        worker_size: worker_size?,
+        helper_size: helper_size?,
+        network: network?,
+        extra_networks: extra_networks?,
+        networks: networks?,
+        image,
+        helper_image,
+        given: given?,
+        harvest: harvest?,
+        mcs: mcs?,
+        installer,
+        ssh_keys: ssh_keys?,
+        pull_secret: pull_secret?,
+        ca: ca?,
+        manifests,
+        use_br: use_br?,
+        autostart: autostart?,
+        timeouts: timeouts?,
+    })
+}
+
+fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
+    match values.text("backend")?.as_str() {
+        "libvirt" => {
+            let uri = values.read("libvirt_uri", checks::libvirt_uri);
+            let pool = values.text("pool");
+            let virt_type = values.choice(
+                "virt_type",
+                &[
+                    ("auto", VirtType::Auto),
+                    ("kvm", VirtType::Kvm),
+                    ("qemu", VirtType::Qemu),
+                ],
+            );
+            Some(BackendConfig::Libvirt(LibvirtConfig {
+                uri: uri?,
+                pool: pool?,
+                virt_type: virt_type?,
+            }))
+        }
+        "sim" => Some(BackendConfig::Sim(SimConfig {
+            state: values.path("sim_state")?,
+        })),
+        later @ ("ovirt" | "openstack" | "kubevirt") => {
+            let message = format!("backend {later} is not in this version yet");
+            values.problem(&["backend"], message, "this version knows libvirt and sim");
+            None
+        }
+        other => {
+            let message = format!("`{other}` is not a backend");
+            values.problem(&["backend"], message, "this version knows libvirt and sim");
+            None
+        }
+    }
+}
+
+fn size(
+    values: &mut Values<'_>,
+    cpus: &'static str,
+    memory: &'static str,
+    disk: &'static str,
+    extra_disks_gib: Option<Vec<u64>>,
+) -> Option<Size> {
+    let cpus = checks::cpus(values, cpus);
+    let memory_mib = checks::memory(values, memory);
+    let disk_gib = checks::disk(values, disk);
+    Some(Size {
+        cpus: cpus?,
+        memory_mib: memory_mib?,
+        disk_gib: disk_gib?,
+        extra_disks_gib: extra_disks_gib?,
+    })
+}
+
+/// `extra_disks` where it is given, else the POC's single `extra_disk`.
+fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
+    let extra_disk = values.switch("extra_disk");
+    let given = checks::extra_disks(values)?;
+    match extra_disk? {
+        _ if !given.is_empty() => Some(given),
+        true => Some(vec![checks::disk(values, "extra_disk_size")?]),
+        false => Some(Vec::new()),
+    }
+}
+
+fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
+    let bootstrap_mac = checks::macs(values, "bootstrap_mac");
+    let master_macs = checks::macs(values, "master_macs");
+    let worker_macs = checks::macs(values, "worker_macs");
+    let master_ips = values.ips("master_ips");
+    let worker_ips = values.ips("worker_ips");
+    let given = GivenAddresses {
+        machine_network: values.network("machine_network"),
+        api_ip: values.ip("api_ip"),
+        ingress_ip: values.ip("ingress_ip"),
+        bootstrap_mac: bootstrap_mac?.first().copied(),
+        bootstrap_ip: values.ip("bootstrap_ip"),
+        master_macs: master_macs?,
+        master_ips: master_ips?,
+        worker_macs: worker_macs?,
+        worker_ips: worker_ips?,
+        virtual_router_id: values.read("virtual_router_id", checks::virtual_router_id),
+    };
+    Some(given)
+}
+
+fn cluster_networks(values: &mut Values<'_>) -> Option<ClusterNetworks> {
+    let network_type = values.text("network_type");
+    let cluster_network = values.network("cluster_network");
+    let host_prefix = checks::host_prefix(values, cluster_network);
+    let service_network = values.network("service_network");
+    Some(ClusterNetworks {
+        network_type: network_type?,
+        cluster_network: cluster_network?,
+        host_prefix: host_prefix?,
+        service_network: service_network?,
+    })
+}
+
+/// The CoreOS and the helper image. The pretend platform has its own, and a rehearsal brings its probes.
+fn images(
+    values: &mut Values<'_>,
+    backend: Option<&BackendConfig>,
+    harvest: Option<Harvest>,
+) -> Option<(ImageSource, ImageSource)> {
+    let rehearse = values.sources.rehearse;
+    if matches!(backend, Some(BackendConfig::Sim(_))) {
+        for (name, image) in [("image", "coreos"), ("helper_image", "helper")] {
+            if rehearse {
+                values.replace(name, "rehearsal", image.to_owned());
+            } else if !values.value(name).is_some_and(|value| value.is_given()) {
+                values.replace(name, "backend sim", image.to_owned());
+            }
+        }
+    } else if rehearse {
+        let folder = values.path("images_dir")?;
+        for (name, file) in [("image", "coreos.qcow2"), ("helper_image", "helper.qcow2")] {
+            values.replace(name, "rehearsal", folder.join(file).display().to_string());
+        }
+    }
+    let coreos = image(values, "image", true);
+    // Nothing boots from it in the other ways of harvesting.
+    let helper = image(values, "helper_image", harvest == Some(Harvest::Boot));
+    Some((coreos?, helper?))
+}
+
+fn image(values: &mut Values<'_>, name: &'static str, must_exist: bool) -> Option<ImageSource> {
+    let value = values.value(name)?;
+    if !value.text.contains('/') {
+        return Some(ImageSource::Platform(value.text));
+    }
+    let path = values.path(name)?;
+    if must_exist && !(values.sources.is_file)(&path) {
+        let hint = if values.sources.rehearse {
+            "`make rehearse` builds the images of a rehearsal"
+        } else {
+            "give the path of a qcow2 file, or the name of an image on the platform, without a /"
+        };
+        values.problem(&[name], format!("there is no image file {}", path.display()), hint);
+        return None;
+    }
+    Some(ImageSource::File(path))
+}
+
+fn mcs(values: &mut Values<'_>) -> Option<Mcs> {
+    let mcs = values.choice("mcs", &[("auto", Mcs::Tls), ("tls", Mcs::Tls), ("http", Mcs::Http)])?;
+    if mcs == Mcs::Http && !values.sources.rehearse {
+        values.warn(
+            "mcs",
+            "mcs=http sends the nodes' configs, which hold secrets, in clear over the network",
+        );
+    }
+    Some(mcs)
+}
+
+fn installer(values: &mut Values<'_>) -> InstallerChoice {
+    if values.sources.rehearse {
+        return InstallerChoice::Rehearsal;
+    }
+    let path = values.path("installer");
+    if let Some(path) = path.as_ref().filter(|path| !(values.sources.is_file)(path)) {
+        let message = format!("there is no openshift-install at {}", path.display());
+        values.problem(&["installer"], message, "leave it out to take the one in PATH");
+    }
+    InstallerChoice::OpenshiftInstall(path)
+}
+
+fn manifests(values: &mut Values<'_>) -> Option<PathBuf> {
+    let path = values.path("manifests")?;
+    if !(values.sources.is_dir)(&path) {
+        values.problem(&["manifests"], format!("there is no folder {}", path.display()), "");
+    }
+    Some(path)
+}
+
+fn timeouts(values: &mut Values<'_>) -> Option<Timeouts> {
+    let harvest = values.duration("harvest_timeout");
+    let address = values.duration("address_timeout");
+    let bootstrap = values.duration("bootstrap_timeout");
+    let install = values.duration("install_timeout");
+    Some(Timeouts {
+        harvest: harvest?,
+        address: address?,
+        bootstrap: bootstrap?,
+        install: install?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Defect 23 of kcli: declared parameters that nothing reads.
+    #[test]
+    fn every_used_variable_is_read_and_no_other() {
+        let mut read = BTreeSet::new();
+        for (env, rehearse) in [
+            ("extra_disk=true", false),
+            ("backend=sim", false),
+            ("backend=libvirt", true),
+        ] {
+            let sources = Sources {
+                env_file: Some(("env.sh".into(), env.to_owned())),
+                environment: BTreeMap::from([("HOME".to_owned(), "/home/u".to_owned())]),
+                flags: BTreeMap::new(),
+                current_dir: PathBuf::new(),
+                home: PathBuf::new(),
+                rehearse,
+                read_file: &|_| Err(io::ErrorKind::NotFound.into()),
+                is_file: &|_| true,
+                is_dir: &|_| true,
+            };
+            let mut values = Values::collect(&sources).unwrap();
+            build(&mut values);
+            read.extend(values.names_read());
+        }
+        let used = variables::VARIABLES
+            .iter()
+            .filter(|variable| variable.status == variables::Status::Used);
+        assert_eq!(read, used.map(|variable| variable.name).collect());
+    }
+}

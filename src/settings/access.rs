@@ -1,0 +1,202 @@
+//! Pull secret, SSH keys and certificates: files that must parse, and are never quoted in a message.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::SecretString;
+use serde_json::Value as Json;
+
+use super::values::{Layer, Values, io_reason, is_path_of_secret, list_items};
+
+/// Harmless, and of the shape that installers take.
+const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
+
+/// The pull secret as one line of JSON.
+pub(super) fn pull_secret(values: &mut Values<'_>) -> Option<SecretString> {
+    const HINT: &str = "download it from https://console.redhat.com/openshift/install/pull-secret";
+    let value = values.value("pull_secret")?;
+    let (text, what) = if is_path_of_secret(&value) {
+        let path = values.path("pull_secret")?;
+        if values.sources.rehearse && value.layer == Layer::Default && !(values.sources.is_file)(&path) {
+            values.replace("pull_secret", "rehearsal", REHEARSAL_PULL_SECRET.to_owned());
+            return Some(SecretString::from(REHEARSAL_PULL_SECRET));
+        }
+        match (values.sources.read_file)(&path) {
+            Ok(text) => (text, format!("the pull secret {}", path.display())),
+            Err(error) => {
+                let message = format!("cannot read the pull secret {}: {}", path.display(), io_reason(&error));
+                values.problem(&["pull_secret"], message, HINT);
+                return None;
+            }
+        }
+    } else {
+        (value.text, "the pull secret".to_owned())
+    };
+    match checked_pull_secret(&text) {
+        Ok(text) => Some(SecretString::from(text)),
+        Err(reason) => {
+            values.problem(&["pull_secret"], format!("{what} {reason}"), HINT);
+            None
+        }
+    }
+}
+
+fn checked_pull_secret(text: &str) -> Result<String, String> {
+    let json: Json = serde_json::from_str(text)
+        .map_err(|error| format!("is not JSON at line {}, column {}", error.line(), error.column()))?;
+    let auths = json
+        .get("auths")
+        .and_then(Json::as_object)
+        .ok_or("has no object `auths`")?;
+    if auths.is_empty() {
+        return Err("names no registry in `auths`".to_owned());
+    }
+    for (registry, entry) in auths {
+        if !entry.get("auth").is_some_and(Json::is_string) {
+            return Err(format!("has no `auth` for {registry}"));
+        }
+    }
+    Ok(json.to_string())
+}
+
+/// Public keys of `pub_key` and `keys`, one line each, without doubles.
+pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
+    const HINT: &str = "make one with `ssh-keygen -t ed25519`, or set `pub_key` to the file of another";
+    let pub_key = values.value("pub_key")?;
+    let path = values.path("pub_key")?;
+    let may_be_absent = values.sources.rehearse && pub_key.layer == Layer::Default;
+    let mut keys = Vec::new();
+    let mut all_read = true;
+    if !may_be_absent || (values.sources.is_file)(&path) {
+        all_read &= read_keys(values, "pub_key", &path, HINT, &mut keys);
+    }
+    if let Some(further) = values.value("keys") {
+        let paths: Vec<PathBuf> = list_items(&further.text)
+            .map(|path| further.folder.join(path))
+            .collect();
+        for path in paths {
+            all_read &= read_keys(values, "keys", &path, "give files of public keys", &mut keys);
+        }
+    }
+    all_read.then_some(keys)
+}
+
+fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &str, keys: &mut Vec<String>) -> bool {
+    let text = match (values.sources.read_file)(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let message = format!(
+                "cannot read the SSH public key {}: {}",
+                path.display(),
+                io_reason(&error)
+            );
+            values.problem(&[name], message, hint);
+            return false;
+        }
+    };
+    if text.contains("PRIVATE KEY") {
+        let message = format!("{} is a private key", path.display());
+        values.problem(&[name], message, "give the public one, which ends in .pub");
+        return false;
+    }
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut found = false;
+    for line in lines {
+        found = true;
+        if !is_public_key(line) {
+            let message = format!("{} is not an OpenSSH public key", path.display());
+            values.problem(
+                &[name],
+                message,
+                "a line is a type such as ssh-ed25519, the key in base64, and a comment",
+            );
+            return false;
+        }
+        if !keys.iter().any(|known| known == line) {
+            keys.push(line.to_owned());
+        }
+    }
+    if !found {
+        values.problem(&[name], format!("{} holds no key", path.display()), hint);
+    }
+    found
+}
+
+/// `type base64 [comment]`, where the key's first field repeats the type (RFC 4253, section 6.6).
+fn is_public_key(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    let (Some(kind), Some(blob)) = (words.next(), words.next()) else {
+        return false;
+    };
+    let known = [
+        "ssh-ed25519",
+        "ssh-rsa",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "sk-ssh-ed25519@openssh.com",
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+    ];
+    let Ok(blob) = STANDARD.decode(blob) else {
+        return false;
+    };
+    let Some((length, rest)) = blob.split_first_chunk::<4>() else {
+        return false;
+    };
+    let length = u32::from_be_bytes(*length) as usize;
+    known.contains(&kind) && rest.len() > length && &rest[..length] == kind.as_bytes()
+}
+
+/// PEM text of certificates; `Some(None)` when none is given.
+pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
+    let Some(path) = values.path("ca") else {
+        return Some(None);
+    };
+    let text = match (values.sources.read_file)(&path) {
+        Ok(text) => text,
+        Err(error) => {
+            let message = format!("cannot read the certificates {}: {}", path.display(), io_reason(&error));
+            values.problem(&["ca"], message, "");
+            return None;
+        }
+    };
+    match check_pem(&text) {
+        Ok(()) => Some(Some(text)),
+        Err(reason) => {
+            values.problem(
+                &["ca"],
+                format!("{} {reason}", path.display()),
+                "give a PEM file of certificates only",
+            );
+            None
+        }
+    }
+}
+
+fn check_pem(text: &str) -> Result<(), &'static str> {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    if text.contains("PRIVATE KEY") {
+        return Err("holds a private key");
+    }
+    let mut rest = text;
+    let mut found = false;
+    while let Some((_, after)) = rest.split_once(BEGIN) {
+        let (body, after) = after.split_once(END).ok_or("has a certificate without an end")?;
+        let body: String = body.split_ascii_whitespace().collect();
+        let der = STANDARD
+            .decode(body)
+            .map_err(|_| "has a certificate that is not base64")?;
+        // Every certificate is a DER sequence.
+        if der.first() != Some(&0x30) {
+            return Err("has a certificate that is none");
+        }
+        found = true;
+        rest = after;
+    }
+    found.then_some(()).ok_or("holds no certificate")
+}

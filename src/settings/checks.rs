@@ -1,0 +1,386 @@
+//! What must be true of the values, alone and together, before anything is made.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use ipnetwork::Ipv4Network;
+
+use super::values::Values;
+use crate::cluster::{ClusterId, ClusterNetworks, GivenAddresses, Harvest, Mac, MachineName, NodeName, Role};
+
+/// Longest label of a DNS name, and longest name that a Kubernetes node can bear.
+const LONGEST_NAME: usize = 63;
+const MOST_MACHINES: u64 = 1000;
+
+/// Cluster and base domain.
+pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
+    let required = [
+        ("cluster", "a name such as `cluster=lab`"),
+        ("domain", "the base domain, such as `domain=example.com`"),
+    ];
+    for (name, help) in required {
+        if values.value(name).is_none() {
+            values.missing(name, help);
+        }
+    }
+    let cluster = values.read("cluster", dns_label);
+    let domain = values.read("domain", |text| {
+        text.split('.').map(dns_label).collect::<Result<Vec<_>, _>>()
+    });
+    let (cluster, domain) = (cluster?, domain?.join("."));
+    let longest_machine = MachineName::of_harvest(&cluster, Role::Bootstrap, 0);
+    if longest_machine.as_str().len() > LONGEST_NAME {
+        let most = LONGEST_NAME - (longest_machine.as_str().len() - cluster.len());
+        values.problem(
+            &["cluster"],
+            format!("`cluster` has {} characters", cluster.len()),
+            &format!("{most} fit, for machines are called {longest_machine}"),
+        );
+        return None;
+    }
+    let longest_host = ClusterId::new(&cluster, &domain).fqdn(NodeName::node(Role::Worker, 100).as_str());
+    if longest_host.len() > LONGEST_NAME {
+        values.problem(
+            &["domain", "cluster"],
+            format!(
+                "`cluster` and `domain` are too long by {} characters",
+                longest_host.len() - LONGEST_NAME
+            ),
+            &format!("a node's name has at most {LONGEST_NAME}, and nodes are called {longest_host}"),
+        );
+        return None;
+    }
+    Some((cluster, domain))
+}
+
+fn dns_label(text: &str) -> Result<String, String> {
+    let fits = !text.is_empty()
+        && text.len() <= LONGEST_NAME
+        && text
+            .bytes()
+            .all(|b| b == b'-' || b.is_ascii_lowercase() || b.is_ascii_digit())
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    match fits {
+        true => Ok(text.to_owned()),
+        false if text.is_empty() => Err("a part of the name is empty".to_owned()),
+        false => Err(format!(
+            "`{text}` is not a DNS name: lower-case letters, digits and inner hyphens, at most {LONGEST_NAME}"
+        )),
+    }
+}
+
+pub(super) fn masters(values: &mut Values<'_>) -> Option<usize> {
+    const HINT: &str = "etcd wants 1, 3 or 5";
+    let masters = bounded(values, "masters", 0, MOST_MACHINES)?;
+    match masters {
+        0 => values.problem(&["masters"], "a cluster has at least one master", HINT),
+        2 => values.problem(&["masters"], "two masters survive less than one", HINT),
+        4 => values.warn("masters", "four masters survive no more losses than three"),
+        1 | 3 | 5 => {}
+        _ => values.warn("masters", "more than five masters make etcd slower, not safer"),
+    }
+    usize::try_from(masters).ok()
+}
+
+pub(super) fn workers(values: &mut Values<'_>) -> Option<usize> {
+    usize::try_from(bounded(values, "workers", 0, MOST_MACHINES)?).ok()
+}
+
+pub(super) fn cpus(values: &mut Values<'_>, name: &'static str) -> Option<u32> {
+    u32::try_from(bounded(values, name, 1, 512)?).ok()
+}
+
+/// MiB; the least is what a rehearsal's guest needs.
+pub(super) fn memory(values: &mut Values<'_>, name: &'static str) -> Option<u64> {
+    bounded(values, name, 128, 16 << 20)
+}
+
+/// GiB.
+pub(super) fn disk(values: &mut Values<'_>, name: &'static str) -> Option<u64> {
+    bounded(values, name, 1, 64 << 10)
+}
+
+pub(super) fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
+    let sizes = values.numbers("extra_disks")?;
+    if sizes.contains(&0) {
+        values.problem(&["extra_disks"], "`extra_disks`: a disk has at least 1 GiB", "");
+    }
+    if sizes.len() > 16 {
+        values.problem(
+            &["extra_disks"],
+            format!("`extra_disks`: {} disks are more than 16", sizes.len()),
+            "",
+        );
+    }
+    Some(sizes)
+}
+
+fn bounded(values: &mut Values<'_>, name: &'static str, least: u64, most: u64) -> Option<u64> {
+    let number = values.number(name)?;
+    if (least..=most).contains(&number) {
+        return Some(number);
+    }
+    let unit = match super::variables::find(name).map(|variable| variable.kind) {
+        Some(super::variables::Kind::Mib) => " MiB",
+        Some(super::variables::Kind::Gib) => " GiB",
+        _ => "",
+    };
+    values.problem(
+        &[name],
+        format!("`{name}`: {number}{unit} is not between {least} and {most}{unit}"),
+        "",
+    );
+    None
+}
+
+/// Warns of sizes below what OpenShift's documentation asks of machines.
+pub(super) fn sizes(values: &mut Values<'_>, workers: Option<usize>) {
+    if values.sources.rehearse {
+        return;
+    }
+    let mut least = vec![
+        ("master_memory", 16384, " MiB"),
+        ("bootstrap_memory", 16384, " MiB"),
+        ("numcpus", 4, ""),
+        ("bootstrap_numcpus", 4, ""),
+        ("disk_size", 100, " GiB"),
+    ];
+    if workers.is_some_and(|workers| workers > 0) {
+        least.push(("worker_memory", 8192, " MiB"));
+    }
+    for (name, least, unit) in least {
+        let number = values.value(name).and_then(|value| value.text.parse::<u64>().ok());
+        if let Some(number) = number.filter(|number| *number < least) {
+            values.warn(
+                name,
+                &format!("{name}={number} is below the {least}{unit} that OpenShift asks for"),
+            );
+        }
+    }
+}
+
+/// MACs that a NIC can bear.
+pub(super) fn macs(values: &mut Values<'_>, name: &'static str) -> Option<Vec<Mac>> {
+    values.list(name, |text| {
+        let mac: Mac = text.parse()?;
+        match mac.is_unicast() {
+            true => Ok(mac),
+            false => Err(format!(
+                "`{text}` is not the MAC of one machine; its first byte must be even"
+            )),
+        }
+    })
+}
+
+pub(super) fn virtual_router_id(text: &str) -> Result<u8, String> {
+    text.parse()
+        .ok()
+        .filter(|id| *id > 0)
+        .ok_or_else(|| format!("`{text}` is not between 1 and 255"))
+}
+
+/// A URI of a libvirt that can run a cluster's machines.
+pub(super) fn libvirt_uri(text: &str) -> Result<String, String> {
+    const HINT: &str = "it looks like qemu:///system or qemu+ssh://user@host/system";
+    let (scheme, rest) = text
+        .split_once("://")
+        .ok_or_else(|| format!("`{text}` is not a libvirt URI; {HINT}"))?;
+    let (place, _query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (host, path) = place
+        .split_once('/')
+        .ok_or_else(|| format!("`{text}` has no path; {HINT}"))?;
+    // Not repeated: the word after the colon is a password.
+    if host.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
+        return Err("a password in a URI ends up in logs; use an SSH key or libvirt's auth.conf".to_owned());
+    }
+    match (scheme.split_once('+').unwrap_or((scheme, "")).0, path) {
+        ("qemu", "system") | ("test", _) => Ok(text.to_owned()),
+        ("qemu", "session") => {
+            Err("a session's machines get no address that others can reach; use qemu:///system".to_owned())
+        }
+        ("qemu", _) => Err(format!("`/{path}` is not `/system`; {HINT}")),
+        _ => Err(format!("`{scheme}` is not a driver that runs these machines; {HINT}")),
+    }
+}
+
+/// Prefix length of a node's part of the pod network.
+pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<Ipv4Network>) -> Option<u8> {
+    let prefix = bounded(values, "cluster_host_prefix", 1, 30)?;
+    if let Some(network) = cluster_network.filter(|network| prefix <= u64::from(network.prefix())) {
+        values.problem(
+            &["cluster_host_prefix", "cluster_network"],
+            format!("`cluster_host_prefix`: /{prefix} is not a part of {network}"),
+            "it is the prefix length of the part of the cluster network that one node gets",
+        );
+        return None;
+    }
+    u8::try_from(prefix).ok()
+}
+
+/// The pod network has a part for every node.
+pub(super) fn room_for_nodes(
+    values: &mut Values<'_>,
+    networks: Option<&ClusterNetworks>,
+    masters: Option<usize>,
+    workers: Option<usize>,
+) {
+    let (Some(networks), Some(masters), Some(workers)) = (networks, masters, workers) else {
+        return;
+    };
+    let parts = 1usize << (networks.host_prefix - networks.cluster_network.prefix());
+    if masters + workers > parts {
+        values.problem(
+            &["cluster_network", "cluster_host_prefix"],
+            format!(
+                "{} has {parts} parts of /{}, too few for {} nodes",
+                networks.cluster_network,
+                networks.host_prefix,
+                masters + workers
+            ),
+            "take a larger network or a longer prefix",
+        );
+    }
+}
+
+/// Networks do not overlap, addresses lie in the machine network, and none is given twice.
+pub(super) fn addresses(values: &mut Values<'_>, given: Option<&GivenAddresses>, networks: Option<&ClusterNetworks>) {
+    let mut known = Vec::new();
+    if let Some(networks) = networks {
+        known.push(("cluster_network", networks.cluster_network));
+        known.push(("service_network", networks.service_network));
+    }
+    if let Some(machine_network) = given.and_then(|given| given.machine_network) {
+        known.push(("machine_network", machine_network));
+    }
+    for (index, (name, network)) in known.iter().enumerate() {
+        for (other_name, other) in &known[..index] {
+            if network.contains(other.network()) || other.contains(network.network()) {
+                values.problem(
+                    &[*name, *other_name],
+                    format!("`{name}` {network} and `{other_name}` {other} overlap"),
+                    "",
+                );
+            }
+        }
+    }
+    let Some(given) = given else {
+        return;
+    };
+    let addresses = given_ips(given);
+    for (name, ip) in &addresses {
+        for (network_name, network) in &known {
+            let inside = network.contains(*ip);
+            if *network_name != "machine_network" && inside {
+                values.problem(
+                    &[*name, *network_name],
+                    format!("`{name}`: {ip} is in `{network_name}` {network}"),
+                    "",
+                );
+            } else if *network_name == "machine_network" && !inside {
+                values.problem(
+                    &[*name, *network_name],
+                    format!("`{name}`: {ip} is outside {network}"),
+                    "",
+                );
+            } else if inside && network.prefix() < 31 && (*ip == network.network() || *ip == network.broadcast()) {
+                let message = format!("`{name}`: {ip} is the network or broadcast address of {network}");
+                values.problem(&[*name, *network_name], message, "");
+            }
+        }
+    }
+    // Both VIPs may be one address; nothing else may be.
+    let both_vips = |a: &str, b: &str| [a, b] == ["api_ip", "ingress_ip"];
+    no_doubles(values, &addresses, both_vips);
+    let bootstrap = given.bootstrap_mac.iter().map(|mac| ("bootstrap_mac", *mac));
+    let masters = given.master_macs.iter().map(|mac| ("master_macs", *mac));
+    let workers = given.worker_macs.iter().map(|mac| ("worker_macs", *mac));
+    no_doubles(
+        values,
+        &bootstrap.chain(masters).chain(workers).collect::<Vec<_>>(),
+        |_, _| false,
+    );
+}
+
+fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, Ipv4Addr)> {
+    let api = given.api_ip.iter().map(|ip| ("api_ip", *ip));
+    let ingress = given.ingress_ip.iter().map(|ip| ("ingress_ip", *ip));
+    let bootstrap = given.bootstrap_ip.iter().map(|ip| ("bootstrap_ip", *ip));
+    let masters = given.master_ips.iter().map(|ip| ("master_ips", *ip));
+    let workers = given.worker_ips.iter().map(|ip| ("worker_ips", *ip));
+    api.chain(ingress)
+        .chain(bootstrap)
+        .chain(masters)
+        .chain(workers)
+        .collect()
+}
+
+fn no_doubles<T: Ord + Copy + std::fmt::Display>(
+    values: &mut Values<'_>,
+    items: &[(&'static str, T)],
+    allowed: impl Fn(&str, &str) -> bool,
+) {
+    let mut first: BTreeMap<T, &'static str> = BTreeMap::new();
+    for (name, item) in items {
+        match first.get(item) {
+            Some(other) if allowed(other, name) => {}
+            Some(other) if other == name => {
+                values.problem(&[*name], format!("{item} stands twice in `{name}`"), "");
+            }
+            Some(other) => {
+                values.problem(&[*name, *other], format!("{item} is in `{other}` and in `{name}`"), "");
+            }
+            None => {
+                first.insert(*item, name);
+            }
+        }
+    }
+}
+
+/// Lists are as long as there are machines; `harvest=static` needs every address.
+pub(super) fn counts(
+    values: &mut Values<'_>,
+    given: Option<&GivenAddresses>,
+    harvest: Option<Harvest>,
+    masters: Option<usize>,
+    workers: Option<usize>,
+) {
+    let Some(given) = given else {
+        return;
+    };
+    let lists = [
+        ("master_macs", given.master_macs.len(), "masters", masters),
+        ("master_ips", given.master_ips.len(), "masters", masters),
+        ("worker_macs", given.worker_macs.len(), "workers", workers),
+        ("worker_ips", given.worker_ips.len(), "workers", workers),
+    ];
+    for (list, length, machines, count) in lists {
+        if let Some(count) = count.filter(|count| length != 0 && length != *count) {
+            let message = format!("`{list}` has {length} entries for {count} {machines}");
+            values.problem(&[list, machines], message, "give one for each, or none");
+        }
+    }
+    if harvest != Some(Harvest::Static) {
+        return;
+    }
+    let missing: Vec<&str> = [
+        ("api_ip", given.api_ip.is_none()),
+        ("ingress_ip", given.ingress_ip.is_none()),
+        ("bootstrap_ip", given.bootstrap_ip.is_none()),
+        ("master_ips", given.master_ips.is_empty() && masters != Some(0)),
+        ("worker_ips", given.worker_ips.is_empty() && workers != Some(0)),
+    ]
+    .into_iter()
+    .filter_map(|(name, missing)| missing.then_some(name))
+    .collect();
+    if !missing.is_empty() {
+        values.problem(
+            &["harvest"],
+            format!(
+                "harvest=static needs every address, and these are not set: {}",
+                missing.join(", ")
+            ),
+            "",
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! Reads `env.sh`: assignments that bash can source, read without a shell.
+//!
+//! `name=value`, `export`, quotes, `$x`, `${x}`, `${x:-default}`, `~/` and comments are understood; all
+//! else is refused with its place. What is accepted, bash reads the same: `tests/env_file.rs` compares.
+
+use std::ops::Range;
+
+/// One `name=value` of an env file. Spans are byte ranges of the file's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    pub name: String,
+    /// With quotes removed and variables expanded.
+    pub value: String,
+    pub name_span: Range<usize>,
+    /// As written; empty when nothing follows the `=`.
+    pub value_span: Range<usize>,
+}
+
+/// The first thing in an env file that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SyntaxError {
+    pub span: Range<usize>,
+    /// Never repeats text of the file, which may be a secret.
+    pub message: String,
+    pub help: &'static str,
+}
+
+/// Reads all assignments in their order; `environment` answers for variables that the file did not set.
+pub fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Assignment>, SyntaxError> {
+    let mut parser = Parser {
+        text,
+        at: 0,
+        assignments: Vec::new(),
+        environment,
+    };
+    parser.file()?;
+    Ok(parser.assignments)
+}
+
+/// Variables that a shell sets by itself, so that it would not read what we read.
+const SHELLS_OWN: [&str; 21] = [
+    "_",
+    "COLUMNS",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "IFS",
+    "LINENO",
+    "LINES",
+    "MACHTYPE",
+    "OPTIND",
+    "OSTYPE",
+    "PPID",
+    "RANDOM",
+    "SECONDS",
+    "SRANDOM",
+    "UID",
+];
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    assignments: Vec<Assignment>,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Where a word stands, which decides how it ends and what may be in it.
+#[derive(Clone, Copy, PartialEq)]
+enum Word {
+    /// After `name=`.
+    Value,
+    /// After `export name=`, where bash expands braces.
+    Exported,
+    /// After `${name:-`.
+    Default,
+}
+
+impl Parser<'_> {
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    /// Refuses what stands from `from` up to and including the next character.
+    fn refuse<T>(&self, from: usize, message: impl Into<String>, help: &'static str) -> Result<T, SyntaxError> {
+        let end = match self.peek() {
+            Some('\n') | None => self.at,
+            Some(c) => self.at + c.len_utf8(),
+        };
+        Err(SyntaxError {
+            span: from..end,
+            message: message.into(),
+            help,
+        })
+    }
+
+    fn file(&mut self) -> Result<(), SyntaxError> {
+        let mut line_is_free = true;
+        loop {
+            match self.peek() {
+                None => return Ok(()),
+                Some(' ' | '\t') => self.at += 1,
+                Some('\n') => {
+                    self.at += 1;
+                    line_is_free = true;
+                }
+                Some('#') => self.at += self.rest().find('\n').unwrap_or(self.rest().len()),
+                Some(_) if !line_is_free => {
+                    return self.refuse(
+                        self.at,
+                        "only one assignment fits on a line",
+                        "put this on a line of its own, or quote the value before it",
+                    );
+                }
+                Some(_) => {
+                    self.assignment()?;
+                    line_is_free = false;
+                }
+            }
+        }
+    }
+
+    fn assignment(&mut self) -> Result<(), SyntaxError> {
+        let exported = self.rest().starts_with("export ") || self.rest().starts_with("export\t");
+        if exported {
+            self.at += "export".len();
+            while matches!(self.peek(), Some(' ' | '\t')) {
+                self.at += 1;
+            }
+        }
+        let from = self.at;
+        let name = self.name();
+        let name_span = from..self.at;
+        if name.is_empty() || self.peek() != Some('=') {
+            return self.not_an_assignment(from, exported && !name.is_empty());
+        }
+        self.at += 1;
+        let from = self.at;
+        let value = self.word(if exported { Word::Exported } else { Word::Value })?;
+        self.assignments.push(Assignment {
+            name,
+            value,
+            name_span,
+            value_span: from..self.at,
+        });
+        Ok(())
+    }
+
+    fn not_an_assignment<T>(&self, from: usize, exported_name: bool) -> Result<T, SyntaxError> {
+        let word = self.text[from..].split([' ', '\t', '\n']).next().unwrap_or_default();
+        let rest_of_line = self.rest().lines().next().unwrap_or_default();
+        let help = if exported_name && word.len() == self.at - from {
+            "write `export name=value`"
+        } else if rest_of_line.trim_start().starts_with('=') {
+            "write `name=value` without a space before the `=`"
+        } else if rest_of_line.starts_with("+=") {
+            "write the whole value"
+        } else if rest_of_line.contains('\r') && word.trim_end_matches('\r').is_empty() {
+            "this file has the line ends of Windows; convert it with `dos2unix`"
+        } else {
+            "an env file holds only `name=value` lines; commands are never run"
+        };
+        Err(SyntaxError {
+            span: from..from + word.len(),
+            message: "this is not an assignment".to_owned(),
+            help,
+        })
+    }
+
+    /// Reads a variable's name; empty when there is none.
+    fn name(&mut self) -> String {
+        let from = self.at;
+        while let Some(c) = self.peek() {
+            if c != '_' && !c.is_ascii_alphabetic() && (self.at == from || !c.is_ascii_digit()) {
+                break;
+            }
+            self.at += 1;
+        }
+        self.text[from..self.at].to_owned()
+    }
+
+    fn word(&mut self, word: Word) -> Result<String, SyntaxError> {
+        let start = self.at;
+        let in_default = word == Word::Default;
+        let mut value = String::new();
+        loop {
+            let at = self.at;
+            let Some(c) = self.peek() else {
+                if in_default {
+                    return self.refuse(start, "`${` is never closed", "add the missing `}`");
+                }
+                return Ok(value);
+            };
+            match c {
+                ' ' | '\t' | '\n' if !in_default => return Ok(value),
+                '}' if in_default => return Ok(value),
+                '\n' if in_default => {
+                    return self.refuse(start, "`${` is not closed on its line", "add the missing `}`");
+                }
+                '$' => self.expansion(&mut value)?,
+                '`' | '|' | '&' | ';' | '<' | '>' | '(' | ')' => {
+                    let help = if matches!(c, '`' | '(' | ')') {
+                        "commands are never run and arrays are not supported; put the value itself here, in quotes"
+                    } else {
+                        "put the value in quotes; commands are never run"
+                    };
+                    return self.refuse(at, format!("`{c}` is shell syntax"), help);
+                }
+                '{' if word == Word::Exported => {
+                    return self.refuse(at, "bash may expand this `{`", "put the value in quotes");
+                }
+                '\'' | '"' | '\\' | '*' | '?' | '[' | '{' if in_default => {
+                    return self.refuse(
+                        at,
+                        format!("`{c}` in a default is not supported"),
+                        "keep defaults plain",
+                    );
+                }
+                '\'' => {
+                    self.at += 1;
+                    let Some(length) = self.rest().find('\'') else {
+                        return Err(unclosed(at, "'"));
+                    };
+                    let quoted = &self.text[self.at..self.at + length];
+                    if let Some(offset) = quoted.find(is_control) {
+                        self.at += offset;
+                        return self.control_character();
+                    }
+                    value.push_str(quoted);
+                    self.at += length + 1;
+                }
+                '"' => {
+                    self.at += 1;
+                    self.double_quoted(at, &mut value)?;
+                }
+                '\\' => {
+                    self.at += 1;
+                    match self.next() {
+                        Some('\n') | None => {
+                            self.at = at;
+                            return self.refuse(at, "a line may not be continued", "put the value on one line");
+                        }
+                        Some(c) if is_control(c) => {
+                            self.at -= c.len_utf8();
+                            return self.control_character();
+                        }
+                        Some(c) => value.push(c),
+                    }
+                }
+                '~' if at == start && !in_default => {
+                    self.at += 1;
+                    if !matches!(self.peek(), None | Some('/' | ' ' | '\t' | '\n')) {
+                        self.at = at;
+                        return self.refuse(at, "`~user` is not supported", "write the path in full");
+                    }
+                    let home = self.value_of("HOME", at)?;
+                    value.push_str(&home);
+                }
+                '~' => return self.refuse(at, "bash may expand this `~`", "quote it, or write the path in full"),
+                c if is_control(c) => return self.control_character(),
+                c => {
+                    value.push(c);
+                    self.next();
+                }
+            }
+        }
+    }
+
+    fn double_quoted(&mut self, open: usize, value: &mut String) -> Result<(), SyntaxError> {
+        loop {
+            let at = self.at;
+            match self.peek() {
+                None => return Err(unclosed(open, "\"")),
+                Some('"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some('\\') => {
+                    self.at += 1;
+                    match self.peek() {
+                        Some('\n') => {
+                            self.at = at;
+                            return self.refuse(at, "a line may not be continued", "put the value on one line");
+                        }
+                        Some(c @ ('$' | '`' | '"' | '\\')) => {
+                            value.push(c);
+                            self.at += 1;
+                        }
+                        // Before anything else the backslash stands for itself.
+                        _ => value.push('\\'),
+                    }
+                }
+                Some('$') => self.expansion(value)?,
+                Some('`') => return self.command_substitution(at),
+                Some(c) if is_control(c) => return self.control_character(),
+                Some(c) => {
+                    value.push(c);
+                    self.next();
+                }
+            }
+        }
+    }
+
+    /// Reads what begins with `$`.
+    fn expansion(&mut self, value: &mut String) -> Result<(), SyntaxError> {
+        const ONLY: &str = "use `$name`, `${name}` or `${name:-default}`";
+        let at = self.at;
+        self.at += 1;
+        match self.peek() {
+            Some('(') => self.command_substitution(at),
+            Some('{') => {
+                self.at += 1;
+                let name = self.name();
+                if name.is_empty() {
+                    return self.refuse(at, "this expansion is not supported", ONLY);
+                }
+                if self.rest().starts_with(":-") {
+                    self.check_not_shells_own(&name, at)?;
+                    let known = self.known(&name).filter(|known| !known.is_empty());
+                    self.at += 2;
+                    let default = self.word(Word::Default)?;
+                    self.at += 1;
+                    value.push_str(&known.unwrap_or(default));
+                    return Ok(());
+                }
+                if self.peek() != Some('}') {
+                    return self.refuse(at, "this expansion is not supported", ONLY);
+                }
+                self.at += 1;
+                value.push_str(&self.value_of(&name, at)?);
+                Ok(())
+            }
+            Some(c) if c == '_' || c.is_ascii_alphabetic() => {
+                let name = self.name();
+                value.push_str(&self.value_of(&name, at)?);
+                Ok(())
+            }
+            _ => {
+                self.at = at;
+                self.refuse(at, "a bare `$` is not supported", "write `\\$` for a dollar sign")
+            }
+        }
+    }
+
+    fn command_substitution<T>(&self, from: usize) -> Result<T, SyntaxError> {
+        self.refuse(
+            from,
+            "command substitution is never run",
+            "put the value itself here, or set it in the environment",
+        )
+    }
+
+    fn control_character<T>(&self) -> Result<T, SyntaxError> {
+        if self.peek() == Some('\r') {
+            return self.refuse(
+                self.at,
+                "a carriage return is not part of a value",
+                "this file has the line ends of Windows; convert it with `dos2unix`",
+            );
+        }
+        self.refuse(self.at, "a control character is not part of a value", "remove it")
+    }
+
+    fn known(&self, name: &str) -> Option<String> {
+        let assigned = self.assignments.iter().rev().find(|assignment| assignment.name == name);
+        assigned
+            .map(|assignment| assignment.value.clone())
+            .or_else(|| (self.environment)(name))
+    }
+
+    /// The value of a variable that must be set; `from` is where its expansion begins.
+    fn value_of(&self, name: &str, from: usize) -> Result<String, SyntaxError> {
+        self.check_not_shells_own(name, from)?;
+        self.known(name).ok_or_else(|| SyntaxError {
+            span: from..self.at,
+            message: format!("`{name}` is not set"),
+            help: "set it above, or write `${name:-default}`",
+        })
+    }
+
+    fn check_not_shells_own(&self, name: &str, from: usize) -> Result<(), SyntaxError> {
+        if !SHELLS_OWN.contains(&name) && !name.starts_with("BASH") {
+            return Ok(());
+        }
+        Err(SyntaxError {
+            span: from..self.at,
+            message: format!("`{name}` is a shell's own variable"),
+            help: "put the value itself here",
+        })
+    }
+}
+
+fn unclosed(at: usize, quote: &str) -> SyntaxError {
+    SyntaxError {
+        span: at..at + 1,
+        message: format!("this {quote} is never closed"),
+        help: "close the quote",
+    }
+}
+
+/// Line ends and tabs are text; bash drops or keeps the others in ways that nobody wants.
+fn is_control(c: char) -> bool {
+    c.is_ascii_control() && !matches!(c, '\n' | '\t')
+}

@@ -1,0 +1,260 @@
+//! What is wrong with the settings, shown at its place, and never with a secret.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
+
+use super::variables;
+
+/// Everything found wrong with the settings; nothing was made.
+#[derive(Debug)]
+pub struct SettingsError {
+    /// In the order in which they were found; at least one.
+    pub problems: Vec<Problem>,
+}
+
+impl std::error::Error for SettingsError {}
+
+/// All problems with their places, one block each. Blocks after the first begin with `error:`, which
+/// whoever shows the text puts before the first one, as before any other error.
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let block = problem.rendered.as_str();
+            match index {
+                0 => f.write_str(block.strip_prefix("error: ").unwrap_or(block))?,
+                _ => write!(f, "\n\n{block}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug)]
+pub struct Problem {
+    pub message: String,
+    /// Where, e.g. `env.sh:3` or `flag --workers`.
+    pub places: Vec<String>,
+    pub help: Option<String>,
+    rendered: String,
+}
+
+/// Where a value or a problem comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Bytes of the env file.
+    EnvFile(Range<usize>),
+    /// A place that has no text to show, in words.
+    Named(String),
+}
+
+/// Collects problems about one env file and what stands around it.
+pub(super) struct Problems<'a> {
+    /// Path as the user wrote it, and text.
+    env_file: Option<(String, &'a str)>,
+    hidden: Hidden,
+    found: Vec<Problem>,
+}
+
+impl<'a> Problems<'a> {
+    pub fn new(env_file: Option<(String, &'a str)>) -> Self {
+        let hidden = Hidden::new(env_file.as_ref().map_or("", |(_, text)| *text));
+        Self {
+            env_file,
+            hidden,
+            found: Vec::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    pub fn into_error(self) -> SettingsError {
+        SettingsError { problems: self.found }
+    }
+
+    /// Adds a problem; the first place is where the caret goes.
+    pub fn add(&mut self, message: impl Into<String>, places: &[Place], help: Option<String>) {
+        let message = message.into();
+        let places_in_words = places.iter().map(|place| self.in_words(place)).collect();
+        let rendered = self.render(&message, places, help.as_deref());
+        self.found.push(Problem {
+            message,
+            places: places_in_words,
+            help,
+            rendered,
+        });
+    }
+
+    /// A place for one line of text: `env.sh:12`, `flag --workers`, `default`.
+    pub fn in_words(&self, place: &Place) -> String {
+        match (place, &self.env_file) {
+            (Place::EnvFile(span), Some((path, text))) => {
+                format!("{path}:{}", text[..span.start].matches('\n').count() + 1)
+            }
+            (Place::EnvFile(_), None) => "env file".to_owned(),
+            (Place::Named(name), _) => name.clone(),
+        }
+    }
+
+    fn render(&self, message: &str, places: &[Place], help: Option<&str>) -> String {
+        let mut group = Level::ERROR.primary_title(message).elements(Vec::<Origin<'_>>::new());
+        let spans: Vec<_> = places
+            .iter()
+            .filter_map(|place| match place {
+                Place::EnvFile(span) => Some(self.hidden.span(span)),
+                Place::Named(_) => None,
+            })
+            .collect();
+        if let (Some((path, _)), Some((first, others))) = (&self.env_file, spans.split_first()) {
+            let snippet = Snippet::source(&self.hidden.text)
+                .path(path)
+                .annotation(AnnotationKind::Primary.span(first.clone()))
+                .annotations(others.iter().map(|span| AnnotationKind::Context.span(span.clone())));
+            group = group.element(snippet);
+        }
+        for place in places {
+            if let Place::Named(name) = place {
+                group = group.element(Origin::path(name));
+            }
+        }
+        if let Some(help) = help {
+            group = group.element(Level::HELP.message(help));
+        }
+        Renderer::plain().render(&[group])
+    }
+}
+
+/// An env file's text with its secrets taken out.
+struct Hidden {
+    text: String,
+    /// Ranges of the original that became `***`.
+    ranges: Vec<Range<usize>>,
+}
+
+const MASK: &str = "***";
+
+impl Hidden {
+    /// Takes out all that may be part of a secret's value, even in a file that is not understood.
+    ///
+    /// That is what follows `secret=` on its line, and lines after it that assign nothing.
+    fn new(text: &str) -> Self {
+        let mut ranges = Vec::new();
+        let mut in_secret = false;
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            let content = line.trim_end_matches('\n');
+            if let Some(value) = secret_value(content) {
+                in_secret = true;
+                ranges.push(start + value..start + content.len());
+            } else if assigned_name(content).is_some() {
+                in_secret = false;
+            } else if in_secret {
+                ranges.push(start..start + content.len());
+            }
+            start += line.len();
+        }
+        ranges.retain(|range| !range.is_empty());
+        let mut masked = String::new();
+        let mut copied = 0;
+        for range in &ranges {
+            masked.push_str(&text[copied..range.start]);
+            masked.push_str(MASK);
+            copied = range.end;
+        }
+        masked.push_str(&text[copied..]);
+        Self { text: masked, ranges }
+    }
+
+    /// Where a span of the original lies in the text that is shown.
+    fn span(&self, original: &Range<usize>) -> Range<usize> {
+        let start = self.offset(original.start, true);
+        start..self.offset(original.end, false).max(start)
+    }
+
+    fn offset(&self, at: usize, is_start: bool) -> usize {
+        let mut removed = 0isize;
+        for range in &self.ranges {
+            if range.end <= at {
+                removed += range.len() as isize - MASK.len() as isize;
+            } else if range.start < at || (range.start == at && is_start) {
+                let edge = if is_start {
+                    range.start
+                } else {
+                    range.start + MASK.len()
+                };
+                return edge.saturating_add_signed(-removed);
+            }
+        }
+        at.saturating_add_signed(-removed)
+    }
+}
+
+/// The name that a line assigns at its beginning.
+fn assigned_name(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = line
+        .strip_prefix("export")
+        .filter(|rest| rest.starts_with([' ', '\t']))
+        .unwrap_or(line);
+    let (name, _) = line.trim_start().split_once('=')?;
+    let is_name = name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
+    (is_name && !name.is_empty() && !name.as_bytes()[0].is_ascii_digit()).then_some(name)
+}
+
+/// Where the value of the first secret that a line names begins, however the line is written.
+fn secret_value(line: &str) -> Option<usize> {
+    let in_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let mut rest = line;
+    while let Some(start) = rest.find(in_word) {
+        let end = rest[start..]
+            .find(|c| !in_word(c))
+            .map_or(rest.len(), |length| start + length);
+        let (word, after) = (&rest[start..end], &rest[end..]);
+        if !word.ends_with("_file") && variables::find(word).is_some_and(|variable| variable.secret) {
+            return Some(line.len() - after.trim_start_matches([' ', '\t', '=', ':']).len());
+        }
+        rest = after;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "c2VjcmV0";
+
+    #[test]
+    fn no_way_of_writing_a_secret_shows_it() {
+        for text in [
+            format!("pull_secret={SECRET}"),
+            format!("export pullsecret='{{{SECRET}}}' # {SECRET}"),
+            format!("cluster=lab pull_secret={SECRET}"),
+            format!("cluster=\"lab\npull_secret='{SECRET}'"),
+            format!("pull_secret='{{\n \"auths\": {SECRET}\n}}'\ncluster=lab"),
+            format!("pull_secret = {SECRET}"),
+            format!("pull_secret: {SECRET}"),
+            format!("pull_secret=\n{SECRET}"),
+        ] {
+            let hidden = Hidden::new(&text);
+            assert!(!hidden.text.contains(SECRET), "{text:?} is shown as {:?}", hidden.text);
+        }
+    }
+
+    #[test]
+    fn spans_move_with_the_text() {
+        let text = format!("pull_secret={SECRET}{SECRET}\ncluster=lab\n");
+        let hidden = Hidden::new(&text);
+        assert_eq!(hidden.text, "pull_secret=***\ncluster=lab\n");
+        let lab = text.find("lab").unwrap();
+        assert_eq!(&hidden.text[hidden.span(&(lab..lab + 3))], "lab");
+        let secret = text.find(SECRET).unwrap();
+        assert_eq!(&hidden.text[hidden.span(&(secret..secret + 16))], "***");
+        assert_eq!(&hidden.text[hidden.span(&(secret + 2..secret + 4))], "***");
+        assert_eq!(&hidden.text[hidden.span(&(0..11))], "pull_secret");
+    }
+}

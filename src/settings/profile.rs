@@ -1,0 +1,219 @@
+//! Profiles: named defaults in YAML, shipped or in a folder of the user's own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, de};
+use serde_saphyr::Spanned;
+
+use super::problem::{Place, Problems};
+use super::{Sources, variables};
+
+/// The profiles that come with the program.
+pub const SHIPPED: [(&str, &str); 6] = [
+    ("base", include_str!("../../profiles/base/profile.yaml")),
+    ("bridge", include_str!("../../profiles/bridge/profile.yaml")),
+    ("compact", include_str!("../../profiles/compact/profile.yaml")),
+    ("laptop", include_str!("../../profiles/laptop/profile.yaml")),
+    ("rook", include_str!("../../profiles/rook/profile.yaml")),
+    ("standard", include_str!("../../profiles/standard/profile.yaml")),
+];
+
+/// A `profile.yaml` as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfileFile {
+    #[serde(rename = "about")]
+    _about: String,
+    /// The profile whose variables this one changes.
+    extends: Option<String>,
+    #[serde(default)]
+    variables: BTreeMap<String, Spanned<Scalar>>,
+}
+
+/// A value as text; a list becomes its items with commas between.
+struct Scalar(String);
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a text, a whole number, true or false, or a list of these")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar(text.to_owned()))
+            }
+
+            fn visit_bool<E>(self, on: bool) -> Result<Scalar, E> {
+                Ok(Scalar(on.to_string()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
+                Ok(Scalar(number.to_string()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+                Ok(Scalar(number.to_string()))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut items: A) -> Result<Scalar, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(Scalar(text)) = items.next_element()? {
+                    texts.push(text);
+                }
+                Ok(Scalar(texts.join(",")))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// One variable of a profile.
+pub(super) struct ProfileValue {
+    pub value: String,
+    /// The profile that sets it, as shown to the user.
+    pub origin: String,
+    /// Where relative paths in it begin.
+    pub folder: PathBuf,
+}
+
+/// Reads a profile and those it extends; problems are added and what is understood is returned.
+///
+/// `folder` is where a relative path in `name` begins.
+pub(super) fn load(
+    name: &str,
+    folder: &Path,
+    place: &Place,
+    sources: &Sources<'_>,
+    problems: &mut Problems<'_>,
+) -> BTreeMap<&'static str, ProfileValue> {
+    let mut values = BTreeMap::new();
+    let mut chain: Vec<String> = Vec::new();
+    let mut next = Some((name.to_owned(), folder.to_owned(), place.clone()));
+    while let Some((name, folder, place)) = next.take() {
+        let Some(found) = find(&name, &folder, &place, sources, problems) else {
+            break;
+        };
+        if chain.contains(&found.label) {
+            let message = format!("profile {} extends itself", found.label);
+            problems.add(
+                message,
+                &[place],
+                Some(format!("it is reached by {}", chain.join(" -> "))),
+            );
+            break;
+        }
+        chain.push(found.label.clone());
+        let file: ProfileFile = match serde_saphyr::from_str(&found.text) {
+            Ok(file) => file,
+            Err(error) => {
+                problems.add(yaml_message(&error), &[found.place(error.location())], None);
+                break;
+            }
+        };
+        for (name, scalar) in file.variables {
+            let place = found.place(Some(scalar.referenced));
+            match checked_name(&name) {
+                // The nearest profile of the chain wins.
+                Ok(known) => {
+                    values.entry(known).or_insert(ProfileValue {
+                        value: scalar.value.0,
+                        origin: found.label.clone(),
+                        folder: found.folder.clone(),
+                    });
+                }
+                Err((message, help)) => problems.add(message, &[place], help),
+            }
+        }
+        next = file.extends.map(|name| (name, found.folder.clone(), found.place(None)));
+    }
+    values
+}
+
+/// A profile's text and whereabouts.
+struct Found {
+    label: String,
+    folder: PathBuf,
+    text: String,
+}
+
+impl Found {
+    fn place(&self, location: Option<serde_saphyr::Location>) -> Place {
+        let file = format!("profile {}", self.label);
+        Place::Named(match location {
+            Some(location) if location.line() > 0 => format!("{file}:{}:{}", location.line(), location.column()),
+            _ => file,
+        })
+    }
+}
+
+fn find(name: &str, folder: &Path, place: &Place, sources: &Sources<'_>, problems: &mut Problems<'_>) -> Option<Found> {
+    if !name.contains('/') {
+        if let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+            return Some(Found {
+                label: name.to_owned(),
+                folder: folder.to_owned(),
+                text: (*text).to_owned(),
+            });
+        }
+        let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+        let help = format!(
+            "there are {}; a folder of your own is written ./{name}",
+            names.join(", ")
+        );
+        problems.add(
+            format!("there is no profile `{name}`"),
+            std::slice::from_ref(place),
+            Some(help),
+        );
+        return None;
+    }
+    let folder = folder.join(name);
+    let path = folder.join("profile.yaml");
+    match (sources.read_file)(&path) {
+        Ok(text) => Some(Found {
+            label: name.to_owned(),
+            folder,
+            text,
+        }),
+        Err(error) => {
+            let message = format!("cannot read {}: {}", path.display(), super::values::io_reason(&error));
+            problems.add(message, std::slice::from_ref(place), None);
+            None
+        }
+    }
+}
+
+/// The parser's first line; its place is shown by us.
+fn yaml_message(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn checked_name(name: &str) -> Result<&'static str, (String, Option<String>)> {
+    let Some(variable) = variables::find(name) else {
+        let help = variables::nearest(name).map(|near| format!("there is `{near}`"));
+        return Err((format!("`{name}` is not a variable"), help));
+    };
+    if variable.name == "profile" {
+        let help = "write `extends:` beside `variables:`".to_owned();
+        return Err(("a profile does not choose a profile".to_owned(), Some(help)));
+    }
+    if variable.secret {
+        let help = "profiles are for sharing; put it into the env file".to_owned();
+        return Err((format!("`{name}` is a secret"), Some(help)));
+    }
+    if variable.name != name {
+        return Err((format!("`{name}` is called `{}` in a profile", variable.name), None));
+    }
+    if let variables::Status::NoEffect(reason) = variable.status {
+        return Err((format!("`{name}` has no effect: {reason}"), None));
+    }
+    Ok(variable.name)
+}

@@ -1,0 +1,623 @@
+//! The one table of all variables of an env file; `env.sh.sample`, hints and checks follow it.
+
+/// What one variable is.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    pub name: &'static str,
+    /// Names of earlier generations that mean the same.
+    pub aliases: &'static [&'static str],
+    pub group: &'static str,
+    /// As it would stand in an env file; empty when there is none.
+    pub default: &'static str,
+    pub doc: &'static str,
+    pub kind: Kind,
+    /// Never shown; may also be given as `<name>_file`.
+    pub secret: bool,
+    pub status: Status,
+}
+
+/// What a value must look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    /// `true` or `false`.
+    Switch,
+    Count,
+    /// Mebibytes, a plain number.
+    Mib,
+    /// Gibibytes, a plain number.
+    Gib,
+    Path,
+    Ip,
+    Mac,
+    /// An IPv4 network such as `10.0.0.0/24`.
+    Network,
+    /// Such as `600` (seconds), `10m` or `1h30m`.
+    Duration,
+    Choice(&'static [&'static str]),
+    /// Several, separated by commas or spaces.
+    List(&'static Kind),
+}
+
+/// Whether a variable does anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Used,
+    /// Accepted from old env files; the reason in words is shown when it is set.
+    NoEffect(&'static str),
+}
+
+/// Groups in the order of `env.sh.sample`.
+pub const GROUPS: [&str; 9] = [
+    CLUSTER,
+    PLATFORM,
+    SIZES,
+    ADDRESSES,
+    NETWORKS,
+    IMAGES,
+    ACCESS,
+    WAITING,
+    WITHOUT_EFFECT,
+];
+
+const CLUSTER: &str = "cluster";
+const PLATFORM: &str = "platform";
+const SIZES: &str = "sizes";
+const ADDRESSES: &str = "addresses";
+const NETWORKS: &str = "networks inside the cluster";
+const IMAGES: &str = "images and installer";
+const ACCESS: &str = "access and trust";
+const WAITING: &str = "waiting";
+const WITHOUT_EFFECT: &str = "accepted from old env files, without effect";
+
+/// Settings with a flag of their own; all others are given by `--set`.
+pub const OWN_FLAGS: [&str; 7] = [
+    "backend",
+    "cluster",
+    "libvirt_uri",
+    "masters",
+    "network",
+    "profile",
+    "workers",
+];
+
+/// The variable of this name or alias. `<name>_file` leads to the secret `<name>`.
+pub fn find(name: &str) -> Option<&'static Variable> {
+    let named = |name: &str| VARIABLES.iter().find(|v| v.name == name || v.aliases.contains(&name));
+    named(name).or_else(|| {
+        name.strip_suffix("_file")
+            .and_then(named)
+            .filter(|variable| variable.secret)
+    })
+}
+
+/// The known name that looks most like this one, when one does.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let lower = name.to_ascii_lowercase();
+    VARIABLES
+        .iter()
+        .flat_map(|variable| std::iter::once(&variable.name).chain(variable.aliases))
+        .map(|known| (strsim::jaro_winkler(&lower, known), *known))
+        .filter(|(likeness, _)| *likeness > 0.85)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
+}
+
+/// A used variable with no alias; the struct update below changes the rest.
+const fn used(
+    group: &'static str,
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    doc: &'static str,
+) -> Variable {
+    Variable {
+        name,
+        aliases: &[],
+        group,
+        default,
+        doc,
+        kind,
+        secret: false,
+        status: Status::Used,
+    }
+}
+
+const fn no_effect(name: &'static str, aliases: &'static [&'static str], reason: &'static str) -> Variable {
+    Variable {
+        aliases,
+        status: Status::NoEffect(reason),
+        ..used(WITHOUT_EFFECT, name, Kind::Text, "", reason)
+    }
+}
+
+impl Variable {
+    const fn or(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    const fn secret(self) -> Self {
+        Self { secret: true, ..self }
+    }
+}
+
+const BACKENDS: Kind = Kind::Choice(&["libvirt", "sim", "ovirt", "openstack", "kubevirt"]);
+
+pub const VARIABLES: &[Variable] = &[
+    used(
+        CLUSTER,
+        "cluster",
+        Kind::Text,
+        "",
+        "Name of the cluster and prefix of its machines; required.",
+    ),
+    used(
+        CLUSTER,
+        "domain",
+        Kind::Text,
+        "",
+        "Base domain; names end in <cluster>.<domain>; required.",
+    ),
+    used(
+        CLUSTER,
+        "profile",
+        Kind::Text,
+        "standard",
+        "Named defaults: base, laptop, compact, standard, rook, bridge, or a folder of your own.",
+    ),
+    used(CLUSTER, "masters", Kind::Count, "3", "Number of masters: 1, 3 or 5."),
+    used(
+        CLUSTER,
+        "workers",
+        Kind::Count,
+        "2",
+        "Number of workers; 0 lets the masters do their work.",
+    ),
+    used(
+        CLUSTER,
+        "use_br",
+        Kind::Switch,
+        "false",
+        "A bridge over the NIC of every node, for virtual machines on top of the cluster.",
+    ),
+    used(
+        CLUSTER,
+        "manifests",
+        Kind::Path,
+        "",
+        "Folder with manifests of your own, added to the installer's.",
+    ),
+    // Platform.
+    used(
+        PLATFORM,
+        "backend",
+        BACKENDS,
+        "libvirt",
+        "The platform: libvirt, or sim, a pretend one in a file.",
+    ),
+    used(
+        PLATFORM,
+        "network",
+        Kind::Text,
+        "default",
+        "Network of the first NIC of every machine, in both passes.",
+    ),
+    used(
+        PLATFORM,
+        "extra_networks",
+        Kind::List(&Kind::Text),
+        "",
+        "Networks of further NICs of the nodes.",
+    ),
+    used(
+        PLATFORM,
+        "autostart",
+        Kind::Switch,
+        "false",
+        "Nodes start with their host.",
+    ),
+    used(
+        PLATFORM,
+        "libvirt_uri",
+        Kind::Text,
+        "qemu:///system",
+        "libvirt's URI; qemu+ssh://user@host/system works.",
+    ),
+    used(
+        PLATFORM,
+        "pool",
+        Kind::Text,
+        "default",
+        "libvirt storage pool of all volumes.",
+    ),
+    used(
+        PLATFORM,
+        "virt_type",
+        Kind::Choice(&["auto", "kvm", "qemu"]),
+        "auto",
+        "auto takes KVM where it works, kvm insists on it, qemu emulates.",
+    ),
+    used(
+        PLATFORM,
+        "sim_state",
+        Kind::Path,
+        "$OCPDEPLOY_HOME/sim.json",
+        "File that holds the pretend platform of backend=sim.",
+    ),
+    // Sizes.
+    used(
+        SIZES,
+        "master_memory",
+        Kind::Mib,
+        "16384",
+        "Memory of each master, MiB.",
+    ),
+    used(SIZES, "worker_memory", Kind::Mib, "8192", "Memory of each worker, MiB."),
+    used(
+        SIZES,
+        "bootstrap_memory",
+        Kind::Mib,
+        "16384",
+        "Memory of the bootstrap, MiB.",
+    ),
+    used(
+        SIZES,
+        "helper_memory",
+        Kind::Mib,
+        "2048",
+        "Memory of each pass-one machine, MiB.",
+    )
+    .or(&["haproxy_memory"]),
+    used(
+        SIZES,
+        "numcpus",
+        Kind::Count,
+        "4",
+        "Virtual CPUs of each master and worker.",
+    ),
+    used(
+        SIZES,
+        "bootstrap_numcpus",
+        Kind::Count,
+        "4",
+        "Virtual CPUs of the bootstrap.",
+    ),
+    used(
+        SIZES,
+        "helper_numcpus",
+        Kind::Count,
+        "1",
+        "Virtual CPUs of each pass-one machine.",
+    ),
+    used(SIZES, "disk_size", Kind::Gib, "100", "System disk of every node, GiB."),
+    used(
+        SIZES,
+        "helper_disk_size",
+        Kind::Gib,
+        "10",
+        "System disk of each pass-one machine, GiB.",
+    ),
+    used(
+        SIZES,
+        "extra_disk",
+        Kind::Switch,
+        "false",
+        "A second, empty disk on masters and workers.",
+    ),
+    used(SIZES, "extra_disk_size", Kind::Gib, "10", "Size of that disk, GiB."),
+    used(
+        SIZES,
+        "extra_disks",
+        Kind::List(&Kind::Gib),
+        "",
+        "Sizes of any number of empty disks on masters and workers, GiB, in place of extra_disk.",
+    ),
+    // Addresses.
+    used(
+        ADDRESSES,
+        "harvest",
+        Kind::Choice(&["boot", "reserve", "static"]),
+        "boot",
+        "How pass one learns addresses: boot machines, let the platform reserve, or static from this file.",
+    ),
+    used(
+        ADDRESSES,
+        "api_ip",
+        Kind::Ip,
+        "",
+        "VIP of the API; harvested when not given.",
+    ),
+    used(
+        ADDRESSES,
+        "ingress_ip",
+        Kind::Ip,
+        "",
+        "VIP of the routers; harvested when not given.",
+    ),
+    used(
+        ADDRESSES,
+        "machine_network",
+        Kind::Network,
+        "",
+        "The network of the nodes; read from the platform when not given.",
+    ),
+    used(
+        ADDRESSES,
+        "virtual_router_id",
+        Kind::Count,
+        "",
+        "VRRP id of api_ip, 1 to 255; a free one is taken when not given.",
+    ),
+    used(ADDRESSES, "bootstrap_mac", Kind::Mac, "", "MAC of the bootstrap."),
+    used(ADDRESSES, "bootstrap_ip", Kind::Ip, "", "Address of the bootstrap."),
+    used(
+        ADDRESSES,
+        "master_macs",
+        Kind::List(&Kind::Mac),
+        "",
+        "MACs of the masters, in order.",
+    ),
+    used(
+        ADDRESSES,
+        "master_ips",
+        Kind::List(&Kind::Ip),
+        "",
+        "Addresses of the masters, in order.",
+    ),
+    used(
+        ADDRESSES,
+        "worker_macs",
+        Kind::List(&Kind::Mac),
+        "",
+        "MACs of the workers, in order.",
+    ),
+    used(
+        ADDRESSES,
+        "worker_ips",
+        Kind::List(&Kind::Ip),
+        "",
+        "Addresses of the workers, in order.",
+    ),
+    // Networks inside the cluster.
+    used(
+        NETWORKS,
+        "network_type",
+        Kind::Text,
+        "OVNKubernetes",
+        "The network plugin.",
+    ),
+    used(
+        NETWORKS,
+        "cluster_network",
+        Kind::Network,
+        "10.128.0.0/14",
+        "Network of the pods.",
+    ),
+    used(
+        NETWORKS,
+        "cluster_host_prefix",
+        Kind::Count,
+        "23",
+        "Prefix length of the part of it that one node gets.",
+    ),
+    used(
+        NETWORKS,
+        "service_network",
+        Kind::Network,
+        "172.30.0.0/16",
+        "Network of the services.",
+    ),
+    // Images and installer.
+    used(
+        IMAGES,
+        "images_dir",
+        Kind::Path,
+        "$OCPDEPLOY_HOME/images",
+        "Folder of images; a rehearsal takes coreos.qcow2 and helper.qcow2 from it.",
+    ),
+    used(
+        IMAGES,
+        "image",
+        Kind::Text,
+        "$OCPDEPLOY_HOME/images/rhcos.qcow2",
+        "CoreOS image: a file when it contains a /, else a name that the platform knows.",
+    )
+    .or(&["template"]),
+    used(
+        IMAGES,
+        "helper_image",
+        Kind::Text,
+        "$OCPDEPLOY_HOME/images/centos.qcow2",
+        "Image of the pass-one machines with cloud-init; a file or a name likewise.",
+    )
+    .or(&["helper_template"]),
+    used(
+        IMAGES,
+        "installer",
+        Kind::Path,
+        "",
+        "Path of openshift-install; the one in PATH when not given.",
+    ),
+    used(
+        IMAGES,
+        "mcs",
+        Kind::Choice(&["auto", "tls", "http"]),
+        "auto",
+        "How nodes reach the machine config server: tls needs a DNS that knows api-int, http is in clear.",
+    ),
+    // Access and trust.
+    used(
+        ACCESS,
+        "pull_secret",
+        Kind::Text,
+        "openshift_pull.json",
+        "File of the pull secret, or the JSON itself in quotes.",
+    )
+    .or(&["pullsecret", "PULL_SECRET"])
+    .secret(),
+    used(
+        ACCESS,
+        "pub_key",
+        Kind::Path,
+        "~/.ssh/id_ed25519.pub",
+        "File of the SSH public key of user core.",
+    )
+    .or(&["pubkey"]),
+    used(
+        ACCESS,
+        "keys",
+        Kind::List(&Kind::Path),
+        "",
+        "Files of further SSH public keys.",
+    ),
+    used(
+        ACCESS,
+        "ca",
+        Kind::Path,
+        "",
+        "PEM file of certificates that the cluster shall trust.",
+    ),
+    // Waiting.
+    used(
+        WAITING,
+        "harvest_timeout",
+        Kind::Duration,
+        "10m",
+        "Until every pass-one machine has an address.",
+    ),
+    used(
+        WAITING,
+        "address_timeout",
+        Kind::Duration,
+        "15m",
+        "Until each node is seen with its planned address.",
+    ),
+    used(
+        WAITING,
+        "bootstrap_timeout",
+        Kind::Duration,
+        "60m",
+        "Until the bootstrap has done its work.",
+    ),
+    used(
+        WAITING,
+        "install_timeout",
+        Kind::Duration,
+        "60m",
+        "From then until the cluster is installed.",
+    ),
+    // Without effect.
+    no_effect(
+        "api_internal",
+        &[],
+        "there are no internal and external APIs apart; one VIP serves both",
+    ),
+    no_effect(
+        "bootstrap_api_ip",
+        &[],
+        "floating IPs exist on OpenStack only, which is not in this version yet",
+    ),
+    no_effect("bootstrap_helper_ip", &[], "no helper serves the bootstrap"),
+    no_effect("bootstrap_helper_mac", &[], "no helper serves the bootstrap"),
+    no_effect("cpupinning", &[], "pinning is not in this version yet"),
+    no_effect(
+        "deploy_bootstrap",
+        &[],
+        "a cluster is never deployed without a bootstrap",
+    ),
+    no_effect("dhcp_dns", &[], "no DHCP server is made; the network's own is used"),
+    no_effect("dhcp_gateway", &[], "no DHCP server is made; the network's own is used"),
+    no_effect("dhcp_ip", &[], "no DHCP server is made; the network's own is used"),
+    no_effect("dhcp_netmask", &[], "no DHCP server is made; the network's own is used"),
+    no_effect("dns_ip", &[], "every node answers for the cluster's names itself"),
+    no_effect(
+        "force",
+        &[],
+        "the same command again continues; `ocpdeploy destroy` begins anew",
+    ),
+    no_effect(
+        "haproxy_bootstrap",
+        &[],
+        "the platform itself carries Ignition to the bootstrap",
+    ),
+    no_effect(
+        "helper_dedicated",
+        &["dedicated_helper"],
+        "the nodes hold the VIPs; no helper stays",
+    ),
+    no_effect("helper_sleep", &[], "addresses are waited for, see harvest_timeout"),
+    no_effect("macosx", &[], "openshift-install is yours, see installer"),
+    no_effect("numa", &[], "NUMA placement is not in this version yet"),
+    no_effect("numamode", &[], "NUMA placement is not in this version yet"),
+    no_effect("pcidevices", &[], "PCI devices are not in this version yet"),
+    no_effect("prefix", &[], "machines are named after cluster"),
+    no_effect(
+        "public_api_ip",
+        &[],
+        "floating IPs exist on OpenStack only, which is not in this version yet",
+    ),
+    no_effect("scale", &[], "adding workers to a cluster is not in this version yet"),
+    no_effect(
+        "tag",
+        &[],
+        "everything made is tagged with <cluster>.<domain>; the release is the installer's",
+    ),
+    no_effect(
+        "version",
+        &[],
+        "the release is the one of openshift-install, see installer",
+    ),
+    no_effect(
+        "OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE",
+        &["OPENSHIFT_RELEASE_IMAGE"],
+        "openshift-install reads it from the environment of ocpdeploy, not from an env file",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_and_alias_stands_once() {
+        let mut names: Vec<&str> = VARIABLES
+            .iter()
+            .flat_map(|variable| std::iter::once(&variable.name).chain(variable.aliases))
+            .copied()
+            .collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn groups_are_whole_and_in_order() {
+        let mut seen: Vec<&str> = VARIABLES.iter().map(|variable| variable.group).collect();
+        seen.dedup();
+        assert_eq!(seen, GROUPS);
+    }
+
+    #[test]
+    fn a_typo_finds_its_neighbour_and_noise_finds_nothing() {
+        for (typo, meant) in [
+            ("workrs", Some("workers")),
+            ("Masters", Some("masters")),
+            ("master_memroy", Some("master_memory")),
+            ("apiip", Some("api_ip")),
+            ("xyzzy", None),
+            ("PATH", None),
+        ] {
+            assert_eq!(nearest(typo), meant, "{typo}");
+        }
+    }
+
+    #[test]
+    fn only_a_secret_comes_from_a_file_by_suffix() {
+        assert_eq!(
+            find("pull_secret_file").map(|variable| variable.name),
+            Some("pull_secret")
+        );
+        assert!(find("cluster_file").is_none());
+    }
+}
