@@ -1,0 +1,713 @@
+//! What every backend promises, each promise one function over a `Stage`.
+//!
+//! A promise makes clusters of its own, under names nobody else has, so that all promises can run at once
+//! on one shared platform. What it makes is removed afterwards, also when the promise is broken.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
+use ocpdeploy::backend::{
+    Action, Backend, BackendError, BackendErrorKind, Held, Hold, ImageHandle, ImageRequest, Machine, MachineSpec,
+    Needs, Nic, Payload, Verdict,
+};
+use ocpdeploy::cluster::{ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
+use ocpdeploy::digest;
+
+/// A platform to hold to its promises.
+pub trait Ground {
+    type Backend: Backend;
+
+    fn name(&self) -> &'static str;
+    fn backend(&self) -> &Self::Backend;
+    fn network(&self) -> String;
+    fn image(&self) -> ImageRequest;
+
+    /// Why the platform, not the backend, cannot do this; the promise is then left out, and said to be.
+    fn lacks(&self, ability: Ability) -> Option<&'static str>;
+
+    /// Makes, finds and removes a machine that carries no cluster's id, past the backend.
+    fn put_stranger(&self, name: &MachineName);
+    fn has_stranger(&self, name: &MachineName) -> bool;
+    fn remove_stranger(&self, name: &MachineName);
+}
+
+/// What a promise asks of the platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// Answers calls.
+    Answer,
+    /// Images can be brought.
+    Images,
+    /// Machines can be made.
+    Machines,
+    /// Addresses can be held.
+    Holds,
+    /// Machines really boot and get addresses.
+    Leases,
+}
+
+/// Runs one promise on one ground, and cleans up.
+pub fn keep<G: Ground>(
+    promise: &str,
+    needs: &[Ability],
+    ground: Option<G>,
+    run: impl for<'a> AsyncFnOnce(&'a Stage<G>),
+) {
+    let Some(ground) = ground else { return };
+    if let Some(why) = needs.iter().find_map(|ability| ground.lacks(*ability)) {
+        // Past the test harness, which keeps the output of a passing test to itself.
+        let _ = writeln!(std::io::stderr(), "left out on {}: {promise}: {why}", ground.name());
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let stage = Stage::new(ground);
+        let outcome = AssertUnwindSafe(run(&stage)).catch_unwind().await;
+        let left = stage.clean_up().await;
+        if let Err(broken) = outcome {
+            resume_unwind(broken);
+        }
+        assert_eq!(left, [""; 0], "the promise was kept, but this could not be removed");
+    });
+}
+
+/// A ground, and what one promise makes on it.
+pub struct Stage<G> {
+    pub ground: G,
+    /// Short, and nobody else's.
+    unique: String,
+    clusters: Mutex<BTreeSet<ClusterId>>,
+    strangers: Mutex<BTreeSet<MachineName>>,
+}
+
+/// Numbers what the promises of this process make.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+fn next() -> u32 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl<G: Ground> Stage<G> {
+    fn new(ground: G) -> Self {
+        Self {
+            ground,
+            unique: format!("c{}x{}", std::process::id(), next()),
+            clusters: Mutex::default(),
+            strangers: Mutex::default(),
+        }
+    }
+
+    fn backend(&self) -> &G::Backend {
+        self.ground.backend()
+    }
+
+    /// `unique` with something behind or before it.
+    fn cluster_named(&self, name: &str, domain: &str) -> Owner {
+        let id = ClusterId::new(name, domain);
+        self.clusters.lock().unwrap().insert(id.clone());
+        Owner {
+            id,
+            name: name.to_owned(),
+        }
+    }
+
+    fn cluster(&self) -> Owner {
+        self.cluster_named(&self.unique, "contract.test")
+    }
+
+    fn other_cluster(&self) -> Owner {
+        self.cluster_named(&format!("{}b", self.unique), "contract.test")
+    }
+
+    fn stranger(&self, name: &MachineName) {
+        self.strangers.lock().unwrap().insert(name.clone());
+        self.ground.put_stranger(name);
+    }
+
+    fn mac(&self) -> Mac {
+        let digest = digest::sha256(format!("{} {}", self.unique, next()));
+        format!("52:54:00:{}:{}:{}", &digest[..2], &digest[2..4], &digest[4..6])
+            .parse()
+            .unwrap()
+    }
+
+    /// An address that nothing on the network has; from the top, where DHCP servers seldom begin.
+    async fn free_ip(&self) -> Ipv4Addr {
+        static TAKEN: AtomicU32 = AtomicU32::new(0);
+        let facts = self.backend().look_at_network(&self.ground.network()).await.unwrap();
+        let cidr = facts.cidr.expect("the network tells its addresses");
+        loop {
+            let last = u32::from(cidr.broadcast()) - 1;
+            let ip = Ipv4Addr::from(last - TAKEN.fetch_add(1, Ordering::Relaxed));
+            assert!(cidr.contains(ip), "no free address is left on {cidr}");
+            if !facts.taken.contains_key(&ip) && facts.gateway != Some(ip) {
+                return ip;
+            }
+        }
+    }
+
+    async fn image(&self, owner: &Owner) -> ImageHandle {
+        let request = self.ground.image();
+        self.backend()
+            .ensure_image(&owner.id, &request)
+            .await
+            .expect("bring the image")
+    }
+
+    async fn spec(&self, owner: &Owner, index: usize) -> MachineSpec {
+        let node = NodeName::node(Role::Worker, index);
+        MachineSpec {
+            cluster: owner.id.clone(),
+            name: MachineName::of_node(&owner.name, &node),
+            node,
+            role: Role::Worker,
+            pass: Pass::Two,
+            cpus: 1,
+            memory_mib: 192,
+            disk_gib: 1,
+            extra_disks_gib: vec![],
+            image: self.image(owner).await,
+            nics: vec![Nic {
+                network: self.ground.network(),
+                mac: self.mac(),
+            }],
+            payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),
+            autostart: false,
+        }
+    }
+
+    async fn create(&self, owner: &Owner, index: usize) -> MachineSpec {
+        let spec = self.spec(owner, index).await;
+        let made = self.backend().create_machine(&spec).await.expect("create a machine");
+        assert!(matches!(made, Action::Done(_)), "{} was there before", spec.name);
+        spec
+    }
+
+    async fn hold(&self, owner: &Owner, node: &str) -> Hold {
+        Hold {
+            cluster: owner.id.clone(),
+            network: self.ground.network(),
+            lease: Lease {
+                name: serde_json::from_value(node.into()).unwrap(),
+                mac: self.mac(),
+                ip: self.free_ip().await,
+            },
+            dns_names: vec![owner.id.fqdn(node)],
+        }
+    }
+
+    async fn names_of(&self, owner: &Owner) -> Vec<String> {
+        let machines = self.backend().list_machines(&owner.id).await.unwrap();
+        let mut names: Vec<_> = machines.iter().map(|machine| machine.name.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    async fn held_by(&self, owner: &Owner) -> Vec<Lease> {
+        let mut held = self.backend().list_held(&owner.id).await.unwrap();
+        held.sort_by(|a, b| a.name.cmp(&b.name));
+        held
+    }
+
+    async fn owns_nothing(&self, owner: &Owner) {
+        let owned = self.backend().list_owned(&owner.id).await.unwrap();
+        assert_eq!(owned, [], "{} still owns something", owner.id);
+    }
+
+    /// Removes all that this stage made, and says what stayed.
+    async fn clean_up(&self) -> Vec<String> {
+        let clusters = self.clusters.lock().unwrap().clone();
+        let mut left = Vec::new();
+        for cluster in &clusters {
+            for machine in self.backend().list_machines(cluster).await.unwrap_or_default() {
+                if let Err(error) = self.backend().delete_machine(cluster, &machine.name).await {
+                    left.push(words(&error));
+                }
+            }
+            if let Err(error) = self.backend().release_addresses(cluster).await {
+                left.push(words(&error));
+            }
+            match self.backend().list_owned(cluster).await {
+                Ok(owned) => left.extend(owned.iter().map(|thing| format!("{} {}", thing.kind, thing.name))),
+                Err(error) => left.push(words(&error)),
+            }
+        }
+        for name in self.strangers.lock().unwrap().iter() {
+            self.ground.remove_stranger(name);
+        }
+        left
+    }
+}
+
+/// A cluster of a promise.
+struct Owner {
+    id: ClusterId,
+    name: String,
+}
+
+/// An error with all its causes.
+fn words(error: &BackendError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: Result<T, BackendError>, kind: BackendErrorKind, names: &str) {
+    let error = outcome.expect_err("it should have been refused");
+    let text = words(&error);
+    assert_eq!(error.kind, kind, "{text}");
+    assert!(text.contains(names), "`{text}` does not name {names}");
+}
+
+/// A machine as its spec says it must look, but for power and addresses.
+fn as_asked(machine: &Machine, spec: &MachineSpec) {
+    assert_eq!(machine.name, spec.name);
+    assert_eq!(machine.node, spec.node);
+    assert_eq!(machine.role, spec.role);
+    assert_eq!(machine.pass, spec.pass);
+    assert_eq!(machine.fingerprint, spec.fingerprint());
+    let nics: Vec<_> = machine.nics.iter().map(|nic| (&nic.network, nic.mac)).collect();
+    let asked: Vec<_> = spec.nics.iter().map(|nic| (&nic.network, nic.mac)).collect();
+    assert_eq!(nics, asked);
+}
+
+pub async fn a_created_machine_is_listed_as_asked<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let mut spec = stage.spec(&owner, 0).await;
+    spec.role = Role::Master;
+    spec.node = NodeName::node(Role::Master, 0);
+    spec.pass = Pass::One;
+    spec.extra_disks_gib = vec![1, 2];
+    spec.nics.push(Nic {
+        network: stage.ground.network(),
+        mac: stage.mac(),
+    });
+    let made = stage.backend().create_machine(&spec).await.unwrap();
+    assert!(matches!(made, Action::Done(_)));
+    as_asked(&made.into_inner(), &spec);
+    let listed = stage.backend().list_machines(&owner.id).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    as_asked(&listed[0], &spec);
+}
+
+pub async fn creating_twice_makes_one<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let spec = stage.create(&owner, 0).await;
+    let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+    let again = stage.backend().create_machine(&spec).await.unwrap();
+    assert!(matches!(again, Action::AlreadySo(_)), "{again:?}");
+    as_asked(&again.into_inner(), &spec);
+    assert_eq!(stage.names_of(&owner).await, [spec.name.as_str()]);
+    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
+}
+
+pub async fn another_spec_under_a_name_is_a_conflict<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let first = stage.create(&owner, 0).await;
+    let mut payload = first.clone();
+    payload.payload = Payload::Ignition(br#"{"ignition":{"version":"3.2.0"}}"#.to_vec());
+    let mut memory = first.clone();
+    memory.memory_mib += 1;
+    for other in [payload, memory] {
+        let outcome = stage.backend().create_machine(&other).await;
+        refused(outcome, BackendErrorKind::Conflict, first.name.as_str());
+    }
+    let listed = stage.backend().list_machines(&owner.id).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    as_asked(&listed[0], &first);
+}
+
+pub async fn a_strangers_machine_is_left_alone<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let name = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 0));
+    stage.stranger(&name);
+    let deleted = stage.backend().delete_machine(&owner.id, &name).await;
+    refused(deleted, BackendErrorKind::Conflict, name.as_str());
+    assert_eq!(stage.names_of(&owner).await, [""; 0]);
+    stage.owns_nothing(&owner).await;
+    stage.backend().release_addresses(&owner.id).await.unwrap();
+    assert!(stage.ground.has_stranger(&name), "{name} was deleted");
+}
+
+pub async fn a_strangers_name_is_not_taken<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let spec = stage.spec(&owner, 0).await;
+    stage.stranger(&spec.name);
+    let created = stage.backend().create_machine(&spec).await;
+    refused(created, BackendErrorKind::Conflict, spec.name.as_str());
+    assert!(stage.ground.has_stranger(&spec.name), "{} was replaced", spec.name);
+    assert_eq!(stage.names_of(&owner).await, [""; 0]);
+}
+
+pub async fn another_clusters_machine_is_left_alone<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let spec = stage.create(&owner, 0).await;
+    let mut same_name = stage.spec(&other, 0).await;
+    same_name.name = spec.name.clone();
+    let created = stage.backend().create_machine(&same_name).await;
+    refused(created, BackendErrorKind::Conflict, spec.name.as_str());
+    let deleted = stage.backend().delete_machine(&other.id, &spec.name).await;
+    refused(deleted, BackendErrorKind::Conflict, spec.name.as_str());
+    let listed = stage.backend().list_machines(&owner.id).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    as_asked(&listed[0], &spec);
+}
+
+pub async fn deleting_what_is_absent_is_success<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let name = MachineName::of_node(&owner.name, &NodeName::bootstrap());
+    let deleted = stage.backend().delete_machine(&owner.id, &name).await.unwrap();
+    assert_eq!(deleted, Action::AlreadySo(()));
+}
+
+pub async fn deleting_removes_all_that_was_made<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let mut spec = stage.spec(&owner, 0).await;
+    spec.extra_disks_gib = vec![1];
+    let before = stage.backend().list_owned(&owner.id).await.unwrap();
+    stage.backend().create_machine(&spec).await.unwrap();
+    let deleted = stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
+    assert_eq!(deleted, Action::Done(()));
+    assert_eq!(stage.names_of(&owner).await, [""; 0]);
+    // The image is shared and goes with the cluster, not with a machine.
+    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), before);
+    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.owns_nothing(&owner).await;
+    let again = stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
+    assert_eq!(again, Action::AlreadySo(()));
+}
+
+pub async fn a_deleted_machine_can_be_made_again<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let mut spec = stage.create(&owner, 0).await;
+    stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
+    // As between the passes: other name and payload, same MAC.
+    spec.name = MachineName::of_harvest(&owner.name, Role::Worker, 0);
+    let made = stage.backend().create_machine(&spec).await.unwrap();
+    assert!(matches!(made, Action::Done(_)));
+    assert_eq!(stage.names_of(&owner).await, [spec.name.as_str()]);
+}
+
+/// Three clusters whose names begin, end or nest in each other.
+fn lookalikes<G: Ground>(stage: &Stage<G>) -> [Owner; 3] {
+    let lab = stage.unique.clone();
+    [
+        stage.cluster_named(&lab, "contract.test"),
+        stage.cluster_named(&format!("{lab}-2"), "contract.test"),
+        stage.cluster_named(&format!("a{lab}"), &format!("{lab}.contract.test")),
+    ]
+}
+
+pub async fn clusters_with_similar_names_never_meet<G: Ground>(stage: &Stage<G>) {
+    let owners = lookalikes(stage);
+    let mut names = Vec::new();
+    for owner in &owners {
+        names.push(stage.create(owner, 2).await.name);
+    }
+    for (owner, name) in owners.iter().zip(&names) {
+        assert_eq!(stage.names_of(owner).await, [name.as_str()]);
+    }
+    for gone in 0..owners.len() {
+        let owner = &owners[gone];
+        stage.backend().delete_machine(&owner.id, &names[gone]).await.unwrap();
+        stage.backend().release_addresses(&owner.id).await.unwrap();
+        stage.owns_nothing(owner).await;
+        for (owner, name) in owners.iter().zip(&names).skip(gone + 1) {
+            assert_eq!(stage.names_of(owner).await, [name.as_str()]);
+        }
+    }
+}
+
+pub async fn holds_of_similar_clusters_never_meet<G: Ground>(stage: &Stage<G>) {
+    let owners = lookalikes(stage);
+    let mut leases = Vec::new();
+    for owner in &owners {
+        let hold = stage.hold(owner, "master-0").await;
+        stage.backend().hold_address(&hold).await.unwrap();
+        leases.push(hold.lease);
+    }
+    for gone in 0..owners.len() {
+        for (owner, lease) in owners.iter().zip(&leases).skip(gone) {
+            assert_eq!(stage.held_by(owner).await, std::slice::from_ref(lease), "{}", owner.id);
+        }
+        stage.backend().release_addresses(&owners[gone].id).await.unwrap();
+        assert_eq!(stage.held_by(&owners[gone]).await, []);
+        stage.owns_nothing(&owners[gone]).await;
+    }
+}
+
+pub async fn holding_twice_is_holding_once<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let hold = stage.hold(&owner, "api").await;
+    assert_eq!(stage.backend().hold_address(&hold).await.unwrap(), Held::ByPlatform);
+    let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+    assert_eq!(stage.backend().hold_address(&hold).await.unwrap(), Held::ByPlatform);
+    assert_eq!(stage.held_by(&owner).await, [hold.lease]);
+    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
+}
+
+pub async fn a_held_address_is_seen_as_taken<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let hold = stage.hold(&owner, "api").await;
+    stage.backend().hold_address(&hold).await.unwrap();
+    let facts = stage.backend().look_at_network(&hold.network).await.unwrap();
+    assert_eq!(facts.taken.get(&hold.lease.ip), Some(&Some(hold.lease.mac)));
+    stage.backend().release_addresses(&owner.id).await.unwrap();
+    let facts = stage.backend().look_at_network(&hold.network).await.unwrap();
+    assert_eq!(facts.taken.get(&hold.lease.ip), None);
+}
+
+pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let theirs = stage.hold(&owner, "master-0").await;
+    stage.backend().hold_address(&theirs).await.unwrap();
+    let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+    let mut ip = stage.hold(&other, "master-0").await;
+    ip.lease.ip = theirs.lease.ip;
+    let mut mac = stage.hold(&other, "master-0").await;
+    mac.lease.mac = theirs.lease.mac;
+    let mut name = stage.hold(&other, "master-0").await;
+    name.dns_names = theirs.dns_names.clone();
+    for (what, clash) in [("address", ip), ("MAC", mac), ("name", name)] {
+        match stage.backend().hold_address(&clash).await {
+            Ok(held) => panic!("a second hold of one {what} was granted: {held:?}"),
+            refusal => refused(refusal, BackendErrorKind::Conflict, &clash.lease.ip.to_string()),
+        }
+        // A refused hold leaves no half of itself.
+        assert_eq!(stage.held_by(&other).await, [], "{what}");
+        stage.owns_nothing(&other).await;
+    }
+    assert_eq!(stage.held_by(&owner).await, [theirs.lease]);
+    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
+}
+
+pub async fn releasing_is_exact_and_may_be_repeated<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let kept = stage.hold(&other, "api").await;
+    stage.backend().hold_address(&kept).await.unwrap();
+    for node in ["api", "ingress", "master-0"] {
+        let hold = stage.hold(&owner, node).await;
+        stage.backend().hold_address(&hold).await.unwrap();
+    }
+    assert_eq!(stage.held_by(&owner).await.len(), 3);
+    for _ in 0..2 {
+        stage.backend().release_addresses(&owner.id).await.unwrap();
+        stage.owns_nothing(&owner).await;
+        assert_eq!(stage.held_by(&other).await, std::slice::from_ref(&kept.lease));
+    }
+}
+
+pub async fn a_released_address_can_be_held_by_another<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let first = stage.hold(&owner, "api").await;
+    stage.backend().hold_address(&first).await.unwrap();
+    stage.backend().release_addresses(&owner.id).await.unwrap();
+    let second = Hold {
+        cluster: other.id.clone(),
+        ..first
+    };
+    stage.backend().hold_address(&second).await.unwrap();
+    assert_eq!(stage.held_by(&other).await, [second.lease]);
+}
+
+pub async fn all_that_is_owned_is_listed<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let spec = stage.create(&owner, 0).await;
+    let hold = stage.hold(&owner, "api").await;
+    stage.backend().hold_address(&hold).await.unwrap();
+    let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+    for part in [spec.name.as_str(), &hold.lease.ip.to_string()] {
+        assert!(
+            owned.iter().any(|thing| thing.name.contains(part)),
+            "no {part} in {owned:?}"
+        );
+    }
+    assert_eq!(owned.iter().collect::<BTreeSet<_>>().len(), owned.len(), "{owned:?}");
+    // The machine first: what is held belongs to it.
+    stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
+    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.owns_nothing(&owner).await;
+}
+
+pub async fn machines_can_be_made_side_by_side<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let at_once = stage.backend().limits().concurrency;
+    assert!(at_once > 0);
+    let count = (2 * at_once).min(10);
+    let mut specs = Vec::new();
+    for index in 0..count {
+        specs.push(stage.spec(&owner, index).await);
+    }
+    let made: Vec<_> = stream::iter(&specs)
+        .map(|spec| stage.backend().create_machine(spec))
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    for machine in made {
+        machine.expect("each machine is made");
+    }
+    assert_eq!(stage.names_of(&owner).await.len(), count);
+    let deleted: Vec<_> = stream::iter(&specs)
+        .map(|spec| stage.backend().delete_machine(&owner.id, &spec.name))
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    for outcome in deleted {
+        assert_eq!(outcome.expect("each machine is deleted"), Action::Done(()));
+    }
+    assert_eq!(stage.names_of(&owner).await, [""; 0]);
+}
+
+pub async fn one_machine_asked_for_twice_at_once_is_made_once<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let spec = stage.spec(&owner, 0).await;
+    let (first, second) = futures::join!(
+        stage.backend().create_machine(&spec),
+        stage.backend().create_machine(&spec)
+    );
+    // The slower one may be told to come back, but never breaks what the quicker one made.
+    assert!(first.is_ok() || second.is_ok(), "{first:?} {second:?}");
+    stage
+        .backend()
+        .create_machine(&spec)
+        .await
+        .expect("asking again is success");
+    assert_eq!(stage.names_of(&owner).await, [spec.name.as_str()]);
+}
+
+fn needs<G: Ground>(stage: &Stage<G>, owner: &Owner, name: &MachineName) -> Needs {
+    Needs {
+        networks: vec![stage.ground.network()],
+        machines: vec![(name.clone(), vec![stage.mac()])],
+        cluster: Some(owner.id.clone()),
+        memory_mib: 192,
+        cpus_per_machine: 1,
+        disk_gib: 1,
+    }
+}
+
+async fn failures<G: Ground>(stage: &Stage<G>, needs: &Needs) -> Vec<String> {
+    let findings = stage.backend().preflight(needs).await.unwrap();
+    assert!(!findings.is_empty(), "a preflight says what it looked at");
+    let fails = findings.into_iter().filter(|finding| finding.verdict == Verdict::Fail);
+    fails.map(|finding| finding.text).collect()
+}
+
+pub async fn preflight_finds_what_is_in_the_way<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let name = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 0));
+    let mut needs = needs(stage, &owner, &name);
+    assert_eq!(failures(stage, &needs).await, [""; 0], "nothing is in the way");
+    stage.stranger(&name);
+    let fails = failures(stage, &needs).await;
+    assert!(fails.len() == 1 && fails[0].contains(name.as_str()), "{fails:?}");
+    needs.machines.clear();
+    needs.networks.push("no-such-network".to_owned());
+    let fails = failures(stage, &needs).await;
+    assert!(fails.len() == 1 && fails[0].contains("no-such-network"), "{fails:?}");
+    stage.owns_nothing(&owner).await;
+}
+
+pub async fn preflight_accepts_what_this_cluster_made<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let spec = stage.create(&owner, 0).await;
+    let mut needs = needs(stage, &owner, &spec.name);
+    needs.machines[0].1 = vec![spec.nics[0].mac];
+    assert_eq!(failures(stage, &needs).await, [""; 0]);
+    needs.cluster = Some(other.id.clone());
+    let fails = failures(stage, &needs).await;
+    assert!(fails.iter().any(|text| text.contains(spec.name.as_str())), "{fails:?}");
+}
+
+pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
+    let Some(limit) = stage.backend().limits().carrier_bytes else {
+        return;
+    };
+    let owner = stage.cluster();
+    let mut spec = stage.spec(&owner, 0).await;
+    spec.payload = Payload::Ignition(vec![b' '; limit + 1]);
+    let created = stage.backend().create_machine(&spec).await;
+    refused(created, BackendErrorKind::TooLarge, spec.name.as_str());
+    assert_eq!(stage.names_of(&owner).await, [""; 0]);
+}
+
+pub async fn what_does_not_exist_is_named<G: Ground>(stage: &Stage<G>) {
+    let looked = stage.backend().look_at_network("no-such-network").await;
+    refused(looked, BackendErrorKind::NotFound, "no-such-network");
+    let owner = stage.cluster();
+    let image = ImageRequest::Platform("no-such-image".to_owned());
+    let found = stage.backend().ensure_image(&owner.id, &image).await;
+    refused(found, BackendErrorKind::NotFound, "no-such-image");
+    stage.owns_nothing(&owner).await;
+}
+
+pub async fn a_machine_on_no_network_leaves_nothing<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let mut spec = stage.spec(&owner, 0).await;
+    let before = stage.backend().list_owned(&owner.id).await.unwrap();
+    spec.nics[0].network = "no-such-network".to_owned();
+    let created = stage.backend().create_machine(&spec).await;
+    refused(created, BackendErrorKind::NotFound, "no-such-network");
+    stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
+    assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), before);
+}
+
+pub async fn an_image_is_brought_once_and_shared<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let first = stage.image(&owner).await;
+    assert_eq!(stage.image(&owner).await, first);
+    assert_eq!(stage.image(&other).await, first);
+    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.owns_nothing(&owner).await;
+    // What the other cluster has asked for still boots.
+    let mut spec = stage.spec(&other, 0).await;
+    spec.image = first;
+    stage.backend().create_machine(&spec).await.unwrap();
+}
+
+pub async fn the_console_of_anothers_machine_is_not_read<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let spec = stage.create(&owner, 0).await;
+    stage.backend().console_tail(&owner.id, &spec.name).await.unwrap();
+    let console = stage.backend().console_tail(&other.id, &spec.name).await;
+    assert!(!matches!(console, Ok(Some(_))), "{console:?}");
+}
+
+pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let spec = stage.spec(&owner, 0).await;
+    let mut hold = stage.hold(&owner, spec.node.as_str()).await;
+    hold.lease.mac = spec.nics[0].mac;
+    stage.backend().hold_address(&hold).await.unwrap();
+    stage.backend().create_machine(&spec).await.unwrap();
+    let begin = Instant::now();
+    let addresses = loop {
+        let machine = stage.backend().list_machines(&owner.id).await.unwrap().remove(0);
+        if !machine.nics[0].addresses.is_empty() {
+            break machine.nics[0].addresses.clone();
+        }
+        let console = stage.backend().console_tail(&owner.id, &spec.name).await.unwrap();
+        assert!(
+            begin.elapsed() < Duration::from_secs(120),
+            "no address; its console: {console:?}"
+        );
+        tokio::time::sleep(stage.backend().limits().poll_interval).await;
+    };
+    assert_eq!(addresses, [hold.lease.ip]);
+}
