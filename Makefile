@@ -1,0 +1,56 @@
+# `make help` lists the targets. Those that need root install what they need on Debian 12.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: build test test-fast lint deny test-lab rehearse bench install clean help
+
+# The binding to libvirt needs libvirt's headers; without them every other backend still builds.
+FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
+DENY := target/tools/bin/cargo-deny
+
+build: ## build target/release/ocpdeploy (without libvirt where its headers are missing)
+	@[ -z "$(FEATURES)" ] || echo "make: libvirt's headers (libvirt-dev, pkg-config) are missing: building without the libvirt backend" >&2
+	cargo build --release $(FEATURES)
+
+test: install ## all checks and tests, lab and rehearsal included (root, 20 to 60 minutes)
+	$(MAKE) test-fast deny
+	tests/lab/with.sh $(MAKE) test-lab rehearse
+
+test-fast: lint ## format, clippy and the tests that need no lab (under 5 minutes when warm)
+	cargo test $(FEATURES)
+
+lint: ## rustfmt and clippy
+	cargo fmt --check
+	cargo clippy --all-targets $(FEATURES) -- -D warnings
+	cargo clippy --all-targets --no-default-features -- -D warnings
+
+deny: $(DENY) ## licences, sources, double crates; advisories where their database can be had
+	$(DENY) --all-features check bans licenses sources
+	tests/advisories.sh $(DENY)
+
+# Once; it stays until `make clean`.
+$(DENY):
+	cargo install cargo-deny --locked --debug --no-default-features --root target/tools --target-dir target/tools/build
+	rm -rf target/tools/build
+
+test-lab: ## the tests on a real libvirt (root)
+	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
+
+rehearse: install ## both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
+	$(MAKE) build
+	tests/lab/with.sh tests/lab/rehearse.sh
+
+bench: install ## create, harvest and delete against plain virsh and kcli (root, about 20 minutes)
+	$(MAKE) build
+	tests/lab/with.sh tests/bench/run.sh
+
+install: # what the lab, the guests' images and the build need
+	@[ "$$(id -u)" = 0 ] || { echo "make: this starts libvirt and networks of its own and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "make: cargo is not installed; https://rustup.rs tells how" >&2; exit 1; }
+	tests/lab/install.sh
+
+clean: ## remove all that was built
+	cargo clean
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1@\2/p' $(MAKEFILE_LIST) | column -t -s @
