@@ -25,12 +25,12 @@ lint: ## rustfmt and clippy
 	cargo clippy --all-targets --no-default-features -- -D warnings
 
 deny: $(DENY) ## licences, sources, double crates; advisories where their database can be had
-	$(DENY) --all-features check bans licenses sources
+	$(DENY) check --hide-inclusion-graph bans licenses sources
 	tests/advisories.sh $(DENY)
 
 # Once; it stays until `make clean`.
 $(DENY):
-	cargo install cargo-deny --locked --debug --no-default-features --root target/tools --target-dir target/tools/build
+	cargo install cargo-deny@0.20.2 --locked --debug --no-default-features --root target/tools --target-dir target/tools/build
 	rm -rf target/tools/build
 
 test-lab: ## the tests on a real libvirt (root)

@@ -9,4 +9,4 @@ if ! timeout 120 "$deny" fetch db >"$log" 2>&1; then
     echo "advisories: NOT checked, their database cannot be fetched: $(grep -m1 -iE 'error|fail' "$log" || tail -n1 "$log")" >&2
     exit 0
 fi
-"$deny" --all-features --offline check advisories
+"$deny" --offline check advisories
