@@ -202,11 +202,11 @@ pub struct Destroy {
 }
 
 /// Where a cluster's settings come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Source {
-    /// The env file: lines of NAME=VALUE, read without a shell
-    #[arg(default_value = "env.sh", value_hint = ValueHint::FilePath)]
-    pub env: PathBuf,
+    /// The env file: lines of NAME=VALUE, read without a shell [default: env.sh]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub env: Option<PathBuf>,
     /// Use tiny guests and a stand-in for openshift-install
     ///
     /// Everything else is the real thing: addresses, Ignition, virtual IPs, rights and
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn flags_become_settings_and_win_over_set() {
         let source = source(&["--set", "workers=1", "--workers", "4", "--set", "motto=a=b"]);
-        assert_eq!(source.env, PathBuf::from("env.sh"));
+        assert_eq!(source.env, None);
         let overrides: std::collections::BTreeMap<_, _> = source.overrides().into_iter().collect();
         assert_eq!(overrides["workers"], "4");
         assert_eq!(overrides["motto"], "a=b");

@@ -7,6 +7,8 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::inventory::InventoryError;
 use crate::journal::JournalError;
 use crate::parameters::ParametersError;
+use crate::passes::PassError;
+use crate::settings::SettingsError;
 
 /// Why the program ends without success; each kind is one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl CommandError {
 /// What one error of a chain tells beyond its text.
 struct Told {
     kind: Kind,
-    hint: Option<String>,
+    hints: Vec<String>,
 }
 
 /// The table of all typed errors: one line each.
@@ -76,37 +78,58 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
     /// Applies `f` when the error is an `E`.
     fn if_is<E: Error + 'static>(
         error: &(dyn Error + 'static),
-        f: impl FnOnce(&E) -> (Kind, Option<String>),
+        f: impl FnOnce(&E) -> (Kind, Vec<String>),
     ) -> Option<Told> {
-        error.downcast_ref().map(f).map(|(kind, hint)| Told { kind, hint })
+        error.downcast_ref().map(f).map(|(kind, hints)| Told { kind, hints })
     }
-    let some = |hint: &str| Some(hint.to_owned());
-    None.or_else(|| if_is(error, |e: &CommandError| (e.kind, e.hint.clone())))
+    let one = |hint: &str| vec![hint.to_owned()];
+    None.or_else(|| if_is(error, |e: &CommandError| (e.kind, e.hint.iter().cloned().collect())))
         .or_else(|| if_is(error, of_backend))
-        .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, some(e.hint()))))
+        .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, one(e.hint()))))
         .or_else(|| if_is(error, of_inventory))
-        .or_else(|| if_is(error, |_: &ParametersError| (Kind::Settings, some(PARAMETERS_HINT))))
-        .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, None)))
+        .or_else(|| if_is(error, |_: &ParametersError| (Kind::Settings, one(PARAMETERS_HINT))))
+        .or_else(|| if_is(error, of_pass))
+        .or_else(|| if_is(error, |_: &SettingsError| (Kind::Settings, vec![])))
+        .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
 
 const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters known here";
 const PARAMETERS_HINT: &str = "correct the file, or make it anew with `ocpdeploy harvest`";
 
-fn of_backend(error: &BackendError) -> (Kind, Option<String>) {
+fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     let kind = match error.kind {
         BackendErrorKind::Timeout => Kind::Waited,
         _ => Kind::Platform,
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
-    (kind, Some(hint))
+    (kind, vec![hint])
 }
 
-fn of_inventory(error: &InventoryError) -> (Kind, Option<String>) {
+fn of_inventory(error: &InventoryError) -> (Kind, Vec<String>) {
     match error {
-        InventoryError::Unknown { .. } => (Kind::Usage, Some(UNKNOWN_HINT.to_owned())),
-        InventoryError::Parameters(_) => (Kind::Settings, Some(PARAMETERS_HINT.to_owned())),
-        _ => (Kind::Tool, None),
+        InventoryError::Unknown { .. } => (Kind::Usage, vec![UNKNOWN_HINT.to_owned()]),
+        InventoryError::Parameters(_) => (Kind::Settings, vec![PARAMETERS_HINT.to_owned()]),
+        _ => (Kind::Tool, vec![]),
     }
+}
+
+fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
+    let kind = match error {
+        PassError::Preflight { .. } | PassError::TooLarge { .. } | PassError::StaleAssets { .. } => Kind::Tool,
+        PassError::OtherCluster { .. } | PassError::Mismatch { .. } | PassError::NoRange { .. } => Kind::Settings,
+        PassError::Running { .. } => Kind::Usage,
+        PassError::Addresses { .. } => Kind::Waited,
+        PassError::Moved { .. }
+        | PassError::NoRouterId { .. }
+        | PassError::NoAddress { .. }
+        | PassError::Leftovers { .. } => Kind::Platform,
+    };
+    let mut hints: Vec<String> = match error {
+        PassError::Preflight { findings } => findings.iter().filter_map(|finding| finding.hint.clone()).collect(),
+        _ => Vec::new(),
+    };
+    hints.push(error.hint().to_owned());
+    (kind, hints)
 }
 
 /// A failure as it is shown.
@@ -130,10 +153,10 @@ pub fn explain(error: &anyhow::Error) -> Failure {
         }
         if let Some(told) = told(cause) {
             kind = kind.or(Some(told.kind));
-            if let Some(hint) = told.hint
-                && !hints.contains(&hint)
-            {
-                hints.push(hint);
+            for hint in told.hints {
+                if !hints.contains(&hint) {
+                    hints.push(hint);
+                }
             }
         }
     }
@@ -156,10 +179,12 @@ impl Failure {
         let mut text = String::new();
         for (index, cause) in self.chain.iter().enumerate() {
             let head = match index {
-                0 => paint("error:", "31"),
-                _ => paint("caused by:", "31"),
+                // The settings' diagnostics bring a head of their own for each problem.
+                0 if cause.starts_with("error:") => String::new(),
+                0 => paint("error:", "31") + " ",
+                _ => paint("caused by:", "31") + " ",
             };
-            text += &format!("{head} {}\n", printable(cause.trim_end()));
+            text += &format!("{head}{}\n", printable(cause.trim_end()));
         }
         if !self.hints.is_empty() {
             text.push('\n');

@@ -1,10 +1,194 @@
-//! One file for each subcommand; only this room prints.
+//! One file for each subcommand; only this room and `main` print.
 
 pub mod config;
-pub mod progress;
+mod deploy;
+mod destroy;
+mod harvest;
+mod list;
+mod plan;
+mod progress;
+mod status;
 
-use crate::cli::Cli;
+use std::ffi::OsString;
+use std::future::Future;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::exit;
 
-pub fn run(_cli: Cli) -> anyhow::Result<()> {
-    Ok(())
+use anyhow::{Context, Result};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Cli, Command, Config, Format, Global, Source};
+use crate::failure::{CommandError, Kind};
+use crate::home::Home;
+use crate::settings::{self, Loaded, Sources};
+use progress::{Progress, Verbosity};
+
+/// Runs one command.
+pub fn run(cli: Cli) -> Result<()> {
+    let session = Session::new(&cli.global)?;
+    match cli.command {
+        Command::Deploy(command) => deploy::run(&session, &command),
+        Command::Plan(command) => plan::run(&session, &command),
+        Command::Harvest(command) => harvest::run(&session, &command),
+        Command::Config(command) => session.show_config(&command),
+        Command::Status(command) => status::run(&session, &command),
+        Command::List(command) => list::run(&session, &command),
+        Command::Destroy(command) => destroy::run(&session, &command),
+    }
+}
+
+/// Calls `$body` with the backend that a `BackendConfig` names, bound to `$backend`; the one place that knows all of them.
+macro_rules! with_backend {
+    ($config:expr, $backend:ident => $body:expr) => {
+        match $config {
+            $crate::cluster::BackendConfig::Libvirt(_) => Err($crate::commands::without_libvirt().into()),
+            $crate::cluster::BackendConfig::Sim(config) => {
+                let $backend = &$crate::backend::sim::Sim::open(config)?;
+                $body
+            }
+        }
+    };
+}
+use with_backend;
+
+fn without_libvirt() -> CommandError {
+    CommandError::new(Kind::Tool, "this program was built without libvirt")
+        .hint("build it with the feature `libvirt`, or choose another backend")
+}
+
+/// What every command starts from.
+struct Session {
+    home: Home,
+    progress: Progress,
+}
+
+impl Session {
+    fn new(global: &Global) -> Result<Self> {
+        let root = match &global.home {
+            Some(home) if !home.as_os_str().is_empty() => home.clone(),
+            _ => default_home(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME")).ok_or_else(|| {
+                CommandError::new(Kind::Usage, "there is no home folder to keep state in")
+                    .hint("set OCPDEPLOY_HOME or use --home")
+            })?,
+        };
+        let root = std::path::absolute(&root).with_context(|| format!("find folder {}", root.display()))?;
+        let verbosity = match (global.quiet, global.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        Ok(Self {
+            home: Home::new(root),
+            progress: Progress::start(verbosity),
+        })
+    }
+
+    /// Reads and checks the settings; warnings go to the screen.
+    fn load(&self, source: &Source) -> Result<Loaded> {
+        let loaded = settings::load(&Sources {
+            env_file: env_file(source)?,
+            // A name or value that is no UTF-8 is none of ours.
+            environment: std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .collect(),
+            flags: source.overrides().into_iter().collect(),
+            current_dir: std::env::current_dir().context("find the current folder")?,
+            home: self.home.root().to_owned(),
+            rehearse: source.rehearse,
+            read_file: &|path| std::fs::read_to_string(path),
+            is_file: &Path::is_file,
+            is_dir: &Path::is_dir,
+        })?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(loaded)
+    }
+
+    fn show_config(&self, command: &Config) -> Result<()> {
+        let loaded = self.load(&command.source)?;
+        print(&config::render(&loaded, command.output.output == Format::Json))
+    }
+
+    /// Runs `work` to its end, or to a signal: being stopped is like losing power, there is nothing to clean up.
+    fn finish_or_stop<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let runtime = runtime()?;
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            let progress = self.progress.clone();
+            let signals = async move { signal(kind) };
+            let mut signals = runtime.block_on(signals).context("listen for signals")?;
+            // On a thread of its own: the work may be inside a call that does not yield.
+            runtime.spawn(async move {
+                signals.recv().await;
+                progress.finish();
+                let _ = writeln!(std::io::stderr(), "stopped; run the same command again to continue");
+                exit(Kind::Stopped.exit_code().into());
+            });
+        }
+        let result = runtime.block_on(work);
+        self.progress.finish();
+        result
+    }
+}
+
+/// The env file's path as given, and its text. Only a rehearsal goes without one.
+fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
+    let path = source.env.clone().unwrap_or_else(|| "env.sh".into());
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((path, text))),
+        Err(error) if error.kind() == ErrorKind::NotFound && source.env.is_none() && source.rehearse => Ok(None),
+        Err(error) => {
+            let why = match error.kind() {
+                ErrorKind::NotFound => "there is no such file".to_owned(),
+                _ => error.to_string(),
+            };
+            let text = format!("cannot read the env file {}: {why}", path.display());
+            let hint = "env.sh.sample shows every setting; `ocpdeploy deploy --rehearse` works without an env file";
+            Err(CommandError::new(Kind::Settings, text).hint(hint).into())
+        }
+    }
+}
+
+fn runtime() -> Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("start the runtime")
+}
+
+/// The XDG data folder; a relative one counts as not set, as the specification wants it.
+fn default_home(xdg_data_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let data = xdg_data_home
+        .and_then(absolute)
+        .or_else(|| Some(home.and_then(absolute)?.join(".local/share")))?;
+    Some(data.join("ocpdeploy"))
+}
+
+/// Writes a result to stdout. A reader that went away, e.g. `head`, has seen enough.
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("write the result"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_lives_in_the_data_folder() {
+        let home = |xdg: Option<&str>, home: Option<&str>| default_home(xdg.map(Into::into), home.map(Into::into));
+        assert_eq!(home(Some("/data"), Some("/me")), Some("/data/ocpdeploy".into()));
+        for unusable in [None, Some(""), Some("data")] {
+            assert_eq!(home(unusable, Some("/me")), Some("/me/.local/share/ocpdeploy".into()));
+            assert_eq!(home(unusable, Some("")), None);
+            assert_eq!(home(unusable, None), None);
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! What a person sees while it runs: progress and warnings on stderr, everything in the cluster's log.
 //!
 //! Rooms emit tracing events. Those of target `ocpdeploy::progress` have the fields `machine`, `state`,
-//! `step`, `done` and `total`, and a message; a terminal shows them as one line for each machine under a
-//! line for the step, anything else as plain lines.
+//! `step`, `total` (machines of the step), `done` (how many, or `true` for this machine) and a message; a
+//! terminal shows them as one line for each machine under a line for the step, anything else as plain lines.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -135,6 +135,8 @@ struct Note {
     state: String,
     step: String,
     done: Option<u64>,
+    /// This machine has reached the end of its step.
+    machine_done: bool,
     total: Option<u64>,
     message: String,
     others: String,
@@ -170,6 +172,13 @@ impl Visit for Note {
         }
     }
 
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        match field.name() {
+            "done" => self.machine_done = value,
+            _ => self.set(field, value.to_string()),
+        }
+    }
+
     fn record_i64(&mut self, field: &Field, number: i64) {
         match u64::try_from(number) {
             Ok(number) => self.record_u64(field, number),
@@ -194,8 +203,9 @@ impl<S: Subscriber> Layer<S> for Listener {
         event.record(&mut note);
         let metadata = event.metadata();
         match (metadata.target(), *metadata.level()) {
-            (TARGET, _) => self.0.progress(&note),
             (_, Level::ERROR | Level::WARN) => self.0.line(&format!("warning: {}{}", note.message, note.others)),
+            (TARGET, _) if note.machine.is_empty() && note.step.is_empty() => self.0.line(&note.message),
+            (TARGET, _) => self.0.progress(&note),
             (room, _) => {
                 let room = room.trim_start_matches("ocpdeploy::");
                 self.0.line(&format!("{room}: {}{}", note.message, note.others));
@@ -304,7 +314,12 @@ struct Step {
     name: String,
     begun: Instant,
     head: ProgressBar,
-    machines: BTreeMap<String, ProgressBar>,
+    machines: BTreeMap<String, Line>,
+}
+
+struct Line {
+    bar: ProgressBar,
+    done: bool,
 }
 
 impl Bars {
@@ -335,12 +350,17 @@ impl Bars {
             return;
         }
         let line = step.machines.entry(note.machine.clone()).or_insert_with(|| {
-            let line = self.all.add(ProgressBar::no_length());
-            line.set_style(style("  {prefix:24} {wide_msg}"));
-            line.set_prefix(note.machine.clone());
-            line
+            let bar = self.all.add(ProgressBar::no_length());
+            bar.set_style(style("  {prefix:24} {wide_msg}"));
+            bar.set_prefix(note.machine.clone());
+            Line { bar, done: false }
         });
-        line.set_message(format!("{}  {}", note.text().replace('\n', " "), seconds(elapsed)));
+        line.bar
+            .set_message(format!("{}  {}", note.text().replace('\n', " "), seconds(elapsed)));
+        if note.machine_done && !line.done {
+            line.done = true;
+            step.head.inc(1);
+        }
     }
 
     fn open_step(&self, name: &str) -> Step {
@@ -359,7 +379,7 @@ impl Bars {
     /// Leaves one line of the step behind.
     fn close_step(&mut self) {
         let Some(step) = self.step.take() else { return };
-        for line in step.machines.values().chain([&step.head]) {
+        for line in step.machines.values().map(|line| &line.bar).chain([&step.head]) {
             line.finish_and_clear();
             self.all.remove(line);
         }

@@ -30,7 +30,7 @@ pub(super) struct World {
     #[serde(default = "fresh_networks")]
     pub networks: BTreeMap<String, Network>,
     /// Images that the platform's administrator offers.
-    #[serde(default)]
+    #[serde(default = "fresh_images")]
     pub images: BTreeSet<String>,
     /// Images brought from files, by `sha256:<hex>`, and the clusters that asked for them.
     #[serde(default)]
@@ -218,6 +218,11 @@ fn fresh_networks() -> BTreeMap<String, Network> {
     BTreeMap::from([("default".to_owned(), Network::fresh())])
 }
 
+/// What a rehearsal asks for, so that one works on a platform that nobody has prepared.
+fn fresh_images() -> BTreeSet<String> {
+    BTreeSet::from(["coreos".to_owned(), "helper".to_owned()])
+}
+
 fn one() -> u32 {
     1
 }
@@ -230,7 +235,7 @@ impl World {
             limits: SimLimits::default(),
             script: Script::default(),
             networks: fresh_networks(),
-            images: BTreeSet::new(),
+            images: fresh_images(),
             uploads: BTreeMap::new(),
             machines: BTreeMap::new(),
             strangers: BTreeMap::new(),

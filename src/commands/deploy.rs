@@ -1,0 +1,22 @@
+//! `ocpdeploy deploy`.
+
+use anyhow::Result;
+
+use super::{Session, print, with_backend};
+use crate::cli::Deploy;
+use crate::passes::{self, DeployOptions};
+use crate::report::deployed;
+
+pub fn run(session: &Session, command: &Deploy) -> Result<()> {
+    let config = session.load(&command.source)?.config;
+    let options = DeployOptions {
+        harvest_again: command.harvest,
+    };
+    let dir = session.home.cluster(&config.name);
+    dir.create()?;
+    session.progress.log_to(&dir)?;
+    let deployed = session.finish_or_stop(async {
+        with_backend!(&config.backend, backend => passes::deploy(backend, &config, &session.home, options).await)
+    })?;
+    print(&deployed::text(&config, &deployed, &dir))
+}

@@ -1,0 +1,83 @@
+//! `ocpdeploy destroy`.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use anyhow::Result;
+
+use super::{Session, print, with_backend};
+use crate::backend::{Backend, Owned};
+use crate::cli::{Destroy, Source};
+use crate::cluster::{BackendConfig, ClusterId};
+use crate::failure::{CommandError, Kind};
+use crate::inventory::{InventoryError, Known};
+use crate::{passes, report};
+
+pub fn run(session: &Session, command: &Destroy) -> Result<()> {
+    let (cluster, backend) = target(session, command)?;
+    let dir = session.home.cluster(&command.cluster);
+    if dir.exists() && !command.dry_run {
+        session.progress.log_to(&dir)?;
+    }
+    session.finish_or_stop(async {
+        with_backend!(&backend, backend => {
+            let owned = backend.list_owned(&cluster).await?;
+            if command.dry_run {
+                return print(&report::owned(&cluster, &owned));
+            }
+            if !command.yes {
+                confirm(&cluster, &owned)?;
+            }
+            passes::destroy(backend, &cluster, &command.cluster, &session.home, command.keep_addresses).await?;
+            print(&match command.keep_addresses {
+                true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
+                false => format!("cluster {cluster} is destroyed\n"),
+            })
+        })
+    })
+}
+
+/// The cluster's id and platform: from the env file where one is named, else as last used.
+fn target(session: &Session, command: &Destroy) -> Result<(ClusterId, BackendConfig)> {
+    if let Some(env) = &command.env {
+        let source = Source {
+            env: Some(env.clone()),
+            ..Source::default()
+        };
+        let config = session.load(&source)?.config;
+        if config.name != command.cluster {
+            let text = format!(
+                "{} describes cluster {}, not {}",
+                env.display(),
+                config.name,
+                command.cluster
+            );
+            return Err(CommandError::new(Kind::Usage, text).into());
+        }
+        return Ok((config.id(), config.backend));
+    }
+    let known = Known::read(&session.home.cluster(&command.cluster))?.ok_or_else(|| InventoryError::Unknown {
+        cluster: command.cluster.clone(),
+    })?;
+    Ok((known.id(), known.backend))
+}
+
+/// Shows what would go and asks; anything but a yes is a no.
+fn confirm(cluster: &ClusterId, owned: &[Owned]) -> Result<()> {
+    if !std::io::stdin().is_terminal() {
+        return Err(CommandError::new(
+            Kind::Usage,
+            format!("destroying {cluster} wants a yes, and there is nobody to ask"),
+        )
+        .hint("add --yes, or look first with --dry-run")
+        .into());
+    }
+    let mut terminal = std::io::stderr().lock();
+    write!(terminal, "{}destroy {cluster}? [y/N] ", report::owned(cluster, owned))?;
+    terminal.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(CommandError::new(Kind::Usage, "nothing was destroyed").into()),
+    }
+}

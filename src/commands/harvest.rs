@@ -1,0 +1,20 @@
+//! `ocpdeploy harvest`.
+
+use anyhow::Result;
+
+use super::{Session, print, with_backend};
+use crate::cli::Harvest;
+use crate::passes::{self, DeployOptions};
+use crate::report;
+
+pub fn run(session: &Session, command: &Harvest) -> Result<()> {
+    let config = session.load(&command.source)?.config;
+    let dir = session.home.cluster(&config.name);
+    dir.create()?;
+    session.progress.log_to(&dir)?;
+    let options = DeployOptions { harvest_again: true };
+    let parameters = session.finish_or_stop(async {
+        with_backend!(&config.backend, backend => passes::harvest(backend, &config, &session.home, options).await)
+    })?;
+    print(&report::parameters(&parameters, &dir.parameters()))
+}

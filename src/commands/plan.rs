@@ -1,0 +1,27 @@
+//! `ocpdeploy plan`.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::{Session, print};
+use crate::cli::{Format, Plan};
+use crate::parameters::Parameters;
+use crate::{inventory, machines, report};
+
+pub fn run(session: &Session, command: &Plan) -> Result<()> {
+    let config = session.load(&command.source)?.config;
+    let parameters = Parameters::read(&session.home.cluster(&config.name).parameters())?;
+    let taken: BTreeSet<_> = inventory::clusters(&session.home)?
+        .iter()
+        .filter_map(|cluster| cluster.parameters.as_ref())
+        .filter(|parameters| parameters.id() != config.id())
+        .flat_map(|parameters| parameters.leases())
+        .map(|lease| lease.mac)
+        .collect();
+    let plan = machines::plan(&config, parameters.as_ref(), &taken);
+    match command.output.output {
+        Format::Text => print(&report::plan::text(&plan)),
+        Format::Json => print(&report::json(&plan)?),
+    }
+}

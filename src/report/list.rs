@@ -1,0 +1,120 @@
+//! The clusters known here, by network: what must differ stands together.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+
+use super::{VERSION, row, table};
+use crate::cluster::Role;
+use crate::inventory::Cluster;
+
+/// All clusters, in the order of their names.
+#[derive(Clone, Debug, Serialize)]
+pub struct List {
+    v: u32,
+    pub clusters: Vec<Entry>,
+}
+
+/// One cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    pub cluster: String,
+    pub domain: String,
+    pub backend: &'static str,
+    pub rehearsal: bool,
+    /// `None` until pass one has ended.
+    pub addresses: Option<Addresses>,
+}
+
+/// What a cluster holds on its network.
+#[derive(Clone, Debug, Serialize)]
+pub struct Addresses {
+    pub network: String,
+    pub network_identity: String,
+    pub api_ip: Ipv4Addr,
+    pub ingress_ip: Ipv4Addr,
+    pub virtual_router_id: u8,
+    pub ingress_virtual_router_id: u8,
+    pub masters: usize,
+    pub workers: usize,
+}
+
+impl List {
+    pub fn of(clusters: &[Cluster]) -> Self {
+        Self {
+            v: VERSION,
+            clusters: clusters.iter().map(Entry::of).collect(),
+        }
+    }
+
+    /// One table for each network.
+    pub fn text(&self) -> String {
+        if self.clusters.is_empty() {
+            return "no cluster is known here\n".to_owned();
+        }
+        let mut networks = BTreeMap::<Option<(&str, &str)>, Vec<&Entry>>::new();
+        for entry in &self.clusters {
+            let network = entry
+                .addresses
+                .as_ref()
+                .map(|known| (known.network.as_str(), known.network_identity.as_str()));
+            networks.entry(network).or_default().push(entry);
+        }
+        let tables = networks.into_iter().map(|(network, entries)| {
+            let title = match network {
+                Some((name, identity)) => format!("network {name} ({identity})\n"),
+                None => "before the end of pass one\n".to_owned(),
+            };
+            let head = row([&"CLUSTER", &"BACKEND", &"API", &"VRID", &"INGRESS", &"VRID", &"NODES"]);
+            let rows = entries.into_iter().map(Entry::row);
+            title + &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+        });
+        tables.collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Entry {
+    fn of(cluster: &Cluster) -> Self {
+        let known = &cluster.known;
+        Self {
+            cluster: known.name.clone(),
+            domain: known.domain.clone(),
+            backend: known.backend.name(),
+            rehearsal: known.rehearsal,
+            addresses: cluster.parameters.as_ref().map(|parameters| {
+                let count = |role| parameters.nodes.iter().filter(|node| node.role == role).count();
+                Addresses {
+                    network: parameters.network.clone(),
+                    network_identity: parameters.network_identity.clone(),
+                    api_ip: parameters.api_ip,
+                    ingress_ip: parameters.ingress_ip,
+                    virtual_router_id: parameters.virtual_router_id,
+                    ingress_virtual_router_id: parameters.ingress_virtual_router_id,
+                    masters: count(Role::Master),
+                    workers: count(Role::Worker),
+                }
+            }),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let name = format!("{}.{}", self.cluster, self.domain);
+        let backend = match self.rehearsal {
+            true => format!("{} (rehearsal)", self.backend),
+            false => self.backend.to_owned(),
+        };
+        match &self.addresses {
+            Some(known) => row([
+                &name,
+                &backend,
+                &known.api_ip,
+                &known.virtual_router_id,
+                &known.ingress_ip,
+                &known.ingress_virtual_router_id,
+                &format!("{}+{}", known.masters, known.workers),
+            ]),
+            None => row([&name, &backend, &"", &"", &"", &"", &""]),
+        }
+    }
+}

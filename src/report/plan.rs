@@ -1,0 +1,75 @@
+//! The plan as text; its JSON form is the plan itself.
+
+use super::{or_nothing, row, table};
+use crate::cluster::{Harvest, Pass, Size};
+use crate::machines::{Plan, Planned};
+
+/// The machines of both passes and what they need together.
+pub fn text(plan: &Plan) -> String {
+    let mut text = format!(
+        "cluster {}.{} on {}, network {}\n",
+        plan.cluster, plan.domain, plan.backend, plan.network
+    );
+    text += &match (plan.harvested, plan.harvest) {
+        (true, _) => "pass one is skipped: the addresses are known\n".to_owned(),
+        (false, Harvest::Boot) => format!(
+            "pass one boots {} throwaway machines to learn the addresses\n",
+            plan.pass_one.len()
+        ),
+        (false, Harvest::Reserve) => "pass one reserves the addresses; nothing is booted\n".to_owned(),
+        (false, Harvest::Static) => "pass one is skipped: the env file gives the addresses\n".to_owned(),
+    };
+    let head = row([&"PASS", &"MACHINE", &"CPUS", &"MEMORY", &"DISKS", &"MAC", &"IP"]);
+    let machines = plan.pass_one.iter().chain(&plan.pass_two).map(machine);
+    text += &format!(
+        "\n{}",
+        table(&std::iter::once(head).chain(machines).collect::<Vec<_>>())
+    );
+
+    let head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
+    let vips = plan.vips.iter().map(|vip| {
+        row([
+            &vip.name,
+            &vip.mac,
+            &or_nothing(vip.ip),
+            &or_nothing(vip.virtual_router_id),
+        ])
+    });
+    text += &format!("\n{}", table(&std::iter::once(head).chain(vips).collect::<Vec<_>>()));
+    text + &format!(
+        "\nat most at one time: {} memory, {} GiB disk\n",
+        memory(plan.memory_mib),
+        plan.disk_gib
+    )
+}
+
+fn machine(planned: &Planned) -> Vec<String> {
+    let pass = match planned.pass {
+        Pass::One => 1,
+        Pass::Two => 2,
+    };
+    row([
+        &pass,
+        &planned.name,
+        &planned.size.cpus,
+        &memory(planned.size.memory_mib),
+        &disks(&planned.size),
+        &or_nothing(planned.mac()),
+        &or_nothing(planned.ip),
+    ])
+}
+
+fn disks(size: &Size) -> String {
+    let all: Vec<String> = std::iter::once(size.disk_gib)
+        .chain(size.extra_disks_gib.iter().copied())
+        .map(|gib| gib.to_string())
+        .collect();
+    format!("{} GiB", all.join("+"))
+}
+
+fn memory(mib: u64) -> String {
+    match mib % 1024 {
+        0 => format!("{} GiB", mib / 1024),
+        _ => format!("{mib} MiB"),
+    }
+}
