@@ -1,13 +1,14 @@
 //! One list of promises, kept by every backend: the pretend platform, libvirt's test driver, and a real
 //! libvirt named by `OCPDEPLOY_CONTRACT_LIBVIRT_URI` (with `_POOL`, `_NETWORK` and, to see guests boot, `_IMAGE`).
 
-mod support;
+#[path = "support/contract.rs"]
+mod contract;
 
 /// The promises, and what each asks of the platform; every one is a test on every ground.
 macro_rules! on_ground {
     ($module:ident, $open:expr) => {
         mod $module {
-            use crate::support::contract::{self, Ability::*};
+            use crate::contract::{self, Ability::*};
 
             on_ground! { @each $open,
                 a_created_machine_is_listed_as_asked [Machines],
@@ -62,7 +63,7 @@ mod ground_sim {
     use ocpdeploy::digest;
     use serde_json::{Value, json};
 
-    use crate::support::contract::{Ability, Ground};
+    use crate::contract::{Ability, Ground};
 
     pub struct SimGround {
         folder: tempfile::TempDir,

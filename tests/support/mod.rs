@@ -1,3 +1,0 @@
-//! What several test programs share.
-
-pub mod contract;
