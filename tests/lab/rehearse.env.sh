@@ -9,3 +9,5 @@ network=default
 virt_type=qemu
 masters=3
 workers=2
+# Where `images/build.sh` puts the guests.
+images_dir=../../target/images

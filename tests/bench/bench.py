@@ -1,0 +1,291 @@
+"""The bench itself; `run.sh` prepares what it needs and starts it where the guests can be reached."""
+
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+from leases import Watch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+WORK = ROOT / "target/bench"
+IMAGE = ROOT / "target/images/helper.qcow2"
+BINARY = ROOT / "target/release/ocpdeploy"
+KCLI = WORK / "venv/bin/kcli"
+VIRSH = ["virsh", "-q", "-c", "qemu:///system"]
+BASE = "bench-base.qcow2"
+MEMORY_MIB = 192
+PARALLEL = 8
+# One guest under emulation on two busy cores may take this long.
+PATIENCE = 60
+VIPS = ("192.168.122.250", "192.168.122.251")
+
+
+def run(*command, **options):
+    return subprocess.run([str(part) for part in command], check=True, text=True, capture_output=True, **options).stdout
+
+
+def timed(*command, **options):
+    begun = time.time()
+    run(*command, **options)
+    return time.time() - begun
+
+
+def pool_path():
+    return Path(run(*VIRSH, "vol-path", "--pool", "default", BASE).strip())
+
+
+def upload_base():
+    """The image as a volume of its own; neither the floor nor kcli is charged for it."""
+    run(*VIRSH, "vol-create-as", "default", BASE, IMAGE.stat().st_size, "--format", "qcow2")
+    run(*VIRSH, "vol-upload", "--pool", "default", BASE, IMAGE)
+    return pool_path()
+
+
+def sweep():
+    """What a contender left behind when it failed."""
+    for name in run(*VIRSH, "list", "--all", "--name").split():
+        if name.startswith(("bench-floor-", "benchkcli-")):
+            subprocess.run([*VIRSH, "destroy", name], capture_output=True, check=False)
+            run(*VIRSH, "undefine", name)
+    for line in run(*VIRSH, "vol-list", "default").splitlines():
+        volume = line.split()[0] if line.split() else ""
+        if volume.startswith(("bench-floor-", "benchkcli-", BASE)):
+            run(*VIRSH, "vol-delete", "--pool", "default", volume)
+
+
+def fresh_macs(count):
+    return [f"52:54:00:be:{random.randrange(256):02x}:{random.randrange(256):02x}" for _ in range(count)]
+
+
+DOMAIN = """<domain type='qemu'>
+  <name>{name}</name>
+  <memory unit='MiB'>{memory}</memory>
+  <vcpu>1</vcpu>
+  <os><type arch='x86_64' machine='q35'>hvm</type></os>
+  <features><acpi/><apic/></features>
+  <devices>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='qcow2'/><source file='{disk}'/><target dev='vda' bus='virtio'/>
+    </disk>
+    <interface type='network'>
+      <mac address='{mac}'/><source network='default'/><model type='virtio'/><rom enabled='no'/>
+    </interface>
+    <serial type='pty'/>
+    <console type='pty'/>
+  </devices>
+</domain>
+"""
+VOLUME = """<volume>
+  <name>{name}.qcow2</name>
+  <capacity unit='GiB'>10</capacity>
+  <target><format type='qcow2'/></target>
+  <backingStore><path>{base}</path><format type='qcow2'/></backingStore>
+</volume>
+"""
+
+
+def floor(count, base):
+    """Plain virsh: overlay, define, start; destroy, undefine, delete the volume."""
+    folder = WORK / "floor"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for index, mac in enumerate(fresh_macs(count)):
+        name = f"bench-floor-{index}"
+        disk = base.parent / f"{name}.qcow2"
+        (folder / f"{name}.xml").write_text(DOMAIN.format(name=name, memory=MEMORY_MIB, disk=disk, mac=mac))
+        (folder / f"{name}.vol.xml").write_text(VOLUME.format(name=name, base=base))
+    script = HERE / "floor.sh"
+    watch, begun = Watch(), time.time()
+    create = timed(script, "create", PARALLEL, folder)
+    addresses = all_addresses(watch, count, begun)
+    delete = timed(script, "delete", PARALLEL, folder)
+    return {"create": create, "addresses": addresses, "delete": delete, "total": time.time() - begun}
+
+
+def kcli(count, _base):
+    """kcli, one command for all machines of a step, as its users do it."""
+    home = WORK / "home"
+    home.mkdir(exist_ok=True)
+    environment = {**os.environ, "HOME": str(home)}
+    environment.pop("XDG_CONFIG_HOME", None)
+    create = [KCLI, "create", "vm", "-i", BASE, "-c", count]
+    for parameter in (f"memory={MEMORY_MIB}", "numcpus=1", "nets=[default]", "disks=[10]", "cloudinit=false",
+                      "virttype=qemu", "nested=false"):
+        create += ["-P", parameter]
+    watch, begun = Watch(), time.time()
+    created = timed(*create, "benchkcli", env=environment)
+    addresses = all_addresses(watch, count, begun)
+    names = run(*VIRSH, "list", "--all", "--name").split()
+    names = [name for name in names if name.startswith("benchkcli")]
+    delete = timed(KCLI, "delete", "vm", "-y", *names, env=environment)
+    return {"create": created, "addresses": addresses, "delete": delete, "total": time.time() - begun}
+
+
+def all_addresses(watch, count, begun):
+    """Seconds from the beginning until the last machine has its lease, as the DHCP server's file tells."""
+    if not watch.wait_for(count, PATIENCE * count):
+        sys.exit(f"bench: {len(watch.seen)} of {count} machines have a lease after {PATIENCE * count} s")
+    return max(when for when, _ in watch.stop().values()) - begun
+
+
+def ours(count, _base):
+    """`ocpdeploy harvest`: the times of its steps are its journal's."""
+    name = f"bench{random.randrange(10**6)}"
+    home = WORK / "state"
+    shutil.rmtree(home, ignore_errors=True)
+    masters = 3 if count >= 6 else 1
+    env = WORK / "env.sh"
+    env.write_text(f"""cluster={name}
+domain=example.com
+backend=libvirt
+virt_type=qemu
+network=default
+pool=default
+masters={masters}
+workers={count - masters - 1}
+helper_memory={MEMORY_MIB}
+images_dir={IMAGE.parent}
+api_ip={VIPS[0]}
+ingress_ip={VIPS[1]}
+""")
+    environment = {**os.environ, "OCPDEPLOY_HOME": str(home)}
+    watch, begun = Watch(), time.time()
+    try:
+        run(BINARY, "harvest", "--rehearse", env, env=environment)
+        total = time.time() - begun
+        seen = watch.stop()
+        folder = home / "clusters" / name
+        steps = journal_times(folder / "journal.jsonl")
+        late = noticed_after(folder, seen)
+    finally:
+        run(BINARY, "destroy", name, "--yes", env=environment)
+    created = steps["pass-one/create"]
+    deleted = steps["pass-one/gone"]
+    return {
+        "create": created[1] - created[0],
+        "addresses": steps["pass-one/leases"][1] - created[0],
+        "delete": deleted[1] - deleted[0],
+        "total": total,
+        "noticed": late,
+    }
+
+
+def moment(text):
+    return datetime.fromisoformat(text[:26].rstrip("Z") + "+00:00").timestamp()
+
+
+def journal_times(path):
+    """Step -> (begun, done), in seconds of the time of day."""
+    begun, steps = {}, {}
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["event"] == "begun":
+            begun[entry["step"]] = moment(entry["time"])
+        elif entry["event"] == "done":
+            steps[entry["step"]] = (begun[entry["step"]], moment(entry["time"]))
+    return steps
+
+
+def noticed_after(folder, seen):
+    """For each machine, seconds from its lease to the moment ocpdeploy was sure of the address."""
+    leases = {ip: when for when, ip in seen.values()}
+    late = []
+    for line in (folder / "log/ocpdeploy.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        fields = event.get("fields", {})
+        if fields.get("state") != "address":
+            continue
+        for ip, when in leases.items():
+            if ip in fields.get("message", "").split():
+                late.append(moment(event["timestamp"]) - when)
+    return late
+
+
+def milliseconds(rounds, *command, **options):
+    """The mean over many runs, without the first."""
+    command = [str(part) for part in command]
+    times = []
+    for _ in range(rounds + 1):
+        begun = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+        times.append(time.perf_counter() - begun)
+    return statistics.mean(times[1:]) * 1000
+
+
+def speed_of_the_program():
+    env = WORK / "plan.sh"
+    env.write_text(f"cluster=plan\ndomain=example.com\nworkers=497\nmasters=3\nimages_dir={IMAGE.parent}\n")
+    environment = {**os.environ, "OCPDEPLOY_HOME": str(WORK / "state")}
+    return {
+        "help_ms": milliseconds(100, BINARY, "--help"),
+        "plan_500_nodes_ms": milliseconds(20, BINARY, "plan", "--rehearse", env, env=environment),
+    }
+
+
+def median(rounds):
+    keys = [key for key in rounds[0] if key != "noticed"]
+    result = {key: statistics.median(one[key] for one in rounds) for key in keys}
+    late = [seconds for one in rounds for seconds in one.get("noticed", [])]
+    return {**result, "noticed": late} if late else result
+
+
+def table(results):
+    print(f"{'machines':>8}  {'by':<10}{'create':>9}{'addresses':>11}{'delete':>9}{'total':>9}   create+delete")
+    for count, by in results.items():
+        for name, times in by.items():
+            cells = "".join(f"{times[key]:>{width}.2f}" for key, width in
+                            (("create", 9), ("addresses", 11), ("delete", 9), ("total", 9)))
+            both = times["create"] + times["delete"]
+            note = f"{both:.2f}"
+            if name != "virsh" and "virsh" in by:
+                note += f" = {both / (by['virsh']['create'] + by['virsh']['delete']):.2f} of virsh"
+            if name == "kcli" and "ocpdeploy" in by:
+                note += f" = {both / (by['ocpdeploy']['create'] + by['ocpdeploy']['delete']):.1f} of ocpdeploy"
+            print(f"{count:>8}  {name:<10}{cells}   {note}")
+    late = [seconds for by in results.values() for seconds in by.get("ocpdeploy", {}).get("noticed", [])]
+    if late:
+        print(f"addresses known after their lease: median {statistics.median(late) * 1000:.0f} ms, "
+              f"most {max(late) * 1000:.0f} ms ({len(late)} machines)")
+
+
+def main():
+    sizes = [int(size) for size in sys.argv[1:]] or [3, 6, 12]
+    rounds = int(os.environ.get("ROUNDS", "1"))
+    without = os.environ.get("WITHOUT", "").split()
+    contenders = {"virsh": floor, "ocpdeploy": ours, "kcli": kcli}
+    if not KCLI.exists():
+        without.append("kcli")
+    contenders = {name: call for name, call in contenders.items() if name not in without}
+    program = {} if "ocpdeploy" in without else speed_of_the_program()
+    sweep()
+    base = upload_base()
+    results = {}
+    try:
+        for count in sizes:
+            results[count] = {}
+            for name, call in contenders.items():
+                times = []
+                for _ in range(rounds):
+                    print(f"bench: {count} machines by {name}", file=sys.stderr)
+                    times.append(call(count, base))
+                results[count][name] = median(times)
+    finally:
+        sweep()
+    table(results)
+    if program:
+        print(f"ocpdeploy --help: {program['help_ms']:.1f} ms; plan of 500 nodes: {program['plan_500_nodes_ms']:.0f} ms")
+    (WORK / "result.json").write_text(json.dumps({"rounds": rounds, "machines": results, **program}, indent=2) + "\n")
+
+
+try:
+    main()
+except subprocess.CalledProcessError as error:
+    sys.exit(f"bench: {' '.join(error.cmd)}\n{error.stdout or ''}{error.stderr or ''}")
