@@ -139,10 +139,10 @@ const RULES: &[Rule] = &[
         ],
     },
     Rule {
-        name: "the command line is known to main and commands, the passes to commands",
+        name: "the command line is known to main and commands, the passes to those who tell their outcome",
         binds: |file| !["main", "commands"].contains(&room(file)),
         finds: |source| {
-            let story = room(&source.file) == "passes";
+            let story = ["passes", "failure", "report"].contains(&room(&source.file));
             source.crate_uses(|path| match path[0] {
                 "commands" | "cli" => false,
                 "passes" => story,
@@ -153,6 +153,7 @@ const RULES: &[Rule] = &[
             ("journal.rs", "use crate::commands::progress;"),
             ("report/mod.rs", "use crate::cli::Output;"),
             ("installer.rs", "use crate::{home, passes::deploy};"),
+            ("journal.rs", "use crate::passes::PassError;"),
             ("passes.rs", "use crate::commands;"),
         ],
     },
