@@ -4,11 +4,14 @@ use std::error::Error;
 use std::fmt;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::ignition::IgnitionError;
+use crate::installer::InstallerError;
 use crate::inventory::InventoryError;
 use crate::journal::JournalError;
 use crate::parameters::ParametersError;
 use crate::passes::PassError;
 use crate::settings::SettingsError;
+use crate::templates::TemplateError;
 
 /// Why the program ends without success; each kind is one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +93,13 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
         .or_else(|| if_is(error, |_: &ParametersError| (Kind::Settings, one(PARAMETERS_HINT))))
         .or_else(|| if_is(error, of_pass))
         .or_else(|| if_is(error, |_: &SettingsError| (Kind::Settings, vec![])))
+        .or_else(|| if_is(error, of_installer))
+        .or_else(|| {
+            if_is(error, |e: &IgnitionError| {
+                (Kind::Settings, e.hint().into_iter().map(str::to_owned).collect())
+            })
+        })
+        .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
 
@@ -103,6 +113,15 @@ fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
     (kind, vec![hint])
+}
+
+fn of_installer(error: &InstallerError) -> (Kind, Vec<String>) {
+    let kind = match error {
+        InstallerError::Differs { .. } => Kind::Platform,
+        _ if error.is_timeout() => Kind::Waited,
+        _ => Kind::Tool,
+    };
+    (kind, error.hint().into_iter().collect())
 }
 
 fn of_inventory(error: &InventoryError) -> (Kind, Vec<String>) {

@@ -1,13 +1,198 @@
-//! (interface as the passes use it; the room is being built, replace this file whole)
-use crate::cluster::{ClusterConfig, NodeName, Role};
+//! Ignition: from the installer's file for a role to the config that one node gets.
+//!
+//! All of it works on JSON values, so that fields this program does not know survive, in their order.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use crate::parameters::Parameters;
 
+pub mod merge;
+pub mod overlay;
+
+/// A version of Ignition's spec, of major 2 or 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    pub major: Major,
+    pub minor: u32,
+    pub patch: u32,
+}
+
+/// The two languages; no document, merge or CoreOS mixes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Major {
+    /// OpenShift 4.1 to 4.5.
+    Two,
+    /// OpenShift 4.6 and later.
+    Three,
+}
+
+impl Major {
+    /// The list in `ignition.config` of what is fetched and merged over the rest.
+    pub fn merge_list(self) -> &'static str {
+        match self {
+            Major::Two => "append",
+            Major::Three => "merge",
+        }
+    }
+}
+
+impl fmt::Display for Major {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Major::Two => "2",
+            Major::Three => "3",
+        })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// What is wrong with a config, or between two.
+#[derive(Debug, thiserror::Error)]
+pub enum IgnitionError {
+    #[error("the config is not JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("the config has no Ignition version at $.ignition.version")]
+    NoVersion,
+    #[error("Ignition version `{0}` is not one of 2.x.y and 3.x.y")]
+    Version(String),
+    #[error("Ignition {ours} cannot be merged into Ignition {theirs}")]
+    Majors { ours: Version, theirs: Version },
+    #[error("{path} is not {wanted}")]
+    Shape { path: String, wanted: &'static str },
+    #[error("{what} is written by the installer's config and by ocpdeploy's overlay")]
+    Conflict { what: String },
+    #[error("{path} of ocpdeploy's overlay cannot be merged into bootstrap.ign")]
+    NotMergeable { path: String },
+    #[error("the pointer has no entry of the machine config server, https://<host>:22623/config/<role>")]
+    NoMcs,
+}
+
+impl IgnitionError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Conflict { .. } => Some("what the cluster itself owns is changed by a MachineConfig in `manifests`"),
+            Self::NoMcs => Some("`mcs=tls` leaves the installer's pointer as it is"),
+            _ => None,
+        }
+    }
+}
+
+/// The version a config says it is written in.
+pub fn version(config: &Value) -> Result<Version, IgnitionError> {
+    let text = config
+        .pointer("/ignition/version")
+        .and_then(Value::as_str)
+        .ok_or(IgnitionError::NoVersion)?;
+    parse_version(text).ok_or_else(|| IgnitionError::Version(text.to_owned()))
+}
+
+fn parse_version(text: &str) -> Option<Version> {
+    let mut parts = text.split('.').map(|part| {
+        let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| part.parse::<u32>().ok()).flatten()
+    });
+    let major = match parts.next()?? {
+        2 => Major::Two,
+        3 => Major::Three,
+        _ => return None,
+    };
+    let version = Version {
+        major,
+        minor: parts.next()??,
+        patch: parts.next()??,
+    };
+    parts.next().is_none().then_some(version)
+}
+
+/// The whole config of one node, minified: the installer's file for its role and our overlay.
+///
+/// The same input always gives the same bytes. They hold secrets.
 pub fn node_config(
-    _installer_file: &[u8],
-    _config: &ClusterConfig,
-    _parameters: &Parameters,
-    _node: &NodeName,
-    _role: Role,
-) -> Result<Vec<u8>, std::io::Error> {
-    Err(std::io::Error::other("not built yet"))
+    installer_file: &[u8],
+    config: &ClusterConfig,
+    parameters: &Parameters,
+    node: &NodeName,
+    role: Role,
+) -> Result<Vec<u8>, IgnitionError> {
+    let base: Value = serde_json::from_slice(installer_file)?;
+    let overlay = overlay::overlay(config, parameters, node, version(&base)?);
+    let merged = match role {
+        Role::Bootstrap => merge::into_bootstrap(base, &overlay)?,
+        Role::Master | Role::Worker | Role::Helper => {
+            let mcs = match config.mcs {
+                Mcs::Tls => merge::McsAddress::AsInstalled,
+                Mcs::Http => merge::McsAddress::Http(parameters.api_ip),
+            };
+            merge::into_pointer(base, &overlay, &mcs)?
+        }
+    };
+    Ok(serde_json::to_vec(&merged)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_read_strictly() {
+        let read = |text: &str| version(&json!({"ignition": {"version": text}})).map(|version| version.to_string());
+        for good in ["2.2.0", "3.0.0", "3.2.0", "3.10.12"] {
+            assert_eq!(read(good).unwrap(), good);
+        }
+        for bad in [
+            "3.2",
+            "3",
+            "",
+            "3.2.0.0",
+            "4.0.0",
+            "1.0.0",
+            "3.2.x",
+            "3.+2.0",
+            "3.2.0-experimental",
+            "3..0",
+        ] {
+            let error = read(bad).unwrap_err();
+            assert!(
+                matches!(error, IgnitionError::Version(ref text) if text == bad),
+                "{bad}: {error}"
+            );
+        }
+        for none in [
+            json!({}),
+            json!({"ignition": {}}),
+            json!({"ignition": {"version": 3}}),
+            json!([]),
+            json!(null),
+        ] {
+            assert!(matches!(version(&none), Err(IgnitionError::NoVersion)), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_an_error_with_its_place() {
+        let config = ClusterConfig::example();
+        let parameters = crate::parameters::tests::example();
+        let error = node_config(
+            b"{\"ignition\":",
+            &config,
+            &parameters,
+            &NodeName::bootstrap(),
+            Role::Bootstrap,
+        );
+        let IgnitionError::Json(error) = error.unwrap_err() else {
+            panic!("not JSON")
+        };
+        assert_eq!((error.line(), error.column()), (1, 12));
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ipnetwork::Ipv4Network;
 use tokio::time::Instant;
@@ -66,7 +66,8 @@ impl<B: Backend> Run<'_, B> {
 
     async fn create_helper(&self, machine: &Planned, image: &ImageHandle) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
-        let payload = templates::helper_payload(machine.name.as_str(), &self.config.ssh_keys)?;
+        let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
+        let payload = templates::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
         self.backend
             .create_machine(&machine.spec(self.config, image, payload))
             .await?;

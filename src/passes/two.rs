@@ -25,9 +25,7 @@ impl<B: Backend> Run<'_, B> {
     pub(super) async fn assets(&self, installer: &Installer, parameters: &Parameters) -> Result<Assets> {
         let make = async {
             info!(target: PROGRESS, step = "assets", "making manifests and Ignition configs");
-            installer
-                .make_assets(self.config, parameters, &self.dir.installer())
-                .await
+            installer.make_assets(self.config, parameters, &self.dir).await
         };
         self.journal
             .step("assets", &(self.config.asset_fingerprint(), parameters), make)

@@ -1,0 +1,331 @@
+//! Who makes the cluster's Ignition files and says when it is up: openshift-install, or its stand-in in a rehearsal.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use fs_err as fs;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{ClusterConfig, InstallerChoice, Mac, NodeName, Role};
+use crate::digest::sha512;
+use crate::home::{self, ClusterDir};
+use crate::parameters::{NodeAddress, Parameters};
+
+mod openshift_install;
+mod probe;
+mod rehearsal;
+
+pub use openshift_install::OpenshiftInstall;
+pub use rehearsal::Rehearsal;
+
+/// The chosen installer.
+#[derive(Clone, Debug)]
+pub enum Installer {
+    OpenshiftInstall(OpenshiftInstall),
+    Rehearsal(Rehearsal),
+}
+
+/// The Ignition files of a cluster, one for each role. They hold secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assets {
+    pub bootstrap: PathBuf,
+    pub master: PathBuf,
+    pub worker: PathBuf,
+    /// The certificates in them last 24 hours from then on.
+    pub made_at: Timestamp,
+}
+
+impl Assets {
+    fn in_folder(folder: &Path) -> Self {
+        Self {
+            bootstrap: folder.join("bootstrap.ign"),
+            master: folder.join("master.ign"),
+            worker: folder.join("worker.ign"),
+            made_at: Timestamp::now(),
+        }
+    }
+
+    fn path(&self, role: Role) -> &Path {
+        match role {
+            Role::Bootstrap => &self.bootstrap,
+            Role::Master => &self.master,
+            Role::Worker | Role::Helper => &self.worker,
+        }
+    }
+
+    /// The installer's file for a role.
+    pub fn read(&self, role: Role) -> io::Result<Vec<u8>> {
+        fs::read(self.path(role))
+    }
+
+    /// Whole hours since they were made.
+    pub fn age_hours(&self, now: Timestamp) -> i64 {
+        now.duration_since(self.made_at).as_hours()
+    }
+}
+
+/// What the waits need to know.
+#[derive(Clone, Copy)]
+pub struct WaitContext<'a> {
+    pub config: &'a ClusterConfig,
+    pub parameters: &'a Parameters,
+    pub dir: &'a ClusterDir,
+    /// Whether machines really run, so that one can be asked over the network.
+    pub guests_answer: bool,
+}
+
+/// What is known of a node once it is up. No secret is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    pub node: NodeName,
+    pub role: Role,
+    pub mac: Mac,
+    pub ip: std::net::Ipv4Addr,
+    /// Fully qualified.
+    pub hostname: String,
+    /// sha512 of its Ignition config, hex.
+    pub config_sha512: String,
+    pub ignition_bytes: usize,
+    /// All of this was read from the machine itself, not taken from our own files.
+    pub checked: bool,
+}
+
+/// Why an installer did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallerError {
+    #[error("no openshift-install {place}")]
+    NotFound { place: String },
+    #[error("cannot run {}", path.display())]
+    NotRun { path: PathBuf, source: io::Error },
+    #[error("{deed} ended with {status}{}", indented(tail))]
+    Failed {
+        deed: String,
+        /// `exit status: 1`, `signal: 9 (SIGKILL)`.
+        status: String,
+        /// The last lines it wrote, secrets masked.
+        tail: Vec<String>,
+        log: PathBuf,
+    },
+    #[error("{deed} did not end within {} s and was stopped{}", after.as_secs(), indented(tail))]
+    TooLong {
+        deed: String,
+        after: Duration,
+        tail: Vec<String>,
+        log: PathBuf,
+    },
+    #[error("openshift-install wrote no {}", path.display())]
+    NoAsset { path: PathBuf },
+    #[error("manifest {} would replace the installer's own {name}", path.display())]
+    Manifest { path: PathBuf, name: String },
+    #[error("the name {name} does not lead to {ip} on this computer")]
+    NoName {
+        name: String,
+        ip: std::net::Ipv4Addr,
+        line: String,
+    },
+    #[error("no report from{} within {} s", indented(silent), after.as_secs())]
+    Silent { silent: Vec<String>, after: Duration },
+    #[error("{node} is not as it should be:{}", indented(differences))]
+    Differs { node: NodeName, differences: Vec<String> },
+}
+
+impl InstallerError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotFound { .. } => Some(
+                "get it from https://mirror.openshift.com/pub/openshift-v4/clients/ocp/ (OKD: the releases of \
+                 github.com/okd-project/okd) and put it into PATH, or name it in the env file with openshift_install"
+                    .to_owned(),
+            ),
+            Self::NotRun { .. } => {
+                Some("is it an executable for this computer? `openshift-install version` tells".to_owned())
+            }
+            Self::Failed { log, .. } | Self::TooLong { log, .. } => Some(format!(
+                "all it wrote is in {}; the same command goes on from here",
+                log.display()
+            )),
+            Self::Manifest { .. } => Some("give it another name; the later name wins".to_owned()),
+            Self::NoName { line, .. } => Some(format!(
+                "add this line to /etc/hosts and run the same command again: {line}"
+            )),
+            Self::Silent { .. } => {
+                Some("the machines are kept: look at their consoles, then run the same command again".to_owned())
+            }
+            Self::NoAsset { .. } | Self::Differs { .. } => None,
+        }
+    }
+
+    /// Something was waited for too long.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::TooLong { .. } | Self::Silent { .. } | Self::NoName { .. })
+    }
+}
+
+fn indented(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("\n  {line}")).collect()
+}
+
+impl Installer {
+    /// Finds the installer the settings ask for.
+    pub fn choose(config: &ClusterConfig) -> anyhow::Result<Self> {
+        Ok(match &config.installer {
+            InstallerChoice::Rehearsal => Self::Rehearsal(Rehearsal),
+            InstallerChoice::OpenshiftInstall(given) => {
+                Self::OpenshiftInstall(OpenshiftInstall::find(given.as_deref())?)
+            }
+        })
+    }
+
+    /// What it calls itself, e.g. `4.19.0`.
+    pub async fn version(&self) -> anyhow::Result<String> {
+        match self {
+            Self::OpenshiftInstall(real) => real.version().await,
+            Self::Rehearsal(_) => Ok(rehearsal::VERSION.to_owned()),
+        }
+    }
+
+    /// Makes the cluster's Ignition files anew in the installer's folder; there are all of them or none.
+    ///
+    /// Files of an earlier cluster in that folder are kept beside it, in `installer.old`.
+    pub async fn make_assets(
+        &self,
+        config: &ClusterConfig,
+        parameters: &Parameters,
+        dir: &ClusterDir,
+    ) -> anyhow::Result<Assets> {
+        let folder = dir.installer();
+        let partial = folder.with_extension("partial");
+        remove_folder(&partial)?;
+        home::create_private_dir(&partial)?;
+        let manifests = read_manifests(config.manifests.as_deref())?;
+        match self {
+            Self::OpenshiftInstall(real) => {
+                real.write_assets(config, parameters, &manifests, &partial, &dir.log())
+                    .await?
+            }
+            Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, &manifests, &partial)?,
+        }
+        let made = Assets::in_folder(&partial);
+        for path in [made.bootstrap, made.master, made.worker] {
+            if !path.is_file() {
+                return Err(InstallerError::NoAsset { path }.into());
+            }
+        }
+        if folder.exists() {
+            let old = folder.with_extension("old");
+            remove_folder(&old)?;
+            fs::rename(&folder, &old)?;
+        }
+        fs::rename(&partial, &folder)?;
+        Ok(Assets::in_folder(&folder))
+    }
+
+    /// Waits until the masters carry the cluster without the bootstrap machine; tells of both.
+    pub async fn wait_for_bootstrap(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
+        let nodes = nodes(wait, &[Role::Bootstrap, Role::Master]);
+        match self {
+            Self::OpenshiftInstall(real) => {
+                real.wait_for(wait, "bootstrap-complete", wait.config.timeouts.bootstrap)
+                    .await?;
+                planned_reports(wait, &nodes)
+            }
+            Self::Rehearsal(_) => self.ask(wait, &nodes, wait.config.timeouts.bootstrap).await,
+        }
+    }
+
+    /// Waits until the cluster is whole; tells of the workers.
+    pub async fn wait_for_install(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
+        let nodes = nodes(wait, &[Role::Worker]);
+        match self {
+            Self::OpenshiftInstall(real) => {
+                real.wait_for(wait, "install-complete", wait.config.timeouts.install)
+                    .await?;
+                planned_reports(wait, &nodes)
+            }
+            Self::Rehearsal(_) => self.ask(wait, &nodes, wait.config.timeouts.install).await,
+        }
+    }
+
+    async fn ask(
+        &self,
+        wait: &WaitContext<'_>,
+        nodes: &[&NodeAddress],
+        limit: Duration,
+    ) -> anyhow::Result<Vec<NodeReport>> {
+        let planned = planned_reports(wait, nodes)?;
+        if wait.guests_answer {
+            Ok(probe::ask_all(wait, planned, limit).await?)
+        } else {
+            Ok(planned)
+        }
+    }
+}
+
+fn nodes<'a>(wait: &WaitContext<'a>, roles: &[Role]) -> Vec<&'a NodeAddress> {
+    wait.parameters
+        .nodes
+        .iter()
+        .filter(|node| roles.contains(&node.role))
+        .collect()
+}
+
+/// What each node should be, by the parameter file and the config written for it.
+fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Result<Vec<NodeReport>> {
+    let report = |node: &&NodeAddress| {
+        let path = wait.dir.ignition(node.name.as_str());
+        let config = fs::read(&path).with_context(|| format!("read the Ignition config of {}", node.name))?;
+        Ok(NodeReport {
+            node: node.name.clone(),
+            role: node.role,
+            mac: node.mac,
+            ip: node.ip,
+            hostname: wait.config.id().fqdn(node.name.as_str()),
+            config_sha512: sha512(&config),
+            ignition_bytes: config.len(),
+            checked: false,
+        })
+    };
+    nodes.iter().map(report).collect()
+}
+
+/// A manifest of the user's: file name and content.
+struct Manifest {
+    path: PathBuf,
+    name: String,
+    content: Vec<u8>,
+}
+
+/// The user's manifests by name. The installer reads no other files than these.
+fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    let Some(folder) = folder else { return Ok(manifests) };
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let name = path.file_name().and_then(|name| name.to_str());
+        match (name, extension) {
+            (Some(name), Some("yaml" | "yml" | "json")) => manifests.push(Manifest {
+                name: name.to_owned(),
+                content: fs::read(&path)?,
+                path,
+            }),
+            _ => tracing::warn!(
+                "{} is not a manifest (.yaml, .yml, .json) and is left out",
+                path.display()
+            ),
+        }
+    }
+    manifests.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(manifests)
+}
+
+fn remove_folder(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

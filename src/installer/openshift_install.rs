@@ -1,0 +1,418 @@
+//! The real openshift-install, as a child process.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::net::ToSocketAddrs;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use fs_err as fs;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::{InstallerError, Manifest, WaitContext};
+use crate::cluster::ClusterConfig;
+use crate::home;
+use crate::ignition::overlay::ssh_keys;
+use crate::parameters::Parameters;
+use crate::templates::yaml;
+
+/// What makes files takes seconds; this much means that it hangs.
+const MAKE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Lines of a failed run that are shown.
+const TAIL: usize = 10;
+
+/// An openshift-install on this computer.
+#[derive(Clone, Debug)]
+pub struct OpenshiftInstall {
+    path: PathBuf,
+}
+
+impl OpenshiftInstall {
+    /// Takes the one given, or the first in PATH.
+    pub fn find(given: Option<&Path>) -> Result<Self, InstallerError> {
+        let not_found = |place| InstallerError::NotFound { place };
+        if let Some(path) = given {
+            let place = format!("at {}", path.display());
+            return match is_program(path) {
+                true => Ok(Self { path: path.to_owned() }),
+                false => Err(not_found(place)),
+            };
+        }
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&folders).map(|folder| folder.join("openshift-install"));
+        match found.into_iter().find(|path| is_program(path)) {
+            Some(path) => Ok(Self { path }),
+            None => Err(not_found("in PATH".to_owned())),
+        }
+    }
+
+    /// What it calls itself, e.g. `4.19.0`.
+    pub async fn version(&self) -> anyhow::Result<String> {
+        let mut command = Command::new(&self.path);
+        command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
+        let output = timeout(Duration::from_secs(30), command.output()).await;
+        let output = output.with_context(|| format!("{} version does not end", self.path.display()))?;
+        let output = output.map_err(|source| self.not_run(source))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.lines().next().and_then(|line| line.split_whitespace().nth(1));
+        match version.filter(|_| output.status.success()) {
+            Some(version) => Ok(version.trim_start_matches('v').to_owned()),
+            None => anyhow::bail!("{} version tells no version", self.path.display()),
+        }
+    }
+
+    /// Fills a fresh, private folder; all files in it end up 0600.
+    pub(super) async fn write_assets(
+        &self,
+        config: &ClusterConfig,
+        parameters: &Parameters,
+        manifests: &[Manifest],
+        folder: &Path,
+        log: &Path,
+    ) -> anyhow::Result<()> {
+        let install_config = yaml(&install_config(config, parameters));
+        home::write_private(&folder.join("install-config.yaml"), install_config.as_bytes())?;
+        let mask = Mask::new(config, folder);
+        self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask)
+            .await?;
+        for Manifest { path, name, content } in manifests {
+            let target = folder.join("openshift").join(name);
+            if target.exists() {
+                let (path, name) = (path.clone(), name.clone());
+                return Err(InstallerError::Manifest { path, name }.into());
+            }
+            home::write_private(&target, content)?;
+        }
+        self.run(&["create", "ignition-configs"], folder, log, MAKE_LIMIT, &mask)
+            .await?;
+        make_private(folder).context("make the installer's files private")
+    }
+
+    /// Runs `wait-for`, which follows the cluster through its API.
+    pub(super) async fn wait_for(&self, wait: &WaitContext<'_>, what: &str, limit: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + limit;
+        await_api_name(wait, end).await?;
+        let folder = wait.dir.installer();
+        let mask = Mask::new(wait.config, &folder);
+        let left = end.saturating_duration_since(Instant::now());
+        Ok(self
+            .run(&["wait-for", what], &folder, &wait.dir.log(), left, &mask)
+            .await?)
+    }
+
+    /// Runs to the end or to the limit; all lines go to a log of the deed's name and to the progress, secrets masked.
+    async fn run(
+        &self,
+        args: &[&str],
+        folder: &Path,
+        log: &Path,
+        limit: Duration,
+        mask: &Mask,
+    ) -> Result<(), InstallerError> {
+        let deed = format!("openshift-install {}", args.join(" "));
+        let lines = Lines::open(log, args, mask).map_err(|source| self.not_run(source))?;
+        let mut child = Command::new(&self.path)
+            .args(args)
+            .arg("--dir")
+            .arg(folder)
+            .arg("--log-level=info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| self.not_run(source))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let run = async { tokio::join!(lines.follow(stdout), lines.follow(stderr), child.wait()).2 };
+        let ended: Result<io::Result<ExitStatus>, _> = timeout(limit, run).await;
+        match ended {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(InstallerError::Failed {
+                deed,
+                status: status.to_string(),
+                tail: lines.tail.take().into(),
+                log: lines.path,
+            }),
+            Ok(Err(source)) => Err(self.not_run(source)),
+            Err(_) => {
+                // Only this child is ended; should it be gone already, all the better.
+                let _ = child.kill().await;
+                Err(InstallerError::TooLong {
+                    deed,
+                    after: limit,
+                    tail: lines.tail.take().into(),
+                    log: lines.path,
+                })
+            }
+        }
+    }
+
+    fn not_run(&self, source: io::Error) -> InstallerError {
+        InstallerError::NotRun {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// What the installer is told. Platform `none`: it makes no machines, we do.
+fn install_config(config: &ClusterConfig, parameters: &Parameters) -> Value {
+    let networks = &config.networks;
+    let mut install_config = json!({
+        "apiVersion": "v1",
+        "metadata": {"name": config.name},
+        "baseDomain": config.domain,
+        // With no worker at all the installer itself makes the masters schedulable.
+        "controlPlane": {"name": "master", "replicas": config.masters},
+        "compute": [{"name": "worker", "replicas": config.workers}],
+        "networking": {
+            "networkType": networks.network_type,
+            "clusterNetwork": [{"cidr": networks.cluster_network, "hostPrefix": networks.host_prefix}],
+            "serviceNetwork": [networks.service_network],
+            "machineNetwork": [{"cidr": parameters.machine_network}],
+        },
+        "platform": {"none": {}},
+        "pullSecret": config.pull_secret.expose_secret(),
+    });
+    let keys = ssh_keys(config);
+    if !keys.is_empty() {
+        install_config["sshKey"] = json!(keys.join("\n"));
+    }
+    if let Some(ca) = &config.ca {
+        install_config["additionalTrustBundle"] = json!(ca);
+    }
+    install_config
+}
+
+/// Takes away from group and others what the installer's umask gave them.
+fn make_private(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_folder = entry.file_type()?.is_dir();
+        let mode = if is_folder { 0o700 } else { 0o600 };
+        fs::set_permissions(entry.path(), std::fs::Permissions::from_mode(mode))?;
+        if is_folder {
+            make_private(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until this computer knows the API's name, since the child can only reach it by that.
+async fn await_api_name(wait: &WaitContext<'_>, end: Instant) -> Result<(), InstallerError> {
+    let name = wait.config.id().fqdn("api");
+    let ip = wait.parameters.api_ip;
+    let line = format!("{ip} {name} {}", wait.config.id().fqdn("api-int"));
+    let mut told = false;
+    loop {
+        let asked = (name.clone(), 6443);
+        let known = tokio::task::spawn_blocking(move || {
+            asked
+                .to_socket_addrs()
+                .is_ok_and(|mut found| found.any(|found| found.ip() == ip))
+        });
+        if known.await.unwrap_or(false) {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            return Err(InstallerError::NoName { name, ip, line });
+        }
+        if !told {
+            warn!(target: "ocpdeploy::progress", step = "name of the API",
+                "{name} does not lead to {ip} here; add to /etc/hosts: {line}");
+            told = true;
+        }
+        sleep(Duration::from_secs(5).min(end.saturating_duration_since(Instant::now()))).await;
+    }
+}
+
+/// The lines of a child: all in a file, the last ones kept, each message shown.
+struct Lines<'a> {
+    path: PathBuf,
+    file: RefCell<std::fs::File>,
+    tail: RefCell<VecDeque<String>>,
+    mask: &'a Mask,
+}
+
+impl<'a> Lines<'a> {
+    fn open(log: &Path, args: &[&str], mask: &'a Mask) -> io::Result<Self> {
+        home::create_private_dir(log)?;
+        let path = log.join(format!("openshift-install-{}.log", args.join("-")));
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display())))?;
+        Ok(Self {
+            path,
+            file: RefCell::new(file),
+            tail: RefCell::default(),
+            mask,
+        })
+    }
+
+    async fn follow(&self, output: Option<impl AsyncRead + Unpin>) {
+        let Some(output) = output else { return };
+        let mut lines = BufReader::new(output).split(b'\n');
+        // A pipe that breaks ends as one that is closed.
+        while let Ok(Some(line)) = lines.next_segment().await {
+            self.take(&self.mask.apply(String::from_utf8_lossy(&line).trim_end()));
+        }
+    }
+
+    fn take(&self, line: &str) {
+        // A full disk must not stop the installer; the lines are still shown.
+        let _ = writeln!(self.file.borrow_mut(), "{line}");
+        let message = message(line);
+        info!(target: "ocpdeploy::progress", step = "openshift-install", "{message}");
+        let mut tail = self.tail.borrow_mut();
+        if tail.len() == TAIL {
+            tail.pop_front();
+        }
+        tail.push_back(message.to_owned());
+    }
+}
+
+/// The message of a line such as `level=info msg=Consuming Install Config`.
+fn message(line: &str) -> &str {
+    let message = line
+        .split_once("msg=")
+        .filter(|_| line.starts_with("level=") || line.starts_with("time="));
+    message.map_or(line, |(_, message)| message.trim_matches('"'))
+}
+
+/// Knows what must not be written down or shown.
+struct Mask {
+    secrets: Vec<String>,
+}
+
+impl Mask {
+    /// The pull secret, each credential in it, and kubeadmin's password where the folder has it.
+    fn new(config: &ClusterConfig, folder: &Path) -> Self {
+        let pull_secret = config.pull_secret.expose_secret();
+        let mut secrets = vec![pull_secret.to_owned()];
+        let parsed: Value = serde_json::from_str(pull_secret).unwrap_or_default();
+        for registry in parsed["auths"].as_object().into_iter().flat_map(|auths| auths.values()) {
+            let fields = ["auth", "password", "identitytoken", "registrytoken"];
+            secrets.extend(
+                fields
+                    .iter()
+                    .filter_map(|field| Some(registry[field].as_str()?.to_owned())),
+            );
+        }
+        // Not there before `create ignition-configs`; a password of that form is masked in any case.
+        if let Ok(password) = fs::read_to_string(folder.join("auth/kubeadmin-password")) {
+            secrets.push(password.trim().to_owned());
+        }
+        secrets.retain(|secret| secret.len() >= 4);
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self { secrets }
+    }
+
+    fn apply(&self, line: &str) -> String {
+        let mut line = line.to_owned();
+        for secret in &self.secrets {
+            line = line.replace(secret, "****");
+        }
+        let mut masked = String::new();
+        for piece in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
+            let end = piece
+                .trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+                .len();
+            let (word, rest) = piece.split_at(end);
+            masked += if is_kubeadmin_password(word) { "****" } else { word };
+            masked += rest;
+        }
+        masked
+    }
+}
+
+/// Four groups of five letters and digits: the form of kubeadmin's password.
+fn is_kubeadmin_password(word: &str) -> bool {
+    let groups: Vec<_> = word.split('-').collect();
+    groups.len() == 4 && groups.iter().all(|group| group.len() == 5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_taken_out_of_log_lines() {
+        for (line, text) in [
+            ("level=info msg=Consuming Install Config", "Consuming Install Config"),
+            ("level=error msg=\"it \\\"failed\\\"\"", "it \\\"failed\\"),
+            ("time=\"2026\" level=info msg=\"done\"", "done"),
+            ("panic: msg=x", "panic: msg=x"),
+        ] {
+            assert_eq!(message(line), text);
+        }
+    }
+
+    #[test]
+    fn secrets_are_masked_and_nothing_else() {
+        let mut config = ClusterConfig::example();
+        config.pull_secret = r#"{"auths":{"a":{"auth":"Zm9vOmJhcg=="},"b":{"password":"p%ss\"w"}}}"#.into();
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("auth")).unwrap();
+        fs::write(folder.path().join("auth/kubeadmin-password"), "odd form\n").unwrap();
+        let mask = Mask::new(&config, folder.path());
+        for (line, masked) in [
+            (
+                "Login with \"kubeadmin\", password: \"aB3dE-fGh1j-Klmn0-pqrst\".",
+                "Login with \"kubeadmin\", password: \"****\".",
+            ),
+            ("aB3dE-fGh1j-Klmn0-pqrst", "****"),
+            ("auth Zm9vOmJhcg==, odd form", "auth ****, ****"),
+            ("p%ss\"w", "****"),
+            (
+                "lab-2fld9 api-int.lab.example.com aB3dE-fGh1j-Klmn0",
+                "lab-2fld9 api-int.lab.example.com aB3dE-fGh1j-Klmn0",
+            ),
+            ("ünï — ok", "ünï — ok"),
+        ] {
+            assert_eq!(mask.apply(line), masked);
+        }
+        let whole = config.pull_secret.expose_secret().to_owned();
+        assert_eq!(mask.apply(&whole), "****");
+    }
+
+    #[test]
+    fn the_install_config_of_the_example() {
+        let mut config = ClusterConfig::example();
+        config.ca = Some("-----BEGIN".to_owned());
+        let expected = json!({
+            "apiVersion": "v1",
+            "metadata": {"name": "lab"},
+            "baseDomain": "example.com",
+            "controlPlane": {"name": "master", "replicas": 3},
+            "compute": [{"name": "worker", "replicas": 2}],
+            "networking": {
+                "networkType": "OVNKubernetes",
+                "clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}],
+                "serviceNetwork": ["172.30.0.0/16"],
+                "machineNetwork": [{"cidr": "192.168.122.0/24"}],
+            },
+            "platform": {"none": {}},
+            "pullSecret": "{\"auths\":{}}",
+            "sshKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZ lab",
+            "additionalTrustBundle": "-----BEGIN",
+        });
+        assert_eq!(install_config(&config, &crate::parameters::tests::example()), expected);
+    }
+}

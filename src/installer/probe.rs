@@ -1,0 +1,248 @@
+//! Asks the guests of a rehearsal what they have become, and compares it with what they should be.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+use tracing::info;
+
+use super::{InstallerError, NodeReport, WaitContext};
+use crate::cluster::MachineName;
+use crate::digest::sha512;
+use crate::ignition::overlay::{self, OverlayFile};
+
+/// One attempt to reach a guest takes no longer.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Between two attempts at one guest.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A guest's report, `http://<ip>:8080/report.json`.
+#[derive(Clone, Debug, Deserialize)]
+struct Report {
+    hostname: String,
+    mac: String,
+    ip: String,
+    config_sha512: Option<String>,
+    config_bytes: usize,
+    /// `ok`, or the engine's last word.
+    ignition: String,
+    files: Vec<ReportFile>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ReportFile {
+    path: String,
+    /// Octal, 4 digits; `None`: not on disk.
+    mode: Option<String>,
+    sha512: Option<String>,
+}
+
+/// Asks all nodes at once until each has answered; a node that differs from its plan ends the wait.
+pub(super) async fn ask_all(
+    wait: &WaitContext<'_>,
+    planned: Vec<NodeReport>,
+    limit: Duration,
+) -> Result<Vec<NodeReport>, InstallerError> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(ATTEMPT)
+        .build()
+        .map_err(|error| InstallerError::Silent {
+            silent: vec![error.to_string()],
+            after: Duration::ZERO,
+        })?;
+    let end = Instant::now() + limit;
+    let mut answers: FuturesUnordered<_> = planned.iter().map(|node| ask(wait, node, &client, end)).collect();
+    let mut silent = Vec::new();
+    while let Some(answer) = answers.next().await {
+        if let Some(last_word) = answer? {
+            silent.push(last_word);
+        }
+    }
+    drop(answers);
+    if silent.is_empty() {
+        Ok(planned
+            .into_iter()
+            .map(|node| NodeReport { checked: true, ..node })
+            .collect())
+    } else {
+        silent.sort();
+        Err(InstallerError::Silent { silent, after: limit })
+    }
+}
+
+/// `None` when the node is as planned; what was seen last when it never answered.
+async fn ask(
+    wait: &WaitContext<'_>,
+    node: &NodeReport,
+    client: &reqwest::Client,
+    end: Instant,
+) -> Result<Option<String>, InstallerError> {
+    let machine = MachineName::of_node(&wait.config.name, &node.node);
+    info!(target: "ocpdeploy::progress", machine = %machine, state = "igniting", "waiting for its report");
+    let url = format!("http://{}:8080/report.json", node.ip);
+    loop {
+        let problem = match fetch(client, &url).await {
+            Ok(report) => {
+                let ours = overlay::files(wait.config, wait.parameters, &node.node);
+                let differences = differences(&report, node, &ours);
+                if !differences.is_empty() {
+                    let node = node.node.clone();
+                    return Err(InstallerError::Differs { node, differences });
+                }
+                info!(target: "ocpdeploy::progress", machine = %machine, state = "checked", done = true,
+                    "{} bytes of Ignition, {} files", report.config_bytes, report.files.len());
+                return Ok(None);
+            }
+            Err(error) => error.without_url(),
+        };
+        if Instant::now() + PAUSE >= end {
+            return Ok(Some(format!("{} at {url}: {}", node.node, innermost(&problem))));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn fetch(client: &reqwest::Client, url: &str) -> reqwest::Result<Report> {
+    client.get(url).send().await?.error_for_status()?.json().await
+}
+
+/// reqwest's own text is only "error sending request".
+fn innermost(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => innermost(source),
+        None => error.to_string(),
+    }
+}
+
+/// Each thing that is not as planned, in words.
+fn differences(report: &Report, planned: &NodeReport, ours: &[OverlayFile]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |what: &str, is: &str, should: &str| {
+        if is != should {
+            found.push(format!("{what} is {is}, not {should}"));
+        }
+    };
+    compare("ignition", &report.ignition, "ok");
+    compare("its MAC", &report.mac, &planned.mac.to_string());
+    compare("its address", &report.ip, &planned.ip.to_string());
+    compare("its host name", &report.hostname, &planned.hostname);
+    compare(
+        "sha512 of the config it received",
+        report.config_sha512.as_deref().unwrap_or("absent"),
+        &planned.config_sha512,
+    );
+    let files: BTreeMap<_, _> = report.files.iter().map(|file| (file.path.as_str(), file)).collect();
+    for file in ours {
+        let on_disk = files.get(file.path);
+        let mode = on_disk.and_then(|file| file.mode.as_deref());
+        compare(
+            &format!("mode of {}", file.path),
+            mode.unwrap_or("absent"),
+            &format!("{:04o}", file.mode),
+        );
+        let hash = on_disk.and_then(|file| file.sha512.as_deref());
+        compare(
+            &format!("sha512 of {}", file.path),
+            hash.unwrap_or("absent"),
+            &sha512(&file.content),
+        );
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Mac, NodeName, Role};
+
+    fn planned() -> NodeReport {
+        NodeReport {
+            node: NodeName::node(Role::Master, 0),
+            role: Role::Master,
+            mac: Mac([0x52, 0x54, 0, 1, 2, 3]),
+            ip: [192, 168, 122, 11].into(),
+            hostname: "master-0.lab.example.com".to_owned(),
+            config_sha512: "c0".to_owned(),
+            ignition_bytes: 2,
+            checked: false,
+        }
+    }
+
+    fn ours() -> Vec<OverlayFile> {
+        vec![OverlayFile {
+            path: "/etc/hostname",
+            mode: 0o644,
+            content: "x\n".to_owned(),
+        }]
+    }
+
+    fn report() -> Report {
+        let hash = sha512("x\n");
+        let json = serde_json::json!({
+            "hostname": "master-0.lab.example.com", "mac": "52:54:00:01:02:03", "ip": "192.168.122.11",
+            "config_sha512": "c0", "config_bytes": 2, "ignition": "ok", "units": [], "users": [],
+            "files": [{"path": "/etc/motd", "mode": null, "sha512": null}, {"path": "/etc/hostname", "mode": "0644", "sha512": hash}],
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn a_node_as_planned_has_no_differences() {
+        assert_eq!(differences(&report(), &planned(), &ours()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_difference_is_told() {
+        type Change = fn(&mut Report);
+        let cases: [(Change, &[&str]); 8] = [
+            (
+                |r| r.ignition = "no such user".to_owned(),
+                &["ignition is no such user, not ok"],
+            ),
+            (
+                |r| r.mac = "52:54:00:01:02:04".to_owned(),
+                &["its MAC is 52:54:00:01:02:04, not 52:54:00:01:02:03"],
+            ),
+            (
+                |r| r.ip = "192.168.122.12".to_owned(),
+                &["its address is 192.168.122.12, not 192.168.122.11"],
+            ),
+            (
+                |r| r.hostname = "localhost".to_owned(),
+                &["its host name is localhost, not master-0.lab.example.com"],
+            ),
+            (
+                |r| r.config_sha512 = None,
+                &["sha512 of the config it received is absent, not c0"],
+            ),
+            (
+                |r| r.files[1].mode = Some("0600".to_owned()),
+                &["mode of /etc/hostname is 0600, not 0644"],
+            ),
+            (
+                |r| r.files[1].sha512 = Some("ff".to_owned()),
+                &["sha512 of /etc/hostname is ff, not "],
+            ),
+            (
+                |r| r.files.truncate(1),
+                &[
+                    "mode of /etc/hostname is absent, not 0644",
+                    "sha512 of /etc/hostname is absent, not ",
+                ],
+            ),
+        ];
+        for (change, texts) in cases {
+            let mut report = report();
+            change(&mut report);
+            let found = differences(&report, &planned(), &ours());
+            assert_eq!(found.len(), texts.len(), "{found:?}");
+            for (found, text) in found.iter().zip(texts) {
+                assert!(found.starts_with(text), "{found:?} {text:?}");
+            }
+        }
+    }
+}
