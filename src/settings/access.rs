@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use serde_json::Value as Json;
 
-use super::values::{Layer, Values, io_reason, is_path_of_secret, list_items};
+use super::parse;
+use super::values::{Layer, Values, io_reason, is_path_of_secret};
 
 /// Harmless, and of the shape that installers take.
 const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
@@ -72,7 +73,7 @@ pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
         all_read &= read_keys(values, "pub_key", &path, HINT, &mut keys);
     }
     if let Some(further) = values.value("keys") {
-        let paths: Vec<PathBuf> = list_items(&further.text)
+        let paths: Vec<PathBuf> = parse::list(&further.text)
             .map(|path| further.folder.join(path))
             .collect();
         for path in paths {

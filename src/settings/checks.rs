@@ -46,7 +46,7 @@ pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
                 "`cluster` and `domain` are too long by {} characters",
                 longest_host.len() - LONGEST_NAME
             ),
-            &format!("a node's name has at most {LONGEST_NAME}, and nodes are called {longest_host}"),
+            &format!("a node's name has at most {LONGEST_NAME}, and one would be called {longest_host}"),
         );
         return None;
     }
@@ -231,7 +231,7 @@ pub(super) fn room_for_nodes(
     let parts = 1usize << (networks.host_prefix - networks.cluster_network.prefix());
     if masters + workers > parts {
         values.problem(
-            &["cluster_network", "cluster_host_prefix"],
+            &["cluster_network", "cluster_host_prefix", "workers", "masters"],
             format!(
                 "{} has {parts} parts of /{}, too few for {} nodes",
                 networks.cluster_network,

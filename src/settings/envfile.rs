@@ -213,13 +213,20 @@ impl Parser<'_> {
                     return self.refuse(start, "`${` is not closed on its line", "add the missing `}`");
                 }
                 '$' => self.expansion(&mut value)?,
-                '`' | '|' | '&' | ';' | '<' | '>' | '(' | ')' => {
-                    let help = if matches!(c, '`' | '(' | ')') {
-                        "commands are never run and arrays are not supported; put the value itself here, in quotes"
-                    } else {
-                        "put the value in quotes; commands are never run"
-                    };
-                    return self.refuse(at, format!("`{c}` is shell syntax"), help);
+                '`' => return self.command_substitution(at),
+                '(' | ')' => {
+                    return self.refuse(
+                        at,
+                        format!("`{c}` is shell syntax"),
+                        "commands are never run and there are no arrays; a list is written `name=a,b`",
+                    );
+                }
+                '|' | '&' | ';' | '<' | '>' => {
+                    return self.refuse(
+                        at,
+                        format!("`{c}` is shell syntax"),
+                        "commands are never run; quote the value if this is part of it",
+                    );
                 }
                 '{' if word == Word::Exported => {
                     return self.refuse(at, "bash may expand this `{`", "put the value in quotes");

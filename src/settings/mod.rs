@@ -6,6 +6,7 @@
 mod access;
 mod checks;
 pub mod envfile;
+mod parse;
 mod problem;
 pub mod profile;
 mod values;

@@ -79,7 +79,15 @@ impl<'a> Problems<'a> {
     /// Adds a problem; the first place is where the caret goes.
     pub fn add(&mut self, message: impl Into<String>, places: &[Place], help: Option<String>) {
         let message = message.into();
-        let places_in_words = places.iter().map(|place| self.in_words(place)).collect();
+        let places_in_words: Vec<String> = places.iter().map(|place| self.in_words(place)).collect();
+        // A value that is read for two purposes is wrong once.
+        if self
+            .found
+            .iter()
+            .any(|known| known.message == message && known.places == places_in_words)
+        {
+            return;
+        }
         let rendered = self.render(&message, places, help.as_deref());
         self.found.push(Problem {
             message,
@@ -155,6 +163,9 @@ impl Hidden {
             } else if in_secret {
                 ranges.push(start..start + content.len());
             }
+            if !in_secret && let Some(password) = password_in_uri(content) {
+                ranges.push(start + password.start..start + password.end);
+            }
             start += line.len();
         }
         ranges.retain(|range| !range.is_empty());
@@ -222,6 +233,14 @@ fn secret_value(line: &str) -> Option<usize> {
     None
 }
 
+/// The password of `scheme://user:password@host`, if anything on a line looks so.
+fn password_in_uri(line: &str) -> Option<Range<usize>> {
+    let user = line.find("://")? + "://".len();
+    let end = line.rfind('@').filter(|at| *at > user)?;
+    let colon = line[user..end].find(':')?;
+    Some(user + colon + 1..end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +258,8 @@ mod tests {
             format!("pull_secret = {SECRET}"),
             format!("pull_secret: {SECRET}"),
             format!("pull_secret=\n{SECRET}"),
+            format!("libvirt_uri=qemu+tcp://root:{SECRET}@host/system"),
+            format!("workrs=http://:{SECRET}/@{SECRET}@host/"),
         ] {
             let hidden = Hidden::new(&text);
             assert!(!hidden.text.contains(SECRET), "{text:?} is shown as {:?}", hidden.text);

@@ -190,10 +190,13 @@ fn find(name: &str, folder: &Path, place: &Place, sources: &Sources<'_>, problem
     }
 }
 
-/// The parser's first line; its place is shown by us.
+/// The parser's first line without the place, which is shown by us.
 fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
-    text.lines().next().unwrap_or_default().to_owned()
+    let line = text.lines().next().unwrap_or_default();
+    line.rsplit_once(" at line ")
+        .map_or(line, |(message, _)| message)
+        .to_owned()
 }
 
 fn checked_name(name: &str) -> Result<&'static str, (String, Option<String>)> {

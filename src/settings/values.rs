@@ -12,13 +12,15 @@ use ipnetwork::Ipv4Network;
 use super::envfile;
 use super::problem::{Place, Problems, SettingsError};
 use super::variables::{self, Kind, Status, VARIABLES, Variable};
-use super::{ResolvedValue, Sources, profile};
+use super::{ResolvedValue, Sources, parse, profile};
 
 /// Prefix of settings in the environment.
 const ENVIRONMENT: &str = "OCPDEPLOY_";
 
-/// What a rehearsal puts in place of large sizes, above profiles and below all that the user says.
-const REHEARSAL: [(&str, &str); 9] = [
+/// What a rehearsal puts in place of large sizes and of an env file, above profiles and below all that the user says.
+const REHEARSAL: [(&str, &str); 11] = [
+    ("cluster", "rehearsal"),
+    ("domain", "example.com"),
     ("master_memory", "256"),
     ("worker_memory", "256"),
     ("bootstrap_memory", "256"),
@@ -264,7 +266,16 @@ impl<'a> Values<'a> {
     fn default_of(&mut self, variable: &Variable) -> Option<Value> {
         let line = format!("{}={}", variable.name, variable.default);
         let place = Place::Named("default".to_owned());
-        let text = match envfile::parse(&line, &|name| self.sources.variable(name)) {
+        let images_dir = variable
+            .default
+            .contains("$images_dir")
+            .then(|| self.path("images_dir"))
+            .flatten();
+        let lookup = |name: &str| match name {
+            "images_dir" => images_dir.as_ref().map(|path| path.display().to_string()),
+            _ => self.sources.variable(name),
+        };
+        let text = match envfile::parse(&line, &lookup) {
             Ok(assignments) => assignments.into_iter().next()?.value,
             Err(error) => {
                 let message = format!("the default of `{}`: {}", variable.name, error.message);
@@ -324,7 +335,9 @@ impl<'a> Values<'a> {
         if self.value(name).is_none() {
             return Some(Vec::new());
         }
-        self.read(name, |text| list_items(text).map(&parse).collect::<Result<Vec<T>, E>>())
+        self.read(name, |text| {
+            parse::list(text).map(&parse).collect::<Result<Vec<T>, E>>()
+        })
     }
 
     pub fn text(&mut self, name: &'static str) -> Option<String> {
@@ -340,7 +353,7 @@ impl<'a> Values<'a> {
     }
 
     pub fn number(&mut self, name: &'static str) -> Option<u64> {
-        self.read(name, |text| parse_number(text, kind_of(name)))
+        self.read(name, |text| parse::number(text, kind_of(name)))
     }
 
     pub fn numbers(&mut self, name: &'static str) -> Option<Vec<u64>> {
@@ -348,23 +361,23 @@ impl<'a> Values<'a> {
             Kind::List(kind) => *kind,
             kind => kind,
         };
-        self.list(name, |text| parse_number(text, kind))
+        self.list(name, |text| parse::number(text, kind))
     }
 
     pub fn ip(&mut self, name: &'static str) -> Option<Ipv4Addr> {
-        self.read(name, parse_ip)
+        self.read(name, parse::ip)
     }
 
     pub fn ips(&mut self, name: &'static str) -> Option<Vec<Ipv4Addr>> {
-        self.list(name, parse_ip)
+        self.list(name, parse::ip)
     }
 
     pub fn network(&mut self, name: &'static str) -> Option<Ipv4Network> {
-        self.read(name, parse_network)
+        self.read(name, parse::network)
     }
 
     pub fn duration(&mut self, name: &'static str) -> Option<Duration> {
-        self.read(name, parse_duration)
+        self.read(name, parse::duration)
     }
 
     /// One of the words of its kind.
@@ -384,19 +397,24 @@ impl<'a> Values<'a> {
         let path = self.value(name)?.path();
         if let Some(value) = self.values.get_mut(name) {
             value.text = path.display().to_string();
+            value.folder = PathBuf::new();
         }
         Some(path)
     }
 
-    /// Adds a problem at the places of these variables; a hint only when there is one.
+    /// Adds a problem at the places of these variables; an empty hint is none.
     pub fn problem(&mut self, names: &[&'static str], message: impl Into<String>, help: &str) {
-        let places: Vec<Place> = names
-            .iter()
-            .map(|name| match self.values.get(name) {
-                Some(value) => value.place.clone(),
-                None => Place::Named(format!("{name} is not set")),
-            })
-            .collect();
+        let of = |name: &&'static str| self.values.get(*name);
+        // Defaults are not where a person would look, unless there is nothing else.
+        let mut places: Vec<Place> = Vec::new();
+        for value in names.iter().filter_map(of).filter(|value| value.layer > Layer::Default) {
+            if !places.contains(&value.place) {
+                places.push(value.place.clone());
+            }
+        }
+        if places.is_empty() {
+            places.extend(names.first().and_then(of).map(|value| value.place.clone()));
+        }
         self.problems
             .add(message, &places, (!help.is_empty()).then(|| help.to_owned()));
     }
@@ -496,83 +514,6 @@ fn kind_of(name: &str) -> Kind {
     variables::find(name).map_or(Kind::Text, |variable| variable.kind)
 }
 
-/// The items of a list, separated by commas, blanks or lines.
-pub(super) fn list_items(text: &str) -> impl Iterator<Item = &str> {
-    text.split([',', ' ', '\t', '\n']).filter(|item| !item.is_empty())
-}
-
-fn parse_number(text: &str, kind: Kind) -> Result<u64, String> {
-    let bad = || {
-        let unit = match kind {
-            Kind::Mib => ", in MiB",
-            Kind::Gib => ", in GiB",
-            _ => "",
-        };
-        format!("`{text}` is not a whole number{unit}")
-    };
-    if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(bad());
-    }
-    text.parse().map_err(|_| bad())
-}
-
-fn parse_ip(text: &str) -> Result<Ipv4Addr, String> {
-    let ip: Ipv4Addr = text.parse().map_err(|_| format!("`{text}` is not an IPv4 address"))?;
-    if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() {
-        return Err(format!("`{text}` is not an address that a machine can have"));
-    }
-    Ok(ip)
-}
-
-fn parse_network(text: &str) -> Result<Ipv4Network, String> {
-    let bad = || format!("`{text}` is not an IPv4 network such as 192.168.122.0/24");
-    if !text.contains('/') {
-        return Err(bad());
-    }
-    let network: Ipv4Network = text.parse().map_err(|_| bad())?;
-    if network.ip() != network.network() {
-        return Err(format!(
-            "`{text}` is an address in a network; the network is {}/{}",
-            network.network(),
-            network.prefix()
-        ));
-    }
-    Ok(network)
-}
-
-/// Reads `600`, `90s`, `10m`, `1h30m`; never zero.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("`{text}` is not a time such as 600, 10m or 1h30m");
-    let mut seconds = 0u64;
-    let mut rest = text;
-    let mut last_unit = u64::MAX;
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let number: u64 = rest[..digits].parse().map_err(|_| bad())?;
-        let unit = match rest[digits..].chars().next() {
-            Some('h') => 3600,
-            Some('m') => 60,
-            Some('s') => 1,
-            None if digits == text.len() => 1,
-            _ => return Err(bad()),
-        };
-        if unit >= last_unit {
-            return Err(bad());
-        }
-        last_unit = unit;
-        seconds = number
-            .checked_mul(unit)
-            .and_then(|part| seconds.checked_add(part))
-            .ok_or_else(bad)?;
-        rest = rest.get(digits + 1..).unwrap_or_default();
-    }
-    match seconds {
-        0 => Err(bad()),
-        1..=604_800 => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("`{text}` is longer than a week")),
-    }
-}
-
 /// Why a file could not be read, in our words where the reason is a plain one.
 pub(super) fn io_reason(error: &io::Error) -> String {
     match error.kind() {
@@ -581,46 +522,5 @@ pub(super) fn io_reason(error: &io::Error) -> String {
         io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
         io::ErrorKind::InvalidData => "it is not text".to_owned(),
         _ => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_strictly() {
-        for (text, seconds) in [("600", 600), ("10m", 600), ("1h30m", 5400), ("1h1s", 3601), ("90s", 90)] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
-        }
-        for bad in [
-            "",
-            "0",
-            "0m",
-            "m",
-            "10",
-            "10 m",
-            "10m5",
-            "5m1h",
-            "1m1m",
-            "-5",
-            "1.5h",
-            "10min",
-            "99999999999999999999h",
-            "1h é",
-        ] {
-            if bad != "10" {
-                assert!(parse_duration(bad).is_err(), "{bad}");
-            }
-        }
-        assert!(parse_duration("5200000000000000h").is_err(), "overflow");
-    }
-
-    #[test]
-    fn a_network_has_no_host_bits() {
-        assert!(parse_network("192.168.122.0/24").is_ok());
-        for bad in ["192.168.122.1/24", "192.168.122.0", "192.168.122.0/33", "fd00::/64", ""] {
-            assert!(parse_network(bad).is_err(), "{bad}");
-        }
     }
 }

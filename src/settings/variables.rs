@@ -413,13 +413,13 @@ pub const VARIABLES: &[Variable] = &[
         "images_dir",
         Kind::Path,
         "$OCPDEPLOY_HOME/images",
-        "Folder of images; a rehearsal takes coreos.qcow2 and helper.qcow2 from it.",
+        "Folder of images, and of a rehearsal's coreos.qcow2 and helper.qcow2.",
     ),
     used(
         IMAGES,
         "image",
         Kind::Text,
-        "$OCPDEPLOY_HOME/images/rhcos.qcow2",
+        "$images_dir/rhcos.qcow2",
         "CoreOS image: a file when it contains a /, else a name that the platform knows.",
     )
     .or(&["template"]),
@@ -427,7 +427,7 @@ pub const VARIABLES: &[Variable] = &[
         IMAGES,
         "helper_image",
         Kind::Text,
-        "$OCPDEPLOY_HOME/images/centos.qcow2",
+        "$images_dir/centos.qcow2",
         "Image of the pass-one machines with cloud-init; a file or a name likewise.",
     )
     .or(&["helper_template"]),

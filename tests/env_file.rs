@@ -1,0 +1,764 @@
+//! The env file and all that leads to one configuration: the reader against real bash, the exact words about
+//! faulty files, precedence, aliases, profiles and the sample.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use clap::CommandFactory;
+use ocpdeploy::cluster::{BackendConfig, ClusterConfig, Harvest, ImageSource, InstallerChoice, Mcs};
+use ocpdeploy::commands::config;
+use ocpdeploy::settings::variables::{self, Kind, Status, VARIABLES};
+use ocpdeploy::settings::{self, Loaded, SettingsError, Sources, envfile, profile};
+use proptest::prelude::*;
+use secrecy::ExposeSecret;
+
+const TOKEN: &str = "c2VjcmV0LXRva2Vu";
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
+const OTHER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICAfHh0cGxoZGBcWFRQTEhEQDw4NDAsKCQgHBgUEAwIB other";
+const REQUIRED: &str = "cluster=lab\ndomain=example.com\n";
+
+/// The files that a test's settings may name. Relative ones lie beside the env file.
+fn files() -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        (
+            "openshift_pull.json",
+            format!("{{\n  \"auths\": {{\"quay.io\": {{\"auth\": \"{TOKEN}\"}}}}\n}}\n"),
+        ),
+        (
+            "broken.json",
+            format!("{{\"auths\": {{\"quay.io\": {{\"auth\": \"{TOKEN}\"}}}}"),
+        ),
+        ("no-auths.json", format!("{{\"quay.io\": \"{TOKEN}\"}}")),
+        ("empty-auths.json", "{\"auths\": {}}".to_owned()),
+        ("/home/u/.ssh/id_ed25519.pub", format!("{KEY}\n")),
+        ("other.pub", format!("# a second one\n{OTHER_KEY}\n{KEY}\n")),
+        ("id_ed25519", "-----BEGIN OPENSSH PRIVATE KEY-----\n".to_owned()),
+        ("not-a-key.pub", "ssh-ed25519 AAAA lab\n".to_owned()),
+        ("empty.pub", "\n".to_owned()),
+        (
+            "ca.pem",
+            "# ours\n-----BEGIN CERTIFICATE-----\nMAAA\n-----END CERTIFICATE-----\n".to_owned(),
+        ),
+        (
+            "not-a-ca.pem",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned(),
+        ),
+        ("/state/images/rhcos.qcow2", String::new()),
+        ("/state/images/centos.qcow2", String::new()),
+        ("/state/images/coreos.qcow2", String::new()),
+        ("/state/images/helper.qcow2", String::new()),
+        ("images/mine.qcow2", String::new()),
+        ("bin/openshift-install", String::new()),
+        ("loop/profile.yaml", "about: a\nextends: ../loop\n".to_owned()),
+        (
+            "mine/profile.yaml",
+            "about: a\nextends: compact\nvariables:\n  numcpus: 6\n  ca: ca.pem\n".to_owned(),
+        ),
+        (
+            "mine/ca.pem",
+            "-----BEGIN CERTIFICATE-----\nMAAB\n-----END CERTIFICATE-----\n".to_owned(),
+        ),
+        (
+            "typo/profile.yaml",
+            "about: a\nvariables:\n  workrs: 3\n  pull_secret: x\n  template: y\n".to_owned(),
+        ),
+        ("odd/profile.yaml", "about: a\nvariable:\n  workers: 3\n".to_owned()),
+        (
+            "float/profile.yaml",
+            "about: a\nvariables:\n  workers: 1.5\n".to_owned(),
+        ),
+    ])
+}
+
+/// Settings to be loaded, with nothing around them.
+#[derive(Default)]
+struct Given<'a> {
+    env: &'a str,
+    environment: &'a [(&'a str, &'a str)],
+    flags: &'a [(&'a str, &'a str)],
+    rehearse: bool,
+}
+
+impl Given<'_> {
+    fn load(&self) -> Result<Loaded, SettingsError> {
+        let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        let files = files();
+        let mut environment: BTreeMap<String, String> = owned(self.environment);
+        environment.insert("HOME".to_owned(), "/home/u".to_owned());
+        let find = |path: &Path| files.get(without_dots(path).to_str()?).cloned();
+        settings::load(&Sources {
+            env_file: Some((PathBuf::from("env.sh"), self.env.to_owned())),
+            environment,
+            flags: owned(self.flags),
+            current_dir: PathBuf::new(),
+            home: PathBuf::from("/state"),
+            rehearse: self.rehearse,
+            read_file: &|path| find(path).ok_or_else(|| io::ErrorKind::NotFound.into()),
+            is_file: &|path| find(path).is_some(),
+            is_dir: &|path| path == Path::new("manifests"),
+        })
+    }
+
+    fn loaded(&self) -> Loaded {
+        self.load().unwrap_or_else(|error| panic!("error: {error}"))
+    }
+}
+
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => _ = plain.pop(),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+fn load(env: &str) -> Loaded {
+    Given {
+        env: &format!("{REQUIRED}{env}"),
+        ..Given::default()
+    }
+    .loaded()
+}
+
+fn value_and_origin<'a>(loaded: &'a Loaded, name: &str) -> (&'a str, &'a str) {
+    let value = loaded
+        .values
+        .iter()
+        .find(|value| value.name == name)
+        .expect("a value for each used variable");
+    (&value.value, &value.origin)
+}
+
+// The reader against bash.
+
+/// The variables after bash has sourced the text; `None` when it refuses.
+fn bash(text: &str, folder: &Path) -> Option<BTreeMap<String, String>> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let output = Command::new("bash")
+        .args(["--noprofile", "--norc", "-c", "set -aeu; . \"$0\"; env -0"])
+        .arg(file.path())
+        .current_dir(folder)
+        .env_clear()
+        .envs([("PATH", "/usr/bin:/bin"), ("HOME", "/home/u"), ("LC_ALL", "C.UTF-8")])
+        .output()
+        .unwrap();
+    let pairs = String::from_utf8(output.stdout).unwrap();
+    let pairs = pairs.split('\0').filter_map(|pair| pair.split_once('='));
+    output
+        .status
+        .success()
+        .then(|| pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+fn environment_of_bash(name: &str) -> Option<String> {
+    match name {
+        "HOME" => Some("/home/u".to_owned()),
+        "PATH" => Some("/usr/bin:/bin".to_owned()),
+        _ => None,
+    }
+}
+
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        6 => "[a-z0-9._/:,@%+-]{1,5}",
+        2 => Just("\"".to_owned()),
+        2 => Just("'".to_owned()),
+        1 => Just("\\".to_owned()),
+        2 => "\\$\\{?[abc]\\}?",
+        2 => "\\$\\{[abc]:-[a-z$ ~/{}]{0,4}\\}",
+        1 => "\\{[a-c]?[,.]{1,2}[a-c1-3]?\\}",
+        1 => "[ \t\r\n#~*?={}\\[\\]!^|&;<>()`$]",
+        1 => Just("é".to_owned()),
+        1 => Just(" b=".to_owned()),
+        1 => Just("\na=".to_owned()),
+        1 => Just("\nexport b=".to_owned()),
+        1 => "\\$\\{?(HOME|PATH|UID|RANDOM|LINENO|_|BASH_VERSION|HOSTNAME|IFS)(:-x)?\\}?",
+    ]
+}
+
+/// `OCPDEPLOY_TEST_CASES` asks for more than the usual number.
+fn cases() -> u32 {
+    std::env::var("OCPDEPLOY_TEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(3000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_accepted_bash_reads_the_same(pieces in proptest::collection::vec(piece(), 0..9), export in any::<bool>()) {
+        let text = format!("a=1\n{}c={}\n", if export { "export " } else { "" }, pieces.concat());
+        if let Ok(assignments) = envfile::parse(&text, &environment_of_bash) {
+            let folder = tempfile::tempdir().unwrap();
+            let theirs = bash(&text, folder.path());
+            prop_assert!(theirs.is_some(), "bash refuses {text:?}, which is read as {assignments:?}");
+            let ours: BTreeMap<_, _> = assignments.iter().map(|a| (&a.name, &a.value)).collect();
+            for (name, value) in ours {
+                prop_assert_eq!(theirs.as_ref().and_then(|theirs| theirs.get(name)), Some(value), "{} in {:?}", name, text);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_forms_that_are_promised_are_read() {
+    let text = "# a comment\n\
+        \tcluster=lab # after a value\n\
+        export domain='example.com'\n\
+        _base=\"/data/$cluster\"\n\
+        image=${_base}/rhcos.qcow2\n\
+        network=${net:-default}\n\
+        pub_key=~/.ssh/id.pub\n\
+        version=a\\ b'c'\"d$cluster\"#e\n\
+        tag=\n";
+    let read: Vec<(String, String)> = envfile::parse(text, &environment_of_bash)
+        .unwrap()
+        .into_iter()
+        .map(|a| (a.name, a.value))
+        .collect();
+    let expected = [
+        ("cluster", "lab"),
+        ("domain", "example.com"),
+        ("_base", "/data/lab"),
+        ("image", "/data/lab/rhcos.qcow2"),
+        ("network", "default"),
+        ("pub_key", "/home/u/.ssh/id.pub"),
+        ("version", "a bcdlab#e"),
+        ("tag", ""),
+    ];
+    assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let folder = tempfile::tempdir().unwrap();
+    let theirs = bash(text, folder.path()).expect("bash reads it too");
+    for (name, value) in expected {
+        assert_eq!(theirs[name], value, "{name}");
+    }
+}
+
+#[test]
+fn nothing_in_an_env_file_is_ever_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let pwned = folder.path().join("pwned");
+    let touch = format!("touch {}", pwned.display());
+    for text in [
+        format!("cluster=$({touch})\n"),
+        format!("cluster=`{touch}`\n"),
+        format!("cluster=\"$({touch})\"\n"),
+        format!("cluster=\"`{touch}`\"\n"),
+        format!("cluster=${{x:-$({touch})}}\n"),
+        format!("cluster=${{x:-`{touch}`}}\n"),
+        format!("cluster=lab; {touch}\n"),
+        format!("cluster=lab {touch}\n"),
+        format!("{touch}\n"),
+        format!("cluster=lab & {touch}\n"),
+        format!("cluster=<({touch})\n"),
+        format!("cluster=(a $({touch}))\n"),
+        format!("PROMPT_COMMAND='{touch}'\n"),
+    ] {
+        let given = Given {
+            env: &text,
+            ..Given::default()
+        };
+        assert!(given.load().is_err(), "{text:?} is accepted");
+        assert!(!pwned.exists(), "{text:?} was run");
+        // It would have been, by a shell.
+        let _ = bash(&text, folder.path());
+        let ran = pwned.exists();
+        assert!(
+            ran || text.starts_with("PROMPT_COMMAND"),
+            "{text:?} is harmless and proves nothing"
+        );
+        let _ = std::fs::remove_file(&pwned);
+    }
+}
+
+// The exact words about faulty files.
+
+#[test]
+fn each_faulty_env_file_has_its_exact_message() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/env");
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let mut names: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sh"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 40, "{} faulty env files", names.len());
+    let mut messages = BTreeSet::new();
+    for path in names {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let given = Given {
+            env: &text,
+            ..Given::default()
+        };
+        let Err(error) = given.load() else {
+            panic!("{} is not faulty", path.display());
+        };
+        let message = format!("error: {error}\n");
+        assert!(
+            !message.contains(TOKEN),
+            "{} tells the secret:\n{message}",
+            path.display()
+        );
+        let golden = path.with_extension("txt");
+        if update {
+            std::fs::write(&golden, &message).unwrap();
+        }
+        let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+        assert_eq!(
+            message,
+            expected,
+            "{}; UPDATE_GOLDEN=1 writes it anew",
+            golden.display()
+        );
+        assert!(
+            messages.insert(message),
+            "{} says what another one says",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn independent_problems_are_told_together_each_with_its_place() {
+    let env = "cluster=Lab\ndomain=example.com\nmasters=2\nworkrs=3\napi_ip=10.0.0\n";
+    let given = Given {
+        env,
+        environment: &[("OCPDEPLOY_NUMCPUS", "many")],
+        flags: &[("harvest", "guess")],
+        ..Given::default()
+    };
+    let error = given.load().unwrap_err();
+    let mut places: Vec<&str> = error
+        .problems
+        .iter()
+        .flat_map(|problem| &problem.places)
+        .map(String::as_str)
+        .collect();
+    places.sort_unstable();
+    let expected = [
+        "env.sh:1",
+        "env.sh:3",
+        "env.sh:4",
+        "env.sh:5",
+        "environment OCPDEPLOY_NUMCPUS",
+        "flag --set harvest",
+    ];
+    assert_eq!(places, expected, "{error}");
+}
+
+#[test]
+fn backends_of_later_versions_are_named_as_such() {
+    for backend in ["ovirt", "openstack", "kubevirt"] {
+        let given = Given {
+            env: REQUIRED,
+            flags: &[("backend", backend)],
+            ..Given::default()
+        };
+        let error = given.load().unwrap_err();
+        assert_eq!(
+            error.problems[0].message,
+            format!("backend {backend} is not in this version yet")
+        );
+    }
+}
+
+// Precedence, aliases, profiles.
+
+#[test]
+fn the_nearest_layer_wins_and_says_so() {
+    let env = format!("{REQUIRED}workers=4\n");
+    let environment: &[(&str, &str)] = &[("OCPDEPLOY_WORKERS", "5")];
+    let flags: &[(&str, &str)] = &[("workers", "6")];
+    for (env, environment, flags, workers, origin) in [
+        (env.as_str(), environment, flags, 6, "flag --workers"),
+        (env.as_str(), environment, &[][..], 5, "environment OCPDEPLOY_WORKERS"),
+        (env.as_str(), &[][..], flags, 6, "flag --workers"),
+        (env.as_str(), &[][..], &[][..], 4, "env.sh:3"),
+        (REQUIRED, &[][..], &[("profile", "compact")][..], 0, "profile base"),
+        (REQUIRED, &[][..], &[][..], 2, "profile standard"),
+    ] {
+        let loaded = Given {
+            env,
+            environment,
+            flags,
+            rehearse: false,
+        }
+        .loaded();
+        assert_eq!(loaded.config.workers, workers, "{origin}");
+        assert_eq!(
+            value_and_origin(&loaded, "workers"),
+            (workers.to_string().as_str(), origin)
+        );
+    }
+    assert_eq!(value_and_origin(&load(""), "numcpus"), ("4", "default"));
+}
+
+#[test]
+fn an_empty_value_is_no_value() {
+    let loaded = Given {
+        env: &format!("{REQUIRED}workers=4\nnetwork=\n"),
+        environment: &[("OCPDEPLOY_WORKERS", "")],
+        flags: &[("workers", "")],
+        rehearse: false,
+    }
+    .loaded();
+    assert_eq!(value_and_origin(&loaded, "workers"), ("4", "env.sh:3"));
+    assert_eq!(value_and_origin(&loaded, "network"), ("default", "default"));
+}
+
+#[test]
+fn each_alias_means_its_variable_and_excludes_it() {
+    let mut tried = 0;
+    for variable in VARIABLES {
+        for alias in variable.aliases {
+            let value = match variable.kind {
+                Kind::Mib => "4096",
+                Kind::Path => "other.pub",
+                _ if variable.secret => "openshift_pull.json",
+                _ => "word",
+            };
+            let loaded = load(&format!("{alias}={value}\n"));
+            assert_eq!(value_and_origin(&loaded, variable.name), (value, "env.sh:3"), "{alias}");
+            let both = Given {
+                env: &format!("{REQUIRED}{alias}={value}\n{}={value}\n", variable.name),
+                ..Given::default()
+            };
+            let error = both.load().unwrap_err();
+            assert_eq!(error.problems.len(), 1, "{error}");
+            assert_eq!(error.problems[0].places, ["env.sh:4", "env.sh:3"], "{alias}");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 8, "{tried}");
+}
+
+#[test]
+fn an_alias_in_a_higher_layer_overrides_the_name_in_a_lower_one() {
+    let loaded = Given {
+        env: &format!("{REQUIRED}image=rhcos-a\n"),
+        environment: &[("OCPDEPLOY_TEMPLATE", "rhcos-b")],
+        ..Given::default()
+    }
+    .loaded();
+    assert_eq!(loaded.config.image, ImageSource::Platform("rhcos-b".to_owned()));
+}
+
+#[test]
+fn a_profile_of_the_users_own_extends_a_shipped_one() {
+    let loaded = load("profile=./mine\n");
+    assert_eq!(loaded.config.masters, 3);
+    assert_eq!(loaded.config.workers, 0);
+    assert_eq!(loaded.config.master_size.cpus, 6);
+    assert_eq!(value_and_origin(&loaded, "numcpus"), ("6", "profile ./mine"));
+    assert!(
+        loaded.config.ca.is_some_and(|ca| ca.contains("MAAB")),
+        "its paths begin in its folder"
+    );
+}
+
+#[test]
+fn every_shipped_profile_loads_and_is_what_it_says() {
+    let load = |profile| {
+        Given {
+            env: REQUIRED,
+            flags: &[("profile", profile)],
+            ..Given::default()
+        }
+        .loaded()
+        .config
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("profiles");
+    let mut folders: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    assert_eq!(
+        folders,
+        profile::SHIPPED.map(|(name, _)| name),
+        "profiles/ and the program hold the same"
+    );
+    let nodes = |config: &ClusterConfig| (config.masters, config.workers);
+    assert_eq!(nodes(&load("base")), (1, 0));
+    assert_eq!(nodes(&load("laptop")), (1, 0));
+    assert_eq!(nodes(&load("compact")), (3, 0));
+    assert_eq!(nodes(&load("standard")), (3, 2));
+    assert_eq!(load("rook").worker_size.extra_disks_gib, [100]);
+    assert!(load("bridge").use_br && !load("standard").use_br);
+}
+
+// What becomes of the values.
+
+#[test]
+fn a_real_env_file_becomes_a_configuration() {
+    let loaded = load(
+        "backend=libvirt\nlibvirt_uri=qemu+ssh://root@host/system\nmasters=3\nworkers=1\n\
+         extra_disks=20,30\nextra_networks=\"storage backup\"\nimage=images/mine.qcow2\nhelper_template=centos9\n\
+         installer=bin/openshift-install\nkeys=other.pub\nca=ca.pem\nmanifests=manifests\nmcs=http\n\
+         machine_network=192.168.122.0/24\napi_ip=192.168.122.9\ningress_ip=192.168.122.9\n\
+         master_macs=52:54:00:00:00:01,52:54:00:00:00:02,52:54:00:00:00:03\nvirtual_router_id=9\n\
+         harvest_timeout=1h30m\nautostart=true\ntag=mine\n",
+    );
+    let config = &loaded.config;
+    let BackendConfig::Libvirt(libvirt) = &config.backend else {
+        panic!("{:?}", config.backend);
+    };
+    assert_eq!(libvirt.uri, "qemu+ssh://root@host/system");
+    assert_eq!(config.worker_size.extra_disks_gib, [20, 30]);
+    assert!(config.bootstrap_size.extra_disks_gib.is_empty());
+    assert_eq!(config.extra_networks, ["storage", "backup"]);
+    assert_eq!(config.image, ImageSource::File("images/mine.qcow2".into()));
+    assert_eq!(config.helper_image, ImageSource::Platform("centos9".to_owned()));
+    assert_eq!(
+        config.installer,
+        InstallerChoice::OpenshiftInstall(Some("bin/openshift-install".into()))
+    );
+    assert_eq!(config.ssh_keys, [KEY, OTHER_KEY]);
+    assert_eq!(config.mcs, Mcs::Http);
+    assert_eq!(config.harvest, Harvest::Boot);
+    assert_eq!(config.given.api_ip, config.given.ingress_ip);
+    assert_eq!(config.given.master_macs.len(), 3);
+    assert_eq!(config.given.virtual_router_id, Some(9));
+    assert_eq!(config.timeouts.harvest.as_secs(), 5400);
+    assert_eq!(config.manifests.as_deref(), Some(Path::new("manifests")));
+    assert!(config.autostart);
+    let secret = config.pull_secret.expose_secret();
+    assert_eq!(
+        secret,
+        &format!("{{\"auths\":{{\"quay.io\":{{\"auth\":\"{TOKEN}\"}}}}}}"),
+        "one line of JSON"
+    );
+    assert_eq!(
+        loaded.warnings,
+        [
+            "env.sh:15: mcs=http sends the nodes' configs, which hold secrets, in clear over the network",
+            "env.sh:23: `tag` has no effect: everything made is tagged with <cluster>.<domain>; the release is the installer's",
+        ]
+    );
+}
+
+#[test]
+fn what_is_set_to_no_effect_is_told() {
+    let loaded = Given {
+        env: &format!("{REQUIRED}backend=sim\npool=fast\nextra_disk_size=20\nhelper_sleep=15\nmasters=4\n"),
+        environment: &[
+            ("OCPDEPLOY_WORKRS", "3"),
+            ("OCPDEPLOY_HOME", "/state"),
+            ("OCPDEPLOY_CONTRACT_X", "1"),
+        ],
+        ..Given::default()
+    }
+    .loaded();
+    let expected = [
+        "`OCPDEPLOY_WORKRS` in the environment is not a setting; there is `OCPDEPLOY_WORKERS`",
+        "env.sh:7: four masters survive no more losses than three",
+        "env.sh:4: `pool` has no effect with these settings",
+        "env.sh:5: `extra_disk_size` has no effect with these settings",
+        "env.sh:6: `helper_sleep` has no effect: addresses are waited for, see harvest_timeout",
+    ];
+    assert_eq!(loaded.warnings, expected);
+}
+
+#[test]
+fn sizes_below_openshifts_are_warned_of_but_in_a_rehearsal() {
+    let env = format!("{REQUIRED}master_memory=8192\nnumcpus=2\ndisk_size=30\n");
+    let given = |rehearse| Given {
+        env: &env,
+        rehearse,
+        ..Given::default()
+    };
+    let warnings = given(false).loaded().warnings;
+    assert_eq!(
+        warnings[0],
+        "env.sh:3: master_memory=8192 is below the 16384 MiB that OpenShift asks for"
+    );
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert!(given(true).loaded().warnings.is_empty());
+}
+
+#[test]
+fn a_rehearsal_is_small_and_brings_its_own_but_keeps_what_is_given() {
+    let loaded = Given {
+        env: &format!("{REQUIRED}profile=rook\nworker_memory=512\nimage=images/mine.qcow2\npull_secret=\n"),
+        rehearse: true,
+        ..Given::default()
+    }
+    .loaded();
+    let config = &loaded.config;
+    assert_eq!(config.master_size.memory_mib, 256);
+    assert_eq!(config.worker_size.memory_mib, 512);
+    assert_eq!(config.helper_size.memory_mib, 192);
+    assert_eq!((config.master_size.cpus, config.master_size.disk_gib), (1, 1));
+    assert_eq!(config.image, ImageSource::File("/state/images/coreos.qcow2".into()));
+    assert_eq!(
+        config.helper_image,
+        ImageSource::File("/state/images/helper.qcow2".into())
+    );
+    assert_eq!(config.installer, InstallerChoice::Rehearsal);
+    assert_eq!(config.mcs, Mcs::Http);
+    assert_eq!(value_and_origin(&loaded, "master_memory"), ("256", "rehearsal"));
+    assert_eq!(value_and_origin(&loaded, "worker_memory"), ("512", "env.sh:4"));
+    assert_eq!(
+        value_and_origin(&loaded, "image"),
+        ("/state/images/coreos.qcow2", "rehearsal")
+    );
+}
+
+#[test]
+fn a_rehearsal_needs_no_env_file_no_pull_secret_and_no_key() {
+    let load = |home: &str, rehearse: bool| {
+        settings::load(&Sources {
+            env_file: (!rehearse).then(|| ("env.sh".into(), format!("{REQUIRED}backend=sim\n"))),
+            environment: BTreeMap::from([("HOME".to_owned(), home.to_owned())]),
+            flags: BTreeMap::from([("backend".to_owned(), "sim".to_owned())]),
+            current_dir: "/nowhere".into(),
+            home: "/state".into(),
+            rehearse,
+            read_file: &|_| Err(io::ErrorKind::NotFound.into()),
+            is_file: &|_| false,
+            is_dir: &|_| false,
+        })
+    };
+    let config = load("/home/nobody", true).unwrap().config;
+    assert_eq!(config.pull_secret.expose_secret(), "{\"auths\":{}}");
+    assert!(config.ssh_keys.is_empty());
+    assert_eq!(config.id().as_str(), "rehearsal.example.com");
+    let error = load("/home/nobody", false).unwrap_err();
+    assert_eq!(error.problems.len(), 2, "{error}");
+}
+
+#[test]
+fn a_secret_is_shown_nowhere() {
+    let inline = format!("{{\"auths\":{{\"quay.io\":{{\"auth\":\"{TOKEN}\"}}}}}}");
+    let loaded = load(&format!("pull_secret='{inline}'\n"));
+    assert!(loaded.config.pull_secret.expose_secret().contains(TOKEN));
+    assert_eq!(value_and_origin(&loaded, "pull_secret"), ("***", "env.sh:3"));
+    for json in [false, true] {
+        assert!(!config::render(&loaded, json).contains(TOKEN));
+    }
+    assert!(!format!("{loaded:?}").contains(TOKEN));
+    let from_file = load("pull_secret_file=openshift_pull.json\n");
+    assert!(from_file.config.pull_secret.expose_secret().contains(TOKEN));
+    assert_eq!(
+        value_and_origin(&from_file, "pull_secret"),
+        ("openshift_pull.json", "env.sh:3")
+    );
+}
+
+#[test]
+fn config_shows_every_value_with_its_origin() {
+    let loaded = load("workers=1\n");
+    let text = config::render(&loaded, false);
+    let line = |name: &str| {
+        text.lines()
+            .find(|line| line.starts_with(&format!("{name} ")))
+            .unwrap_or_default()
+    };
+    assert_eq!(
+        line("workers").split_whitespace().collect::<Vec<_>>(),
+        ["workers", "1", "env.sh:3"]
+    );
+    assert_eq!(
+        line("api_ip").split_whitespace().collect::<Vec<_>>(),
+        ["api_ip", "-", "default"]
+    );
+    let json: serde_json::Value = serde_json::from_str(&config::render(&loaded, true)).unwrap();
+    let used = VARIABLES
+        .iter()
+        .filter(|variable| variable.status == Status::Used)
+        .count();
+    assert_eq!(json["settings"].as_array().map(Vec::len), Some(used));
+    assert_eq!(
+        json["settings"][0],
+        serde_json::json!({"name": "cluster", "value": "lab", "origin": "env.sh:1"})
+    );
+}
+
+#[test]
+fn flags_of_the_command_line_are_known_to_settings() {
+    let command = ocpdeploy::cli::Cli::command();
+    let plan = command.find_subcommand("plan").unwrap();
+    let flags: BTreeSet<&str> = plan
+        .get_arguments()
+        .map(|argument| argument.get_id().as_str())
+        .collect();
+    for name in variables::OWN_FLAGS {
+        assert!(flags.contains(name), "--{name} is no flag");
+    }
+    let settings = VARIABLES
+        .iter()
+        .map(|variable| variable.name)
+        .filter(|name| flags.contains(name));
+    assert_eq!(settings.collect::<BTreeSet<_>>(), BTreeSet::from(variables::OWN_FLAGS));
+}
+
+// The sample.
+
+/// `env.sh.sample` as the table makes it.
+fn sample() -> String {
+    let mut text = "\
+# Settings of one cluster, with their defaults under profile=standard. Copy it to env.sh; take out the `#` to change one.
+#
+# Read without a shell: NAME=VALUE lines, `export`, quotes, $x, ${x}, ${x:-default}, ~/ and comments.
+# A name that begins with `_` is for use in this file. Relative paths begin in this file's folder.
+# `ocpdeploy config` shows what holds and why.
+"
+    .to_owned();
+    for group in variables::GROUPS {
+        text += &format!("\n\n## {group}\n");
+        for variable in VARIABLES.iter().filter(|variable| variable.group == group) {
+            let also = match variable.aliases {
+                [] => String::new(),
+                aliases => format!(" Also: {}.", aliases.join(", ")),
+            };
+            text += &match (variable.status, variable.name) {
+                (Status::NoEffect(reason), name) => format!("# {name}: {reason}\n"),
+                (_, "cluster") => format!("\n# {}{also}\ncluster=lab\n", variable.doc),
+                (_, "domain") => format!("\n# {}{also}\ndomain=example.com\n", variable.doc),
+                (_, name) => format!("\n# {}{also}\n#{name}={}\n", variable.doc, variable.default),
+            };
+        }
+    }
+    text
+}
+
+#[test]
+fn the_sample_lists_every_variable_with_its_true_default() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("env.sh.sample");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, sample()).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, sample(), "UPDATE_GOLDEN=1 writes it anew");
+
+    // As it is, and with all lines taken in, it says what holds without them.
+    let bare = load("");
+    let all: String = text
+        .lines()
+        .map(|line| {
+            line.strip_prefix('#')
+                .filter(|l| !l.starts_with([' ', '#']))
+                .unwrap_or(line)
+        })
+        .fold(String::new(), |text, line| text + line + "\n");
+    for env in [text, all] {
+        let loaded = Given {
+            env: &env,
+            ..Given::default()
+        }
+        .loaded();
+        for value in &bare.values {
+            assert_eq!(value_and_origin(&loaded, &value.name).0, value.value, "{}", value.name);
+        }
+    }
+}
