@@ -187,7 +187,7 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
             pass: Pass::Two,
             size: config.size_of(role).clone(),
             nics,
-            ip: known.map(|known| known.ip),
+            ip: known.map(|known| known.ip).or_else(|| given_ip(config, &node, role)),
             node,
         });
     }

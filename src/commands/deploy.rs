@@ -13,8 +13,7 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
         harvest_again: command.harvest,
     };
     let dir = session.home.cluster(&config.name);
-    dir.create()?;
-    session.progress.log_to(&dir)?;
+    session.progress.log_to(&dir);
     let deployed = session.finish_or_stop(async {
         with_backend!(&config.backend, backend => passes::deploy(backend, &config, &session.home, options).await)
     })?;

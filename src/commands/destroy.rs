@@ -14,10 +14,7 @@ use crate::{passes, report};
 
 pub fn run(session: &Session, command: &Destroy) -> Result<()> {
     let (cluster, backend) = target(session, command)?;
-    let dir = session.home.cluster(&command.cluster);
-    if dir.exists() && !command.dry_run {
-        session.progress.log_to(&dir)?;
-    }
+    session.progress.log_to(&session.home.cluster(&command.cluster));
     session.finish_or_stop(async {
         with_backend!(&backend, backend => {
             let owned = backend.list_owned(&cluster).await?;
@@ -43,17 +40,12 @@ fn target(session: &Session, command: &Destroy) -> Result<(ClusterId, BackendCon
             env: Some(env.clone()),
             ..Source::default()
         };
-        let config = session.load(&source)?.config;
-        if config.name != command.cluster {
-            let text = format!(
-                "{} describes cluster {}, not {}",
-                env.display(),
-                config.name,
-                command.cluster
-            );
+        let (name, domain, backend) = session.load_whereabouts(&source)?;
+        if name != command.cluster {
+            let text = format!("{} describes cluster {name}, not {}", env.display(), command.cluster);
             return Err(CommandError::new(Kind::Usage, text).into());
         }
-        return Ok((config.id(), config.backend));
+        return Ok((ClusterId::new(&name, &domain), backend));
     }
     let known = Known::read(&session.home.cluster(&command.cluster))?.ok_or_else(|| InventoryError::Unknown {
         cluster: command.cluster.clone(),

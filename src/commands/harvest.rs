@@ -10,8 +10,7 @@ use crate::report;
 pub fn run(session: &Session, command: &Harvest) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let dir = session.home.cluster(&config.name);
-    dir.create()?;
-    session.progress.log_to(&dir)?;
+    session.progress.log_to(&dir);
     let options = DeployOptions { harvest_again: true };
     let parameters = session.finish_or_stop(async {
         with_backend!(&config.backend, backend => passes::harvest(backend, &config, &session.home, options).await)

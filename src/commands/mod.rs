@@ -20,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Cli, Command, Config, Format, Global, Source};
+use crate::cluster::BackendConfig;
 use crate::failure::{CommandError, Kind};
 use crate::home::Home;
 use crate::settings::{self, Loaded, Sources};
@@ -87,7 +88,21 @@ impl Session {
 
     /// Reads and checks the settings; warnings go to the screen.
     fn load(&self, source: &Source) -> Result<Loaded> {
-        let loaded = settings::load(&Sources {
+        let loaded = settings::load(&self.sources(source)?)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(loaded)
+    }
+
+    /// Reads a cluster's name, domain and platform, whatever else the settings lack.
+    fn load_whereabouts(&self, source: &Source) -> Result<(String, String, BackendConfig)> {
+        Ok(settings::load_whereabouts(&self.sources(source)?)?)
+    }
+
+    /// All that settings are made of, from this process's surroundings.
+    fn sources(&self, source: &Source) -> Result<Sources<'static>> {
+        Ok(Sources {
             env_file: env_file(source)?,
             // A name or value that is no UTF-8 is none of ours.
             environment: std::env::vars_os()
@@ -100,11 +115,7 @@ impl Session {
             read_file: &|path| std::fs::read_to_string(path),
             is_file: &Path::is_file,
             is_dir: &Path::is_dir,
-        })?;
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        Ok(loaded)
+        })
     }
 
     fn show_config(&self, command: &Config) -> Result<()> {

@@ -38,7 +38,7 @@ pub enum Verbosity {
 #[derive(Clone)]
 pub struct Progress {
     screen: Arc<Screen>,
-    log: LogFile,
+    log: Log,
 }
 
 impl Progress {
@@ -51,7 +51,7 @@ impl Progress {
         };
         let progress = Self {
             screen: Arc::new(Screen::new(view, verbosity)),
-            log: LogFile::default(),
+            log: Log::default(),
         };
         let file = tracing_subscriber::fmt::layer()
             .json()
@@ -73,19 +73,10 @@ impl Progress {
         Listener(self.screen.clone()).with_filter(ours(level))
     }
 
-    /// From now on everything is also written to `log/ocpdeploy.jsonl` of this cluster.
-    pub fn log_to(&self, dir: &ClusterDir) -> io::Result<()> {
-        crate::home::create_private_dir(&dir.log())?;
-        let path = dir.log().join("ocpdeploy.jsonl");
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))?;
+    /// From now on everything is also written to `log/ocpdeploy.jsonl` of this cluster, once its folder is there.
+    pub fn log_to(&self, dir: &ClusterDir) {
         // A second cluster in one process keeps the first one's log.
-        let _ = self.log.0.set(file);
-        Ok(())
+        let _ = self.log.dir.set(dir.clone());
     }
 
     /// Takes the moving lines off the terminal, so that a result or an error stands alone.
@@ -103,21 +94,41 @@ fn is_terminal() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The log file, once it is known; what comes before is not kept.
+/// The log of one cluster. What comes before its folder is there is not kept: looking leaves no trace.
 #[derive(Clone, Default)]
-struct LogFile(Arc<OnceLock<File>>);
+struct Log {
+    dir: Arc<OnceLock<ClusterDir>>,
+    file: Arc<OnceLock<File>>,
+}
 
-impl tracing_subscriber::fmt::MakeWriter<'_> for LogFile {
-    type Writer = LogFile;
+impl Log {
+    fn file(&self) -> Option<&File> {
+        if let (None, Some(dir)) = (self.file.get(), self.dir.get())
+            && dir.exists()
+        {
+            let _ = self.file.set(open_log(dir).ok()?);
+        }
+        self.file.get()
+    }
+}
 
-    fn make_writer(&self) -> LogFile {
+fn open_log(dir: &ClusterDir) -> io::Result<File> {
+    crate::home::create_private_dir(&dir.log())?;
+    let path = dir.log().join("ocpdeploy.jsonl");
+    File::options().create(true).append(true).mode(0o600).open(path)
+}
+
+impl tracing_subscriber::fmt::MakeWriter<'_> for Log {
+    type Writer = Log;
+
+    fn make_writer(&self) -> Log {
         self.clone()
     }
 }
 
-impl Write for LogFile {
+impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.0.get() {
+        match self.file() {
             Some(mut file) => file.write(bytes),
             None => Ok(bytes.len()),
         }
@@ -419,7 +430,7 @@ mod tests {
         let buffer = Buffer::default();
         let progress = Progress {
             screen: Arc::new(Screen::new(View::Plain(Box::new(buffer.clone())), verbosity)),
-            log: LogFile::default(),
+            log: Log::default(),
         };
         let registry = tracing_subscriber::registry().with(progress.layer());
         tracing::subscriber::with_default(registry, work);
@@ -466,12 +477,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = crate::home::Home::new(folder.path()).cluster("lab");
         for _run in 0..2 {
-            let log = LogFile::default();
+            let log = Log::default();
             let progress = Progress {
                 screen: Arc::new(Screen::new(View::Silent, Verbosity::Quiet)),
                 log: log.clone(),
             };
-            progress.log_to(&dir).unwrap();
+            progress.log_to(&dir);
+            dir.create().unwrap();
             let layer = tracing_subscriber::fmt::layer().json().with_writer(log);
             tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
                 tracing::info!(machine = "lab-master-0", "line\nwith \x1b[2J");

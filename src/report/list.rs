@@ -5,14 +5,13 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use super::{VERSION, row, table};
+use super::{row, table};
 use crate::cluster::Role;
 use crate::inventory::Cluster;
 
 /// All clusters, in the order of their names.
 #[derive(Clone, Debug, Serialize)]
 pub struct List {
-    v: u32,
     pub clusters: Vec<Entry>,
 }
 
@@ -43,7 +42,6 @@ pub struct Addresses {
 impl List {
     pub fn of(clusters: &[Cluster]) -> Self {
         Self {
-            v: VERSION,
             clusters: clusters.iter().map(Entry::of).collect(),
         }
     }

@@ -8,12 +8,14 @@ pub mod status;
 use std::fmt::Display;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::backend::Owned;
 use crate::cluster::ClusterId;
 use crate::parameters::Parameters;
 
 /// Version of every JSON form.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// Aligns rows in columns two spaces apart; the first row is the head.
 ///
@@ -76,9 +78,15 @@ fn or_nothing<T: Display>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// The JSON form of a report, with a new line at its end.
-pub fn json<T: serde::Serialize>(report: &T) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(report).map(|text| text + "\n")
+/// The JSON form of a report: its own keys after `v`, the version of the form, and a new line at the end.
+pub fn json<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Versioned<'a, T> {
+        v: u32,
+        #[serde(flatten)]
+        report: &'a T,
+    }
+    serde_json::to_string_pretty(&Versioned { v: VERSION, report }).map(|text| text + "\n")
 }
 
 #[cfg(test)]

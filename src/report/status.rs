@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use super::{VERSION, or_nothing, row, table};
+use super::{or_nothing, row, table};
 use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, judge};
@@ -14,13 +14,12 @@ use crate::journal::{Entry, Event};
 /// Several clusters as they are now.
 #[derive(Clone, Debug, Serialize)]
 pub struct StatusList {
-    v: u32,
     pub clusters: Vec<Status>,
 }
 
 impl StatusList {
     pub fn new(clusters: Vec<Status>) -> Self {
-        Self { v: VERSION, clusters }
+        Self { clusters }
     }
 
     /// One cluster after the other.
@@ -82,8 +81,10 @@ pub enum Verdict {
     Ok,
     /// Runs with another address.
     Moved,
-    /// There is no machine.
+    /// There was a machine, and there is none.
     Missing,
+    /// Pass two has not made it.
+    NotMade,
     /// The bootstrap, once it has done its work.
     Removed,
     /// There is a machine, but no address to compare.
@@ -118,13 +119,15 @@ impl Status {
             ))
         });
         let mut nodes: Vec<NodeStatus> = planned.chain(unplanned).collect();
-        if is_done(journal, "bootstrap-removed") {
-            for node in nodes
-                .iter_mut()
-                .filter(|node| node.role == Role::Bootstrap && node.power.is_none())
-            {
-                (node.verdict, node.text) = (Verdict::Removed, "removed".to_owned());
-            }
+        let removed = is_done(journal, "bootstrap-removed");
+        for node in nodes.iter_mut().filter(|node| node.power.is_none()) {
+            (node.verdict, node.text) = if removed && node.role == Role::Bootstrap {
+                (Verdict::Removed, "removed".to_owned())
+            } else if is_done(journal, &format!("pass-two/create/{}", node.node)) {
+                (Verdict::Missing, "missing".to_owned())
+            } else {
+                (Verdict::NotMade, "not made yet".to_owned())
+            };
         }
         let vips = parameters.iter().flat_map(|parameters| {
             let ids = [parameters.virtual_router_id, parameters.ingress_virtual_router_id];
@@ -262,6 +265,7 @@ fn phase(journal: &[Entry]) -> String {
             last.step,
             last.error.lines().next().unwrap_or_default()
         ),
+        Event::Done if last.step == "pass-one/gone" => "pass one is done".to_owned(),
         Event::Begun => format!("at {}, or stopped there", last.step),
         _ => format!("after {}, or stopped there", last.step),
     }
@@ -390,6 +394,7 @@ mod tests {
             ),
         ];
         let journal = [
+            entry(Event::Done, "pass-two/create/worker-1", ""),
             entry(Event::Done, "bootstrap-removed", ""),
             entry(Event::Failed, "install-complete", "waited too long\n  console: tail"),
         ];

@@ -97,6 +97,18 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, SettingsError> {
     }
 }
 
+/// Reads only which cluster it is and where: what `destroy` needs on a computer that lacks keys and images.
+pub fn load_whereabouts(sources: &Sources<'_>) -> Result<(String, String, BackendConfig), SettingsError> {
+    let mut values = Values::collect(sources)?;
+    let names = checks::names(&mut values);
+    let backend = backend(&mut values);
+    values.finish()?;
+    match (names, backend) {
+        (Some((cluster, domain)), Some(backend)) => Ok((cluster, domain, backend)),
+        _ => unreachable!("a value is missing and nobody said so"),
+    }
+}
+
 /// The whole configuration; `None` only when a problem was added.
 fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     if values.sources.rehearse {
