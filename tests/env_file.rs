@@ -634,7 +634,8 @@ fn a_rehearsal_needs_no_env_file_no_pull_secret_and_no_key() {
     assert!(config.ssh_keys.is_empty());
     assert_eq!(config.id().as_str(), "rehearsal.example.com");
     let error = load("/home/nobody", false).unwrap_err();
-    assert_eq!(error.problems.len(), 2, "{error}");
+    let places: Vec<_> = error.problems.iter().flat_map(|problem| &problem.places).collect();
+    assert_eq!(places, ["default of pub_key", "default of pull_secret"], "{error}");
 }
 
 #[test]

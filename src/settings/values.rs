@@ -412,8 +412,8 @@ impl<'a> Values<'a> {
                 places.push(value.place.clone());
             }
         }
-        if places.is_empty() {
-            places.extend(names.first().and_then(of).map(|value| value.place.clone()));
+        if let (true, Some(name)) = (places.is_empty(), names.first()) {
+            places.push(Place::Named(format!("default of {name}")));
         }
         self.problems
             .add(message, &places, (!help.is_empty()).then(|| help.to_owned()));
