@@ -429,7 +429,7 @@ fn console(machine: &Machine, booted: bool) -> String {
                 ));
             }
             if machine.nics.iter().any(|nic| !nic.addresses.is_empty()) {
-                lines.push(format!("{} login: ", machine.node));
+                lines.push(format!("{} login:", machine.node));
             }
         }
     }

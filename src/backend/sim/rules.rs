@@ -221,7 +221,10 @@ pub(super) fn preflight(world: &World, needs: &Needs) -> Vec<Finding> {
     for name in &needs.networks {
         let Some(network) = world.networks.get(name) else {
             let known: Vec<&str> = world.networks.keys().map(String::as_str).collect();
-            let hint = format!("the platform has {}", known.join(", "));
+            let hint = match known.is_empty() {
+                true => "the platform has no network".to_owned(),
+                false => format!("the platform has {}", known.join(", ")),
+            };
             findings.push(fail(format!("network {name} does not exist"), &hint));
             continue;
         };

@@ -1,0 +1,183 @@
+//! A folder with a pretend platform and a state folder, in which the program is run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ocpdeploy::cluster::ClusterId;
+use ocpdeploy::home::Home;
+use ocpdeploy::journal::{self, Event};
+use ocpdeploy::parameters::Parameters;
+use serde_json::{Value, json};
+
+pub const DOMAIN: &str = "example.com";
+
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// `None` when a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        self
+    }
+
+    /// The message at the end, without the progress before it.
+    pub fn message(&self) -> &str {
+        self.stderr.find("error: ").map_or("", |at| &self.stderr[at..])
+    }
+}
+
+impl Place {
+    /// A pretend platform whose file holds `world` beside its version.
+    pub fn new(mut world: Value) -> Self {
+        let place = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        world["v"] = json!(1);
+        place.write_state(&world);
+        place
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn home(&self) -> Home {
+        Home::new(self.path().join("home"))
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.path().join("sim.json")
+    }
+
+    fn write_state(&self, world: &Value) {
+        std::fs::write(self.state_file(), world.to_string()).unwrap();
+    }
+
+    /// The platform as its file has it now.
+    pub fn state(&self) -> Value {
+        let text = std::fs::read_to_string(self.state_file()).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Changes the platform behind everybody's back; nothing may be running.
+    pub fn edit(&self, change: impl FnOnce(&mut Value)) {
+        let mut world = self.state();
+        change(&mut world);
+        self.write_state(&world);
+    }
+
+    /// Writes `<cluster>.sh` with these lines after the usual ones.
+    pub fn env(&self, cluster: &str, lines: &str) -> PathBuf {
+        let path = self.path().join(format!("{cluster}.sh"));
+        let state = self.state_file();
+        let text = format!(
+            "cluster={cluster}\ndomain={DOMAIN}\nbackend=sim\nsim_state={}\n{lines}\n",
+            state.display()
+        );
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The program with nothing of this computer's around it.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.path())
+            .env("OCPDEPLOY_HOME", self.home().root())
+            .current_dir(self.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Outcome {
+        outcome(self.start(arguments))
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// `ocpdeploy deploy <cluster>.sh --rehearse`.
+    pub fn deploy(&self, cluster: &str) -> Outcome {
+        self.run(&["deploy", &format!("{cluster}.sh"), "--rehearse"])
+    }
+
+    /// Kills a deployment without warning once `moment` has come.
+    pub fn kill_deployment(&self, cluster: &str, moment: impl Fn(&Place) -> bool) {
+        let mut child = self.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"]);
+        let begin = Instant::now();
+        while !moment(self) {
+            if child.try_wait().unwrap().is_some() {
+                panic!("it ended before the moment came: {:?}", outcome(child));
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "the moment did not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        let outcome = outcome(child);
+        assert_eq!(outcome.code, None, "it was not killed: {}", outcome.stderr);
+    }
+
+    /// Whether a step was begun and not ended.
+    pub fn is_within(&self, cluster: &str, step: &str) -> bool {
+        let entries = journal::read(&self.home().cluster(cluster).journal()).unwrap();
+        let last = entries.iter().rfind(|entry| entry.step == step);
+        last.is_some_and(|entry| entry.event == Event::Begun)
+    }
+
+    pub fn parameters(&self, cluster: &str) -> Option<Parameters> {
+        Parameters::read(&self.home().cluster(cluster).parameters()).unwrap()
+    }
+
+    /// The machines of a cluster, or all, by name.
+    pub fn machines(&self, cluster: Option<&str>) -> Vec<(String, Value)> {
+        let state = self.state();
+        let machines = state["machines"].as_object().cloned().unwrap_or_default();
+        let id = cluster.map(|cluster| ClusterId::new(cluster, DOMAIN));
+        let wanted = |machine: &Value| id.as_ref().is_none_or(|id| machine["cluster"] == id.as_str());
+        machines.into_iter().filter(|(_, machine)| wanted(machine)).collect()
+    }
+
+    /// Machines of one pass, by name.
+    pub fn of_pass(&self, cluster: &str, pass: &str) -> Vec<String> {
+        let machines = self.machines(Some(cluster)).into_iter();
+        machines
+            .filter(|(_, machine)| machine["pass"] == pass)
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// Reservations of a cluster, or all, on all networks, by address.
+    pub fn reservations(&self, cluster: Option<&str>) -> Vec<(String, Value)> {
+        let id = cluster.map(|cluster| ClusterId::new(cluster, DOMAIN));
+        let state = self.state();
+        let networks = state["networks"].as_object().into_iter().flatten();
+        let all = networks.flat_map(|(_, network)| network["reservations"].as_object().cloned().unwrap_or_default());
+        all.filter(|(_, kept)| id.as_ref().is_none_or(|id| kept["cluster"] == id.as_str()))
+            .collect()
+    }
+}
+
+pub fn outcome(child: Child) -> Outcome {
+    let output = child.wait_with_output().unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}

@@ -1,0 +1,440 @@
+//! Whole runs of the program on the pretend platform: both passes, and what may come between.
+
+#[path = "support/place.rs"]
+mod place;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ocpdeploy::digest;
+use place::{Outcome, Place, outcome};
+use serde_json::{Value, json};
+
+/// 3 masters, 2 workers, bootstrap.
+const NODES: [&str; 6] = ["bootstrap", "master-0", "master-1", "master-2", "worker-0", "worker-1"];
+/// Without the bootstrap, which goes.
+
+fn lab(world: Value) -> Place {
+    let place = Place::new(world);
+    place.env("lab", "");
+    place
+}
+
+/// A deployed cluster as it must be, whatever happened on the way; returns its table without comments.
+fn is_deployed(place: &Place, cluster: &str) {
+    let parameters = place.parameters(cluster).expect("a parameter file");
+    assert_eq!(place.of_pass(cluster, "one"), [""; 0], "machines of pass one are left");
+    let machines: BTreeMap<String, Value> = place.machines(Some(cluster)).into_iter().collect();
+    let names: Vec<&str> = machines
+        .values()
+        .map(|machine| machine["node"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, NODES[1..], "{cluster} has other machines");
+    for node in &parameters.nodes {
+        let Some(machine) = machines.get(&format!("{cluster}-{}", node.name)) else {
+            continue;
+        };
+        let nic = &machine["nics"][0];
+        assert_eq!(nic["mac"], node.mac.to_string());
+        assert_eq!(
+            nic["addresses"],
+            json!([node.ip.to_string()]),
+            "{} has moved",
+            node.name
+        );
+        let config = place.home().cluster(cluster).ignition(node.name.as_str());
+        let written = std::fs::read(config).unwrap();
+        assert_eq!(machine["payload"]["kind"], "ignition");
+        assert_eq!(
+            machine["payload"]["sha512"],
+            digest::sha512(&written),
+            "{} got another config",
+            node.name
+        );
+    }
+    let held: BTreeMap<String, String> = place
+        .reservations(Some(cluster))
+        .into_iter()
+        .map(|(ip, kept)| (kept["name"].as_str().unwrap().to_owned(), ip))
+        .collect();
+    let planned = parameters
+        .leases()
+        .into_iter()
+        .map(|lease| (lease.name.to_string(), lease.ip.to_string()));
+    assert_eq!(held, planned.collect());
+}
+
+/// The platform as it is, without times and digests, which differ from run to run.
+fn essence(place: &Place) -> Value {
+    let mut state = place.state();
+    let object = |value: &mut Value| value.as_object_mut().cloned().unwrap_or_default();
+    for (name, mut machine) in object(&mut state["machines"]) {
+        for key in ["created_ms", "boots_ms", "fingerprint", "payload"] {
+            machine.as_object_mut().unwrap().remove(key);
+        }
+        state["machines"][name] = machine;
+    }
+    for (name, _) in object(&mut state["networks"]) {
+        for (_, lease) in state["networks"][name]["leases"].as_object_mut().unwrap() {
+            *lease = lease["mac"].clone();
+        }
+    }
+    state["script"] = Value::Null;
+    state["limits"] = Value::Null;
+    state
+}
+
+#[test]
+fn a_fresh_deployment_ends_well() {
+    let place = lab(json!({}));
+    let outcome = place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(outcome.stdout) });
+}
+
+/// What differs from run to run: passwords are chosen at random, and a wait may last longer.
+const FILTERS: [(&str, &str); 2] = [(r"\b[0-9a-f]{12}\b", "<sha512>"), (r"after \d+ s", "after <n> s")];
+
+#[test]
+fn a_second_run_finds_all_done() {
+    let place = lab(json!({}));
+    place.deploy("lab").succeeded();
+    let (state, table) = (place.state(), place.parameters("lab"));
+    let second = place.deploy("lab").succeeded();
+    assert!(second.stderr.contains("pass one: skipped"), "{}", second.stderr);
+    assert_eq!(place.state(), state);
+    assert_eq!(place.parameters("lab"), table);
+}
+
+#[test]
+fn addresses_outlive_the_cluster_when_they_are_kept() {
+    let place = lab(json!({}));
+    place.deploy("lab").succeeded();
+    let table = place.parameters("lab");
+    place.run(&["destroy", "lab", "--yes", "--keep-addresses"]).succeeded();
+    assert_eq!(place.machines(None), []);
+    // Whoever was on the network longest: all leases have ended, only the reservations keep the addresses.
+    place.edit(|world| world["networks"]["default"]["leases"] = json!({}));
+    let again = place.deploy("lab").succeeded();
+    assert!(again.stderr.contains("pass one: skipped"), "{}", again.stderr);
+    assert_eq!(place.parameters("lab"), table);
+    is_deployed(&place, "lab");
+}
+
+/// Each is killed without warning at its moment, then run again.
+fn survives(latency: Value, boot_ms: u64, moment: impl Fn(&Place) -> bool) {
+    let untouched = lab(json!({}));
+    untouched.deploy("lab").succeeded();
+
+    let script = json!({"boot_ms": boot_ms, "latency_ms": latency});
+    let place = lab(json!({"limits": {"concurrency": 2}, "script": script}));
+    place.kill_deployment("lab", moment);
+    place.edit(|world| world["script"] = json!({}));
+    place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    assert_eq!(essence(&place), essence(&untouched));
+}
+
+#[test]
+fn killed_while_pass_one_makes_machines() {
+    survives(json!({"create_machine": 100}), 30, |place| {
+        let made = place.of_pass("lab", "one").len();
+        (3..8).contains(&made) && place.is_within("lab", "pass-one/create")
+    });
+}
+
+#[test]
+fn killed_while_pass_one_waits_for_addresses() {
+    survives(json!({}), 1000, |place| place.is_within("lab", "pass-one/leases"));
+}
+
+#[test]
+fn killed_while_addresses_are_held() {
+    survives(json!({"hold_address": 100}), 30, |place| {
+        (2..7).contains(&place.reservations(Some("lab")).len())
+    });
+}
+
+#[test]
+fn killed_while_pass_one_is_cleared_away() {
+    survives(json!({"delete_machine": 100}), 30, |place| {
+        place.parameters("lab").is_some() && (1..6).contains(&place.of_pass("lab", "one").len())
+    });
+}
+
+#[test]
+fn killed_while_pass_two_makes_machines() {
+    survives(json!({"create_machine": 100}), 30, |place| {
+        (2..5).contains(&place.of_pass("lab", "two").len())
+    });
+}
+
+#[test]
+fn killed_while_pass_two_boots() {
+    survives(json!({}), 600, |place| place.of_pass("lab", "two").len() == 6);
+}
+
+#[test]
+fn killed_while_the_bootstrap_is_removed() {
+    survives(json!({"delete_machine": 400}), 30, |place| {
+        place.is_within("lab", "bootstrap-removed")
+    });
+}
+
+const CLUSTERS: [&str; 3] = ["lab", "lab-2", "blab"];
+
+/// All three at the same time, each a process of its own.
+fn three_at_once(place: &Place) {
+    let children: Vec<_> = CLUSTERS
+        .iter()
+        .map(|cluster| {
+            place.env(cluster, "");
+            place.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"])
+        })
+        .collect();
+    for child in children {
+        outcome(child).succeeded();
+    }
+}
+
+#[test]
+fn three_clusters_at_once_share_nothing() {
+    let place = Place::new(json!({}));
+    three_at_once(&place);
+    let mut taken = BTreeSet::new();
+    for cluster in CLUSTERS {
+        is_deployed(&place, cluster);
+        let parameters = place.parameters(cluster).unwrap();
+        let ids = [parameters.virtual_router_id, parameters.ingress_virtual_router_id];
+        let mut mine: Vec<String> = ids.iter().map(|id| format!("VRID {id}")).collect();
+        for lease in parameters.leases() {
+            mine.extend([lease.mac.to_string(), lease.ip.to_string()]);
+        }
+        for (_, kept) in place.reservations(Some(cluster)) {
+            let names = kept["dns_names"].as_array().unwrap();
+            mine.extend(names.iter().map(|name| name.as_str().unwrap().to_owned()));
+        }
+        for thing in mine {
+            assert!(
+                taken.insert(thing.clone()),
+                "{thing} is used twice, the second time by {cluster}"
+            );
+        }
+    }
+    assert_eq!(place.machines(None).len(), 15);
+}
+
+/// All that a cluster has on the platform and in its folder, byte for byte.
+fn belongings(place: &Place, cluster: &str) -> (String, BTreeMap<String, Vec<u8>>) {
+    let on_platform = json!([place.machines(Some(cluster)), place.reservations(Some(cluster))]);
+    let mut files = BTreeMap::new();
+    let mut folders = vec![place.home().cluster(cluster).path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.insert(path.display().to_string(), std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    (on_platform.to_string(), files)
+}
+
+#[test]
+fn destroying_one_cluster_leaves_the_others_as_they_were() {
+    let strangers = json!({"strangers": {"lab-master-9": {"macs": ["52:54:00:00:00:99"]}}});
+    let place = Place::new(strangers.clone());
+    three_at_once(&place);
+    let mut left: Vec<&str> = CLUSTERS.to_vec();
+    while let Some(cluster) = left.pop() {
+        let before: Vec<_> = left.iter().map(|other| belongings(&place, other)).collect();
+        let shown = place.run(&["destroy", cluster, "--dry-run"]).succeeded();
+        for (name, _) in place.machines(Some(cluster)) {
+            assert!(shown.stdout.contains(&name), "{name} is not shown:\n{}", shown.stdout);
+        }
+        place.run(&["destroy", cluster, "--yes"]).succeeded();
+        assert_eq!(place.machines(Some(cluster)), []);
+        assert_eq!(place.reservations(Some(cluster)), []);
+        assert!(!place.home().cluster(cluster).exists());
+        let after: Vec<_> = left.iter().map(|other| belongings(&place, other)).collect();
+        assert!(before == after, "destroying {cluster} changed something of {left:?}");
+    }
+    let state = place.state();
+    assert_eq!(state["machines"], json!({}));
+    assert_eq!(place.reservations(None), []);
+    assert_eq!(state["uploads"], json!({}));
+    assert_eq!(state["strangers"], strangers["strangers"]);
+}
+
+#[test]
+fn a_cluster_in_use_is_not_deployed_twice() {
+    let place = lab(json!({"script": {"latency_ms": {"create_machine": 1500}}}));
+    let first = place.start(&["deploy", "lab.sh", "--rehearse"]);
+    let pid = first.id().to_string();
+    let begin = std::time::Instant::now();
+    while !place.is_within("lab", "pass-one/create") {
+        assert!(begin.elapsed().as_secs() < 60);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let second = place.deploy("lab");
+    assert_eq!(second.code, Some(7), "{}", second.stderr);
+    let message = second.message();
+    assert!(
+        message.contains("cluster lab is in use by") && message.contains(&pid),
+        "{message}"
+    );
+    outcome(first).succeeded();
+    is_deployed(&place, "lab");
+}
+
+/// A run with one master and one worker that must fail; its exit code and message.
+fn failure(place: &Place) -> (Option<i32>, String) {
+    place.env("lab", "masters=1\nworkers=1\nharvest_timeout=1s\naddress_timeout=1s");
+    let outcome: Outcome = place.deploy("lab");
+    (
+        outcome.code,
+        outcome
+            .message()
+            .replace(&place.path().display().to_string(), "<place>"),
+    )
+}
+
+/// Snapshot of the words, exit code first.
+macro_rules! fails_with_words {
+    ($place:expr) => {{
+        let (code, message) = failure(&$place);
+        let text = format!("exit code {}\n{message}", code.unwrap_or(-1));
+        insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(text) });
+    }};
+}
+
+fn guest(name: &str, does: &str) -> Place {
+    Place::new(json!({"script": {"boot_ms": 0, "guests": {name: {"does": does}}}}))
+}
+
+#[test]
+fn a_guest_without_lease() {
+    let place = guest("lab-harvest-worker-0", "no_lease");
+    fails_with_words!(place);
+    // The others are kept, and the same command goes on when DHCP answers again.
+    assert_eq!(place.of_pass("lab", "one").len(), 5);
+    place.edit(|world| world["script"] = json!({}));
+    place.deploy("lab").succeeded();
+    assert_eq!(place.of_pass("lab", "one"), [""; 0]);
+}
+
+#[test]
+fn a_guest_with_two_addresses() {
+    fails_with_words!(guest("lab-harvest-worker-0", "second_address"));
+}
+
+#[test]
+fn a_guest_on_another_wire() {
+    fails_with_words!(guest("lab-harvest-master-0", "wrong_network"));
+}
+
+#[test]
+fn a_guest_that_hangs() {
+    fails_with_words!(guest("lab-harvest-bootstrap-0", "paused"));
+}
+
+#[test]
+fn a_node_that_moves_though_its_address_is_reserved() {
+    fails_with_words!(guest("lab-worker-0", "moves"));
+}
+
+#[test]
+fn a_node_that_hangs_in_pass_two() {
+    fails_with_words!(guest("lab-master-0", "paused"));
+}
+
+#[test]
+fn a_node_that_moves_where_nobody_can_hold_addresses() {
+    let place = Place::new(json!({"limits": {"holds_addresses": false}}));
+    place.env("lab", "masters=1\nworkers=1");
+    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let parameters = place.parameters("lab").unwrap();
+    let worker = parameters
+        .nodes
+        .iter()
+        .find(|node| node.name.as_str() == "worker-0")
+        .unwrap();
+    // Between the passes a stranger takes it.
+    place.edit(|world| {
+        world["networks"]["default"]["leases"]
+            .as_object_mut()
+            .unwrap()
+            .remove(&worker.ip.to_string());
+        world["networks"]["default"]["squatters"] = json!([worker.ip.to_string()]);
+    });
+    fails_with_words!(place);
+}
+
+#[test]
+fn a_network_with_too_few_addresses() {
+    let network = json!({"cidr": "10.9.0.0/24", "gateway": "10.9.0.1", "dhcp_from": "10.9.0.2", "dhcp_to": "10.9.0.4"});
+    let place = Place::new(json!({"networks": {"default": network}}));
+    fails_with_words!(place);
+    assert_eq!(place.machines(None), [], "nothing was made");
+}
+
+#[test]
+fn a_name_that_a_stranger_has() {
+    let place = Place::new(json!({"strangers": {"lab-master-0": {}}}));
+    fails_with_words!(place);
+    assert_eq!(place.machines(None), [], "nothing was made");
+}
+
+#[test]
+fn a_network_that_does_not_exist() {
+    let place = Place::new(json!({"networks": {}}));
+    fails_with_words!(place);
+}
+
+#[test]
+fn a_late_guest_is_waited_for() {
+    let place = lab(
+        json!({"script": {"guests": {"lab-harvest-worker-0": {"late_ms": 700}, "lab-master-1": {"late_ms": 700}}}}),
+    );
+    place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+}
+
+#[test]
+fn a_platform_that_goes_away_half_way() {
+    let place = Place::new(json!({"script": {"faults": [
+        {"call": "create_machine", "about": "lab-worker-0", "what": "unreachable"},
+    ]}}));
+    fails_with_words!(place);
+    place.deploy("lab").succeeded();
+    assert_eq!(place.of_pass("lab", "one"), [""; 0]);
+    assert_eq!(place.state()["script"]["faults"][0]["seen"], 2);
+}
+
+#[test]
+fn an_answer_that_gets_lost() {
+    let place = Place::new(json!({"script": {"faults": [
+        {"call": "create_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
+        {"call": "delete_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
+        {"call": "release_addresses", "what": "timeout_after"},
+    ]}}));
+    fails_with_words!(place);
+    assert_ne!(place.deploy("lab").code, Some(0), "the lost answer of the deletion");
+    place.deploy("lab").succeeded();
+    assert_ne!(
+        place.run(&["destroy", "lab", "--yes"]).code,
+        Some(0),
+        "the lost answer of the release"
+    );
+    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(place.machines(None), []);
+    assert_eq!(place.reservations(None), []);
+    let seen: Vec<_> = place.state()["script"]["faults"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f["seen"].clone())
+        .collect();
+    assert!(seen.iter().all(|seen| seen.as_u64() > Some(0)), "{seen:?}");
+}
