@@ -9,17 +9,15 @@ use ocpdeploy::digest;
 use place::{Outcome, Place, outcome};
 use serde_json::{Value, json};
 
-/// 3 masters, 2 workers, bootstrap.
+/// The nodes of the default profile; the bootstrap goes in the end.
 const NODES: [&str; 6] = ["bootstrap", "master-0", "master-1", "master-2", "worker-0", "worker-1"];
-/// Without the bootstrap, which goes.
-
 fn lab(world: Value) -> Place {
     let place = Place::new(world);
     place.env("lab", "");
     place
 }
 
-/// A deployed cluster as it must be, whatever happened on the way; returns its table without comments.
+/// A deployed cluster as it must be, whatever happened on the way.
 fn is_deployed(place: &Place, cluster: &str) {
     let parameters = place.parameters(cluster).expect("a parameter file");
     assert_eq!(place.of_pass(cluster, "one"), [""; 0], "machines of pass one are left");
