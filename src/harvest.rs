@@ -96,6 +96,15 @@ pub struct Change {
     pub stable: bool,
 }
 
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.seen {
+            Seen::Address(ip) if self.stable => write!(f, "{ip}"),
+            seen => write!(f, "{seen}"),
+        }
+    }
+}
+
 impl Watch {
     /// `network` is where addresses must lie, when the platform tells.
     pub fn new(network: Option<Ipv4Network>) -> Self {

@@ -186,7 +186,8 @@ impl<'a, B: Backend> Run<'a, B> {
             .await
             .with_context(|| format!("read image {source}"))?;
         let ensure = async {
-            info!(target: PROGRESS, step = "image", "{source}");
+            // Not a step of its own: it goes on beside pass one.
+            info!(target: PROGRESS, "image {source}");
             Ok(self.backend.ensure_image(&self.config.id(), &request).await?)
         };
         self.journal.step(step, &request, ensure).await

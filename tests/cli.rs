@@ -143,6 +143,44 @@ fn the_whole_life_of_a_cluster_that_is_only_harvested() {
 }
 
 #[test]
+fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
+    let place = Place::with_cluster("lab");
+    let booting = env_file("lab", 10).replace("harvest=static", "harvest=boot");
+    let booting: Vec<&str> = booting.lines().filter(|line| !line.contains("_ip")).collect();
+    place.write("work/env.sh", &booting.join("\n"));
+    let first = place.run("deploy --rehearse").ok();
+    let rows: Vec<Vec<&str>> = first
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    for row in &rows[..5] {
+        assert_eq!((row[2], row[3]), (row[4], row[5]), "{first}");
+        assert_eq!(row[6], "yes", "{first}");
+    }
+    assert!(
+        first.ends_with("\nthe rehearsal of cluster lab.example.com ended well\n"),
+        "{first}"
+    );
+    let second = place.run("deploy --rehearse").ok();
+    let table = |text: &str| text.lines().take(6).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(table(&first), table(&second));
+    assert!(
+        second.contains("\npass one was skipped: the addresses were known\n"),
+        "{second}"
+    );
+    let status = place.run("status lab").ok();
+    assert!(status.contains("\nphase   complete\n"), "{status}");
+    assert_eq!(status.matches("  running  ok\n").count(), 4, "{status}");
+    place.run("destroy lab --yes --keep-addresses").ok();
+    let plan = place.run("plan --rehearse").ok();
+    assert!(plan.contains("pass one is skipped"), "{plan}");
+    place.run("destroy lab --yes").ok();
+    let world: Value = serde_json::from_slice(&fs::read(place.path("state/sim.json")).unwrap()).unwrap();
+    assert_eq!(world["machines"].as_object().unwrap().len(), 0);
+}
+
+#[test]
 fn the_json_forms_say_the_same_as_the_tables() {
     let place = Place::with_cluster("lab");
     place.run("harvest --rehearse --quiet").ok();

@@ -83,7 +83,7 @@ impl<B: Backend> Run<'_, B> {
             let machines = self.backend.list_machines(&id).await?;
             for change in watch.look(planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
-                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{}", change.seen);
+                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{change}");
             }
             if watch.is_complete(planned) {
                 break;

@@ -125,7 +125,7 @@ impl<B: Backend> Run<'_, B> {
         loop {
             let machines = self.backend.list_machines(&self.config.id()).await?;
             for change in watch.look(&planned, &machines) {
-                info!(target: PROGRESS, machine = %change.name, state = "address", "{}", change.seen);
+                info!(target: PROGRESS, machine = %change.name, state = "address", done = change.stable, "{change}");
             }
             if let Some(moved) = planned.iter().find_map(|plan| moved(plan, &watch, &machines, held)) {
                 return Err(moved.into());

@@ -9,18 +9,31 @@ use super::{row, table};
 
 /// The table of nodes and how to reach the cluster.
 pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
-    let head = row([
-        &"NODE",
-        &"MAC",
-        &"PASS ONE",
-        &"PASS TWO",
-        &"HELD",
-        &"IGNITION",
-        &"STATE",
-    ]);
+    let head = [
+        "NODE",
+        "ROLE",
+        "PASS ONE MAC",
+        "PASS ONE IP",
+        "PASS TWO MAC",
+        "PASS TWO IP",
+        "SAME",
+        "IGNITION",
+        "SEEN BY",
+    ];
+    let head = head.map(str::to_owned).to_vec();
     let rows = deployed.rows.iter().map(node);
     let mut text = table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
-    text += &format!("\ncluster {} is up\n", config.id());
+    text += &match config.installer {
+        InstallerChoice::Rehearsal => format!("\nthe rehearsal of cluster {} ended well\n", config.id()),
+        InstallerChoice::OpenshiftInstall(_) => format!("\ncluster {} is up\n", config.id()),
+    };
+    if deployed.skipped_pass_one {
+        text += "pass one was skipped: the addresses were known\n";
+    }
+    let by_luck = deployed.rows.iter().filter(|row| row.held == Held::ByLuck).count();
+    if by_luck > 0 {
+        text += &format!("{by_luck} addresses are held by nobody; the DHCP server will probably give them again\n");
+    }
     if config.installer != InstallerChoice::Rehearsal {
         text += &reach(config, deployed, dir);
     }
@@ -28,18 +41,20 @@ pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> St
 }
 
 fn node(node: &NodeRow) -> Vec<String> {
-    let held = match node.held {
-        Held::ByPlatform => "platform",
-        Held::ByLuck => "luck",
-    };
+    let (planned, seen) = (&node.planned, &node.report);
+    let addresses = (planned.mac, planned.ip) == (seen.mac, seen.ip);
+    let config = node.ignition_sha512 == seen.config_sha512;
     row([
-        &node.planned.name,
-        &node.planned.mac,
-        &node.planned.ip,
-        &"",
-        &held,
-        &&node.ignition_sha512[..12.min(node.ignition_sha512.len())],
-        &"",
+        &planned.name,
+        &planned.role,
+        &planned.mac,
+        &planned.ip,
+        &seen.mac,
+        &seen.ip,
+        &if addresses && config { "yes" } else { "no" },
+        &seen.config_sha512.chars().take(12).collect::<String>(),
+        // Without a guest to ask, the platform's word was compared.
+        &if seen.checked { "guest" } else { "platform" },
     ])
 }
 
