@@ -11,21 +11,23 @@ use super::{row, table};
 pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
     let head = [
         "NODE",
-        "ROLE",
         "PASS ONE MAC",
         "PASS ONE IP",
         "PASS TWO MAC",
         "PASS TWO IP",
         "SAME",
         "IGNITION",
-        "SEEN BY",
     ];
     let head = head.map(str::to_owned).to_vec();
     let rows = deployed.rows.iter().map(node);
     let mut text = table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    text += match deployed.rows.iter().all(|row| row.report.checked) {
+        true => "\npass two was read from the guests, Ignition's sha512 too\n",
+        false => "\npass two is what the platform shows; not every guest was asked\n",
+    };
     text += &match config.installer {
-        InstallerChoice::Rehearsal => format!("\nthe rehearsal of cluster {} ended well\n", config.id()),
-        InstallerChoice::OpenshiftInstall(_) => format!("\ncluster {} is up\n", config.id()),
+        InstallerChoice::Rehearsal => format!("the rehearsal of cluster {} ended well\n", config.id()),
+        InstallerChoice::OpenshiftInstall(_) => format!("cluster {} is up\n", config.id()),
     };
     if deployed.skipped_pass_one {
         text += "pass one was skipped: the addresses were known\n";
@@ -46,15 +48,12 @@ fn node(node: &NodeRow) -> Vec<String> {
     let config = node.ignition_sha512 == seen.config_sha512;
     row([
         &planned.name,
-        &planned.role,
         &planned.mac,
         &planned.ip,
         &seen.mac,
         &seen.ip,
         &if addresses && config { "yes" } else { "no" },
-        &seen.config_sha512.chars().take(12).collect::<String>(),
-        // Without a guest to ask, the platform's word was compared.
-        &if seen.checked { "guest" } else { "platform" },
+        &seen.config_sha512.chars().take(8).collect::<String>(),
     ])
 }
 
