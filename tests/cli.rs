@@ -123,6 +123,15 @@ fn env_file(name: &str, first: u8) -> String {
     )
 }
 
+/// The same cluster, whose addresses pass one finds.
+fn without_addresses(name: &str) -> String {
+    let given = env_file(name, 10);
+    let lines = given
+        .lines()
+        .filter(|line| !line.contains("_ip") && !line.contains("harvest"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn the_whole_life_of_a_cluster_that_is_only_harvested() {
     let place = Place::with_cluster("lab");
@@ -145,9 +154,7 @@ fn the_whole_life_of_a_cluster_that_is_only_harvested() {
 #[test]
 fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
     let place = Place::with_cluster("lab");
-    let booting = env_file("lab", 10).replace("harvest=static", "harvest=boot");
-    let booting: Vec<&str> = booting.lines().filter(|line| !line.contains("_ip")).collect();
-    place.write("work/env.sh", &booting.join("\n"));
+    place.write("work/env.sh", &without_addresses("lab"));
     let first = place.run("deploy --rehearse").ok();
     let rows: Vec<Vec<&str>> = first
         .lines()
@@ -198,6 +205,21 @@ fn the_json_forms_say_the_same_as_the_tables() {
     assert_eq!(status["clusters"][0]["nodes"][4]["verdict"], "not-made");
     let config = place.run("config --rehearse --output json").json();
     assert!(config["settings"].as_array().unwrap().len() > 20);
+}
+
+#[test]
+fn plan_says_when_the_known_addresses_do_not_fit() {
+    let place = Place::with_cluster("lab");
+    place.run("harvest --rehearse").ok();
+    assert_eq!(place.run("plan --rehearse").err, "");
+    place.write(
+        "work/more.sh",
+        &(without_addresses("lab") + "\nworkers=4\n").replace("workers=1\n", ""),
+    );
+    let plan = place.run("plan more.sh --rehearse");
+    assert_eq!(plan.code, 0, "{}", plan.err);
+    assert!(plan.err.contains("no address for worker-1"), "{}", plan.err);
+    assert_eq!(place.run("deploy more.sh --rehearse").code, 3);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::{inventory, machines, report};
 pub fn run(session: &Session, command: &Plan) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let parameters = Parameters::read(&session.home.cluster(&config.name).parameters())?;
+    if let Some(what) = parameters.as_ref().and_then(|known| machines::mismatch(&config, known)) {
+        tracing::warn!("`deploy` would refuse: the parameter file does not fit the settings: {what}");
+    }
     let taken: BTreeSet<_> = inventory::clusters(&session.home)?
         .iter()
         .filter_map(|cluster| cluster.parameters.as_ref())
