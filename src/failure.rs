@@ -94,11 +94,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
         .or_else(|| if_is(error, of_pass))
         .or_else(|| if_is(error, |_: &SettingsError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, of_installer))
-        .or_else(|| {
-            if_is(error, |e: &IgnitionError| {
-                (Kind::Settings, e.hint().into_iter().map(str::to_owned).collect())
-            })
-        })
+        .or_else(|| if_is(error, of_ignition))
         .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
@@ -113,6 +109,10 @@ fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
     (kind, vec![hint])
+}
+
+fn of_ignition(error: &IgnitionError) -> (Kind, Vec<String>) {
+    (Kind::Settings, error.hint().into_iter().map(str::to_owned).collect())
 }
 
 fn of_installer(error: &InstallerError) -> (Kind, Vec<String>) {

@@ -126,7 +126,7 @@ pub enum InstallerError {
         ip: std::net::Ipv4Addr,
         line: String,
     },
-    #[error("no report from{} within {} s", indented(silent), after.as_secs())]
+    #[error("no report within {} s from:{}", after.as_secs(), indented(silent))]
     Silent { silent: Vec<String>, after: Duration },
     #[error("{node} is not as it should be:{}", indented(differences))]
     Differs { node: NodeName, differences: Vec<String> },
@@ -138,7 +138,7 @@ impl InstallerError {
         match self {
             Self::NotFound { .. } => Some(
                 "get it from https://mirror.openshift.com/pub/openshift-v4/clients/ocp/ (OKD: the releases of \
-                 github.com/okd-project/okd) and put it into PATH, or name it in the env file with openshift_install"
+                 github.com/okd-project/okd) and put it into PATH, or name it in the env file: installer=PATH"
                     .to_owned(),
             ),
             Self::NotRun { .. } => {

@@ -98,16 +98,19 @@ impl OpenshiftInstall {
         make_private(folder).context("make the installer's files private")
     }
 
-    /// Runs `wait-for`, which follows the cluster through its API.
+    /// Waits with `wait-for`, which follows the cluster through its API.
     pub(super) async fn wait_for(&self, wait: &WaitContext<'_>, what: &str, limit: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + limit;
         await_api_name(wait, end).await?;
+        let left = end.saturating_duration_since(Instant::now());
+        Ok(self.follow(wait, what, left).await?)
+    }
+
+    async fn follow(&self, wait: &WaitContext<'_>, what: &str, limit: Duration) -> Result<(), InstallerError> {
         let folder = wait.dir.installer();
         let mask = Mask::new(wait.config, &folder);
-        let left = end.saturating_duration_since(Instant::now());
-        Ok(self
-            .run(&["wait-for", what], &folder, &wait.dir.log(), left, &mask)
-            .await?)
+        self.run(&["wait-for", what], &folder, &wait.dir.log(), limit, &mask)
+            .await
     }
 
     /// Runs to the end or to the limit; all lines go to a log of the deed's name and to the progress, secrets masked.
@@ -216,24 +219,25 @@ fn make_private(folder: &Path) -> io::Result<()> {
 async fn await_api_name(wait: &WaitContext<'_>, end: Instant) -> Result<(), InstallerError> {
     let name = wait.config.id().fqdn("api");
     let ip = wait.parameters.api_ip;
-    let line = format!("{ip} {name} {}", wait.config.id().fqdn("api-int"));
+    let line = format!("{ip} {name}");
     let mut told = false;
     loop {
         let asked = (name.clone(), 6443);
-        let known = tokio::task::spawn_blocking(move || {
-            asked
-                .to_socket_addrs()
-                .is_ok_and(|mut found| found.any(|found| found.ip() == ip))
-        });
-        if known.await.unwrap_or(false) {
-            return Ok(());
-        }
-        if Instant::now() >= end {
-            return Err(InstallerError::NoName { name, ip, line });
+        let found = tokio::task::spawn_blocking(move || asked.to_socket_addrs().map(Vec::from_iter));
+        match found.await {
+            Ok(Ok(found)) if found.iter().any(|found| found.ip() == ip) => return Ok(()),
+            // A balancer of the user's, or a record of a cluster that is gone.
+            Ok(Ok(found)) if !found.is_empty() => {
+                let found = found[0].ip();
+                warn!(target: "ocpdeploy::progress", step = "name of the API", "{name} leads to {found}, not to {ip}");
+                return Ok(());
+            }
+            _ if Instant::now() >= end => return Err(InstallerError::NoName { name, ip, line }),
+            _ => {}
         }
         if !told {
             warn!(target: "ocpdeploy::progress", step = "name of the API",
-                "{name} does not lead to {ip} here; add to /etc/hosts: {line}");
+                "this computer does not know {name}; add to /etc/hosts: {line}");
             told = true;
         }
         sleep(Duration::from_secs(5).min(end.saturating_duration_since(Instant::now()))).await;
@@ -351,6 +355,111 @@ fn is_kubeadmin_password(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::home::{ClusterDir, Home};
+
+    /// An openshift-install that is a shell script, and the folder of a cluster it works on.
+    struct Fake {
+        folder: tempfile::TempDir,
+        config: ClusterConfig,
+        parameters: Parameters,
+        dir: ClusterDir,
+    }
+
+    impl Fake {
+        fn new(script: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let dir = Home::new(folder.path()).cluster("lab");
+            home::write_private(
+                &dir.installer().join("auth/kubeadmin-password"),
+                b"aB3dE-fGh1j-Klmn0-pqrst",
+            )
+            .unwrap();
+            let fake = Self {
+                dir,
+                folder,
+                config: ClusterConfig::example(),
+                parameters: crate::parameters::tests::example(),
+            };
+            fs::write(fake.path("script"), script).unwrap();
+            let sourced = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sourced");
+            std::os::unix::fs::symlink(sourced, fake.path("fake")).unwrap();
+            fake
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        async fn follow(&self, limit: Duration) -> Result<(), InstallerError> {
+            let installer = OpenshiftInstall::find(Some(&self.path("fake")))?;
+            let wait = WaitContext {
+                config: &self.config,
+                parameters: &self.parameters,
+                dir: &self.dir,
+                guests_answer: true,
+            };
+            installer.follow(&wait, "install-complete", limit).await
+        }
+
+        fn log(&self) -> String {
+            fs::read_to_string(self.dir.log().join("openshift-install-wait-for-install-complete.log")).unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_tells_all_but_the_password() {
+        let fake = Fake::new(
+            r#"[ "$*" = "wait-for install-complete --dir $(dirname $0)/clusters/lab/installer --log-level=info" ] || exit 9
+            echo 'level=info msg="Login to the console with user: \"kubeadmin\", and password: \"aB3dE-fGh1j-Klmn0-pqrst\""' >&2
+            echo 'level=info msg="Install complete!"' >&2"#,
+        );
+        fake.follow(Duration::from_secs(60)).await.unwrap();
+        let log = fake.log();
+        assert!(log.contains("Install complete!") && log.contains("password"), "{log}");
+        assert!(!log.contains("pqrst"), "{log}");
+        let mode = fs::metadata(fake.dir.log().join("openshift-install-wait-for-install-complete.log")).unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_failed_wait_shows_its_last_lines() {
+        let fake = Fake::new(
+            "exec >&2\nfor n in 1 2 3 4 5 6 7 8 9 10 11; do echo level=error msg=line $n; done\necho password is aB3dE-fGh1j-Klmn0-pqrst\nexit 6",
+        );
+        let error = fake.follow(Duration::from_secs(60)).await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("openshift-install wait-for install-complete ended with exit status: 6\n  "),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1 + TAIL, "{text}");
+        assert!(
+            text.contains("\n  password is ****") && text.contains("\n  line 11"),
+            "{text}"
+        );
+        assert!(!text.contains("line 1\n"), "{text}");
+        assert_eq!(fake.log().lines().count(), 12);
+        assert!(
+            error
+                .hint()
+                .is_some_and(|hint| hint.contains("wait-for-install-complete.log"))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_does_not_end_is_ended() {
+        let fake = Fake::new("echo $$ >$(dirname $0)/pid\necho still waiting\nexec sleep 600");
+        let begun = Instant::now();
+        let error = fake.follow(Duration::from_secs(2)).await.unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(error.is_timeout());
+        assert_eq!(
+            error.to_string(),
+            "openshift-install wait-for install-complete did not end within 2 s and was stopped\n  still waiting"
+        );
+        let pid = fs::read_to_string(fake.path("pid")).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} still runs");
+    }
 
     #[test]
     fn messages_are_taken_out_of_log_lines() {

@@ -122,7 +122,7 @@ fn served(config: &ClusterConfig, parameters: &Parameters, role: Role) -> Value 
         file(
             "/usr/local/bin/configure-ovs.sh",
             0o755,
-            &filler("configure-ovs.sh", 24_000),
+            &filler("configure-ovs.sh", 3000),
         ),
     ];
     if role == Role::Master {
