@@ -70,16 +70,15 @@ impl Root {
         assert!(Path::new(ENGINE).exists(), "{MISSING}");
         let work = self.folder.path();
         fs::write(work.join("node.ign"), config).unwrap();
-        // The engine changes owners, so it must be root, if only of a namespace.
+        // The engine changes owners and keeps its state in /run: it is root, and sees a /run of its own.
         let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+        let own_run = "mount -t tmpfs tmpfs /run && exec \"$0\" \"$@\"";
         for stage in ["fetch-offline", "fetch", "files"] {
-            let mut command = match is_root {
-                true => Command::new(ENGINE),
-                false => Command::new("unshare"),
-            };
+            let mut command = Command::new("unshare");
             if !is_root {
-                command.args(["--map-root-user", ENGINE]);
+                command.arg("--map-root-user");
             }
+            command.args(["--mount", "sh", "-c", own_run, ENGINE]);
             let output = command
                 .args(["--platform", "file", "--log-to-stdout", "--stage", stage])
                 .args(["--root".as_ref(), work.join("root").as_os_str()])
@@ -92,7 +91,7 @@ impl Root {
                 )
                 .output()
                 .unwrap();
-            let log = String::from_utf8_lossy(&output.stdout);
+            let log = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "stage {stage}:\n{log}");
         }
     }
