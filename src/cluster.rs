@@ -108,6 +108,11 @@ impl NodeName {
         Self(vip.to_string())
     }
 
+    /// Takes a name back from where we wrote it on a platform.
+    pub fn from_platform(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

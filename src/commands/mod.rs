@@ -44,6 +44,12 @@ pub fn run(cli: Cli) -> Result<()> {
 macro_rules! with_backend {
     ($config:expr, $backend:ident => $body:expr) => {
         match $config {
+            #[cfg(feature = "libvirt")]
+            $crate::cluster::BackendConfig::Libvirt(config) => {
+                let $backend = &$crate::backend::libvirt::Libvirt::connect(config).await?;
+                $body
+            }
+            #[cfg(not(feature = "libvirt"))]
             $crate::cluster::BackendConfig::Libvirt(_) => Err($crate::commands::without_libvirt().into()),
             $crate::cluster::BackendConfig::Sim(config) => {
                 let $backend = &$crate::backend::sim::Sim::open(config)?;
@@ -54,6 +60,7 @@ macro_rules! with_backend {
 }
 use with_backend;
 
+#[cfg(not(feature = "libvirt"))]
 fn without_libvirt() -> CommandError {
     CommandError::new(Kind::Tool, "this program was built without libvirt")
         .hint("build it with the feature `libvirt`, or choose another backend")

@@ -1,1 +1,281 @@
-//! (placeholder)
+//! libvirt, local or remote, through its C library.
+//!
+//! Everything goes over the connection, images and Ignition included, so that a remote host needs nothing but
+//! libvirt. Nothing is remembered here that libvirt itself does not hold.
+
+mod domain;
+mod guest;
+mod images;
+mod leases;
+mod machines;
+mod network;
+mod preflight;
+mod seed;
+mod session;
+mod storage;
+mod volumes;
+mod xml;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use virt::connect::Connect;
+
+use self::domain::{Ours, Platform, uuid_of};
+use self::machines::Known;
+use self::network::Entry;
+use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lock};
+use self::storage::Storage;
+use self::volumes::Volume;
+use crate::backend::{
+    Action, Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
+    MachineSpec, Needs, NetworkFacts, Owned,
+};
+use crate::cluster::{ClusterId, Lease, LibvirtConfig, MachineName};
+
+/// A libvirt host, connected.
+pub struct Libvirt {
+    session: Arc<Session>,
+    known: Arc<Known>,
+    config: LibvirtConfig,
+    /// Machines that are being made or deleted: one call at a time for each.
+    busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Libvirt {
+    /// Connects; nothing else is looked at yet.
+    pub async fn connect(config: &LibvirtConfig) -> Result<Self, BackendError> {
+        refuse_session(&config.uri).map_err(|failure| failure.of_deed(format!("connect to {}", config.uri)))?;
+        Ok(Self {
+            session: Arc::new(Session::open(&config.uri).await?),
+            known: Arc::default(),
+            config: config.clone(),
+            busy: Mutex::default(),
+        })
+    }
+
+    async fn alone_with(&self, name: &MachineName) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = Arc::clone(lock(&self.busy).entry(name.clone()).or_default());
+        turn.lock_owned().await
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        deed: String,
+        work: impl FnOnce(&Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        self.session.call(deed, work).await
+    }
+
+    /// As `call`, for work on the pool.
+    async fn call_storage<T: Send + 'static>(
+        &self,
+        deed: String,
+        work: impl FnOnce(&Storage, &Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let pool = self.config.pool.clone();
+        let on_pool = move |connect: &Connect, pulse: &Pulse| work(&Storage::open(connect, &pool)?, connect, pulse);
+        self.call(deed, on_pool).await
+    }
+}
+
+/// The session libvirt has neither bridges nor a DHCP server.
+fn refuse_session(uri: &str) -> Result<(), Failure> {
+    let path = uri.split('?').next().unwrap_or_default();
+    match path.starts_with("qemu") && path.ends_with("/session") {
+        true => Err(Failure::new(
+            BackendErrorKind::Rejected,
+            "machines of a session libvirt share no network",
+        )
+        .hint("use qemu:///system")),
+        false => Ok(()),
+    }
+}
+
+impl Backend for Libvirt {
+    fn limits(&self) -> Limits {
+        Limits {
+            concurrency: CONCURRENCY,
+            // A look is three calls, and costs a millisecond or two.
+            poll_interval: Duration::from_millis(150),
+            carrier: "fw_cfg",
+            // QEMU loads the file; libvirt and CoreOS set no bound either.
+            carrier_bytes: None,
+            holds_addresses: true,
+            guests_answer: true,
+            image_artifact: "qemu",
+        }
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        let (config, needs) = (self.config.clone(), needs.clone());
+        let deed = format!("look at libvirt at {}", config.uri);
+        self.call(deed, move |connect, _| preflight::look(connect, &config, &needs))
+            .await
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        let (deed, network) = (format!("look at network {network}"), network.to_owned());
+        self.call(deed, move |connect, _| network::look(connect, &network))
+            .await
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        let cluster = cluster.clone();
+        match image.clone() {
+            ImageRequest::Platform(name) => {
+                let deed = format!("find image {name}");
+                let find =
+                    move |storage: &Storage, _: &Connect, _: &Pulse| storage.base(&name).map(|_| ImageHandle(name));
+                self.call_storage(deed, find).await
+            }
+            ImageRequest::File { path, sha256, bytes } => {
+                let deed = format!("upload image {}", path.display());
+                let ensure = move |storage: &Storage, _: &Connect, pulse: &Pulse| {
+                    let (path, sha256) = (path.as_path(), sha256.as_str());
+                    let image = images::LocalImage { path, sha256, bytes };
+                    images::ensure(storage, &cluster, &image, pulse).map(ImageHandle)
+                };
+                self.call_storage(deed, ensure).await
+            }
+        }
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        let (spec, virt_type) = (spec.clone(), self.config.virt_type);
+        let deed = format!("create machine {}", spec.name);
+        let _turn = self.alone_with(&spec.name).await;
+        let create = move |storage: &Storage, connect: &Connect, pulse: &Pulse| {
+            let platform = Platform::choose(&document(connect.capabilities())?, virt_type)?;
+            machines::create(storage, connect, &platform, &spec, pulse)
+        };
+        self.call_storage(deed, create).await
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        let (cluster, known) = (cluster.clone(), Arc::clone(&self.known));
+        let deed = format!("list the machines of cluster {cluster}");
+        self.call(deed, move |connect, _| machines::list(connect, &known, &cluster))
+            .await
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let (cluster, name) = (cluster.clone(), name.clone());
+        let deed = format!("delete machine {name}");
+        let _turn = self.alone_with(&name).await;
+        self.call_storage(deed, move |storage, connect, _| {
+            machines::delete(storage, connect, &cluster, &name)
+        })
+        .await
+    }
+
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+        let hold = hold.clone();
+        let Lease { name, ip, .. } = &hold.lease;
+        let deed = format!("hold address {ip} for {name} on network {}", hold.network);
+        self.call(deed, move |connect, _| network::hold(connect, &hold)).await
+    }
+
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        let cluster = cluster.clone();
+        let deed = format!("list the addresses held for cluster {cluster}");
+        self.call(deed, move |connect, _| {
+            let mut held = Vec::new();
+            for network in connect.list_all_networks(0)? {
+                held.extend(network::held(&network, &cluster)?);
+            }
+            Ok(held)
+        })
+        .await
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        let cluster = cluster.clone();
+        let deed = format!("release what cluster {cluster} holds");
+        self.call_storage(deed, move |storage, connect, pulse| {
+            for network in connect.list_all_networks(0)? {
+                network::release(&network, &cluster)?;
+            }
+            sweep(storage, connect, &cluster)?;
+            images::leave(storage, &cluster, pulse)
+        })
+        .await
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        let cluster = cluster.clone();
+        let deed = format!("list what belongs to cluster {cluster}");
+        self.call_storage(deed, move |storage, connect, _| owned(storage, connect, &cluster))
+            .await
+    }
+
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        let (cluster, name) = (cluster.clone(), name.clone());
+        let deed = format!("read the console of machine {name}");
+        self.call_storage(deed, move |storage, connect, _| {
+            machines::console_tail(storage, connect, &cluster, &name)
+        })
+        .await
+    }
+}
+
+/// Deletes volumes of machines that have no domain: left by a cut creation, or console logs that grew full.
+fn sweep(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<(), Failure> {
+    // Only a refresh shows files that virtlogd made; it is refused while someone makes a volume.
+    let _ = storage.refresh();
+    for (name, volume) in storage.list()? {
+        let Some(Volume::OfMachine { cluster: of, machine }) = Volume::read(&name) else {
+            continue;
+        };
+        if of == *cluster && if_there(connect.lookup_domain_by_uuid(uuid_of(cluster, &machine)))?.is_none() {
+            storage::delete(&volume)?;
+        }
+    }
+    Ok(())
+}
+
+fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+    let owned = |kind: &str, name: String| Owned {
+        kind: kind.to_owned(),
+        name,
+    };
+    let mut all = BTreeSet::new();
+    for domain in connect.list_all_domains(0)? {
+        let Some(described) = if_there(domain.xml_desc(0))? else {
+            continue;
+        };
+        if Ours::read(&xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
+            all.insert(owned("domain", domain.name()?));
+        }
+    }
+    for (name, _) in storage.list()? {
+        if Volume::read(&name).is_some_and(|volume| volume.owner() == Some(cluster)) {
+            all.insert(owned("volume", name));
+        }
+    }
+    for network in connect.list_all_networks(0)? {
+        for entry in network::entries(&network, cluster)? {
+            all.insert(match entry {
+                Entry::Host(host) => owned("dhcp host", host.name),
+                Entry::Record(record) => owned("dns host", record.names.join(" ")),
+            });
+        }
+    }
+    Ok(all.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_libvirt_is_refused() {
+        for uri in ["qemu:///session", "qemu+ssh://me@host/session?no_tty=1"] {
+            assert!(refuse_session(uri).is_err(), "{uri}");
+        }
+        for uri in ["qemu:///system", "qemu+ssh://me@session/system", "test:///default"] {
+            assert!(refuse_session(uri).is_ok(), "{uri}");
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! A machine as a libvirt domain: its XML, written and read.
+
+use uuid::Uuid;
+
+use super::session::Failure;
+use super::xml::Element;
+use crate::backend::{BackendErrorKind, MachineSpec, Nic};
+use crate::cluster::{ClusterId, MachineName, NodeName, Pass, Role, VirtType};
+
+/// The namespace of our element in a domain's metadata.
+const NAMESPACE: &str = "https://ocpdeploy.dev/1";
+
+/// How machines are emulated on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Platform {
+    /// `kvm`, `qemu` or what else this driver has.
+    pub domain_type: String,
+    arch: String,
+    /// `q35` where it is offered, else the driver's default.
+    machine: Option<&'static str>,
+}
+
+impl Platform {
+    /// Chooses from the host's capabilities.
+    pub fn choose(capabilities: &Element, virt_type: VirtType) -> Result<Self, Failure> {
+        let hvm = |guest: &&Element| guest.find("os_type").is_some_and(|os| os.text == "hvm");
+        let archs: Vec<&Element> = capabilities
+            .all("guest")
+            .into_iter()
+            .filter(hvm)
+            .flat_map(|guest| guest.all("arch"))
+            .collect();
+        let x86_64 = archs.iter().find(|arch| arch.get("name") == Some("x86_64"));
+        let Some(arch) = x86_64.or(archs.first()) else {
+            let words = "this libvirt offers no hardware-virtual machines";
+            return Err(Failure::new(BackendErrorKind::Rejected, words));
+        };
+        let offered: Vec<&str> = arch
+            .all("domain")
+            .into_iter()
+            .filter_map(|domain| domain.get("type"))
+            .collect();
+        let wanted = match virt_type {
+            VirtType::Kvm => offered.iter().find(|offer| **offer == "kvm"),
+            VirtType::Qemu => offered.iter().find(|offer| **offer == "qemu"),
+            VirtType::Auto => ["kvm", "qemu"]
+                .iter()
+                .find(|wanted| offered.contains(wanted))
+                .or(offered.first()),
+        };
+        let Some(domain_type) = wanted else {
+            let failure = Failure::new(
+                BackendErrorKind::Rejected,
+                format!("this libvirt offers machines of type {} only", offered.join(", ")),
+            );
+            return Err(failure.hint("set virt_type=auto"));
+        };
+        let machines = arch.all("machine").into_iter().chain(arch.all("domain/machine"));
+        let q35 = machines.into_iter().any(|machine| machine.text == "q35");
+        Ok(Self {
+            domain_type: (*domain_type).to_owned(),
+            arch: arch.get("name").unwrap_or("x86_64").to_owned(),
+            machine: q35.then_some("q35"),
+        })
+    }
+
+    fn cpu(&self) -> Option<Element> {
+        let mode = match self.domain_type.as_str() {
+            "kvm" => "host-passthrough",
+            "qemu" => "maximum",
+            _ => return None,
+        };
+        Some(Element::new("cpu").attr("mode", mode))
+    }
+}
+
+/// Where the volumes of a machine lie on its host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Paths {
+    pub disk: String,
+    pub extra_disks: Vec<String>,
+    pub ignition: Option<String>,
+    pub seed: Option<String>,
+    pub console: Option<String>,
+}
+
+/// The same machine has the same UUID on every try, so that a domain is never made twice.
+pub(super) fn uuid_of(cluster: &ClusterId, machine: &MachineName) -> Uuid {
+    let url = format!("{NAMESPACE}/{cluster}/{machine}");
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, url.as_bytes())
+}
+
+pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths) -> Element {
+    let mut kind = Element::new("type").attr("arch", &platform.arch);
+    if let Some(machine) = platform.machine {
+        kind = kind.attr("machine", machine);
+    }
+    let os = Element::new("os")
+        .child(kind.text("hvm"))
+        .child(Element::new("boot").attr("dev", "hd"));
+    // Without ACPI, q35 finds no interrupt for its virtio NICs.
+    let features = Element::new("features")
+        .child(Element::new("acpi"))
+        .child(Element::new("apic"));
+    let fw_cfg = |file: &String| {
+        let entry = Element::new("entry")
+            .attr("name", "opt/com.coreos/config")
+            .attr("file", file);
+        Element::new("sysinfo").attr("type", "fwcfg").child(entry)
+    };
+    Element::new("domain")
+        .attr("type", &platform.domain_type)
+        .child(Element::new("name").text(&spec.name))
+        .child(Element::new("uuid").text(uuid_of(&spec.cluster, &spec.name)))
+        .child(Element::new("metadata").child(mark(spec)))
+        .child(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib))
+        .child(Element::new("vcpu").text(spec.cpus))
+        .children(paths.ignition.as_ref().map(fw_cfg))
+        .child(os)
+        .child(features)
+        .children(platform.cpu())
+        .child(Element::new("clock").attr("offset", "utc"))
+        .child(Element::new("on_poweroff").text("destroy"))
+        .child(Element::new("on_reboot").text("restart"))
+        // A panicked machine stays to be looked at; it counts as broken.
+        .child(Element::new("on_crash").text("preserve"))
+        .child(devices(spec, paths))
+}
+
+fn mark(spec: &MachineSpec) -> Element {
+    Element::new("ocpdeploy:machine")
+        .attr("xmlns:ocpdeploy", NAMESPACE)
+        .attr("cluster", &spec.cluster)
+        .attr("node", &spec.node)
+        .attr("role", spec.role)
+        .attr("pass", spec.pass)
+        .attr("fingerprint", spec.fingerprint())
+}
+
+fn devices(spec: &MachineSpec, paths: &Paths) -> Element {
+    let disks = std::iter::once(&paths.disk).chain(&paths.extra_disks);
+    let mut all: Vec<Element> = disks
+        .enumerate()
+        .map(|(index, path)| disk(index, path, "qcow2"))
+        .collect();
+    let seed = paths
+        .seed
+        .as_ref()
+        .map(|path| disk(all.len(), path, "raw").child(Element::new("readonly")));
+    all.extend(seed);
+    all.extend(spec.nics.iter().map(|nic| {
+        Element::new("interface")
+            .attr("type", "network")
+            .child(Element::new("mac").attr("address", nic.mac))
+            .child(Element::new("source").attr("network", &nic.network))
+            .child(Element::new("model").attr("type", "virtio"))
+    }));
+    let log = paths
+        .console
+        .as_ref()
+        .map(|path| Element::new("log").attr("file", path).attr("append", "on"));
+    all.push(Element::new("serial").attr("type", "pty").children(log));
+    let agent = Element::new("target")
+        .attr("type", "virtio")
+        .attr("name", "org.qemu.guest_agent.0");
+    all.push(Element::new("channel").attr("type", "unix").child(agent));
+    let random = Element::new("backend").attr("model", "random").text("/dev/urandom");
+    all.push(Element::new("rng").attr("model", "virtio").child(random));
+    Element::new("devices").children(all)
+}
+
+fn disk(index: usize, path: &str, format: &str) -> Element {
+    Element::new("disk")
+        .attr("type", "file")
+        .attr("device", "disk")
+        .child(Element::new("driver").attr("name", "qemu").attr("type", format))
+        .child(Element::new("source").attr("file", path))
+        .child(
+            Element::new("target")
+                .attr("dev", disk_name(index))
+                .attr("bus", "virtio"),
+        )
+}
+
+/// `vda` … `vdz`, `vdaa` …, as Linux names them.
+fn disk_name(index: usize) -> String {
+    let mut letters = Vec::new();
+    let mut rest = index + 1;
+    while rest > 0 {
+        rest -= 1;
+        letters.push(char::from(b'a' + (rest % 26) as u8));
+        rest /= 26;
+    }
+    format!("vd{}", letters.iter().rev().collect::<String>())
+}
+
+/// A domain that carries our mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ours {
+    pub cluster: ClusterId,
+    pub name: MachineName,
+    pub node: NodeName,
+    pub role: Role,
+    pub pass: Pass,
+    pub fingerprint: String,
+    pub nics: Vec<Nic>,
+    pub is_kvm: bool,
+}
+
+impl Ours {
+    /// None for a domain that somebody else made.
+    pub fn read(domain: &Element) -> Option<Self> {
+        let is_mark = |element: &&Element| {
+            element.name.strip_suffix("machine").is_some_and(|prefix| {
+                let space = match prefix.strip_suffix(':') {
+                    Some(prefix) => format!("xmlns:{prefix}"),
+                    None => "xmlns".to_owned(),
+                };
+                element.get(&space) == Some(NAMESPACE)
+            })
+        };
+        let mark = domain.find("metadata")?.iter().find(is_mark)?;
+        let nic = |interface: &Element| {
+            Some(Nic {
+                network: interface.value("source", "network")?.to_owned(),
+                mac: interface.value("mac", "address")?.parse().ok()?,
+            })
+        };
+        Some(Self {
+            cluster: ClusterId::from_tag(mark.get("cluster")?),
+            name: MachineName::from_platform(&domain.find("name")?.text),
+            node: NodeName::from_platform(mark.get("node")?),
+            role: mark.get("role")?.parse().ok()?,
+            pass: mark.get("pass")?.parse().ok()?,
+            fingerprint: mark.get("fingerprint")?.to_owned(),
+            nics: domain.all("devices/interface").into_iter().filter_map(nic).collect(),
+            is_kvm: domain.get("type") == Some("kvm"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::libvirt::xml;
+    use crate::backend::{ImageHandle, Payload};
+
+    fn spec() -> MachineSpec {
+        MachineSpec {
+            cluster: ClusterId::new("lab", "example.com"),
+            name: MachineName::from_platform("lab-master-0"),
+            node: NodeName::node(Role::Master, 0),
+            role: Role::Master,
+            pass: Pass::Two,
+            cpus: 4,
+            memory_mib: 16384,
+            disk_gib: 120,
+            extra_disks_gib: vec![50, 60],
+            image: ImageHandle("ocpdeploy_image_x.qcow2".to_owned()),
+            nics: vec![
+                Nic {
+                    network: "default".to_owned(),
+                    mac: "52:54:00:aa:bb:cc".parse().unwrap(),
+                },
+                Nic {
+                    network: "R&D <\"storage\">".to_owned(),
+                    mac: "52:54:00:aa:bb:cd".parse().unwrap(),
+                },
+            ],
+            payload: Payload::Ignition(b"{}".to_vec()),
+            autostart: true,
+        }
+    }
+
+    fn platform(domain_type: &str) -> Platform {
+        Platform {
+            domain_type: domain_type.to_owned(),
+            arch: "x86_64".to_owned(),
+            machine: Some("q35"),
+        }
+    }
+
+    fn paths() -> Paths {
+        Paths {
+            disk: "/pool/it's & more/disk.qcow2".to_owned(),
+            extra_disks: vec!["/pool/extra-0".to_owned(), "/pool/extra-1".to_owned()],
+            ignition: Some("/pool/config.ign".to_owned()),
+            seed: None,
+            console: Some("/pool/console.log".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_node_of_coreos() {
+        insta::assert_snapshot!(to_xml(&spec(), &platform("kvm"), &paths()).to_string());
+    }
+
+    #[test]
+    fn a_machine_of_pass_one() {
+        let mut spec = spec();
+        spec.name = MachineName::of_harvest("lab", Role::Helper, 1);
+        (spec.role, spec.pass, spec.node) = (Role::Helper, Pass::One, NodeName::from_platform("ingress"));
+        let paths = Paths {
+            disk: "/pool/disk".to_owned(),
+            seed: Some("/pool/seed.img".to_owned()),
+            ..Paths::default()
+        };
+        insta::assert_snapshot!(to_xml(&spec, &platform("qemu"), &paths).to_string());
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let spec = spec();
+        let document = to_xml(&spec, &platform("kvm"), &paths()).to_string();
+        let ours = Ours::read(&xml::parse(&document).unwrap()).unwrap();
+        assert_eq!(ours.cluster, spec.cluster);
+        assert_eq!(ours.name, spec.name);
+        assert_eq!(
+            (ours.node, ours.role, ours.pass),
+            (spec.node.clone(), spec.role, spec.pass)
+        );
+        assert_eq!(ours.fingerprint, spec.fingerprint());
+        assert_eq!(ours.nics, spec.nics);
+        assert!(ours.is_kvm);
+        // Another program may write the namespace in its own way.
+        let other = document
+            .replace("ocpdeploy:", "o:")
+            .replace("xmlns:ocpdeploy", "xmlns:o");
+        assert!(Ours::read(&xml::parse(&other).unwrap()).is_some());
+    }
+
+    #[test]
+    fn domains_of_others_are_not_ours() {
+        for metadata in [
+            "",
+            "<metadata/>",
+            "<metadata><machine cluster='lab.example.com'/></metadata>",
+            "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/2' cluster='lab.example.com' node='a' role='master' pass='two' fingerprint='f'/></metadata>",
+            "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/1' cluster='lab.example.com'/></metadata>",
+        ] {
+            let document = format!("<domain type='kvm'><name>lab-master-0</name>{metadata}</domain>");
+            assert_eq!(Ours::read(&xml::parse(&document).unwrap()), None, "{metadata}");
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_of_one_machine_of_one_cluster() {
+        let of =
+            |cluster: &str, machine: &str| uuid_of(&ClusterId::from_tag(cluster), &MachineName::from_platform(machine));
+        assert_eq!(of("lab.a", "lab-master-0"), of("lab.a", "lab-master-0"));
+        assert_ne!(of("lab.a", "lab-master-0"), of("lab.b", "lab-master-0"));
+        assert_ne!(of("lab.a", "lab-master-1"), of("lab.a", "lab-master-10"));
+    }
+
+    #[test]
+    fn the_accelerator_is_chosen_from_what_the_host_offers() {
+        let guest = |arch: &str, types: &[&str]| {
+            let domains: String = types.iter().map(|kind| format!("<domain type='{kind}'/>")).collect();
+            format!(
+                "<guest><os_type>hvm</os_type><arch name='{arch}'><machine canonical='pc-q35-7.2'>q35</machine>{domains}</arch></guest>"
+            )
+        };
+        let host = |guests: &str| {
+            xml::parse(&format!("<capabilities><guest><os_type>xen</os_type><arch name='x86_64'><domain type='xen'/></arch></guest>{guests}</capabilities>")).unwrap()
+        };
+        let both = host(&(guest("i686", &["qemu"]) + &guest("x86_64", &["qemu", "kvm"])));
+        let choose = |host, virt_type| Platform::choose(host, virt_type).map(|platform| platform.domain_type);
+        assert_eq!(choose(&both, VirtType::Auto).unwrap(), "kvm");
+        assert_eq!(choose(&both, VirtType::Qemu).unwrap(), "qemu");
+        let emulated = host(&guest("x86_64", &["qemu"]));
+        assert_eq!(choose(&emulated, VirtType::Auto).unwrap(), "qemu");
+        assert!(choose(&emulated, VirtType::Kvm).is_err());
+        let other = host(&guest("i686", &["test"]));
+        assert_eq!(choose(&other, VirtType::Auto).unwrap(), "test");
+        assert!(choose(&other, VirtType::Qemu).is_err());
+        assert!(choose(&host(""), VirtType::Auto).is_err());
+        let platform = Platform::choose(&both, VirtType::Auto).unwrap();
+        assert_eq!((platform.arch.as_str(), platform.machine), ("x86_64", Some("q35")));
+    }
+
+    #[test]
+    fn disks_are_named_as_linux_names_them() {
+        for (index, name) in [
+            (0, "vda"),
+            (1, "vdb"),
+            (25, "vdz"),
+            (26, "vdaa"),
+            (51, "vdaz"),
+            (52, "vdba"),
+        ] {
+            assert_eq!(disk_name(index), name);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The DHCP leases of a network: the one call that `virt` does not wrap.
+
+#![allow(unsafe_code, reason = "one C call with an array of C structs as its answer")]
+
+use std::ffi::CStr;
+use std::net::Ipv4Addr;
+use std::os::raw::c_char;
+
+use virt::error::Error;
+use virt::network::Network;
+use virt::sys;
+
+use crate::cluster::Mac;
+
+/// An address that libvirt's DHCP server has given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DhcpLease {
+    pub mac: Mac,
+    pub ip: Ipv4Addr,
+    /// Seconds since 1970; none when it never ends.
+    pub expires: Option<i64>,
+}
+
+/// All IPv4 leases that libvirt knows, those of deleted machines included.
+pub(super) fn of_network(network: &Network) -> Result<Vec<DhcpLease>, Error> {
+    let mut array: *mut sys::virNetworkDHCPLeasePtr = std::ptr::null_mut();
+    // SAFETY: the network is alive as long as `network`; no MAC means all; libvirt fills `array` when it returns 0 or more.
+    let count = unsafe { sys::virNetworkGetDHCPLeases(network.as_ptr(), std::ptr::null(), &mut array, 0) };
+    if count < 0 {
+        return Err(Error::last_error());
+    }
+    let mut leases = Vec::new();
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the array has `count` pointers to leases, each ours to free once, its strings NUL-terminated or null.
+        unsafe {
+            let lease = *array.add(index);
+            let mac = text((*lease).mac).and_then(|mac| mac.parse().ok());
+            let ip = text((*lease).ipaddr).and_then(|ip| ip.parse().ok());
+            if let (Some(mac), Some(ip)) = (mac, ip) {
+                let expires = Some((*lease).expirytime).filter(|time| *time > 0);
+                leases.push(DhcpLease { mac, ip, expires });
+            }
+            sys::virNetworkDHCPLeaseFree(lease);
+        }
+    }
+    // SAFETY: libvirt allocated the array itself with malloc, and it is used no more.
+    unsafe { libc::free(array.cast()) };
+    Ok(leases)
+}
+
+/// # Safety
+/// `string` is null or points to a NUL-terminated string.
+unsafe fn text(string: *const c_char) -> Option<String> {
+    if string.is_null() {
+        return None;
+    }
+    // SAFETY: promised by the caller.
+    let string = unsafe { CStr::from_ptr(string) };
+    string.to_str().ok().map(str::to_owned)
+}

@@ -1,0 +1,227 @@
+//! The connection: every call in a thread of its own, bounded in number and time, with typed errors.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use virt::connect::Connect;
+use virt::error::{Error, ErrorDomain, ErrorNumber};
+
+use super::xml::{self, Element};
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// What libvirtd admits of one client at once (`max_client_requests`).
+pub(super) const CONCURRENCY: usize = 5;
+/// Longest silence of one call; `virt` has no time-out of its own, and a lost peer is noticed only when the kernel gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What went wrong within a call, before it is known what the call was for.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub kind: BackendErrorKind,
+    /// libvirt's words, or ours.
+    pub words: String,
+    pub hint: Option<String>,
+    code: Option<ErrorNumber>,
+}
+
+impl Failure {
+    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
+        Self {
+            kind,
+            words: words.into(),
+            hint: None,
+            code: None,
+        }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn is(&self, code: ErrorNumber) -> bool {
+        self.code == Some(code)
+    }
+
+    /// Whether the driver behind the connection has no such function at all.
+    pub fn is_unsupported(&self) -> bool {
+        self.is(ErrorNumber::NoSupport) || self.is(ErrorNumber::OperationUnsupported)
+    }
+
+    pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
+        let error = BackendError::new(self.kind, deed).because(self.words);
+        match self.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        use ErrorNumber as E;
+        let code = error.code().known();
+        let words = error.message().to_owned();
+        let lower = words.to_lowercase();
+        let of_connection = error.domain().is(ErrorDomain::Rpc) || error.domain().is(ErrorDomain::Remote);
+        let kind = match code {
+            Some(E::AuthFailed | E::AuthCancelled | E::AuthUnavailable | E::OperationDenied | E::AccessDenied) => {
+                BackendErrorKind::Denied
+            }
+            Some(E::NoDomain | E::NoNetwork | E::NoStoragePool | E::NoStorageVolume) => BackendErrorKind::NotFound,
+            Some(E::DomExist | E::NetworkExist | E::StorageVolExist) => BackendErrorKind::Conflict,
+            Some(E::OperationTimeout | E::AgentUnresponsive | E::AgentCommandTimeout) => BackendErrorKind::Timeout,
+            Some(E::NoMemory) => BackendErrorKind::Quota,
+            _ if lower.contains("no space left") || lower.contains("cannot allocate memory") => BackendErrorKind::Quota,
+            Some(E::Rpc | E::NoConnect | E::InvalidConn | E::UnknownHost | E::GnutlsError) => {
+                BackendErrorKind::Unreachable
+            }
+            Some(E::SystemError | E::InternalError) if of_connection => BackendErrorKind::Unreachable,
+            _ => BackendErrorKind::Rejected,
+        };
+        let hint = match kind {
+            _ if of_connection && lower.contains("permission denied") => {
+                Some("add this user to the group `libvirt`, or run as root".to_owned())
+            }
+            BackendErrorKind::Rejected if lower.contains("fw_cfg") || lower.contains("permission denied") => Some(
+                "QEMU's user must be able to read the pool's folder; with AppArmor, allow it in \
+                 /etc/apparmor.d/local/abstractions/libvirt-qemu"
+                    .to_owned(),
+            ),
+            BackendErrorKind::Rejected if lower.contains("kvm") => {
+                Some("set virt_type=qemu to do without KVM".to_owned())
+            }
+            _ => None,
+        };
+        Self {
+            kind,
+            words,
+            hint,
+            code,
+        }
+    }
+}
+
+impl From<xml::BadXml> for Failure {
+    fn from(error: xml::BadXml) -> Self {
+        Self::new(BackendErrorKind::Rejected, error.to_string())
+    }
+}
+
+/// `None` where libvirt says that there is no such thing.
+pub(super) fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
+    match answer.map_err(Failure::from) {
+        Ok(found) => Ok(Some(found)),
+        Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// `None` where the driver cannot tell.
+pub(super) fn if_supported<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(failure) if failure.is_unsupported() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Signs of life of a long call, such as bytes sent.
+#[derive(Clone, Default)]
+pub(super) struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    pub fn beat(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One libvirt, connected.
+pub(super) struct Session {
+    uri: String,
+    connect: Mutex<Connect>,
+    permits: Semaphore,
+}
+
+impl Session {
+    pub async fn open(uri: &str) -> Result<Self, BackendError> {
+        // libvirt's own handler writes every error on stderr, the expected ones too.
+        virt::error::clear_error_callback();
+        let own = uri.to_owned();
+        let connect = bounded(Pulse::default(), move || Ok(Connect::open(Some(&own))?)).await;
+        Ok(Self {
+            uri: uri.to_owned(),
+            connect: Mutex::new(connect.map_err(|failure| failure.of_deed(format!("connect to {uri}")))?),
+            permits: Semaphore::new(CONCURRENCY),
+        })
+    }
+
+    /// Runs blocking libvirt calls; `work` may beat the pulse to be granted more time.
+    pub async fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        deed: impl Into<String>,
+        work: impl FnOnce(&Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let deed = deed.into();
+        // The semaphore is never closed.
+        let _permit = self.permits.acquire().await;
+        let session = Arc::clone(self);
+        let pulse = Pulse::default();
+        let inner = pulse.clone();
+        bounded(pulse, move || work(&session.connection()?, &inner))
+            .await
+            .map_err(|failure| failure.of_deed(deed))
+    }
+
+    /// The connection, opened again when its daemon was restarted or its tunnel fell.
+    fn connection(&self) -> Result<Connect, Failure> {
+        let mut connect = lock(&self.connect);
+        if !connect.is_alive().unwrap_or(false) {
+            *connect = Connect::open(Some(&self.uri))?;
+        }
+        Ok(connect.clone())
+    }
+}
+
+/// Runs `work` in a thread and gives up when it is silent for too long; the thread itself cannot be stopped.
+async fn bounded<T: Send + 'static>(
+    pulse: Pulse,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let mut work = tokio::task::spawn_blocking(work);
+    loop {
+        let heard = pulse.0.load(Ordering::Relaxed);
+        match tokio::time::timeout(PATIENCE, &mut work).await {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(ended)) => return Err(Failure::new(BackendErrorKind::Rejected, ended.to_string())),
+            Err(_) if pulse.0.load(Ordering::Relaxed) != heard => {}
+            Err(_) => {
+                let words = format!("libvirt has not answered for {} s", PATIENCE.as_secs());
+                return Err(Failure::new(BackendErrorKind::Timeout, words));
+            }
+        }
+    }
+}
+
+/// A poisoned lock only says that another call panicked; what is in these locks is whole at every moment.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The documents of `virt` take text with NUL for a mistake of ours and some of its calls panic on it.
+pub(super) fn plain<'a>(what: &str, text: &'a str) -> Result<&'a str, Failure> {
+    match text.chars().any(char::is_control) || text.is_empty() {
+        true => Err(Failure::new(
+            BackendErrorKind::Rejected,
+            format!("{what} {text:?} is empty or holds control characters"),
+        )),
+        false => Ok(text),
+    }
+}
+
+/// Reads a document that libvirt gave.
+pub(super) fn document(answer: Result<String, Error>) -> Result<Element, Failure> {
+    Ok(xml::parse(&answer?)?)
+}

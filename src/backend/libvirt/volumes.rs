@@ -1,0 +1,194 @@
+//! Names of volumes: the only place where a volume can say whose it is.
+//!
+//! Names of clusters, machines and parts never hold an underscore, so that `lab.example.com` cannot be
+//! taken for `a.lab.example.com` and machine `lab-master-1` cannot be taken for `lab-master-10`.
+
+use crate::cluster::{ClusterId, MachineName};
+
+/// What a volume of ours is for, read from its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Volume {
+    /// Made for one machine alone.
+    OfMachine { cluster: ClusterId, machine: MachineName },
+    /// Says that a cluster uses an image: an empty volume, made before the image is looked for.
+    Uses { cluster: ClusterId, image: ImageKey },
+    /// Says that a cluster is about to leave an image, and may delete it.
+    Leaves { cluster: ClusterId, image: ImageKey },
+    /// An image that clusters share.
+    Image(ImageKey),
+}
+
+/// The first half of the sha256 of an image's bytes, hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ImageKey(String);
+
+impl ImageKey {
+    const DIGITS: usize = 32;
+
+    /// From the whole digest; none when it is not one.
+    pub fn of_digest(sha256: &str) -> Option<Self> {
+        sha256.get(..Self::DIGITS).and_then(Self::read)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let digits = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        (digits && text.len() == Self::DIGITS).then(|| Self(text.to_owned()))
+    }
+
+    pub fn volume(&self) -> String {
+        format!("ocpdeploy_image_{}.qcow2", self.0)
+    }
+
+    pub fn uses(&self, cluster: &ClusterId) -> String {
+        format!("ocpdeploy_{cluster}_uses-{}", self.0)
+    }
+
+    pub fn leaves(&self, cluster: &ClusterId) -> String {
+        format!("ocpdeploy_{cluster}_leaves-{}", self.0)
+    }
+}
+
+/// The parts that a machine is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Disk,
+    /// An extra disk, from 0.
+    Extra(usize),
+    Ignition,
+    Seed,
+    Console,
+}
+
+impl Part {
+    pub fn volume(self, cluster: &ClusterId, machine: &MachineName) -> String {
+        let part = match self {
+            Part::Disk => "disk.qcow2".to_owned(),
+            Part::Extra(index) => format!("extra-{index}.qcow2"),
+            Part::Ignition => "config.ign".to_owned(),
+            Part::Seed => "seed.img".to_owned(),
+            Part::Console => "console.log".to_owned(),
+        };
+        format!("ocpdeploy_{cluster}_{machine}_{part}")
+    }
+}
+
+impl Volume {
+    /// None for a volume that is not ours.
+    pub fn read(name: &str) -> Option<Self> {
+        let parts: Vec<&str> = name.split('_').collect();
+        match parts.as_slice() {
+            ["ocpdeploy", "image", file] => {
+                let key = file.strip_suffix(".qcow2").and_then(ImageKey::read)?;
+                Some(Volume::Image(key))
+            }
+            ["ocpdeploy", cluster, mark] if is_name(cluster) => {
+                let cluster = ClusterId::from_tag(cluster);
+                let (verb, image) = mark.split_once('-')?;
+                let image = ImageKey::read(image)?;
+                match verb {
+                    "uses" => Some(Volume::Uses { cluster, image }),
+                    "leaves" => Some(Volume::Leaves { cluster, image }),
+                    _ => None,
+                }
+            }
+            // The part may be more than `Part` names: virtlogd appends `.0` to a full console log.
+            ["ocpdeploy", cluster, machine, part] if is_name(cluster) && is_name(machine) && !part.is_empty() => {
+                Some(Volume::OfMachine {
+                    cluster: ClusterId::from_tag(cluster),
+                    machine: MachineName::from_platform(machine),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The cluster that it belongs to alone.
+    pub fn owner(&self) -> Option<&ClusterId> {
+        match self {
+            Volume::OfMachine { cluster, .. } | Volume::Uses { cluster, .. } | Volume::Leaves { cluster, .. } => {
+                Some(cluster)
+            }
+            Volume::Image(_) => None,
+        }
+    }
+}
+
+/// Whether a cluster's or machine's name keeps the rules above.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_belongs_to_exactly_one_cluster_and_machine() {
+        let clusters = [
+            "lab.example.com",
+            "lab-2.example.com",
+            "a.lab.example.com",
+            "lab.example.co",
+        ];
+        let machines = ["lab-master-1", "lab-master-10", "lab-master", "lab", "uses", "image"];
+        let parts = [
+            Part::Disk,
+            Part::Extra(0),
+            Part::Extra(10),
+            Part::Ignition,
+            Part::Seed,
+            Part::Console,
+        ];
+        for cluster in clusters.map(ClusterId::from_tag) {
+            for machine in machines.map(MachineName::from_platform) {
+                for part in parts {
+                    let read = Volume::read(&part.volume(&cluster, &machine));
+                    let (cluster, machine) = (cluster.clone(), machine.clone());
+                    assert_eq!(read, Some(Volume::OfMachine { cluster, machine }));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn images_and_marks_are_told_apart() {
+        let digest = "ab".repeat(32);
+        let key = ImageKey::of_digest(&digest).unwrap();
+        let cluster = ClusterId::new("lab", "example.com");
+        let image = key.clone();
+        assert_eq!(Volume::read(&key.volume()), Some(Volume::Image(key.clone())));
+        assert_eq!(
+            Volume::read(&key.leaves(&cluster)),
+            Some(Volume::Leaves {
+                cluster: cluster.clone(),
+                image: key.clone()
+            })
+        );
+        assert_eq!(Volume::read(&key.uses(&cluster)), Some(Volume::Uses { cluster, image }));
+        assert_eq!(ImageKey::of_digest("abc"), None);
+        assert_eq!(ImageKey::of_digest(&"ABCD".repeat(16)), None);
+    }
+
+    #[test]
+    fn volumes_of_others_are_nobodys() {
+        for name in [
+            "lab-master-0.qcow2",
+            "ocpdeploy",
+            "ocpdeploy_lab.example.com",
+            "ocpdeploy_lab.example.com_lab-master-0",
+            "ocpdeploy_lab.example.com_lab-master-0_",
+            "ocpdeploy__lab-master-0_disk.qcow2",
+            "ocpdeploy_lab.example.com_lab-master-0_disk_qcow2",
+            "my_ocpdeploy_lab.example.com_lab-master-0_disk.qcow2",
+            "ocpdeploy-lab.example.com_lab-master-0_disk.qcow2",
+            "ocpdeploy_image_backup.qcow2",
+            "ocpdeploy_lab.example.com_uses-1234",
+            "ocpdeploy_lab example_lab-master-0_disk.qcow2",
+        ] {
+            assert_eq!(Volume::read(name), None, "{name}");
+        }
+    }
+}
