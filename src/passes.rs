@@ -74,7 +74,7 @@ pub async fn deploy<B: Backend>(
     let installer = Installer::choose(config)?;
     let facts = check(backend, config, home, options).await?;
     let run = Run::begin(backend, config, home, &facts)?;
-    if options.harvest_again {
+    if options.harvest_again && run.dir.parameters().exists() {
         run.start_over().await?;
     }
     let skipped_pass_one = home.cluster(&config.name).parameters().exists();
@@ -111,7 +111,7 @@ pub async fn harvest<B: Backend>(
 ) -> Result<Parameters> {
     let facts = check(backend, config, home, options).await?;
     let run = Run::begin(backend, config, home, &facts)?;
-    if options.harvest_again {
+    if options.harvest_again && run.dir.parameters().exists() {
         run.start_over().await?;
     }
     Ok(run.pass_one().await?.0)
@@ -144,19 +144,19 @@ impl<'a, B: Backend> Run<'a, B> {
     }
 
     /// Forgets pass one, so that it is done anew. Nothing of pass two may exist.
+    ///
+    /// The parameter file goes last: while it is there, a run that was cut comes here again.
     async fn start_over(&self) -> Result<()> {
-        let machines = self.backend.list_machines(&self.config.id()).await?;
+        let id = self.config.id();
+        let machines = self.backend.list_machines(&id).await?;
         if machines.iter().any(|machine| machine.pass == Pass::Two) {
-            return Err(PassError::Running {
-                cluster: self.config.name.clone(),
-            }
-            .into());
+            let cluster = self.config.name.clone();
+            return Err(PassError::Running { cluster }.into());
         }
-        delete_machines(self.backend, &self.config.id(), &machines).await?;
-        self.backend.release_addresses(&self.config.id()).await?;
-        remove_file(&self.dir.parameters())?;
         self.journal.forget("")?;
-        Ok(())
+        delete_machines(self.backend, &id, &machines).await?;
+        self.backend.release_addresses(&id).await?;
+        remove_file(&self.dir.parameters())
     }
 
     /// Pass one: the table of addresses, held by the platform where it can, and no machine left.
