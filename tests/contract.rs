@@ -32,7 +32,7 @@ macro_rules! on_ground {
                 one_machine_asked_for_twice_at_once_is_made_once [Machines],
                 preflight_finds_what_is_in_the_way [Answer],
                 preflight_accepts_what_this_cluster_made [Machines],
-                a_config_over_the_limit_is_too_large [Machines],
+                a_config_over_the_limit_is_too_large [Machines, Configs],
                 what_does_not_exist_is_named [Answer],
                 a_machine_on_no_network_leaves_nothing [Machines],
                 an_image_is_brought_once_and_shared [Images, Machines],

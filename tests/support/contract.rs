@@ -30,6 +30,11 @@ pub trait Ground {
     fn network(&self) -> String;
     fn image(&self) -> ImageRequest;
 
+    /// An Ignition config that can be carried; a guest that boots finds nothing to do in it.
+    fn config(&self) -> Vec<u8> {
+        br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()
+    }
+
     /// Why the platform, not the backend, cannot do this; the promise is then left out, and said to be.
     fn lacks(&self, ability: Ability) -> Option<&'static str>;
 
@@ -50,6 +55,8 @@ pub enum Ability {
     Machines,
     /// Addresses can be held.
     Holds,
+    /// Configs are carried to machines.
+    Configs,
     /// Machines really boot and get addresses.
     Leases,
 }
@@ -182,7 +189,7 @@ impl<G: Ground> Stage<G> {
                 network: self.ground.network(),
                 mac: self.mac(),
             }],
-            payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),
+            payload: Payload::Ignition(self.ground.config()),
             autostart: false,
         }
     }
@@ -323,8 +330,10 @@ pub async fn another_spec_under_a_name_is_a_conflict<G: Ground>(stage: &Stage<G>
     let mut payload = first.clone();
     payload.payload = Payload::Ignition(br#"{"ignition":{"version":"3.2.0"}}"#.to_vec());
     let mut memory = first.clone();
-    memory.memory_mib += 1;
-    for other in [payload, memory] {
+    memory.memory_mib += 64;
+    let mut nic = first.clone();
+    nic.nics[0].mac = stage.mac();
+    for other in [payload, memory, nic] {
         let outcome = stage.backend().create_machine(&other).await;
         refused(outcome, BackendErrorKind::Conflict, first.name.as_str());
     }
@@ -529,10 +538,10 @@ pub async fn a_released_address_can_be_held_by_another<G: Ground>(stage: &Stage<
 pub async fn all_that_is_owned_is_listed<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let spec = stage.create(&owner, 0).await;
-    let hold = stage.hold(&owner, "api").await;
+    let hold = stage.hold(&owner, "ingress").await;
     stage.backend().hold_address(&hold).await.unwrap();
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
-    for part in [spec.name.as_str(), &hold.lease.ip.to_string()] {
+    for part in [spec.name.as_str(), "ingress", &hold.dns_names[0]] {
         assert!(
             owned.iter().any(|thing| thing.name.contains(part)),
             "no {part} in {owned:?}"
