@@ -72,6 +72,15 @@ impl ClusterDir {
         self.path.join("parameters.yaml")
     }
 
+    /// Where the cluster is: domain, backend.
+    pub fn known(&self) -> PathBuf {
+        self.path.join("cluster.json")
+    }
+
+    fn ignore(&self) -> PathBuf {
+        self.path.join(".gitignore")
+    }
+
     pub fn journal(&self) -> PathBuf {
         self.path.join("journal.jsonl")
     }
@@ -103,9 +112,33 @@ impl ClusterDir {
     pub fn create(&self) -> io::Result<()> {
         create_private_dir(&self.path)?;
         fs::set_permissions(&self.path, std::fs::Permissions::from_mode(0o700))?;
-        let ignore = self.path.join(".gitignore");
+        let ignore = self.ignore();
         if !ignore.exists() {
             write_private(&ignore, b"*\n")?;
+        }
+        Ok(())
+    }
+
+    /// Removes all that a deployment made here, but for the table of addresses and where the cluster is.
+    pub fn remove_all_but_addresses(&self) -> io::Result<()> {
+        // The journal first: without the files it tells of, it would be wrong.
+        match fs::remove_file(self.journal()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ if !self.exists() => return Ok(()),
+            _ => {}
+        }
+        let kept = [self.parameters(), self.known(), self.lock(), self.ignore()];
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let path = entry.path();
+            if kept.contains(&path) {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(path)?;
+            } else {
+                fs::remove_file(path)?;
+            }
         }
         Ok(())
     }
@@ -144,6 +177,30 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_addresses_stay_for_the_next_deployment() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Home::new(folder.path()).cluster("lab");
+        dir.remove_all_but_addresses().unwrap();
+        dir.create().unwrap();
+        for path in [
+            dir.parameters(),
+            dir.known(),
+            dir.journal(),
+            dir.ignition("master-0"),
+            dir.path().join("installer.old/x"),
+        ] {
+            write_private(&path, b"{}").unwrap();
+        }
+        dir.remove_all_but_addresses().unwrap();
+        let mut left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, [".gitignore", "cluster.json", "parameters.yaml"]);
+    }
 
     #[test]
     fn written_files_are_private_and_replaced_whole() {

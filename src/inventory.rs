@@ -60,7 +60,7 @@ impl Known {
 
     /// Writes `cluster.json` unless it already says the same.
     pub fn write(&self, dir: &ClusterDir) -> Result<(), InventoryError> {
-        let path = path_in(dir);
+        let path = dir.known();
         if Self::read(dir)?.as_ref() == Some(self) {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Known {
         struct Head {
             v: u32,
         }
-        let path = path_in(dir);
+        let path = dir.known();
         let text = match fs_err::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -93,10 +93,6 @@ impl Known {
         }
         serde_json::from_slice(&text).map(Some).map_err(syntax)
     }
-}
-
-fn path_in(dir: &ClusterDir) -> PathBuf {
-    dir.path().join("cluster.json")
 }
 
 /// A cluster with what its folder tells.

@@ -29,11 +29,7 @@ pub async fn destroy<B: Backend>(
     let machines = backend.list_machines(cluster).await?;
     delete_machines(backend, cluster, &machines).await?;
     if keep_addresses {
-        for path in [dir.installer(), dir.ignition_folder(), dir.log()] {
-            remove_folder(&path)?;
-        }
-        remove_file(&dir.journal())?;
-        return Ok(());
+        return dir.remove_all_but_addresses().context("empty the cluster's folder");
     }
     backend.release_addresses(cluster).await?;
     let left = backend.list_owned(cluster).await?;
@@ -71,13 +67,6 @@ pub(super) async fn delete_machines<B: Backend>(backend: &B, cluster: &ClusterId
 
 pub(super) fn remove_file(path: &std::path::Path) -> Result<()> {
     match fs_err::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-fn remove_folder(path: &std::path::Path) -> Result<()> {
-    match fs_err::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }
