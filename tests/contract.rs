@@ -52,6 +52,13 @@ macro_rules! on_ground {
 }
 
 on_ground!(sim, Some(crate::ground_sim::SimGround::fresh()));
+#[cfg(feature = "libvirt")]
+on_ground!(
+    libvirt_test_driver,
+    Some(crate::ground_libvirt::LibvirtGround::test_driver())
+);
+#[cfg(feature = "libvirt")]
+on_ground!(libvirt_named, crate::ground_libvirt::LibvirtGround::named());
 
 /// The pretend platform, a fresh one for each promise.
 mod ground_sim {
@@ -133,6 +140,186 @@ mod ground_sim {
             self.edit(|world| {
                 world["strangers"].as_object_mut().map(|all| all.remove(name.as_str()));
             });
+        }
+    }
+}
+
+/// libvirt: its test driver, which lives in this process, or a real one.
+#[cfg(feature = "libvirt")]
+mod ground_libvirt {
+    use std::io::Write;
+    use std::path::PathBuf;
+    use std::sync::Once;
+
+    use ocpdeploy::backend::ImageRequest;
+    use ocpdeploy::backend::libvirt::Libvirt;
+    use ocpdeploy::cluster::{LibvirtConfig, MachineName, VirtType};
+    use ocpdeploy::digest;
+    use virt::connect::Connect;
+    use virt::storage_vol::StorageVol;
+
+    use crate::contract::{Ability, Ground};
+
+    pub struct LibvirtGround {
+        name: &'static str,
+        backend: Libvirt,
+        /// A way past the backend, with libvirt's own calls.
+        direct: Connect,
+        network: String,
+        image: ImageRequest,
+        /// Whether the image boots.
+        boots: bool,
+        _image_folder: Option<tempfile::TempDir>,
+    }
+
+    impl LibvirtGround {
+        /// Knows domains, volumes and networks, but moves no bytes and runs nothing.
+        pub fn test_driver() -> Self {
+            let uri = "test:///default";
+            let direct = Connect::open(Some(uri)).unwrap();
+            let pool = direct.lookup_storage_pool_by_name("default-pool").unwrap();
+            let volume = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity>\
+                          <target><format type='qcow2'/></target></volume>";
+            // Another promise may have made it: all of this process share one test driver.
+            let _ = StorageVol::create_xml(&pool, volume, 0);
+            Self {
+                name: "libvirt's test driver",
+                backend: connect(uri, "default-pool", VirtType::Auto),
+                direct,
+                network: "default".to_owned(),
+                image: ImageRequest::Platform("base.qcow2".to_owned()),
+                boots: false,
+                _image_folder: None,
+            }
+        }
+
+        /// The libvirt that the environment names; none when it names none.
+        pub fn named() -> Option<Self> {
+            static TOLD: Once = Once::new();
+            let variable = |name: &str| std::env::var(format!("OCPDEPLOY_CONTRACT_LIBVIRT_{name}")).ok();
+            let Some(uri) = variable("URI") else {
+                TOLD.call_once(|| {
+                    let text = "left out: a real libvirt, since OCPDEPLOY_CONTRACT_LIBVIRT_URI is not set";
+                    let _ = writeln!(std::io::stderr(), "{text}");
+                });
+                return None;
+            };
+            let pool = variable("POOL").unwrap_or("default".to_owned());
+            let (image, folder) = match variable("IMAGE") {
+                Some(path) => (PathBuf::from(path), None),
+                None => {
+                    let folder = tempfile::tempdir().unwrap();
+                    let path = folder.path().join("empty.qcow2");
+                    std::fs::write(&path, empty_qcow2()).unwrap();
+                    (path, Some(folder))
+                }
+            };
+            let bytes = std::fs::read(&image).unwrap();
+            Some(Self {
+                name: "the libvirt that is named",
+                backend: connect(&uri, &pool, VirtType::Qemu),
+                direct: Connect::open(Some(&uri)).unwrap(),
+                network: variable("NETWORK").unwrap_or("default".to_owned()),
+                image: ImageRequest::File {
+                    path: image,
+                    sha256: digest::sha256(&bytes),
+                    bytes: bytes.len() as u64,
+                },
+                boots: folder.is_none(),
+                _image_folder: folder,
+            })
+        }
+    }
+
+    fn connect(uri: &str, pool: &str, virt_type: VirtType) -> Libvirt {
+        let config = LibvirtConfig {
+            uri: uri.to_owned(),
+            pool: pool.to_owned(),
+            virt_type,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(Libvirt::connect(&config)).unwrap()
+    }
+
+    /// A qcow2 of version 2 and 1 MiB in which nothing is written: header, empty tables, refcounts of four clusters.
+    fn empty_qcow2() -> Vec<u8> {
+        const CLUSTER: usize = 65536;
+        let mut image = vec![0; 4 * CLUSTER];
+        let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, b"QFI\xfb");
+        put(4, &2u32.to_be_bytes());
+        put(20, &16u32.to_be_bytes()); // bits of a cluster
+        put(24, &(1u64 << 20).to_be_bytes()); // size
+        put(36, &1u32.to_be_bytes()); // entries of the first table
+        put(40, &(3 * CLUSTER as u64).to_be_bytes()); // the first table
+        put(48, &(CLUSTER as u64).to_be_bytes()); // refcount table
+        put(56, &1u32.to_be_bytes()); // clusters of it
+        put(CLUSTER, &(2 * CLUSTER as u64).to_be_bytes());
+        for cluster in 0..4 {
+            put(2 * CLUSTER + 2 * cluster, &1u16.to_be_bytes());
+        }
+        image
+    }
+
+    impl Ground for LibvirtGround {
+        type Backend = Libvirt;
+
+        fn name(&self) -> &'static str {
+            self.name
+        }
+
+        fn backend(&self) -> &Libvirt {
+            &self.backend
+        }
+
+        fn network(&self) -> String {
+            self.network.clone()
+        }
+
+        fn image(&self) -> ImageRequest {
+            self.image.clone()
+        }
+
+        fn config(&self) -> Vec<u8> {
+            match self.lacks(Ability::Configs) {
+                Some(_) => Vec::new(),
+                None => br#"{"ignition":{"version":"3.1.0"}}"#.to_vec(),
+            }
+        }
+
+        fn lacks(&self, ability: Ability) -> Option<&'static str> {
+            let is_test_driver = matches!(self.image, ImageRequest::Platform(_));
+            match ability {
+                Ability::Images | Ability::Configs if is_test_driver => Some("it has no volume upload"),
+                Ability::Leases if !self.boots => Some("no image that boots is named"),
+                _ => None,
+            }
+        }
+
+        fn put_stranger(&self, name: &MachineName) {
+            let kind = if self.direct.uri().unwrap().starts_with("test") {
+                "test"
+            } else {
+                "qemu"
+            };
+            let xml = format!(
+                "<domain type='{kind}'><name>{name}</name><memory unit='MiB'>64</memory>\
+                 <os><type>hvm</type></os></domain>"
+            );
+            self.direct.define_domain_xml(&xml).unwrap();
+        }
+
+        fn has_stranger(&self, name: &MachineName) -> bool {
+            self.direct.lookup_domain_by_name(name.as_str()).is_ok()
+        }
+
+        fn remove_stranger(&self, name: &MachineName) {
+            if let Ok(domain) = self.direct.lookup_domain_by_name(name.as_str()) {
+                domain.undefine().unwrap();
+            }
         }
     }
 }

@@ -291,9 +291,11 @@ fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Docum
         documents.push((sys::VIR_NETWORK_UPDATE_AFFECT_LIVE, live(network)?));
     }
     if network.is_persistent()? {
-        let inactive = network.xml_desc(sys::VIR_NETWORK_XML_INACTIVE)?;
-        let document = Document::read(&xml::parse(&inactive)?);
-        documents.push((sys::VIR_NETWORK_UPDATE_AFFECT_CONFIG, document));
+        let inactive = network.xml_desc(sys::VIR_NETWORK_XML_INACTIVE).map_err(Failure::from);
+        if let Some(inactive) = if_supported(inactive)? {
+            let document = Document::read(&xml::parse(&inactive)?);
+            documents.push((sys::VIR_NETWORK_UPDATE_AFFECT_CONFIG, document));
+        }
     }
     Ok(documents)
 }

@@ -45,9 +45,11 @@ impl Failure {
         self.code == Some(code)
     }
 
-    /// Whether the driver behind the connection has no such function at all.
+    /// Whether the driver behind the connection has no such function at all, or not with these flags.
     pub fn is_unsupported(&self) -> bool {
-        self.is(ErrorNumber::NoSupport) || self.is(ErrorNumber::OperationUnsupported)
+        self.is(ErrorNumber::NoSupport)
+            || self.is(ErrorNumber::OperationUnsupported)
+            || self.is(ErrorNumber::InvalidArg) && self.words.starts_with("unsupported flags")
     }
 
     pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
