@@ -51,6 +51,8 @@ pub(super) fn ensure(
         .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, format!("`{}` is no sha256", image.sha256)))?;
     let name = key.volume();
     storage.create_mark(&key.uses(cluster))?;
+    // From a destroy of this very cluster that was cut.
+    storage.delete(&key.leaves(cluster))?;
     wait_for_leavers(storage, &key, pulse)?;
     let mut seen = (0, Instant::now());
     loop {

@@ -17,7 +17,7 @@ mod volumes;
 mod xml;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use virt::connect::Connect;
@@ -39,6 +39,8 @@ pub struct Libvirt {
     session: Arc<Session>,
     known: Arc<Known>,
     config: LibvirtConfig,
+    /// Chosen at the first machine; a host does not change its emulators under way.
+    platform: Arc<OnceLock<Platform>>,
     /// Machines that are being made or deleted: one call at a time for each.
     busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -51,6 +53,7 @@ impl Libvirt {
             session: Arc::new(Session::open(&config.uri).await?),
             known: Arc::default(),
             config: config.clone(),
+            platform: Arc::default(),
             busy: Mutex::default(),
         })
     }
@@ -146,9 +149,16 @@ impl Backend for Libvirt {
         let (spec, virt_type) = (spec.clone(), self.config.virt_type);
         let deed = format!("create machine {}", spec.name);
         let _turn = self.alone_with(&spec.name).await;
+        let platform = Arc::clone(&self.platform);
         let create = move |storage: &Storage, connect: &Connect, pulse: &Pulse| {
-            let platform = Platform::choose(&document(connect.capabilities())?, virt_type)?;
-            machines::create(storage, connect, &platform, &spec, pulse)
+            let platform = match platform.get() {
+                Some(platform) => platform,
+                None => {
+                    let chosen = Platform::choose(&document(connect.capabilities())?, virt_type)?;
+                    platform.get_or_init(|| chosen)
+                }
+            };
+            machines::create(storage, connect, platform, &spec, pulse)
         };
         self.call_storage(deed, create).await
     }

@@ -11,8 +11,10 @@ use virt::error::{Error, ErrorDomain, ErrorNumber};
 use super::xml::{self, Element};
 use crate::backend::{BackendError, BackendErrorKind};
 
-/// What libvirtd admits of one client at once (`max_client_requests`).
-pub(super) const CONCURRENCY: usize = 5;
+/// Calls under way at once. libvirtd has 20 workers by default and lets each wait for an emulator's start or end.
+pub(super) const CONCURRENCY: usize = 16;
+/// libvirtd admits 5 calls of one client at once (`max_client_requests`), and keeps further ones waiting.
+const CALLS_PER_LINE: usize = 4;
 /// Longest silence of one call; `virt` has no time-out of its own, and a lost peer is noticed only when the kernel gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -140,10 +142,10 @@ impl Pulse {
     }
 }
 
-/// One libvirt, connected.
+/// One libvirt, by as many connections as the calls under way need.
 pub(super) struct Session {
     uri: String,
-    connect: Mutex<Connect>,
+    lines: Mutex<Vec<Arc<Connect>>>,
     permits: Semaphore,
 }
 
@@ -153,9 +155,10 @@ impl Session {
         virt::error::clear_error_callback();
         let own = uri.to_owned();
         let connect = bounded(Pulse::default(), move || Ok(Connect::open(Some(&own))?)).await;
+        let connect = connect.map_err(|failure| failure.of_deed(format!("connect to {uri}")))?;
         Ok(Self {
             uri: uri.to_owned(),
-            connect: Mutex::new(connect.map_err(|failure| failure.of_deed(format!("connect to {uri}")))?),
+            lines: Mutex::new(vec![Arc::new(connect)]),
             permits: Semaphore::new(CONCURRENCY),
         })
     }
@@ -172,18 +175,36 @@ impl Session {
         let session = Arc::clone(self);
         let pulse = Pulse::default();
         let inner = pulse.clone();
-        bounded(pulse, move || work(&session.connection()?, &inner))
-            .await
-            .map_err(|failure| failure.of_deed(deed))
+        let answer = bounded(pulse, move || work(session.line()?.as_ref(), &inner)).await;
+        answer.map_err(|failure| {
+            if failure.kind == BackendErrorKind::Unreachable {
+                // The daemon was restarted or a tunnel fell; the next call connects anew.
+                lock(&self.lines).clear();
+            }
+            failure.of_deed(deed)
+        })
     }
 
-    /// The connection, opened again when its daemon was restarted or its tunnel fell.
-    fn connection(&self) -> Result<Connect, Failure> {
-        let mut connect = lock(&self.connect);
-        if !connect.is_alive().unwrap_or(false) {
-            *connect = Connect::open(Some(&self.uri))?;
+    /// The connection with the fewest calls under way; a new one when all have enough to do.
+    fn line(&self) -> Result<Arc<Connect>, Failure> {
+        let mut lines = lock(&self.lines);
+        lines.retain(|line| line.is_alive().unwrap_or(false));
+        // Each call holds a reference, and so does this list.
+        let idlest = lines.iter().min_by_key(|line| Arc::strong_count(line)).cloned();
+        match idlest {
+            // The one just taken counts as well.
+            Some(line) if Arc::strong_count(&line) - 2 < CALLS_PER_LINE => Ok(line),
+            other => match (Connect::open(Some(&self.uri)), other) {
+                (Ok(connect), _) => {
+                    let line = Arc::new(connect);
+                    lines.push(Arc::clone(&line));
+                    Ok(line)
+                }
+                // The daemon may not want more clients; then the others are shared.
+                (Err(_), Some(line)) => Ok(line),
+                (Err(error), None) => Err(error.into()),
+            },
         }
-        Ok(connect.clone())
     }
 }
 
