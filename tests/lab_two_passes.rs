@@ -1,0 +1,201 @@
+//! Whole rehearsals of the program on a real libvirt with real guests, judged by `virsh`.
+//!
+//! `tests/lab/test.sh` runs these where the guests can be reached, after building their images.
+
+#![cfg(feature = "libvirt")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ocpdeploy::home::Home;
+use ocpdeploy::parameters::Parameters;
+
+const DOMAIN: &str = "example.com";
+
+/// A state folder and env files for clusters whose names nobody else has.
+struct Lab {
+    uri: String,
+    folder: tempfile::TempDir,
+    mark: String,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let uri = std::env::var("OCPDEPLOY_LAB_URI").expect("OCPDEPLOY_LAB_URI names the libvirt to test on");
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            uri,
+            folder,
+            mark: format!("tp{}", std::process::id()),
+        }
+    }
+
+    fn home(&self) -> Home {
+        Home::new(self.folder.path().join("home"))
+    }
+
+    /// Writes the env file of a cluster with this many masters and workers; gives its name.
+    fn cluster(&self, name: &str, masters: usize, workers: usize) -> String {
+        let cluster = format!("{}{name}", self.mark);
+        let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
+        let text = format!(
+            "cluster={cluster}\ndomain={DOMAIN}\nbackend=libvirt\nlibvirt_uri={}\nvirt_type=qemu\n\
+             masters={masters}\nworkers={workers}\nimages_dir={}\n",
+            self.uri,
+            images.display()
+        );
+        std::fs::write(self.env(&cluster), text).unwrap();
+        cluster
+    }
+
+    fn env(&self, cluster: &str) -> PathBuf {
+        self.folder.path().join(format!("{cluster}.sh"))
+    }
+
+    fn start(&self, arguments: &[&str]) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .args(arguments)
+            .env("OCPDEPLOY_HOME", self.home().root())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn start_deploy(&self, cluster: &str) -> Child {
+        self.start(&["deploy", self.env(cluster).to_str().unwrap(), "--rehearse"])
+    }
+
+    fn destroy(&self, cluster: &str) {
+        succeeded(self.start(&["destroy", cluster, "--yes"]));
+    }
+
+    fn parameters(&self, cluster: &str) -> Option<Parameters> {
+        Parameters::read(&self.home().cluster(cluster).parameters()).unwrap()
+    }
+
+    fn virsh(&self, arguments: &[&str]) -> String {
+        let output = Command::new("virsh")
+            .args(["-q", "-c", &self.uri])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "virsh {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn domains(&self, cluster: &str) -> Vec<String> {
+        let all = self.virsh(&["list", "--all", "--name"]);
+        let prefix = format!("{cluster}-");
+        all.split_whitespace()
+            .filter(|name| name.starts_with(&prefix))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// All that the host has which names a cluster: domains, volumes, reservations and DNS records.
+    fn inventory(&self, cluster: &str) -> BTreeSet<String> {
+        let mut all: BTreeSet<String> = self.domains(cluster).into_iter().collect();
+        self.virsh(&["pool-refresh", "default"]);
+        all.extend(self.virsh(&["vol-list", "default"]).lines().map(str::to_owned));
+        for flags in [
+            &["net-dumpxml", "default"][..],
+            &["net-dumpxml", "default", "--inactive"],
+        ] {
+            all.extend(
+                self.virsh(flags)
+                    .lines()
+                    .map(|line| format!("{} {line}", flags.join(" "))),
+            );
+        }
+        all.retain(|thing| thing.contains(cluster));
+        all
+    }
+
+    /// Kills a deployment without warning once `moment` has come.
+    fn kill_deployment(&self, cluster: &str, moment: impl Fn() -> bool) {
+        let mut child = self.start_deploy(cluster);
+        let begun = Instant::now();
+        while !moment() {
+            assert_eq!(child.try_wait().unwrap(), None, "it ended before the moment came");
+            assert!(begun.elapsed() < Duration::from_secs(300), "the moment did not come");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().code(), None, "it was not killed");
+    }
+}
+
+/// Waits for the end, which must be good, and gives what was printed.
+#[track_caller]
+fn succeeded(child: Child) -> String {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn three_clusters_at_once_share_nothing_and_go_one_by_one() {
+    let lab = Lab::new();
+    let clusters = ["a", "a-2", "b"].map(|name| lab.cluster(name, 1, 1));
+    let runs: Vec<_> = clusters.iter().map(|cluster| lab.start_deploy(cluster)).collect();
+    for run in runs {
+        let table = succeeded(run);
+        assert_eq!(table.matches(" yes ").count(), 3, "a guest is not as planned:\n{table}");
+    }
+
+    let tables = clusters
+        .each_ref()
+        .map(|cluster| lab.parameters(cluster).expect("a parameter file"));
+    let leases: Vec<_> = tables.iter().flat_map(Parameters::leases).collect();
+    let ips: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
+    let macs: BTreeSet<_> = leases.iter().map(|lease| lease.mac).collect();
+    let vrids: BTreeSet<_> = tables
+        .iter()
+        .flat_map(|table| [table.virtual_router_id, table.ingress_virtual_router_id])
+        .collect();
+    assert_eq!((ips.len(), macs.len(), vrids.len()), (15, 15, 6));
+
+    // `…a-2` begins with the name of `…a`: destroying one must not see the other.
+    let others: Vec<_> = clusters[1..].iter().map(|cluster| lab.inventory(cluster)).collect();
+    lab.destroy(&clusters[0]);
+    for (cluster, before) in clusters[1..].iter().zip(others) {
+        assert_eq!(lab.inventory(cluster), before);
+    }
+    for cluster in &clusters[1..] {
+        lab.destroy(cluster);
+    }
+    assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
+    assert_eq!(lab.home().cluster_names().unwrap(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn killed_in_either_pass_the_same_command_finishes() {
+    let lab = Lab::new();
+    let cluster = lab.cluster("k", 1, 0);
+    lab.kill_deployment(&cluster, || lab.domains(&cluster).len() >= 2);
+    assert!(
+        lab.domains(&cluster).iter().all(|name| name.contains("-harvest-")),
+        "it is in pass one"
+    );
+    lab.kill_deployment(&cluster, || {
+        lab.domains(&cluster).iter().any(|name| !name.contains("-harvest-"))
+    });
+    let table = lab.parameters(&cluster).expect("pass one was over");
+
+    let printed = succeeded(lab.start_deploy(&cluster));
+    assert_eq!(printed.matches(" yes ").count(), 2, "{printed}");
+    assert_eq!(lab.parameters(&cluster), Some(table), "the addresses stay");
+    assert_eq!(lab.domains(&cluster), [format!("{cluster}-master-0")]);
+    lab.destroy(&cluster);
+    assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
+}
