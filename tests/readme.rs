@@ -1,0 +1,83 @@
+//! The README quotes the program's words; this holds the quotes to the source.
+
+use std::path::Path;
+
+#[path = "support/source.rs"]
+#[expect(dead_code, reason = "only the files are wanted here")]
+mod source;
+
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+}
+
+/// What stands in bold in the chapter on failures: the program's words, with … for what varies.
+fn quoted(readme: &str) -> Vec<String> {
+    let chapter = readme.split("## When something goes wrong").nth(1).unwrap();
+    let chapter = chapter.split("\n## ").next().unwrap();
+    let headings = chapter.lines().filter(|line| line.starts_with("**"));
+    headings
+        .flat_map(|line| {
+            line.split("**")
+                .filter(|part| part.trim_start_matches("hint ").starts_with('`'))
+        })
+        .map(|part| part.trim_start_matches("hint ").trim_matches('`').to_owned())
+        .collect()
+}
+
+/// One line, so that a quote is found wherever the source breaks it.
+fn one_line(text: &str) -> String {
+    text.replace("\\\n", " ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Whether every part of a quote is said somewhere; a part may come from another room, e.g. a platform's reason.
+fn is_said(quote: &str, files: &[String]) -> bool {
+    let mut parts = quote
+        .split('…')
+        .flat_map(|part| part.split(": "))
+        .map(one_line)
+        .filter(|part| part.len() > 4)
+        .peekable();
+    parts.peek().is_some() && parts.all(|part| files.iter().any(|file| file.contains(&part)))
+}
+
+#[test]
+fn the_words_it_explains_are_the_programs() {
+    // These are QEMU's.
+    let foreign = ["cannot open backing file"];
+    let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
+    let quotes = quoted(&readme());
+    assert!(quotes.len() > 10, "the chapter was not found: {quotes:?}");
+    let unknown: Vec<_> = quotes
+        .iter()
+        .filter(|quote| !foreign.iter().any(|words| quote.starts_with(words)) && !is_said(quote, &files))
+        .collect();
+    assert!(unknown.is_empty(), "the program does not say: {unknown:#?}");
+    assert!(!is_said("… runs, but has no leash …", &files));
+}
+
+#[test]
+fn its_links_lead_to_files_and_its_targets_exist() {
+    let (root, readme) = (Path::new(env!("CARGO_MANIFEST_DIR")), readme());
+    let links: Vec<&str> = readme
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .collect();
+    for link in links.iter().filter(|link| !link.starts_with("https://")) {
+        assert!(root.join(link).exists(), "{link}");
+    }
+    assert!(links.contains(&"README.svg"));
+    let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap();
+    let targets: Vec<&str> = readme
+        .split("make ")
+        .skip(1)
+        .filter_map(|rest| rest.split([' ', '`', '\n']).next())
+        .collect();
+    for target in ["rehearse", "test", "build"] {
+        assert!(targets.contains(&target), "{target}");
+        assert!(makefile.contains(&format!("\n{target}:")), "{target}");
+    }
+}
