@@ -25,15 +25,15 @@ pub fn derive_mac(cluster: &ClusterId, nic: &str, taken: &BTreeSet<Mac>) -> Mac 
     }
 }
 
-/// Chooses the VRRP ids of the api and ingress VIPs: the last octet where free, else the next free one.
+/// Chooses the VRRP ids of the api and ingress VIPs: the one wished, by default the VIP's last octet, else the next free one.
 ///
 /// `None` when all of 1–255 are taken on this network.
-pub fn virtual_router_ids(api: Ipv4Addr, ingress: Ipv4Addr, taken: &BTreeSet<u8>) -> Option<[u8; 2]> {
-    let api_id = next_free_id(api.octets()[3], taken)?;
+pub fn virtual_router_ids([api, ingress]: [u8; 2], taken: &BTreeSet<u8>) -> Option<[u8; 2]> {
+    let api = next_free_id(api, taken)?;
     let mut taken = taken.clone();
-    taken.insert(api_id);
-    let ingress_id = next_free_id(ingress.octets()[3], &taken)?;
-    Some([api_id, ingress_id])
+    taken.insert(api);
+    let ingress = next_free_id(ingress, &taken)?;
+    Some([api, ingress])
 }
 
 fn next_free_id(wish: u8, taken: &BTreeSet<u8>) -> Option<u8> {
@@ -129,7 +129,6 @@ mod tests {
 
     #[test]
     fn vrids_follow_the_last_octet_and_stay_in_1_to_255() {
-        let ip = |last| Ipv4Addr::new(192, 168, 122, last);
         let cases: &[(u8, u8, &[u8], [u8; 2])] = &[
             (10, 20, &[], [10, 20]),
             (10, 20, &[10], [11, 20]),
@@ -141,13 +140,13 @@ mod tests {
         for (api, ingress, taken, want) in cases {
             let taken = taken.iter().copied().collect();
             assert_eq!(
-                virtual_router_ids(ip(*api), ip(*ingress), &taken),
+                virtual_router_ids([*api, *ingress], &taken),
                 Some(*want),
                 "{api} {ingress} {taken:?}"
             );
         }
         assert_eq!(
-            virtual_router_ids(ip(9), ip(9), &(1..=254).collect()),
+            virtual_router_ids([9, 9], &(1..=254).collect()),
             None,
             "one id is not enough for two VIPs"
         );

@@ -139,6 +139,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         PassError::Running { .. } => Kind::Usage,
         PassError::Addresses { .. } => Kind::Waited,
         PassError::Moved { .. }
+        | PassError::Hopeless { .. }
         | PassError::NoRouterId { .. }
         | PassError::NoAddress { .. }
         | PassError::Leftovers { .. } => Kind::Platform,

@@ -48,7 +48,10 @@ impl fmt::Display for Seen {
 impl Seen {
     /// Whether waiting longer cannot help.
     pub fn is_final(&self) -> bool {
-        matches!(self, Seen::Paused(_) | Seen::Broken(_) | Seen::NoSuchNic(_))
+        matches!(
+            self,
+            Seen::Paused(_) | Seen::Broken(_) | Seen::NoSuchNic(_) | Seen::Absent
+        )
     }
 }
 

@@ -20,13 +20,13 @@ use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::backend::{Backend, Held, ImageHandle, NetworkFacts};
 use crate::cluster::{ClusterConfig, Harvest, ImageSource, MachineName, NodeName, Pass};
-use crate::harvest::Seen;
+use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
 use crate::images;
 use crate::installer::{Installer, NodeReport, WaitContext};
 use crate::inventory::Known;
 use crate::journal::Journal;
-use crate::machines;
+use crate::machines::{self, Planned};
 use crate::parameters::{NodeAddress, Parameters};
 
 pub use self::check::check;
@@ -197,29 +197,44 @@ impl<'a, B: Backend> Run<'a, B> {
         self.image("pass-two/image", &self.config.image).await
     }
 
-    /// Explains a wait that ended in vain, with the consoles of the first few machines.
+    /// The end of a wait in vain: at once where a machine cannot recover, else when the time is over.
     async fn in_vain(
         &self,
-        pass: Pass,
-        total: usize,
+        watch: &Watch,
+        planned: &[Planned],
         waited: Duration,
-        missing: Vec<(MachineName, Seen)>,
-    ) -> anyhow::Error {
+        limit: Duration,
+    ) -> Option<PassError> {
+        let pass = planned.first()?.pass;
+        let missing = watch.missing(planned);
+        let (hopeless, slow): (Vec<_>, Vec<_>) = missing.into_iter().partition(|(_, seen)| seen.is_final());
+        if !hopeless.is_empty() {
+            let machines = self.with_consoles(hopeless).await;
+            return Some(PassError::Hopeless { pass, machines });
+        }
+        if waited < limit {
+            return None;
+        }
+        let (total, missing) = (planned.len(), self.with_consoles(slow).await);
+        Some(PassError::Addresses {
+            pass,
+            total,
+            waited,
+            missing,
+        })
+    }
+
+    /// Adds the last lines of the consoles of the first few machines.
+    async fn with_consoles(&self, machines: Vec<(MachineName, Seen)>) -> Vec<Missing> {
         let mut explained = Vec::new();
-        for (index, (name, seen)) in missing.into_iter().enumerate() {
+        for (index, (name, seen)) in machines.into_iter().enumerate() {
             let console = match index {
                 0..3 => self.backend.console_tail(&self.config.id(), &name).await.ok().flatten(),
                 _ => None,
             };
             explained.push(Missing { name, seen, console });
         }
-        PassError::Addresses {
-            pass,
-            total,
-            waited,
-            missing: explained,
-        }
-        .into()
+        explained
     }
 }
 

@@ -437,3 +437,64 @@ fn an_answer_that_gets_lost() {
         .collect();
     assert!(seen.iter().all(|seen| seen.as_u64() > Some(0)), "{seen:?}");
 }
+
+#[test]
+fn both_virtual_ips_may_be_one_address() {
+    let place = lab(json!({}));
+    place.env("lab", "api_ip=192.168.122.9\ningress_ip=192.168.122.9");
+    place.deploy("lab").succeeded();
+    let table = place.parameters("lab").expect("a parameter file");
+    assert_eq!(table.api_ip, table.ingress_ip);
+    assert_ne!(table.virtual_router_id, table.ingress_virtual_router_id);
+    let names = |kept: &Value| kept["dns_names"].as_array().map_or(0, Vec::len);
+    let held: Vec<_> = place
+        .reservations(Some("lab"))
+        .into_iter()
+        .filter(|(ip, _)| ip == "192.168.122.9")
+        .collect();
+    assert_eq!(held.len(), 1);
+    assert_eq!(names(&held[0].1), 4, "api, api-int, console and oauth: {}", held[0].1);
+}
+
+#[test]
+fn a_vrrp_id_of_another_cluster_is_refused_before_anything_is_made() {
+    let place = lab(json!({}));
+    place.deploy("lab").succeeded();
+    let taken = place.parameters("lab").expect("a parameter file").virtual_router_id;
+    place.env("other", &format!("virtual_router_id={taken}"));
+    let before = place.state();
+    let refused = place.deploy("other");
+    assert_eq!(refused.code, Some(4));
+    assert!(
+        refused
+            .message()
+            .contains(&format!("virtual_router_id {taken} belongs to api of cluster lab"))
+    );
+    assert_eq!(place.state(), before);
+    assert!(!place.home().cluster("other").exists());
+}
+
+#[test]
+fn addresses_can_be_reserved_without_a_boot() {
+    let place = lab(json!({}));
+    place.env("lab", "harvest=reserve");
+    let run = place.deploy("lab").succeeded();
+    assert!(!run.stderr.contains("-harvest-"), "{}", run.stderr);
+    is_deployed(&place, "lab");
+}
+
+#[test]
+fn a_table_in_the_env_file_needs_no_harvest() {
+    let place = lab(json!({}));
+    let table = "harvest=static\nmasters=1\nworkers=0\nbootstrap_ip=192.168.122.20\nmaster_ips=192.168.122.21\n\
+                 api_ip=192.168.122.22\ningress_ip=192.168.122.23";
+    place.env("lab", table);
+    let run = place.deploy("lab").succeeded();
+    assert!(!run.stderr.contains("-harvest-"), "{}", run.stderr);
+    let parameters = place.parameters("lab").expect("a parameter file");
+    let ips: Vec<String> = parameters.leases().iter().map(|lease| lease.ip.to_string()).collect();
+    assert_eq!(
+        ips,
+        ["192.168.122.22", "192.168.122.23", "192.168.122.20", "192.168.122.21"]
+    );
+}

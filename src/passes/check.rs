@@ -53,6 +53,7 @@ pub async fn check<B: Backend>(
             &neighbours,
             backend.limits().holds_addresses,
         ));
+        findings.extend(given_router_id_finding(config, &neighbours));
     }
     for finding in &findings {
         if finding.verdict == Verdict::Warn {
@@ -97,4 +98,15 @@ fn given_vip_findings(
         })
     };
     Vip::ALL.into_iter().filter_map(problem).collect()
+}
+
+fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neighbours) -> Option<Finding> {
+    let id = config.given.virtual_router_id?;
+    let owner = neighbours.virtual_router_ids.get(&id)?;
+    let text = format!("virtual_router_id {id} belongs to {owner}");
+    Some(Finding {
+        verdict: Verdict::Fail,
+        text,
+        hint: None,
+    })
 }

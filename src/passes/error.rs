@@ -25,6 +25,8 @@ pub enum PassError {
         waited: Duration,
         missing: Vec<Missing>,
     },
+    #[error("pass {pass}: {} cannot get an address:{}", count(machines.len(), "machine"), missing_lines(machines))]
+    Hopeless { pass: Pass, machines: Vec<Missing> },
     #[error("pass two: {machine} has address {seen}, pass one found {planned}: {why}")]
     Moved {
         machine: MachineName,
@@ -62,6 +64,7 @@ impl PassError {
             Self::Addresses { .. } => {
                 "the machines are kept: run the same command again to wait longer, or destroy the cluster"
             }
+            Self::Hopeless { .. } => "mend the cause, `ocpdeploy destroy CLUSTER`, and deploy again",
             Self::Moved { .. } => {
                 "`ocpdeploy destroy CLUSTER` and deploy again, or reserve the planned address for this MAC"
             }

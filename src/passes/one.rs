@@ -88,10 +88,9 @@ impl<B: Backend> Run<'_, B> {
             if watch.is_complete(planned) {
                 break;
             }
-            let missing = watch.missing(planned);
-            let hopeless = missing.iter().any(|(_, seen)| seen.is_final());
-            if hopeless || begun.elapsed() >= self.config.timeouts.harvest {
-                return Err(self.in_vain(Pass::One, planned.len(), begun.elapsed(), missing).await);
+            let (waited, limit) = (begun.elapsed(), self.config.timeouts.harvest);
+            if let Some(error) = self.in_vain(&watch, planned, waited, limit).await {
+                return Err(error.into());
             }
             tokio::time::sleep(self.backend.limits().poll_interval).await;
         }
@@ -211,12 +210,11 @@ impl<B: Backend> Run<'_, B> {
             return Err(PassError::Preflight { findings }.into());
         }
         let taken = neighbours.virtual_router_ids.keys().copied().collect();
-        let mut ids = virtual_router_ids(api.ip, ingress.ip, &taken).ok_or_else(|| PassError::NoRouterId {
+        let [wish, ingress_wish] = [api.ip, ingress.ip].map(|ip| ip.octets()[3]);
+        let wishes = [self.config.given.virtual_router_id.unwrap_or(wish), ingress_wish];
+        let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| PassError::NoRouterId {
             network: self.config.network.clone(),
         })?;
-        if let Some(given) = self.config.given.virtual_router_id {
-            ids[0] = given;
-        }
         let parameters = Parameters::new(
             &self.config.name,
             &self.config.domain,
@@ -241,17 +239,30 @@ impl<B: Backend> Run<'_, B> {
             node => vec![node],
         };
         let dns_names = hosts.into_iter().map(|host| id.fqdn(host)).collect();
+        let (network, lease) = (self.config.network.clone(), lease.clone());
         Hold {
             cluster: id,
-            network: self.config.network.clone(),
-            lease: lease.clone(),
+            network,
+            lease,
             dns_names,
         }
     }
 
+    /// What is to be held: one hold for each address, also when both VIPs are one.
+    fn holds(&self, parameters: &Parameters) -> Vec<Hold> {
+        let mut holds: Vec<Hold> = Vec::new();
+        for hold in parameters.leases().iter().map(|lease| self.hold_of(lease)) {
+            match holds.iter_mut().find(|other| other.lease.ip == hold.lease.ip) {
+                Some(other) => other.dns_names.extend(hold.dns_names),
+                None => holds.push(hold),
+            }
+        }
+        holds
+    }
+
     /// Makes the platform keep every address of the table.
     pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, Held>> {
-        let holds: Vec<_> = parameters.leases().iter().map(|lease| self.hold_of(lease)).collect();
+        let holds = self.holds(parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "{} addresses to be held", holds.len());
             let one = |hold: &Hold| {

@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::{PROGRESS, PassError, Run};
 use crate::backend::{Backend, Held, ImageHandle, Machine, Payload};
-use crate::cluster::{MachineName, NodeName, Pass, Role};
+use crate::cluster::{MachineName, NodeName, Role};
 use crate::digest::sha512;
 use crate::harvest::{Seen, Watch, judge};
 use crate::home;
@@ -133,10 +133,9 @@ impl<B: Backend> Run<'_, B> {
             if watch.is_complete(&planned) {
                 return Ok(());
             }
-            let missing = watch.missing(&planned);
-            let hopeless = missing.iter().any(|(_, seen)| seen.is_final() || *seen == Seen::Absent);
-            if hopeless || begun.elapsed() >= self.config.timeouts.address {
-                return Err(self.in_vain(Pass::Two, planned.len(), begun.elapsed(), missing).await);
+            let (waited, limit) = (begun.elapsed(), self.config.timeouts.address);
+            if let Some(error) = self.in_vain(&watch, &planned, waited, limit).await {
+                return Err(error.into());
             }
             tokio::time::sleep(self.backend.limits().poll_interval).await;
         }
