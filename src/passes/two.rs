@@ -24,7 +24,8 @@ impl<B: Backend> Run<'_, B> {
     /// The installer's files; made after pass one, since the certificates in them last 24 hours.
     pub(super) async fn assets(&self, installer: &Installer, parameters: &Parameters) -> Result<Assets> {
         let make = async {
-            info!(target: PROGRESS, step = "assets", "making manifests and Ignition configs");
+            let version = installer.version().await?;
+            info!(target: PROGRESS, step = "assets", "installer {version} makes manifests and Ignition configs");
             installer.make_assets(self.config, parameters, &self.dir).await
         };
         self.journal
