@@ -69,7 +69,11 @@ fn inventory(part: &str) -> BTreeSet<String> {
     for domain in virsh(&["list", "--all", "--name"]).split_whitespace() {
         all.insert(format!("domain {domain}"));
     }
-    virsh(&["pool-refresh", POOL]);
+    // Refused while anybody makes a volume.
+    let begun = Instant::now();
+    while !try_virsh(&["pool-refresh", POOL]).status.success() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the pool is never quiet");
+    }
     for line in virsh(&["vol-list", POOL]).lines() {
         all.extend(line.split_whitespace().next().map(|volume| format!("volume {volume}")));
     }
@@ -392,6 +396,62 @@ async fn an_upload_that_was_cut_is_done_anew() {
     assert_eq!(inventory(&image.key), BTreeSet::new());
 }
 
+/// Runs in a process of its own, which `an_upload_whose_process_dies_is_taken_over` kills.
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn upload_for_another_process() {
+    let Some(path) = std::env::var_os("OCPDEPLOY_LAB_UPLOAD").map(PathBuf::from) else {
+        return;
+    };
+    let Some(backend) = connect().await else { return };
+    let bytes = std::fs::read(&path).unwrap();
+    let request = ImageRequest::File {
+        path,
+        sha256: digest::sha256(&bytes),
+        bytes: bytes.len() as u64,
+    };
+    let cluster = ClusterId::new("lv-killed", "lab.test");
+    backend.ensure_image(&cluster, &request).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn an_upload_whose_process_dies_is_taken_over() {
+    let Some(backend) = connect().await else { return };
+    let (cluster, killed) = (cluster("taken"), ClusterId::new("lv-killed", "lab.test"));
+    let image = TestImage::new(cluster.as_str(), 24);
+    let name = format!("ocpdeploy_image_{}.qcow2", image.key);
+    let mut uploader = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "upload_for_another_process"])
+        .env("OCPDEPLOY_LAB_UPLOAD", image.path())
+        .spawn()
+        .unwrap();
+    let file = Path::new("/var/lib/libvirt/images").join(&name);
+    let written = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&file).ok()?).checked_sub(8);
+    let begun = Instant::now();
+    while written().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was uploaded");
+    }
+    uploader.kill().unwrap();
+    uploader.wait().unwrap();
+    assert!(
+        !std::fs::read(&file).unwrap().starts_with(b"QFI"),
+        "the upload was quicker than its end"
+    );
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    assert!(
+        download(&handle.0) == std::fs::read(image.path()).unwrap(),
+        "the image is not the file"
+    );
+    destroy(&backend, &killed).await;
+    assert!(
+        inventory(&image.key).contains(&format!("volume {name}")),
+        "the other cluster still uses it"
+    );
+    destroy(&backend, &cluster).await;
+    assert_eq!(inventory(&image.key), BTreeSet::new());
+}
+
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test runs it in the lab"]
 async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other() {
@@ -434,7 +494,6 @@ async fn payloads_arrive_as_they_were_given() {
     backend.create_machine(&ignition).await.unwrap();
     let volume = format!("ocpdeploy_{cluster}_{}_config.ign", ignition.name);
     assert!(download(&volume) == config, "the Ignition file differs");
-    virsh(&["pool-refresh", POOL]);
     assert!(virsh(&["vol-dumpxml", "--pool", POOL, &volume]).contains("<mode>0600</mode>"));
 
     let mut seeded = spec(&cluster, 1, &handle);
@@ -494,12 +553,15 @@ async fn the_console_is_read_and_goes_with_its_machine() {
     assert!(!Path::new(&log).exists());
 }
 
-/// Addresses of this test alone, from the top of the network.
-fn address(last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(192, 168, 122, last)
+/// Addresses that nothing has, from the top of the network; `skip` of them are left to other tests.
+async fn free_addresses(backend: &Libvirt, skip: usize) -> impl Iterator<Item = Ipv4Addr> {
+    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    let cidr = facts.cidr.unwrap();
+    let all = (1..u32::from(cidr.broadcast())).rev().map(Ipv4Addr::from);
+    all.filter(move |ip| !facts.taken.contains_key(ip)).skip(skip)
 }
 
-fn hold(cluster: &ClusterId, node: &str, last: u8) -> Hold {
+fn hold(cluster: &ClusterId, node: &str, ip: Ipv4Addr) -> Hold {
     let names: Vec<_> = match node {
         "api" => vec![cluster.fqdn("api"), cluster.fqdn("api-int")],
         "ingress" => vec![cluster.fqdn("console-openshift-console.apps")],
@@ -511,7 +573,7 @@ fn hold(cluster: &ClusterId, node: &str, last: u8) -> Hold {
         lease: Lease {
             name: serde_json::from_value(node.into()).unwrap(),
             mac: mac(cluster, node),
-            ip: address(last),
+            ip,
         },
         dns_names: names,
     }
@@ -524,45 +586,39 @@ async fn addresses_are_held_for_exactly_one_cluster() {
     let lab = cluster("hold");
     let lookalike = cluster("hold-2");
     let nested = ClusterId::new("a", lab.as_str());
-    let everything = || inventory("");
-    let before = everything();
-    for (index, id) in [&lab, &lookalike, &nested].into_iter().enumerate() {
-        for (offset, node) in ["master-0", "api", "ingress"].into_iter().enumerate() {
-            let hold = hold(id, node, 240 + (3 * index + offset) as u8);
+    let everything = || inventory(name_of(&lab));
+    let mut free = free_addresses(&backend, 40).await;
+    let mut holds = Vec::new();
+    for id in [&lab, &lookalike, &nested] {
+        for node in ["master-0", "api", "ingress"] {
+            let hold = hold(id, node, free.next().unwrap());
             for _ in 0..2 {
                 assert_eq!(backend.hold_address(&hold).await.unwrap(), Held::ByPlatform);
             }
+            holds.push(hold);
         }
         assert_eq!(backend.list_held(id).await.unwrap().len(), 3);
     }
+    let api = &holds[1];
+    let Lease { mac, ip, .. } = api.lease;
     let facts = backend.look_at_network(NETWORK).await.unwrap();
-    assert_eq!(facts.taken[&address(241)], Some(mac(&lab, "api")));
-    assert_eq!(facts.cidr, Some("192.168.122.0/24".parse().unwrap()));
-    assert_eq!(facts.resolvers, [address(1)]);
-    assert!(facts.answers_dns);
+    assert_eq!(facts.taken[&ip], Some(mac));
+    assert!(facts.answers_dns && facts.resolvers.len() == 1, "{facts:?}");
     let now = everything();
+    let entry = format!("<host mac='{mac}' name='api.{lab}.ocpdeploy' ip='{ip}'/>");
     for form in ["net-dumpxml default ", "net-dumpxml default --inactive "] {
-        let host = format!(
-            "{form}<host mac='{}' name='api.{lab}.ocpdeploy' ip='192.168.122.241'/>",
-            mac(&lab, "api")
-        );
-        assert!(now.contains(&host), "no {host} in {now:?}");
-        assert!(
-            now.contains(&format!("{form}<hostname>api-int.{lab}</hostname>")),
-            "{now:?}"
-        );
+        for wanted in [&entry, &format!("<hostname>api-int.{lab}</hostname>")] {
+            assert!(now.contains(&format!("{form}{wanted}")), "no {wanted} in {now:?}");
+        }
     }
     // Half of it was only written for the running network, as an older tool may have done.
-    let entry = format!(
-        "<host mac='{}' name='api.{lab}.ocpdeploy' ip='192.168.122.241'/>",
-        mac(&lab, "api")
-    );
     virsh(&["net-update", NETWORK, "delete", "ip-dhcp-host", &entry, "--config"]);
-    backend.hold_address(&hold(&lab, "api", 241)).await.unwrap();
+    assert_ne!(everything(), now);
+    backend.hold_address(api).await.unwrap();
     assert_eq!(everything(), now);
 
     let clash = backend
-        .hold_address(&hold(&lookalike, "worker-0", 241))
+        .hold_address(&hold(&lookalike, "worker-0", ip))
         .await
         .unwrap_err();
     assert_eq!(clash.kind, BackendErrorKind::Conflict);
@@ -584,12 +640,7 @@ async fn addresses_are_held_for_exactly_one_cluster() {
             assert_eq!(backend.list_held(other).await.unwrap(), held);
         }
     }
-    let left: Vec<_> = everything()
-        .difference(&before)
-        .filter(|thing| thing.contains(name_of(&lab)))
-        .cloned()
-        .collect();
-    assert_eq!(left, [""; 0]);
+    assert_eq!(everything(), BTreeSet::new());
 }
 
 #[tokio::test]
@@ -597,7 +648,8 @@ async fn addresses_are_held_for_exactly_one_cluster() {
 async fn the_name_server_answers_for_what_is_held() {
     let Some(backend) = connect().await else { return };
     let lab = cluster("dns");
-    backend.hold_address(&hold(&lab, "api", 236)).await.unwrap();
+    let ip = free_addresses(&backend, 60).await.next().unwrap();
+    backend.hold_address(&hold(&lab, "api", ip)).await.unwrap();
     // Asked where the guests are.
     let answer = Command::new("tests/lab/lab.sh")
         .args(["exec", "dig", "+short", "@192.168.122.1", &lab.fqdn("api-int")])
@@ -605,10 +657,60 @@ async fn the_name_server_answers_for_what_is_held() {
     if let Ok(answer) = answer
         && answer.status.success()
     {
-        assert_eq!(String::from_utf8(answer.stdout).unwrap().trim(), "192.168.122.236");
+        assert_eq!(String::from_utf8(answer.stdout).unwrap().trim(), ip.to_string());
     } else {
         eprintln!("skipped: no dig here");
     }
     backend.release_addresses(&lab).await.unwrap();
     assert_eq!(inventory(name_of(&lab)), BTreeSet::new());
+}
+
+/// Boots for real where `make` has built the rehearsal's images.
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn a_guest_is_seen_with_its_address_and_its_console() {
+    let Some(backend) = connect().await else { return };
+    let path = std::env::var_os("OCPDEPLOY_LAB_IMAGE").map_or("target/images/helper.qcow2".into(), PathBuf::from);
+    let Ok(bytes) = std::fs::read(&path) else {
+        eprintln!("skipped: no {}", path.display());
+        return;
+    };
+    let cluster = cluster("guest");
+    let request = ImageRequest::File {
+        path,
+        sha256: digest::sha256(&bytes),
+        bytes: bytes.len() as u64,
+    };
+    let handle = backend.ensure_image(&cluster, &request).await.unwrap();
+    let mut spec = spec(&cluster, 0, &handle);
+    spec.memory_mib = 192;
+    spec.payload = Payload::CloudInit {
+        user_data: String::new(),
+        meta_data: String::new(),
+        network_config: String::new(),
+    };
+    backend.create_machine(&spec).await.unwrap();
+    let begun = Instant::now();
+    let ip = loop {
+        let machines = backend.list_machines(&cluster).await.unwrap();
+        if let Some(ip) = machines[0].nics[0].addresses.first() {
+            break *ip;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "no address");
+        tokio::time::sleep(backend.limits().poll_interval).await;
+    };
+    let leases = virsh(&["net-dhcp-leases", NETWORK, "--mac", &spec.nics[0].mac.to_string()]);
+    assert!(leases.contains(&ip.to_string()), "{ip} is not in {leases}");
+    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    assert_eq!(facts.taken[&ip], Some(spec.nics[0].mac));
+    let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
+    assert!(tail.contains(&ip.to_string()) || tail.lines().count() > 1, "{tail}");
+    println!("{tail}");
+    // What a machine that is gone has been leased is nobody else's to reserve, until the lease ends.
+    let mut other = hold(&cluster, "worker-0", ip);
+    let clash = backend.hold_address(&other).await.unwrap_err();
+    assert_eq!(clash.kind, BackendErrorKind::Conflict);
+    other.lease.mac = spec.nics[0].mac;
+    assert_eq!(backend.hold_address(&other).await.unwrap(), Held::ByPlatform);
+    destroy(&backend, &cluster).await;
 }

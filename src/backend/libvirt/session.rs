@@ -54,6 +54,14 @@ impl Failure {
             || self.is(ErrorNumber::InvalidArg) && self.words.starts_with("unsupported flags")
     }
 
+    /// Whether libvirt only wants to be asked again: someone just fills, reads or makes something there.
+    ///
+    /// It has no code of its own for that.
+    pub fn is_passing(&self) -> bool {
+        (self.is(ErrorNumber::OperationInvalid) && self.words.contains("is still "))
+            || (self.is(ErrorNumber::InternalError) && self.words.contains("has asynchronous jobs running"))
+    }
+
     pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
         let error = BackendError::new(self.kind, deed).because(self.words);
         match self.hint {

@@ -1,9 +1,11 @@
 //! Volumes of one pool: made, filled, read and deleted through libvirt, so that remote hosts need no file access.
 
 use std::io::Read;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use virt::connect::Connect;
-use virt::error::ErrorNumber;
+use virt::error::{Error, ErrorNumber};
 use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
@@ -14,6 +16,9 @@ use crate::backend::BackendErrorKind;
 
 /// Bytes handed to a stream at once; more gains nothing.
 const CHUNK: usize = 1 << 20;
+/// Longest time that a volume may be busy, and how often it is asked for.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Storage<'a> {
     connect: &'a Connect,
@@ -70,7 +75,7 @@ impl<'a> Storage<'a> {
 
     /// Makes libvirt see files that others made in the pool's folder.
     pub fn refresh(&self) -> Result<(), Failure> {
-        Ok(self.pool.refresh(0)?)
+        patiently(|| self.pool.refresh(0))
     }
 
     pub fn create(&self, name: &str, content: &Content) -> Result<StorageVol, Failure> {
@@ -119,14 +124,14 @@ impl<'a> Storage<'a> {
     /// Opens the volume for writing now; what becomes of its name later does not change where the bytes go.
     pub fn begin_upload(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Upload, Failure> {
         let stream = Stream::new(self.connect, 0)?;
-        volume.upload(&stream, offset, length, 0)?;
+        patiently(|| volume.upload(&stream, offset, length, 0))?;
         Ok(Upload { stream })
     }
 
     /// At most `length` bytes from `offset`; fewer at the end of the volume.
     pub fn read(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
         let stream = Stream::new(self.connect, 0)?;
-        volume.download(&stream, offset, length, 0)?;
+        patiently(|| volume.download(&stream, offset, length, 0))?;
         let mut bytes = Vec::new();
         let mut buffer = vec![0; CHUNK.min(usize::try_from(length).unwrap_or(CHUNK))];
         loop {
@@ -175,7 +180,21 @@ impl<'a> Storage<'a> {
 
 /// Whether it was still there.
 pub(super) fn delete(volume: &StorageVol) -> Result<bool, Failure> {
-    Ok(if_there(volume.delete(0))?.is_some())
+    match patiently(|| volume.delete(0)) {
+        Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// Asks again while libvirt is busy with the volume, which takes it milliseconds.
+fn patiently<T>(ask: impl Fn() -> Result<T, Error>) -> Result<T, Failure> {
+    let begun = Instant::now();
+    loop {
+        match ask().map_err(Failure::from) {
+            Err(failure) if failure.is_passing() && begun.elapsed() < PATIENCE => sleep(PAUSE),
+            other => return other,
+        }
+    }
 }
 
 /// A volume that is being written.
