@@ -11,7 +11,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from leases import Watch
+from leases import Watch, read_leases
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -25,7 +25,6 @@ MEMORY_MIB = 192
 PARALLEL = 8
 # One guest under emulation on two busy cores may take this long.
 PATIENCE = 60
-VIPS = ("192.168.122.250", "192.168.122.251")
 
 
 def run(*command, **options):
@@ -136,12 +135,19 @@ def all_addresses(watch, count, begun):
     return max(when for when, _ in watch.stop().values()) - begun
 
 
+def free_addresses(count):
+    """Addresses of the network that nobody has leased: VIPs that are given need no helper."""
+    leased = {address for _, address in (read_leases() or {}).values()}
+    return [ip for ip in (f"192.168.122.{last}" for last in range(253, 2, -1)) if ip not in leased][:count]
+
+
 def ours(count, _base):
     """`ocpdeploy harvest`: the times of its steps are its journal's."""
     name = f"bench{random.randrange(10**6)}"
     home = WORK / "state"
     shutil.rmtree(home, ignore_errors=True)
     masters = 3 if count >= 6 else 1
+    vips = free_addresses(2)
     env = WORK / "env.sh"
     env.write_text(f"""cluster={name}
 domain=example.com
@@ -153,8 +159,8 @@ masters={masters}
 workers={count - masters - 1}
 helper_memory={MEMORY_MIB}
 images_dir={IMAGE.parent}
-api_ip={VIPS[0]}
-ingress_ip={VIPS[1]}
+api_ip={vips[0]}
+ingress_ip={vips[1]}
 """)
     environment = {**os.environ, "OCPDEPLOY_HOME": str(home)}
     watch, begun = Watch(), time.time()

@@ -9,30 +9,31 @@ STATUS = "/var/lib/libvirt/dnsmasq/virbr0.status"
 LOOK_EVERY = 0.01
 
 
+def read_leases(path=STATUS):
+    """MAC -> (expiry, address); None while the file is being written."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        leases = json.loads(text) if text.strip() else []
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        return None
+    return {lease["mac-address"]: (lease["expiry-time"], lease["ip-address"]) for lease in leases}
+
+
 class Watch:
     """Looks every 10 ms from its making to `stop`; MACs that had a lease before are new again when it changes."""
 
     def __init__(self, path=STATUS):
         self.path = path
-        self.before = self._read() or {}
+        self.before = read_leases(self.path) or {}
         # MAC -> (time of day in seconds, address)
         self.seen = {}
         self._changed = threading.Condition()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    def _read(self):
-        """MAC -> (expiry, address); None while the file is being written."""
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                text = file.read()
-            leases = json.loads(text) if text.strip() else []
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            return None
-        return {lease["mac-address"]: (lease["expiry-time"], lease["ip-address"]) for lease in leases}
 
     def _stamp(self):
         try:
@@ -46,7 +47,7 @@ class Watch:
         while not self._stopped:
             now, new = time.time(), self._stamp()
             if new != stamp:
-                leases = self._read()
+                leases = read_leases(self.path)
                 if leases is not None:
                     stamp = new
                     with self._changed:
