@@ -146,6 +146,8 @@ impl Session {
             });
         }
         let result = runtime.block_on(work);
+        // A blocking call that was given up must not hold the program.
+        runtime.shutdown_background();
         self.progress.finish();
         result
     }
