@@ -4,6 +4,7 @@
 //! libvirt. Nothing is remembered here that libvirt itself does not hold.
 
 mod domain;
+mod entries;
 mod guest;
 mod images;
 mod leases;
@@ -23,8 +24,8 @@ use std::time::Duration;
 use virt::connect::Connect;
 
 use self::domain::{Ours, Platform, uuid_of};
+use self::entries::Entry;
 use self::machines::Known;
-use self::network::Entry;
 use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
