@@ -22,3 +22,6 @@ pub mod passes;
 pub mod report;
 pub mod settings;
 pub mod templates;
+
+/// Target of the events that a person watches: fields `machine`, `state`, `step`, `done`, `total`, and a message.
+pub const PROGRESS: &str = "ocpdeploy::progress";

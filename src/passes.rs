@@ -18,6 +18,7 @@ use tracing::info;
 
 use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
+use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, NetworkFacts};
 use crate::cluster::{ClusterConfig, Harvest, ImageSource, MachineName, NodeName, Pass};
 use crate::harvest::{Seen, Watch};
@@ -32,9 +33,6 @@ use crate::parameters::{NodeAddress, Parameters};
 pub use self::check::check;
 pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError};
-
-/// Target of the events that a person watches.
-pub const PROGRESS: &str = "ocpdeploy::progress";
 
 /// How a deployment is to be done.
 #[derive(Clone, Copy, Debug, Default)]

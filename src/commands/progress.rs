@@ -20,11 +20,9 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::PROGRESS;
 use crate::failure::printable;
 use crate::home::ClusterDir;
-
-/// Target of the events that are shown as progress.
-const TARGET: &str = "ocpdeploy::progress";
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,8 +213,8 @@ impl<S: Subscriber> Layer<S> for Listener {
         let metadata = event.metadata();
         match (metadata.target(), *metadata.level()) {
             (_, Level::ERROR | Level::WARN) => self.0.line(&format!("warning: {}{}", note.message, note.others)),
-            (TARGET, _) if note.machine.is_empty() && note.step.is_empty() => self.0.line(&note.message),
-            (TARGET, _) => self.0.progress(&note),
+            (PROGRESS, _) if note.machine.is_empty() && note.step.is_empty() => self.0.line(&note.message),
+            (PROGRESS, _) => self.0.progress(&note),
             (room, _) => {
                 let room = room.trim_start_matches("ocpdeploy::");
                 self.0.line(&format!("{room}: {}{}", note.message, note.others));
@@ -443,12 +441,12 @@ mod tests {
     }
 
     fn emit() {
-        tracing::info!(target: "ocpdeploy::progress", step = "pass one", "boots 2 machines");
+        tracing::info!(target: PROGRESS, step = "pass one", "boots 2 machines");
         for _look in 0..2 {
-            tracing::info!(target: "ocpdeploy::progress", machine = %"lab-master-0", state = "address", "192.168.122.15");
+            tracing::info!(target: PROGRESS, machine = %"lab-master-0", state = "address", "192.168.122.15");
         }
-        tracing::info!(target: "ocpdeploy::progress", machine = "lab-master-1", state = "created");
-        tracing::info!(target: "ocpdeploy::progress", step = "pass one", done = 1, total = 2_u64);
+        tracing::info!(target: PROGRESS, machine = "lab-master-1", state = "created");
+        tracing::info!(target: PROGRESS, step = "pass one", done = 1, total = 2_u64);
         tracing::warn!(target: "ocpdeploy::passes", "the \x1b[31mnetwork has no DHCP range");
         tracing::debug!(target: "ocpdeploy::backend::sim", machines = 3, "looked");
         tracing::error!(target: "hyper", "somebody else's words");

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::{InstallerError, Manifest, WaitContext};
+use crate::PROGRESS;
 use crate::cluster::ClusterConfig;
 use crate::home;
 use crate::ignition::overlay::ssh_keys;
@@ -229,14 +230,14 @@ async fn await_api_name(wait: &WaitContext<'_>, end: Instant) -> Result<(), Inst
             // A balancer of the user's, or a record of a cluster that is gone.
             Ok(Ok(found)) if !found.is_empty() => {
                 let found = found[0].ip();
-                warn!(target: "ocpdeploy::progress", step = "name of the API", "{name} leads to {found}, not to {ip}");
+                warn!(target: PROGRESS, step = "name of the API", "{name} leads to {found}, not to {ip}");
                 return Ok(());
             }
             _ if Instant::now() >= end => return Err(InstallerError::NoName { name, ip, line }),
             _ => {}
         }
         if !told {
-            warn!(target: "ocpdeploy::progress", step = "name of the API",
+            warn!(target: PROGRESS, step = "name of the API",
                 "this computer does not know {name}; add to /etc/hosts: {line}");
             told = true;
         }
@@ -283,7 +284,7 @@ impl<'a> Lines<'a> {
         // A full disk must not stop the installer; the lines are still shown.
         let _ = writeln!(self.file.borrow_mut(), "{line}");
         let message = message(line);
-        info!(target: "ocpdeploy::progress", step = "openshift-install", "{message}");
+        info!(target: PROGRESS, step = "openshift-install", "{message}");
         let mut tail = self.tail.borrow_mut();
         if tail.len() == TAIL {
             tail.pop_front();

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use super::{InstallerError, NodeReport, WaitContext};
+use crate::PROGRESS;
 use crate::cluster::MachineName;
 use crate::digest::sha512;
 use crate::ignition::overlay::{self, OverlayFile};
@@ -82,7 +83,7 @@ async fn ask(
     end: Instant,
 ) -> Result<Option<String>, InstallerError> {
     let machine = MachineName::of_node(&wait.config.name, &node.node);
-    info!(target: "ocpdeploy::progress", machine = %machine, state = "igniting", "waiting for its report");
+    info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for its report");
     let url = format!("http://{}:8080/report.json", node.ip);
     loop {
         let problem = match fetch(client, &url).await {
@@ -93,7 +94,7 @@ async fn ask(
                     let node = node.node.clone();
                     return Err(InstallerError::Differs { node, differences });
                 }
-                info!(target: "ocpdeploy::progress", machine = %machine, state = "checked", done = true,
+                info!(target: PROGRESS, machine = %machine, state = "checked", done = true,
                     "{} bytes of Ignition, {} files", report.config_bytes, report.files.len());
                 return Ok(None);
             }

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use tracing::info;
 
-use super::{DeployOptions, PROGRESS, PassError};
+use super::{DeployOptions, PassError};
+use crate::PROGRESS;
 use crate::addresses::vip_problem;
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Vip};

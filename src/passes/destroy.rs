@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
-use super::{PROGRESS, PassError};
+use super::PassError;
+use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Owned};
 use crate::cluster::ClusterId;
 use crate::home::Home;

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::destroy::delete_machines;
-use super::{PROGRESS, PassError, Run};
+use super::{PassError, Run};
+use crate::PROGRESS;
 use crate::addresses::{free_addresses, vip_problem, virtual_router_ids};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, Verdict};
 use crate::cluster::{Lease, Mac, NodeName, Pass, Vip};

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{PROGRESS, PassError, Run};
+use super::{PassError, Run};
+use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, Machine, Payload};
 use crate::cluster::{MachineName, NodeName, Role};
 use crate::digest::sha512;

@@ -95,16 +95,7 @@ impl Network {
         if let Some(old) = known {
             self.leases.remove(&old);
         }
-        self.leases.insert(
-            ip,
-            DhcpLease {
-                mac,
-                client: client.to_owned(),
-                since_ms: now_ms,
-                until_ms: None,
-            },
-        );
-        Some(ip)
+        Some(self.give(ip, mac, client, now_ms))
     }
 
     /// A free address that is not the reserved one: what a second DHCP server on the same wire would do.
@@ -114,16 +105,22 @@ impl Network {
         let ip = self
             .candidates(mac)
             .find(|ip| self.is_free(*ip) && Some(*ip) != reserved && !known.contains(ip))?;
+        Some(self.give(ip, mac, client, now_ms))
+    }
+
+    /// A lease that is renewed as long as its machine runs.
+    fn give(&mut self, ip: Ipv4Addr, mac: Mac, client: &str, now_ms: u64) -> Ipv4Addr {
+        let (client, since_ms, until_ms) = (client.to_owned(), now_ms, None);
         self.leases.insert(
             ip,
             DhcpLease {
                 mac,
-                client: client.to_owned(),
-                since_ms: now_ms,
-                until_ms: None,
+                client,
+                since_ms,
+                until_ms,
             },
         );
-        Some(ip)
+        ip
     }
 
     /// A machine is gone: its leases end one lease time after their last renewal, which is due at half time.
