@@ -54,6 +54,8 @@ lock() {
 }
 
 start_daemons() {
+    # A namespace that outlived its daemons holds a bridge that libvirt would take for a stranger's.
+    if have_ns && [ -z "$(ip netns pids "$NS")" ]; then ip netns del "$NS"; fi
     have_ns || ip netns add "$NS"
     ip -n "$NS" link set lo up
     if ! pid_of virtlogd >/dev/null && ! pgrep -x -r R,S,D virtlogd >/dev/null; then
