@@ -24,6 +24,7 @@ die() { echo "lab: $*" >&2; exit 1; }
 virsh_() { timeout -k 2 "${T:-20}" virsh -q -c "$URI" "$@" </dev/null; }
 answers() { T=5 virsh_ version >/dev/null 2>&1; }
 in_ns() { ip netns exec "$NS" "$@"; }
+deserted() { [ -z "$(ip netns pids "$NS")" ]; }
 have_ns() { [ -e "/run/netns/$NS" ]; }
 
 # The pid this lab wrote down for a daemon, if that process is still that daemon.
@@ -55,7 +56,7 @@ lock() {
 
 start_daemons() {
     # A namespace that outlived its daemons holds a bridge that libvirt would take for a stranger's.
-    if have_ns && [ -z "$(ip netns pids "$NS")" ]; then ip netns del "$NS"; fi
+    if have_ns && deserted; then ip netns del "$NS"; fi
     have_ns || ip netns add "$NS"
     ip -n "$NS" link set lo up
     if ! pid_of virtlogd >/dev/null && ! pgrep -x -r R,S,D virtlogd >/dev/null; then
@@ -159,6 +160,8 @@ down() {
     stop libvirtd
     stop virtlogd
     if have_ns; then
+        # A network's dnsmasq ends a moment after its network, when the script it runs has ended.
+        until_ 30 deserted || true
         local left
         left=$(ip netns pids "$NS")
         [ -z "$left" ] || die "processes that this lab did not start are still in $NS:"$'\n'"$(ps -o pid=,args= -p "$(paste -sd, <<<"$left")")"
