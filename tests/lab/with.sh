@@ -1,9 +1,21 @@
 #!/usr/bin/env bash
-# with.sh CMD...: runs CMD with the lab up; a lab that was down before is taken down again (KEEP=1: it stays).
+# with.sh CMD...: runs CMD with the lab up. A lab that was started so is taken down by the last one that uses it;
+# KEEP=1 keeps it. A lab or libvirtd that was up before stays.
 set -euo pipefail
 lab=$(dirname "$0")/lab.sh
-if [ "${KEEP-}" != 1 ] && ! "$lab" status >/dev/null; then
-    trap '"$lab" down --force' EXIT
-fi
-"$lab" up
-"$@"
+started=/run/ocpdeploy-lab.started
+
+# Whoever uses the lab holds the lock, shared; children get it closed (8>&-), or a daemon would hold it for ever.
+exec 8>/run/ocpdeploy-lab.users
+flock -s -w 600 8
+if ! "$lab" status >/dev/null 8>&-; then touch "$started"; fi
+leave() {
+    [ "${KEEP-}" != 1 ] || rm -f "$started"
+    if [ -e "$started" ] && flock -n -x 8; then
+        "$lab" down --force 8>&-
+        rm -f "$started"
+    fi
+}
+trap leave EXIT
+"$lab" up 8>&-
+"$@" 8>&-
