@@ -11,6 +11,7 @@ pub mod digest;
 pub mod failure;
 pub mod harvest;
 pub mod home;
+pub mod host;
 pub mod ignition;
 pub mod images;
 pub mod installer;
@@ -20,6 +21,7 @@ pub mod machines;
 pub mod parameters;
 pub mod passes;
 pub mod report;
+pub mod services;
 pub mod settings;
 pub mod templates;
 

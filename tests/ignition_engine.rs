@@ -308,8 +308,8 @@ fn the_bootstrap_config_is_applied_whole() {
         let enabled = presets.lines().any(|line| line == format!("enable {name}"));
         assert_eq!(enabled, unit["enabled"] == true, "{name}");
     }
-    for ours in overlay::files(&made.config, &made.parameters, &NodeName::bootstrap()) {
-        assert_eq!(root.read(ours.path), ours.content.as_bytes());
+    for ours in overlay::own_parts(&made.config, &made.parameters, &NodeName::bootstrap()).files {
+        assert_eq!(root.read(&ours.path), ours.content.as_bytes());
     }
     assert_eq!(root.read("/opt/openshift-rehearsal/vips"), b"192.168.122.10\n");
 }

@@ -277,7 +277,7 @@ fn rehearsal(network: u8) -> Bench {
 fn report(bench: &Bench, node: &NodeName) -> Value {
     let planned = bench.parameters.node(node).unwrap();
     let config = fs::read(bench.dir.ignition(node.as_str())).unwrap();
-    let files = overlay::files(&bench.config, &bench.parameters, node);
+    let files = overlay::own_parts(&bench.config, &bench.parameters, node).files;
     let files: Vec<_> = files
         .iter()
         .map(|file| json!({"path": file.path, "mode": format!("{:04o}", file.mode), "sha512": sha512(&file.content)}))

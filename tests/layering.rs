@@ -26,7 +26,9 @@ const PURE: &[&str] = &[
     "addresses",
     "harvest",
     "digest",
+    "host",
     "ignition",
+    "services",
     "templates",
 ];
 

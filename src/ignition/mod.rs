@@ -9,8 +9,9 @@ use serde_json::Value;
 use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use crate::parameters::Parameters;
 
-pub mod merge;
+pub mod node;
 pub mod overlay;
+pub mod spec;
 
 /// A version of Ignition's spec, of major 2 or 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,15 +125,16 @@ pub fn node_config(
     role: Role,
 ) -> Result<Vec<u8>, IgnitionError> {
     let base: Value = serde_json::from_slice(installer_file)?;
-    let overlay = overlay::overlay(config, parameters, node, version(&base)?);
+    let parts = overlay::own_parts(config, parameters, node);
+    let overlay = overlay::overlay(config, &parts, version(&base)?);
     let merged = match role {
-        Role::Bootstrap => merge::into_bootstrap(base, &overlay)?,
+        Role::Bootstrap => node::into_bootstrap(base, &overlay)?,
         Role::Master | Role::Worker | Role::Helper => {
             let mcs = match config.mcs {
-                Mcs::Tls => merge::McsAddress::AsInstalled,
-                Mcs::Http => merge::McsAddress::Http(parameters.api_ip),
+                Mcs::Tls => node::McsAddress::AsInstalled,
+                Mcs::Http => node::McsAddress::Http(parameters.api_ip),
             };
-            merge::into_pointer(base, &overlay, &mcs)?
+            node::into_pointer(base, &overlay, &mcs)?
         }
     };
     Ok(serde_json::to_vec(&merged)?)

@@ -6,52 +6,47 @@ use serde_json::{Map, Value, json};
 
 use super::{Major, Version};
 use crate::cluster::{ClusterConfig, NodeName};
+use crate::host::{HostFile, HostParts, HostUnit};
 use crate::parameters::Parameters;
 
-/// A file of the overlay, owned by root, in place of any that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverlayFile {
-    pub path: &'static str,
-    pub mode: u32,
-    pub content: String,
-}
-
-/// The files that a node gets from us.
-pub fn files(config: &ClusterConfig, parameters: &Parameters, node: &NodeName) -> Vec<OverlayFile> {
+/// What a node gets that is its own: its name, and which of its addresses is a VIP.
+pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeName) -> HostParts {
     // kubelet and etcd would bind a VIP that happens to be on the node. The hint is taken for a VIP: its
     // subnet's other address is chosen. The first spelling is read from 4.8, the second from 4.12.
     let hint = format!("KUBELET_NODEIP_HINT={ip}\nNODEIP_HINT={ip}\n", ip = parameters.api_ip);
-    vec![
-        OverlayFile {
-            path: "/etc/hostname",
-            mode: 0o644,
-            content: config.id().fqdn(node.as_str()) + "\n",
-        },
-        OverlayFile {
-            path: "/etc/default/nodeip-configuration",
-            mode: 0o644,
-            content: hint,
-        },
-    ]
+    HostParts {
+        files: vec![
+            HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
+            HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),
+        ],
+        units: vec![],
+    }
 }
 
-/// Our part of a node's config: the files, and the ssh keys of `core`.
-///
-/// It is written at the installer's version, but with words of 3.0 only, or of 2.2.
-pub fn overlay(config: &ClusterConfig, parameters: &Parameters, node: &NodeName, version: Version) -> Value {
-    let files: Vec<_> = files(config, parameters, node)
-        .iter()
-        .map(|file| file_entry(file, version.major))
-        .collect();
-    let mut overlay = Map::new();
-    overlay.insert("ignition".to_owned(), json!({"version": version.to_string()}));
+/// Our part of a node's config: files, units, and the ssh keys of `core`.
+pub fn overlay(config: &ClusterConfig, parts: &HostParts, version: Version) -> Value {
+    let mut overlay = document(parts, version);
     let keys = ssh_keys(config);
     if !keys.is_empty() {
-        let core = json!({"name": "core", "sshAuthorizedKeys": keys});
-        overlay.insert("passwd".to_owned(), json!({"users": [core]}));
+        overlay["passwd"] = json!({"users": [{"name": "core", "sshAuthorizedKeys": keys}]});
     }
-    overlay.insert("storage".to_owned(), json!({"files": files}));
-    Value::Object(overlay)
+    overlay
+}
+
+/// Files and units as an Ignition config.
+///
+/// It is written at the version given, but with words of 3.0 only, or of 2.2.
+pub fn document(parts: &HostParts, version: Version) -> Value {
+    let mut document = json!({"ignition": {"version": version.to_string()}});
+    if !parts.files.is_empty() {
+        let files: Vec<_> = parts.files.iter().map(|file| file_entry(file, version.major)).collect();
+        document["storage"] = json!({"files": files});
+    }
+    if !parts.units.is_empty() {
+        let units: Vec<_> = parts.units.iter().map(unit_entry).collect();
+        document["systemd"] = json!({"units": units});
+    }
+    document
 }
 
 /// The keys that may log in, each once: a key twice in one list is an error to Ignition.
@@ -65,7 +60,7 @@ pub fn ssh_keys(config: &ClusterConfig) -> Vec<&str> {
     keys
 }
 
-fn file_entry(file: &OverlayFile, major: Major) -> Value {
+fn file_entry(file: &HostFile, major: Major) -> Value {
     let mut entry = json!({
         "path": file.path,
         "overwrite": true,
@@ -78,6 +73,22 @@ fn file_entry(file: &OverlayFile, major: Major) -> Value {
         entry["filesystem"] = json!("root");
     }
     entry
+}
+
+fn unit_entry(unit: &HostUnit) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".to_owned(), json!(unit.name));
+    if let Some(enabled) = unit.enabled {
+        entry.insert("enabled".to_owned(), json!(enabled));
+    }
+    if let Some(contents) = &unit.contents {
+        entry.insert("contents".to_owned(), json!(contents));
+    }
+    if !unit.dropins.is_empty() {
+        let dropin = |(name, contents): &(String, String)| json!({"name": name, "contents": contents});
+        entry.insert("dropins".to_owned(), unit.dropins.iter().map(dropin).collect());
+    }
+    Value::Object(entry)
 }
 
 /// Bytes as a URL in the installer's own form: base64, padded.
@@ -93,7 +104,8 @@ mod tests {
         let mut config = ClusterConfig::example();
         config.ssh_keys = keys.iter().map(|key| (*key).to_owned()).collect();
         let node = NodeName::node(crate::cluster::Role::Master, 0);
-        overlay(&config, &crate::parameters::tests::example(), &node, version)
+        let parts = own_parts(&config, &crate::parameters::tests::example(), &node);
+        overlay(&config, &parts, version)
     }
 
     const V3: Version = Version {
@@ -111,7 +123,6 @@ mod tests {
     fn the_overlay_of_a_master() {
         let expected = json!({
             "ignition": {"version": "3.2.0"},
-            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]}]},
             "storage": {"files": [
                 {
                     "path": "/etc/hostname", "overwrite": true, "user": {"name": "root"},
@@ -125,6 +136,7 @@ mod tests {
                     "mode": 420,
                 },
             ]},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]}]},
         });
         let keys = ["ssh-ed25519 AAAA a", " ssh-ed25519 AAAA a\n", "ssh-rsa BBBB b", ""];
         // As text: the order counts, since the same input must give the same bytes.

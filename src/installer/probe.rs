@@ -12,7 +12,8 @@ use super::{InstallerError, NodeReport, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::MachineName;
 use crate::digest::sha512;
-use crate::ignition::overlay::{self, OverlayFile};
+use crate::host::HostFile;
+use crate::ignition::overlay;
 
 /// One attempt to reach a guest takes no longer.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -88,7 +89,7 @@ async fn ask(
     loop {
         let problem = match fetch(client, &url).await {
             Ok(report) => {
-                let ours = overlay::files(wait.config, wait.parameters, &node.node);
+                let ours = overlay::own_parts(wait.config, wait.parameters, &node.node).files;
                 let differences = differences(&report, node, &ours);
                 if !differences.is_empty() {
                     let node = node.node.clone();
@@ -120,7 +121,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Each thing that is not as planned, in words.
-fn differences(report: &Report, planned: &NodeReport, ours: &[OverlayFile]) -> Vec<String> {
+fn differences(report: &Report, planned: &NodeReport, ours: &[HostFile]) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, is: &str, should: &str| {
         if is != should {
@@ -138,7 +139,7 @@ fn differences(report: &Report, planned: &NodeReport, ours: &[OverlayFile]) -> V
     );
     let files: BTreeMap<_, _> = report.files.iter().map(|file| (file.path.as_str(), file)).collect();
     for file in ours {
-        let on_disk = files.get(file.path);
+        let on_disk = files.get(file.path.as_str());
         let mode = on_disk.and_then(|file| file.mode.as_deref());
         compare(
             &format!("mode of {}", file.path),
@@ -173,12 +174,8 @@ mod tests {
         }
     }
 
-    fn ours() -> Vec<OverlayFile> {
-        vec![OverlayFile {
-            path: "/etc/hostname",
-            mode: 0o644,
-            content: "x\n".to_owned(),
-        }]
+    fn ours() -> Vec<HostFile> {
+        vec![HostFile::new("/etc/hostname", 0o644, "x\n")]
     }
 
     fn report() -> Report {
