@@ -9,6 +9,8 @@ use serde_json::Value;
 use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use crate::parameters::Parameters;
 
+pub mod check;
+pub mod document;
 pub mod node;
 pub mod overlay;
 pub mod spec;
@@ -60,6 +62,8 @@ impl fmt::Display for Version {
 pub enum IgnitionError {
     #[error("the config is not JSON")]
     Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Parse(#[from] document::ParseError),
     #[error("the config has no Ignition version at $.ignition.version")]
     NoVersion,
     #[error("Ignition version `{0}` is not one of 2.x.y and 3.x.y")]
@@ -81,6 +85,7 @@ impl IgnitionError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Conflict { .. } => Some("what the cluster itself owns is changed by a MachineConfig in `manifests`"),
+            Self::Parse(error) => error.hint(),
             Self::NoMcs => Some("`mcs=tls` leaves the installer's pointer as it is"),
             _ => None,
         }
