@@ -424,6 +424,16 @@ pub struct ClusterNetworks {
     pub service_network: Ipv4Network,
 }
 
+/// What the cluster's own image registry keeps its images in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Registry {
+    /// Its pod's folder; images are gone when the pod is.
+    EmptyDir,
+    /// There is no registry until somebody gives it storage.
+    Removed,
+}
+
 /// Bounds of the waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
@@ -468,6 +478,11 @@ pub struct ClusterConfig {
     pub manifests: Option<PathBuf>,
     /// A bridge over the node's NIC, for virtual machines on top of the cluster.
     pub use_br: bool,
+    /// Users' pods may run on masters although there are workers.
+    pub masters_schedulable: bool,
+    /// Time servers in place of CoreOS's own; names or addresses.
+    pub ntp_servers: Vec<String>,
+    pub registry: Registry,
     /// Machines of pass two start with their host.
     pub autostart: bool,
     pub timeouts: Timeouts,
@@ -497,7 +512,8 @@ impl ClusterConfig {
                 &self.ca,
                 &self.manifests,
             ),
-            (&self.installer, self.use_br),
+            (&self.installer, self.use_br, self.masters_schedulable),
+            (&self.ntp_servers, self.registry),
         );
         // A tuple of strings and numbers always has a JSON form.
         sha256(serde_json::to_vec(&parts).unwrap_or_default())
@@ -561,6 +577,9 @@ impl ClusterConfig {
             ca: None,
             manifests: None,
             use_br: false,
+            masters_schedulable: false,
+            ntp_servers: vec![],
+            registry: Registry::EmptyDir,
             autostart: false,
             timeouts: Timeouts {
                 harvest: minutes(10),

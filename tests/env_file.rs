@@ -422,6 +422,7 @@ fn each_alias_means_its_variable_and_excludes_it() {
     for variable in VARIABLES {
         for alias in variable.aliases {
             let value = match variable.kind {
+                Kind::Switch => "true",
                 Kind::Mib => "4096",
                 Kind::Path => "other.pub",
                 _ if variable.secret => "openshift_pull.json",

@@ -5,8 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::cluster::ClusterConfig;
 use crate::parameters::Parameters;
+
+pub mod manifests;
 
 /// What the services are made from.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +21,7 @@ pub struct Input<'a> {
 }
 
 /// The OpenShift release to be installed, as far as the services need to know it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// Major and minor, e.g. `(4, 19)`.
     pub version: (u32, u32),

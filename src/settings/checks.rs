@@ -204,6 +204,15 @@ pub(super) fn libvirt_uri(text: &str) -> Result<String, String> {
     }
 }
 
+/// The name or address of a host.
+pub(super) fn host(text: &str) -> Result<String, String> {
+    let is_name = text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok());
+    match is_name || text.parse::<std::net::IpAddr>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is neither a DNS name nor an address")),
+    }
+}
+
 /// Prefix length of a node's part of the pod network.
 pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<Ipv4Network>) -> Option<u8> {
     let prefix = bounded(values, "cluster_host_prefix", 1, 30)?;

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::cluster::{
     BackendConfig, ClusterConfig, ClusterNetworks, GivenAddresses, Harvest, ImageSource, InstallerChoice,
-    LibvirtConfig, Mcs, SimConfig, Size, Timeouts, VirtType,
+    LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
 };
 
 pub use problem::{Problem, SettingsError};
@@ -160,6 +160,12 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let ca = access::ca(values);
     let manifests = manifests(values);
     let use_br = values.switch("use_br");
+    let masters_schedulable = values.switch("masters_schedulable");
+    let ntp_servers = values.list("ntp_servers", checks::host);
+    let registry = values.choice(
+        "registry",
+        &[("emptydir", Registry::EmptyDir), ("removed", Registry::Removed)],
+    );
     let autostart = values.switch("autostart");
     let timeouts = timeouts(values);
 
@@ -189,6 +195,9 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         ca: ca?,
         manifests,
         use_br: use_br?,
+        masters_schedulable: masters_schedulable?,
+        ntp_servers: ntp_servers?,
+        registry: registry?,
         autostart: autostart?,
         timeouts: timeouts?,
     })

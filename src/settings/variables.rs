@@ -182,6 +182,29 @@ pub const VARIABLES: &[Variable] = &[
     ),
     used(
         CLUSTER,
+        "masters_schedulable",
+        Kind::Switch,
+        "false",
+        "Pods of users run on masters too; without workers they always do.",
+    )
+    .or(&["ctlplane_schedulable"]),
+    used(
+        CLUSTER,
+        "registry",
+        Kind::Choice(&["emptydir", "removed"]),
+        "emptydir",
+        "Storage of the cluster's image registry: emptydir loses images with its pod, removed means no registry.",
+    ),
+    used(
+        CLUSTER,
+        "ntp_servers",
+        Kind::List(&Kind::Text),
+        "",
+        "Time servers of the nodes, in place of CoreOS's own.",
+    )
+    .or(&["ntp_server"]),
+    used(
+        CLUSTER,
         "manifests",
         Kind::Path,
         "",
