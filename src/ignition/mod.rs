@@ -10,6 +10,7 @@ use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use crate::parameters::Parameters;
 
 pub mod check;
+pub mod contents;
 pub mod document;
 pub mod node;
 pub mod overlay;
