@@ -91,6 +91,29 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 #[test]
+fn the_images_of_the_release_are_asked_for_with_the_pull_secret() {
+    let mut bench = Bench::new();
+    let installer = Installer::choose(&bench.config).unwrap();
+    let oc = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/oc");
+    symlink(oc, bench.path("oc")).unwrap();
+    let release = run(installer.release(&bench.config, &bench.dir)).unwrap();
+    assert_eq!(release.version, (4, 19));
+    for name in ocpdeploy::services::IMAGES {
+        let image = format!("registry.example.com/ocp/art@sha256:{name}");
+        assert_eq!(release.images.get(name), Some(&image));
+    }
+    let secret = fs::read_to_string(bench.path("oc.secret")).unwrap();
+    assert!(!Path::new(&secret).exists(), "{secret} is left behind");
+
+    bench.config.pull_secret = r#"{"auths":{"b.example.com":{"auth":"Zm9vOmJhcg=="}}}"#.into();
+    let error = explain(&run(installer.release(&bench.config, &bench.dir)).unwrap_err());
+    assert_eq!(error.kind.exit_code(), 4);
+    let text = format!("{error:?}");
+    assert!(text.contains("registry.example.com/ocp/release@sha256:4190"), "{text}");
+    assert!(text.contains("unauthorized") && !text.contains("Zm9v"), "{text}");
+}
+
+#[test]
 fn the_installer_gets_what_the_settings_say() {
     let mut bench = Bench::new();
     // What YAML, a shell or a format string could take for their own.

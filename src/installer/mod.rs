@@ -13,10 +13,12 @@ use crate::cluster::{ClusterConfig, InstallerChoice, Mac, NodeName, Role};
 use crate::digest::sha512;
 use crate::home::{self, ClusterDir};
 use crate::parameters::{NodeAddress, Parameters};
+use crate::services::Release;
 
 mod openshift_install;
 mod probe;
 mod rehearsal;
+mod release;
 
 pub use openshift_install::OpenshiftInstall;
 pub use rehearsal::Rehearsal;
@@ -116,6 +118,10 @@ pub enum InstallerError {
         tail: Vec<String>,
         log: PathBuf,
     },
+    #[error("no oc beside openshift-install and in PATH")]
+    NoOc,
+    #[error("ask for the images of release {image}: {why}")]
+    Payload { image: String, why: String },
     #[error("openshift-install wrote no {}", path.display())]
     NoAsset { path: PathBuf },
     #[error("manifest {} would replace the installer's own {name}", path.display())]
@@ -148,6 +154,15 @@ impl InstallerError {
                 "all it wrote is in {}; the same command goes on from here",
                 log.display()
             )),
+            Self::NoOc => Some(
+                "it comes with openshift-install, as openshift-client; put it into PATH or beside openshift-install"
+                    .to_owned(),
+            ),
+            Self::Payload { .. } => Some(
+                "is the registry reached from this computer, and does the pull secret open it? a mirror is named by \
+                 OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE"
+                    .to_owned(),
+            ),
             Self::Manifest { .. } => Some("give it another name; the later name wins".to_owned()),
             Self::NoName { line, .. } => Some(format!(
                 "add this line to /etc/hosts and run the same command again: {line}"
@@ -183,8 +198,16 @@ impl Installer {
     /// What it calls itself, e.g. `4.19.0`.
     pub async fn version(&self) -> anyhow::Result<String> {
         match self {
-            Self::OpenshiftInstall(real) => real.version().await,
+            Self::OpenshiftInstall(real) => Ok(real.about().await?.version),
             Self::Rehearsal(_) => Ok(rehearsal::VERSION.to_owned()),
+        }
+    }
+
+    /// The release it installs. The real one's registry is asked, with the pull secret.
+    pub async fn release(&self, config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Release> {
+        match self {
+            Self::OpenshiftInstall(real) => real.release(config, dir).await,
+            Self::Rehearsal(stand_in) => Ok(stand_in.release()),
         }
     }
 

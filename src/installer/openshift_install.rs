@@ -18,12 +18,14 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use super::release::{self, About};
 use super::{InstallerError, Manifest, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::ClusterConfig;
-use crate::home;
+use crate::home::{self, ClusterDir};
 use crate::ignition::overlay::ssh_keys;
 use crate::parameters::Parameters;
+use crate::services::Release;
 use crate::templates::yaml;
 
 /// What makes files takes seconds; this much means that it hangs.
@@ -57,19 +59,32 @@ impl OpenshiftInstall {
         }
     }
 
-    /// What it calls itself, e.g. `4.19.0`.
-    pub async fn version(&self) -> anyhow::Result<String> {
+    /// What it tells of itself.
+    pub async fn about(&self) -> anyhow::Result<About> {
         let mut command = Command::new(&self.path);
         command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
         let output = timeout(Duration::from_secs(30), command.output()).await;
         let output = output.with_context(|| format!("{} version does not end", self.path.display()))?;
         let output = output.map_err(|source| self.not_run(source))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let version = text.lines().next().and_then(|line| line.split_whitespace().nth(1));
-        match version.filter(|_| output.status.success()) {
-            Some(version) => Ok(version.trim_start_matches('v').to_owned()),
+        let about = release::about(&String::from_utf8_lossy(&output.stdout));
+        match about.filter(|_| output.status.success()) {
+            Some(about) => Ok(about),
             None => anyhow::bail!("{} version tells no version", self.path.display()),
         }
+    }
+
+    /// The release it installs, images by digest.
+    pub(super) async fn release(&self, config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Release> {
+        // The installer itself obeys this variable, so the images must be that release's.
+        let image = match std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE") {
+            Ok(image) if !image.is_empty() => image,
+            _ => match self.about().await?.release_image {
+                Some(image) => image,
+                None => anyhow::bail!("{} version tells no release image", self.path.display()),
+            },
+        };
+        let oc = release::find_oc(&self.path)?;
+        Ok(release::ask(&oc, &image, config, dir).await?)
     }
 
     /// Fills a fresh, private folder; all files in it end up 0600.
@@ -169,7 +184,7 @@ impl OpenshiftInstall {
     }
 }
 
-fn is_program(path: &Path) -> bool {
+pub(super) fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
@@ -356,7 +371,7 @@ fn is_kubeadmin_password(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::{ClusterDir, Home};
+    use crate::home::Home;
 
     /// An openshift-install that is a shell script, and the folder of a cluster it works on.
     struct Fake {

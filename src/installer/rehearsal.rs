@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 
 use super::{InstallerError, Manifest};
 use crate::cluster::{ClusterConfig, Role};
+use crate::digest::sha256;
 use crate::home;
 use crate::ignition::overlay::{data_url, ssh_keys};
 use crate::parameters::Parameters;
+use crate::services::{self, Release};
 
 /// What the stand-in calls itself.
 pub const VERSION: &str = "4.19 (rehearsal)";
@@ -34,6 +36,21 @@ const VIPS: &str = "/opt/openshift-rehearsal/vips";
 pub struct Rehearsal;
 
 impl Rehearsal {
+    /// A release whose images exist nowhere: a rehearsal's guest runs no containers.
+    pub(super) fn release(self) -> Release {
+        let image = |name: &&str| {
+            let digest = sha256(name);
+            (
+                (*name).to_owned(),
+                format!("registry.example.com/rehearsal@sha256:{digest}"),
+            )
+        };
+        Release {
+            version: (4, 19),
+            images: services::IMAGES.iter().map(image).collect(),
+        }
+    }
+
     pub(super) fn write_assets(
         &self,
         config: &ClusterConfig,

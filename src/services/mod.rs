@@ -12,6 +12,9 @@ use crate::parameters::Parameters;
 
 pub mod manifests;
 
+/// Images of the payload that the services run, by their names in it.
+pub const IMAGES: [&str; 3] = ["keepalived-ipfailover", "haproxy-router", "coredns"];
+
 /// What the services are made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
