@@ -79,16 +79,64 @@ pub struct Limits {
     pub concurrency: usize,
     /// Pause between two bulk looks: short where a look is cheap.
     pub poll_interval: Duration,
-    /// How Ignition reaches a machine, e.g. `fw_cfg`.
-    pub carrier: &'static str,
-    /// Largest Ignition config the carrier takes, in bytes.
-    pub carrier_bytes: Option<usize>,
+    pub carrier: Carrier,
     /// Whether `hold_address` can make the platform keep an address.
     pub holds_addresses: bool,
     /// Whether machines really run, so that one can be asked over the network; false for a pretend platform.
     pub guests_answer: bool,
     /// Which CoreOS image boots here: `qemu`, `openstack` or `kubevirt`.
     pub image_artifact: &'static str,
+}
+
+/// How Ignition reaches a machine, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carrier {
+    /// E.g. `fw_cfg`.
+    pub name: &'static str,
+    /// Most bytes that it takes, as the platform counts them; `None`: it sets no bound.
+    pub limit: Option<usize>,
+    /// The platform counts the base64 of a config, not the config.
+    pub counts_base64: bool,
+}
+
+impl Carrier {
+    /// libvirt: QEMU loads the file, and neither libvirt nor CoreOS sets a bound.
+    pub const FW_CFG: Self = Self {
+        name: "fw_cfg",
+        limit: None,
+        counts_base64: false,
+    };
+    /// oVirt: the engine checks no size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
+    pub const CUSTOM_SCRIPT: Self = Self {
+        name: "custom_script",
+        limit: None,
+        counts_base64: false,
+    };
+    /// OpenStack: Nova's compute API takes 65535 bytes of base64.
+    pub const USER_DATA: Self = Self {
+        name: "user_data",
+        limit: Some(65_535),
+        counts_base64: true,
+    };
+    /// KubeVirt: `userData` in the machine itself (kubevirt/kubevirt: vmi-create-admitter.go).
+    pub const INLINE_USER_DATA: Self = Self {
+        name: "inline userData",
+        limit: Some(2_048),
+        counts_base64: false,
+    };
+    /// KubeVirt: a Secret. The API server adds up decoded values (kubernetes/kubernetes: ValidateSecret), and ours has one.
+    pub const SECRET: Self = Self {
+        name: "Secret",
+        limit: Some(1 << 20),
+        counts_base64: false,
+    };
+
+    /// The largest config that fits, in bytes.
+    pub fn room(&self) -> Option<usize> {
+        // Base64 makes 4 of each 3 bytes begun.
+        self.limit
+            .map(|limit| if self.counts_base64 { limit / 4 * 3 } else { limit })
+    }
 }
 
 /// What a deployment is going to ask of the platform; input of `preflight`.

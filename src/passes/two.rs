@@ -47,11 +47,11 @@ impl<B: Backend> Run<'_, B> {
                 let base = assets.read(role)?;
                 let bytes = ignition::node_config(&base, self.config, parameters, &node, role)
                     .with_context(|| format!("merge the Ignition config of {node}"))?;
-                if let Some(limit) = limits.carrier_bytes.filter(|limit| bytes.len() > *limit) {
+                if let Some(limit) = limits.carrier.room().filter(|limit| bytes.len() > *limit) {
                     let too_large = PassError::TooLarge {
                         node,
                         bytes: bytes.len(),
-                        carrier: limits.carrier,
+                        carrier: limits.carrier.name,
                         limit,
                     };
                     return Err(too_large.into());

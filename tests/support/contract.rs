@@ -645,7 +645,7 @@ pub async fn preflight_accepts_what_this_cluster_made<G: Ground>(stage: &Stage<G
 }
 
 pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
-    let Some(limit) = stage.backend().limits().carrier_bytes else {
+    let Some(limit) = stage.backend().limits().carrier.room() else {
         return;
     };
     let owner = stage.cluster();

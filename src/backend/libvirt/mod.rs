@@ -30,8 +30,8 @@ use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lo
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned,
+    Action, Backend, BackendError, BackendErrorKind, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
+    Machine, MachineSpec, Needs, NetworkFacts, Owned,
 };
 use crate::cluster::{ClusterId, Lease, LibvirtConfig, MachineName};
 
@@ -103,9 +103,7 @@ impl Backend for Libvirt {
             concurrency: CONCURRENCY,
             // A look is three calls, and costs a millisecond or two.
             poll_interval: Duration::from_millis(150),
-            carrier: "fw_cfg",
-            // QEMU loads the file; libvirt and CoreOS set no bound either.
-            carrier_bytes: None,
+            carrier: Carrier::FW_CFG,
             holds_addresses: true,
             guests_answer: true,
             image_artifact: "qemu",

@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha512};
 
 use super::{
-    Action, Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Verdict,
+    Action, Backend, BackendError, BackendErrorKind, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
+    Machine, MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Verdict,
 };
 use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
 use crate::digest;
@@ -47,8 +47,10 @@ impl Sim {
             store,
             limits: Limits {
                 concurrency: world.limits.concurrency.max(1),
-                carrier: "fw_cfg",
-                carrier_bytes: Some(world.limits.carrier_bytes),
+                carrier: Carrier {
+                    limit: Some(world.limits.carrier_bytes),
+                    ..Carrier::FW_CFG
+                },
                 holds_addresses: world.limits.holds_addresses,
                 guests_answer: false,
                 poll_interval: Duration::from_millis(20),

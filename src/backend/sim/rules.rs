@@ -116,7 +116,7 @@ pub(super) fn check_spec(world: &World, limits: &Limits, spec: &MachineSpec) -> 
             return refuse(Conflict, format!("MAC {} is in use by machine {bearer}", nic.mac));
         }
     }
-    if let (Payload::Ignition(config), Some(most)) = (&spec.payload, limits.carrier_bytes)
+    if let (Payload::Ignition(config), Some(most)) = (&spec.payload, limits.carrier.room())
         && config.len() > most
     {
         return refuse(
