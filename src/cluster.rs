@@ -339,6 +339,16 @@ pub enum Mcs {
     Http,
 }
 
+/// Where Ignition configs of the user's own are, and for which nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FragmentSource {
+    /// A file of `ignition_extra`; with no role it is for all nodes.
+    File { role: Option<Role>, path: PathBuf },
+    /// The folder `nodes` of a profile: `<role>/*.ign`, and `all/*.ign` for all nodes.
+    Folder { profile: String, path: PathBuf },
+}
+
 /// Who turns an install-config into Ignition files and says when the cluster is up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -476,6 +486,8 @@ pub struct ClusterConfig {
     pub ca: Option<String>,
     /// Folder of the user's own manifests, taken over as they are.
     pub manifests: Option<PathBuf>,
+    /// Ignition configs of the user's own; a later one wins over an earlier one.
+    pub fragments: Vec<FragmentSource>,
     /// A bridge over the node's NIC, for virtual machines on top of the cluster.
     pub use_br: bool,
     /// Users' pods may run on masters although there are workers.
@@ -576,6 +588,7 @@ impl ClusterConfig {
             pull_secret: SecretString::from(r#"{"auths":{}}"#),
             ca: None,
             manifests: None,
+            fragments: vec![],
             use_br: false,
             masters_schedulable: false,
             ntp_servers: vec![],

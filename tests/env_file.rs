@@ -7,7 +7,9 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use clap::CommandFactory;
-use ocpdeploy::cluster::{BackendConfig, ClusterConfig, Harvest, ImageSource, InstallerChoice, Mcs};
+use ocpdeploy::cluster::{
+    BackendConfig, ClusterConfig, FragmentSource, Harvest, ImageSource, InstallerChoice, Mcs, Role,
+};
 use ocpdeploy::commands::config;
 use ocpdeploy::settings::variables::{self, Kind, Status, VARIABLES};
 use ocpdeploy::settings::{self, Loaded, SettingsError, Sources, envfile, profile};
@@ -64,6 +66,8 @@ fn files() -> BTreeMap<&'static str, String> {
             "typo/profile.yaml",
             "about: a\nvariables:\n  workrs: 3\n  pull_secret: x\n  template: y\n".to_owned(),
         ),
+        ("own.ign", String::new()),
+        ("mine/w:2.ign", String::new()),
         ("odd/profile.yaml", "about: a\nvariable:\n  workers: 3\n".to_owned()),
         (
             "float/profile.yaml",
@@ -97,7 +101,7 @@ impl Given<'_> {
             rehearse: self.rehearse,
             read_file: &|path| find(path).ok_or_else(|| io::ErrorKind::NotFound.into()),
             is_file: &|path| find(path).is_some(),
-            is_dir: &|path| path == Path::new("manifests"),
+            is_dir: &|path| ["manifests", "mine/nodes"].contains(&without_dots(path).to_str().unwrap_or_default()),
         })
     }
 
@@ -464,6 +468,33 @@ fn a_profile_of_the_users_own_extends_a_shipped_one() {
     assert!(
         loaded.config.ca.is_some_and(|ca| ca.contains("MAAB")),
         "its paths begin in its folder"
+    );
+}
+
+#[test]
+fn ignition_configs_come_from_the_profile_and_then_from_the_setting() {
+    let given = |env: &str| load(env).config.fragments;
+    let file = |role, path: &str| FragmentSource::File {
+        role,
+        path: path.into(),
+    };
+    let folder = FragmentSource::Folder {
+        profile: "./mine".to_owned(),
+        path: "./mine/nodes".into(),
+    };
+    assert_eq!(given(""), []);
+    assert_eq!(
+        given("ignition_extra=own.ign,worker:own.ign,all:own.ign,mine/w:2.ign\n"),
+        [
+            file(None, "own.ign"),
+            file(Some(Role::Worker), "own.ign"),
+            file(None, "own.ign"),
+            file(None, "mine/w:2.ign")
+        ]
+    );
+    assert_eq!(
+        given("profile=./mine\nignition_extra=master:own.ign\n"),
+        [folder, file(Some(Role::Master), "own.ign")]
     );
 }
 

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::cluster::{
-    BackendConfig, ClusterConfig, ClusterNetworks, GivenAddresses, Harvest, ImageSource, InstallerChoice,
-    LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
+    BackendConfig, ClusterConfig, ClusterNetworks, FragmentSource, GivenAddresses, Harvest, ImageSource,
+    InstallerChoice, LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
 };
 
 pub use problem::{Problem, SettingsError};
@@ -159,6 +159,7 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let pull_secret = access::pull_secret(values);
     let ca = access::ca(values);
     let manifests = manifests(values);
+    let fragments = fragments(values);
     let use_br = values.switch("use_br");
     let masters_schedulable = values.switch("masters_schedulable");
     let ntp_servers = values.list("ntp_servers", checks::host);
@@ -194,6 +195,7 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         pull_secret: pull_secret?,
         ca: ca?,
         manifests,
+        fragments,
         use_br: use_br?,
         masters_schedulable: masters_schedulable?,
         ntp_servers: ntp_servers?,
@@ -375,6 +377,24 @@ fn manifests(values: &mut Values<'_>) -> Option<PathBuf> {
         values.problem(&["manifests"], format!("there is no folder {}", path.display()), "");
     }
     Some(path)
+}
+
+/// The folders of own profiles, base first, then what is given; the last wins.
+fn fragments(values: &mut Values<'_>) -> Vec<FragmentSource> {
+    let mut fragments = values.profile_fragments.clone();
+    let Some(value) = values.value("ignition_extra") else {
+        return fragments;
+    };
+    for item in parse::list(&value.text) {
+        let (role, path) = parse::role_and_path(item);
+        let path = value.folder.join(path);
+        if !(values.sources.is_file)(&path) {
+            let message = format!("there is no file {}", path.display());
+            values.problem(&["ignition_extra"], message, "give Ignition configs, FILE or ROLE:FILE");
+        }
+        fragments.push(FragmentSource::File { role, path });
+    }
+    fragments
 }
 
 fn timeouts(values: &mut Values<'_>) -> Option<Timeouts> {

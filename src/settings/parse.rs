@@ -6,10 +6,23 @@ use std::time::Duration;
 use ipnetwork::Ipv4Network;
 
 use super::variables::Kind;
+use crate::cluster::Role;
 
 /// The items of a list, separated by commas, blanks or lines.
 pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ' ', '\t', '\n']).filter(|item| !item.is_empty())
+}
+
+/// Splits `worker:extra.ign`; without the name of a role all of it is the path.
+pub(super) fn role_and_path(text: &str) -> (Option<Role>, &str) {
+    match text.split_once(':') {
+        Some(("all", path)) => (None, path),
+        Some((role, path)) => match role.parse() {
+            Ok(Role::Helper) | Err(_) => (None, text),
+            Ok(role) => (Some(role), path),
+        },
+        None => (None, text),
+    }
 }
 
 pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {

@@ -8,6 +8,7 @@ use serde_saphyr::Spanned;
 
 use super::problem::{Place, Problems};
 use super::{Sources, variables};
+use crate::cluster::FragmentSource;
 
 /// The profiles that come with the program.
 pub const SHIPPED: [(&str, &str); 6] = [
@@ -83,6 +84,13 @@ pub(super) struct ProfileValue {
     pub folder: PathBuf,
 }
 
+/// What a profile and those it extends bring.
+pub(super) struct Loaded {
+    pub values: BTreeMap<&'static str, ProfileValue>,
+    /// Folders of Ignition configs, base first.
+    pub fragments: Vec<FragmentSource>,
+}
+
 /// Reads a profile and those it extends; problems are added and what is understood is returned.
 ///
 /// `folder` is where a relative path in `name` begins.
@@ -92,8 +100,9 @@ pub(super) fn load(
     place: &Place,
     sources: &Sources<'_>,
     problems: &mut Problems<'_>,
-) -> BTreeMap<&'static str, ProfileValue> {
+) -> Loaded {
     let mut values = BTreeMap::new();
+    let mut fragments = Vec::new();
     let mut chain: Vec<String> = Vec::new();
     let mut next = Some((name.to_owned(), folder.to_owned(), place.clone()));
     while let Some((name, folder, place)) = next.take() {
@@ -117,6 +126,11 @@ pub(super) fn load(
                 break;
             }
         };
+        if let Some(folder) = found.nodes_folder().filter(|folder| (sources.is_dir)(folder)) {
+            let profile = found.label.clone();
+            // The chain is walked from the chosen profile down to its base.
+            fragments.insert(0, FragmentSource::Folder { profile, path: folder });
+        }
         for (name, scalar) in file.variables {
             let place = found.place(Some(scalar.referenced));
             match checked_name(&name) {
@@ -133,7 +147,7 @@ pub(super) fn load(
         }
         next = file.extends.map(|name| (name, found.folder.clone(), found.place(None)));
     }
-    values
+    Loaded { values, fragments }
 }
 
 /// A profile's text and whereabouts.
@@ -144,6 +158,11 @@ struct Found {
 }
 
 impl Found {
+    /// Where a profile of the user's own keeps Ignition configs; a shipped one has none.
+    fn nodes_folder(&self) -> Option<PathBuf> {
+        self.label.contains('/').then(|| self.folder.join("nodes"))
+    }
+
     fn place(&self, location: Option<serde_saphyr::Location>) -> Place {
         let file = format!("profile {}", self.label);
         Place::Named(match location {

@@ -13,6 +13,7 @@ use super::envfile;
 use super::problem::{Place, Problems, SettingsError};
 use super::variables::{self, Kind, Status, VARIABLES, Variable};
 use super::{ResolvedValue, Sources, parse, profile};
+use crate::cluster::FragmentSource;
 
 /// Prefix of settings in the environment.
 const ENVIRONMENT: &str = "OCPDEPLOY_";
@@ -72,6 +73,8 @@ impl Value {
 pub(super) struct Values<'a> {
     pub sources: &'a Sources<'a>,
     pub warnings: Vec<String>,
+    /// Folders of Ignition configs in profiles of the user's own, base first.
+    pub profile_fragments: Vec<FragmentSource>,
     problems: Problems<'a>,
     values: BTreeMap<&'static str, Value>,
     read: BTreeSet<&'static str>,
@@ -84,6 +87,7 @@ impl<'a> Values<'a> {
         let mut values = Self {
             sources,
             warnings: Vec::new(),
+            profile_fragments: Vec::new(),
             problems: Problems::new(env_file.map(|(path, text)| (path.display().to_string(), text.as_str()))),
             values: BTreeMap::new(),
             read: BTreeSet::new(),
@@ -224,7 +228,9 @@ impl<'a> Values<'a> {
         }
         if let Some(value) = self.value("profile") {
             let problems = &mut self.problems;
-            for (name, found) in profile::load(&value.text, &value.folder, &value.place, self.sources, problems) {
+            let loaded = profile::load(&value.text, &value.folder, &value.place, self.sources, problems);
+            self.profile_fragments = loaded.fragments;
+            for (name, found) in loaded.values {
                 let place = format!("profile {}", found.origin);
                 self.take_lower(name, Layer::Profile, &place, found.value, found.folder);
             }

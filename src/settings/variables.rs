@@ -210,6 +210,13 @@ pub const VARIABLES: &[Variable] = &[
         "",
         "Folder with manifests of your own, added to the installer's.",
     ),
+    used(
+        CLUSTER,
+        "ignition_extra",
+        Kind::List(&Kind::Path),
+        "",
+        "Ignition configs of your own for the nodes; worker:FILE is for workers only, likewise master: and bootstrap:.",
+    ),
     // Platform.
     used(
         PLATFORM,
