@@ -12,9 +12,12 @@ use crate::parameters::Parameters;
 pub mod check;
 pub mod contents;
 pub mod document;
+pub mod merge;
 pub mod node;
+pub mod origins;
 pub mod overlay;
 pub mod spec;
+mod translate;
 
 /// A version of Ignition's spec, of major 2 or 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +90,10 @@ impl IgnitionError {
         match self {
             Self::Conflict { .. } => Some("what the cluster itself owns is changed by a MachineConfig in `manifests`"),
             Self::Parse(error) => error.hint(),
+            Self::Majors { .. } => Some(
+                "Ignition 2 (OpenShift 4.1 to 4.5) and 3 (4.6 and later) are two languages, and no CoreOS reads both: \
+                 take files of one release",
+            ),
             Self::NoMcs => Some("`mcs=tls` leaves the installer's pointer as it is"),
             _ => None,
         }

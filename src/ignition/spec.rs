@@ -39,6 +39,11 @@ pub struct Field {
     pub shape: Shape,
 }
 
+/// The field of that name.
+pub fn find(fields: &'static [Field], name: &str) -> Option<&'static Field> {
+    fields.iter().find(|field| field.name == name)
+}
+
 /// Lists of one object whose entries share their keys: an entry of one takes the place of any in the others.
 pub const SHARED_KEYS: &[&[&str]] = &[&["files", "directories", "links"], &["shouldExist", "shouldNotExist"]];
 

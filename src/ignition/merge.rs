@@ -1,0 +1,252 @@
+//! Ignition's own merge of two configs: what the child says wins, field by field.
+//!
+//! What merges how is in the table of `spec.rs`; coreos/ignition: `config/merge/merge.go` is the reference. Fields come
+//! in the parent's order, then the child's new ones: the same input gives the same bytes.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Number, Value};
+
+use super::spec::{self, Field, Key, Shape};
+use super::{IgnitionError, Major, translate, version};
+
+type Object = Map<String, Value>;
+
+/// The child over the parent, at the higher of their versions.
+///
+/// Null is absent everywhere. A field that the spec does not know is kept: an object merged field by field, anything
+/// else as the child has it, lists too, since nothing tells their entries apart. Neither config is checked.
+pub fn merge(parent: &Value, child: &Value) -> Result<Value, IgnitionError> {
+    let (theirs, ours) = (version(parent)?, version(child)?);
+    if theirs.major != ours.major {
+        return Err(IgnitionError::Majors { ours, theirs });
+    }
+    let newest = theirs.max(ours);
+    let parent = translate::up(parent.clone(), theirs, newest);
+    let child = translate::up(child.clone(), ours, newest);
+    let mut merged = over(newest.major, parent, &child)?;
+    if let Some(version) = merged.pointer_mut("/ignition/version") {
+        *version = newest.to_string().into();
+    }
+    Ok(merged)
+}
+
+/// A child over a parent of the same version.
+pub(super) fn over(major: Major, parent: Value, child: &Value) -> Result<Value, IgnitionError> {
+    match major {
+        Major::Two => Ok(append(parent, child)),
+        Major::Three => object(spec::CONFIG, parent, child),
+    }
+}
+
+/// Major 2 has no keys: lists go one behind the other, and at first boot the last of two entries wins.
+///
+/// coreos/ignition, branch spec2x: `config/v2_4/append.go`. By then the parent's `ignition.config` has been fetched, so
+/// the child's alone stays; so do its proxies, which cannot be absent there.
+fn append(mut parent: Value, child: &Value) -> Value {
+    for (object, field) in [
+        ("/ignition", "config"),
+        ("/ignition/proxy", "httpProxy"),
+        ("/ignition/proxy", "httpsProxy"),
+    ] {
+        if let Some(object) = parent.pointer_mut(object).and_then(Value::as_object_mut) {
+            object.shift_remove(field);
+        }
+    }
+    appended(parent, child)
+}
+
+fn appended(parent: Value, child: &Value) -> Value {
+    match (parent, child) {
+        (Value::Object(mut parent), Value::Object(child)) => {
+            for (name, ours) in child {
+                let theirs = parent.entry(name.as_str()).or_insert(Value::Null);
+                *theirs = appended(theirs.take(), ours);
+            }
+            Value::Object(parent)
+        }
+        (Value::Array(mut entries), Value::Array(more)) => {
+            entries.extend_from_slice(more);
+            Value::Array(entries)
+        }
+        (parent, Value::Null) => parent,
+        (_, child) => child.clone(),
+    }
+}
+
+fn object(fields: &'static [Field], parent: Value, child: &Value) -> Result<Value, IgnitionError> {
+    let (Value::Object(mut parent), Value::Object(child)) = (parent, child) else {
+        return Err(shape("an object"));
+    };
+    for lists in spec::SHARED_KEYS {
+        give_way(fields, lists, &mut parent, child)?;
+    }
+    for (name, ours) in child.iter().filter(|(_, ours)| !ours.is_null()) {
+        let theirs = parent.entry(name.as_str()).or_insert(Value::Null);
+        *theirs = match (theirs.take(), spec::find(fields, name)) {
+            (Value::Null, _) => ours.clone(),
+            (theirs, Some(field)) => value(field, theirs, ours).map_err(|error| beneath(name, error))?,
+            (theirs, None) => unknown(theirs, ours),
+        };
+    }
+    Ok(Value::Object(parent))
+}
+
+/// Takes from the parent's lists what the child has in another list of the same keys.
+fn give_way(
+    fields: &'static [Field],
+    lists: &[&str],
+    parent: &mut Object,
+    child: &Object,
+) -> Result<(), IgnitionError> {
+    let Some(shared) = lists
+        .iter()
+        .map(|list| spec::find(fields, list))
+        .collect::<Option<Vec<_>>>()
+    else {
+        return Ok(());
+    };
+    let ours = shared.iter().map(|field| {
+        let entries = child.get(field.name).unwrap_or(&Value::Null);
+        keys(&field.shape, entries).map_err(|error| beneath(field.name, error))
+    });
+    let ours = ours.collect::<Result<Vec<_>, _>>()?;
+    for (field, own) in shared.iter().zip(&ours) {
+        let Some(Value::Array(theirs)) = parent.get_mut(field.name) else {
+            continue;
+        };
+        for (index, entry) in std::mem::take(theirs).into_iter().enumerate() {
+            let at = |error| beneath(field.name, beneath(&index.to_string(), error));
+            let key = EntryKey::of(&field.shape, &entry).map_err(at)?;
+            if own.contains_key(&key) || !ours.iter().any(|list| list.contains_key(&key)) {
+                theirs.push(entry);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One field that both have.
+fn value(field: &Field, parent: Value, child: &Value) -> Result<Value, IgnitionError> {
+    let (mut entries, more) = match (&field.shape, parent, child) {
+        (Shape::Text | Shape::Integer | Shape::Bool, ..) => return Ok(child.clone()),
+        (Shape::Object(fields), parent, _) => return object(fields, parent, child),
+        (_, Value::Array(entries), Value::Array(more)) => (entries, more),
+        _ => return Err(shape("a list")),
+    };
+    if matches!(field.shape, Shape::Texts | Shape::Series(_)) {
+        entries.extend_from_slice(more);
+        return Ok(Value::Array(entries));
+    }
+    keyed(field, entries, child, more)
+}
+
+/// Each of the parent's entries with what the child says of it, then the child's others.
+fn keyed(field: &Field, parent: Vec<Value>, child: &Value, entries: &[Value]) -> Result<Value, IgnitionError> {
+    let ours = keys(&field.shape, child)?;
+    let mut merged = Vec::with_capacity(parent.len() + entries.len());
+    let mut taken = HashSet::new();
+    for (index, theirs) in parent.into_iter().enumerate() {
+        let at = |error| beneath(&index.to_string(), error);
+        let Some(&found) = ours.get(&EntryKey::of(&field.shape, &theirs).map_err(at)?) else {
+            merged.push(theirs);
+            continue;
+        };
+        taken.insert(found);
+        match field.shape {
+            // A header without a value is how a child takes the parent's away.
+            Shape::Keyed(..) if field.name == "httpHeaders" && entries[found]["value"].is_null() => {}
+            Shape::Keyed(_, fields) => merged.push(object(fields, theirs, &entries[found]).map_err(at)?),
+            _ => merged.push(theirs),
+        }
+    }
+    for entry in entries {
+        let last = ours.get(&EntryKey::of(&field.shape, entry)?);
+        if !last.is_some_and(|last| taken.contains(last)) {
+            merged.push(entry.clone());
+        }
+    }
+    Ok(Value::Array(merged))
+}
+
+fn unknown(parent: Value, child: &Value) -> Value {
+    match (parent, child) {
+        (Value::Object(mut parent), Value::Object(child)) => {
+            for (name, ours) in child.iter().filter(|(_, ours)| !ours.is_null()) {
+                let theirs = parent.entry(name.as_str()).or_insert(Value::Null);
+                *theirs = unknown(theirs.take(), ours);
+            }
+            Value::Object(parent)
+        }
+        (_, child) => child.clone(),
+    }
+}
+
+/// What tells an entry from the others of its list.
+#[derive(PartialEq, Eq, Hash)]
+enum EntryKey<'a> {
+    Text(&'a str),
+    Number(&'a Number),
+    /// A partition with neither number nor label.
+    Nothing,
+}
+
+impl<'a> EntryKey<'a> {
+    fn of(list: &Shape, entry: &'a Value) -> Result<Self, IgnitionError> {
+        let Shape::Keyed(key, _) = list else {
+            return text(entry).map(Self::Text);
+        };
+        let fields = entry.as_object().ok_or_else(|| shape("an object"))?;
+        let field = |name: &str| fields.get(name).unwrap_or(&Value::Null);
+        match key {
+            Key::Field(name) => text(field(name)).map(Self::Text).map_err(|error| beneath(name, error)),
+            Key::NumberOrLabel => match (field("number"), field("label")) {
+                (Value::Number(number), _) if number.as_i64() != Some(0) => Ok(Self::Number(number)),
+                (Value::Number(_) | Value::Null, Value::Null) => Ok(Self::Nothing),
+                (Value::Number(_) | Value::Null, label) => {
+                    text(label).map(Self::Text).map_err(|error| beneath("label", error))
+                }
+                _ => Err(beneath("number", shape("a number"))),
+            },
+        }
+    }
+}
+
+/// Each key of a list, with the place of the last entry that has it.
+fn keys<'a>(list: &Shape, entries: &'a Value) -> Result<HashMap<EntryKey<'a>, usize>, IgnitionError> {
+    let entries = match entries {
+        Value::Array(entries) => entries.as_slice(),
+        Value::Null => &[],
+        _ => return Err(shape("a list")),
+    };
+    let key = |(index, entry): (usize, &'a Value)| match EntryKey::of(list, entry) {
+        Ok(key) => Ok((key, index)),
+        Err(error) => Err(beneath(&index.to_string(), error)),
+    };
+    entries.iter().enumerate().map(key).collect()
+}
+
+/// A text; none at all is the empty one, as it is to Ignition.
+fn text(value: &Value) -> Result<&str, IgnitionError> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Null => Ok(""),
+        _ => Err(shape("a string")),
+    }
+}
+
+fn shape(wanted: &'static str) -> IgnitionError {
+    let path = "$".to_owned();
+    IgnitionError::Shape { path, wanted }
+}
+
+/// The same fault, seen from one step above.
+fn beneath(step: &str, error: IgnitionError) -> IgnitionError {
+    match error {
+        IgnitionError::Shape { path, wanted } => {
+            let path = format!("$.{step}{}", path.strip_prefix('$').unwrap_or(&path));
+            IgnitionError::Shape { path, wanted }
+        }
+        other => other,
+    }
+}
