@@ -10,6 +10,7 @@ use crate::inventory::InventoryError;
 use crate::journal::JournalError;
 use crate::parameters::ParametersError;
 use crate::passes::PassError;
+use crate::services::ServiceError;
 use crate::settings::SettingsError;
 use crate::templates::TemplateError;
 
@@ -95,6 +96,11 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
         .or_else(|| if_is(error, |_: &SettingsError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, of_installer))
         .or_else(|| if_is(error, of_ignition))
+        .or_else(|| {
+            if_is(error, |e: &ServiceError| {
+                (Kind::Tool, e.hint().map(str::to_owned).into_iter().collect())
+            })
+        })
         .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }

@@ -2,6 +2,7 @@
 //!
 //! YAML that a person can read and edit; keys are kcli's where kcli has one.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +43,43 @@ pub struct Parameters {
     pub virtual_router_id: u8,
     /// VRRP id of `ingress_ip`.
     pub ingress_virtual_router_id: u8,
+    /// What the cluster's keepalived know each other by; files of earlier programs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrrp_password: Option<VrrpPassword>,
     pub nodes: Vec<NodeAddress>,
+}
+
+/// The password in VRRP adverts, which cross the network in clear: it keeps clusters apart, not intruders out.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VrrpPassword(String);
+
+impl VrrpPassword {
+    /// Eight characters, as many as keepalived takes, from as many random bytes.
+    pub fn from_random(bytes: [u8; 8]) -> Self {
+        const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+        Self(
+            bytes
+                .map(|byte| char::from(LETTERS[usize::from(byte % 32)]))
+                .iter()
+                .collect(),
+        )
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Others would be cut by keepalived, or read as something else.
+    fn is_fit(&self) -> bool {
+        (1..=8).contains(&self.0.len()) && self.0.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    }
+}
+
+impl fmt::Debug for VrrpPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 /// One line of the table.
@@ -109,6 +146,7 @@ impl Parameters {
             ingress_mac: ingress.mac,
             virtual_router_id,
             ingress_virtual_router_id,
+            vrrp_password: None,
             nodes,
         }
     }
@@ -238,6 +276,9 @@ impl Parameters {
         }
         if self.virtual_router_id == 0 || self.ingress_virtual_router_id == 0 {
             return Some("a VRRP id is 1 to 255".to_owned());
+        }
+        if self.vrrp_password.as_ref().is_some_and(|password| !password.is_fit()) {
+            return Some("vrrp_password is not 1 to 8 letters and digits".to_owned());
         }
         None
     }

@@ -18,7 +18,7 @@ use crate::cluster::{Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
 use crate::machines::{self, MacTable, Planned};
-use crate::parameters::{NodeAddress, Parameters};
+use crate::parameters::{NodeAddress, Parameters, VrrpPassword};
 use crate::templates;
 
 impl<B: Backend> Run<'_, B> {
@@ -216,7 +216,7 @@ impl<B: Backend> Run<'_, B> {
         let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| PassError::NoRouterId {
             network: self.config.network.clone(),
         })?;
-        let parameters = Parameters::new(
+        let mut parameters = Parameters::new(
             &self.config.name,
             &self.config.domain,
             self.config.backend.name(),
@@ -228,6 +228,7 @@ impl<B: Backend> Run<'_, B> {
             ids,
             nodes,
         );
+        parameters.vrrp_password = Some(vrrp_password()?);
         parameters.write(&self.dir.parameters())?;
         Ok(parameters)
     }
@@ -292,4 +293,10 @@ impl<B: Backend> Run<'_, B> {
         };
         self.journal.step("pass-one/gone", &(), sweep).await
     }
+}
+
+fn vrrp_password() -> Result<VrrpPassword> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).context("take random bytes for the VRRP password")?;
+    Ok(VrrpPassword::from_random(bytes))
 }
