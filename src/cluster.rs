@@ -514,16 +514,11 @@ impl ClusterConfig {
             .collect()
     }
 
-    /// Names all that goes into the installer's files, secrets included, without telling it.
+    /// Names all that goes into the installer's files but `manifests`, secrets included, without telling it.
     pub fn asset_fingerprint(&self) -> String {
         let parts = (
             (&self.name, &self.domain, self.masters, self.workers, &self.networks),
-            (
-                &self.ssh_keys,
-                self.pull_secret.expose_secret(),
-                &self.ca,
-                &self.manifests,
-            ),
+            (&self.ssh_keys, self.pull_secret.expose_secret(), &self.ca),
             (&self.installer, self.use_br, self.masters_schedulable),
             (&self.ntp_servers, self.registry),
         );

@@ -104,6 +104,11 @@ impl ClusterDir {
         self.ignition_folder().join(format!("{node}.ign"))
     }
 
+    /// What the nodes' configs were made of.
+    pub fn ignition_layers(&self) -> PathBuf {
+        self.ignition_folder().join("layers.json")
+    }
+
     pub fn log(&self) -> PathBuf {
         self.path.join("log")
     }
@@ -163,15 +168,31 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
 
 /// Replaces a file, mode 0600, so that after a crash there is the old content or the new, never a part.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    replace(path, content, |file| file.sync_all())?;
+    // The rename is only durable once the folder is synced as well.
+    fs::File::open(parent(path))?.sync_all()
+}
+
+/// Replaces a file like `write_private`, but many times faster: not a crash of this program, but one of the computer
+/// may leave it empty or old. For what is compared with its digest when it is read, and can be made again.
+pub fn write_private_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, |_| Ok(()))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
+fn replace(path: &Path, content: &[u8], sync: impl Fn(&std::fs::File) -> io::Result<()>) -> io::Result<()> {
+    let folder = parent(path);
     create_private_dir(folder)?;
     let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
-    // tempfile makes it 0600; the rename is only durable once the folder is synced as well.
+    // tempfile makes it 0600.
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(named)?;
     file.write_all(content).map_err(named)?;
-    file.as_file().sync_all().map_err(named)?;
+    sync(file.as_file()).map_err(named)?;
     file.persist(path).map_err(|error| named(error.error))?;
-    fs::File::open(folder)?.sync_all()
+    Ok(())
 }
 
 #[cfg(test)]

@@ -164,6 +164,12 @@ impl Journal {
         }
     }
 
+    /// Whether a step was done, with another input.
+    pub fn is_outdated(&self, step: &str, input: &impl Serialize) -> anyhow::Result<bool> {
+        let input = fingerprint(input)?;
+        Ok(self.done_before(step).is_some_and(|before| before.input != input))
+    }
+
     /// When a step was done, if it was.
     pub fn done_at(&self, step: &str) -> Option<Timestamp> {
         self.done_before(step).map(|entry| entry.time)

@@ -6,6 +6,7 @@
 mod check;
 mod destroy;
 mod error;
+mod fragments;
 mod one;
 mod two;
 

@@ -13,7 +13,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::{Mcs, NodeName, Role};
 use ocpdeploy::home::Home;
-use ocpdeploy::ignition::{self, overlay};
+use ocpdeploy::ignition::node::{Fragment, NodeConfigs};
+use ocpdeploy::ignition::overlay;
 use ocpdeploy::installer::{Assets, Installer};
 use serde_json::{Value, json};
 
@@ -143,6 +144,7 @@ struct Made {
     config: ocpdeploy::cluster::ClusterConfig,
     parameters: ocpdeploy::parameters::Parameters,
     assets: Assets,
+    fragments: Vec<Fragment>,
     _home: tempfile::TempDir,
 }
 
@@ -165,6 +167,7 @@ impl Made {
             config,
             parameters,
             assets,
+            fragments: Vec::new(),
             _home: folder,
         }
     }
@@ -174,8 +177,14 @@ impl Made {
     }
 
     fn node(&self, role: Role) -> Vec<u8> {
-        let node = NodeName::node(role, 0);
-        ignition::node_config(&self.installer_file(role), &self.config, &self.parameters, &node, role).unwrap()
+        self.node_from(role, self.installer_file(role))
+    }
+
+    /// The config of a role's first node, made from this installer's file.
+    fn node_from(&self, role: Role, file: Vec<u8>) -> Vec<u8> {
+        let files = BTreeMap::from([(role, file)]);
+        let all = NodeConfigs::new(&self.config, &self.parameters, &files, &self.fragments).unwrap();
+        all.node_config(&NodeName::node(role, 0), role).unwrap()
     }
 
     /// What the bootstrap guest would serve for a role.
@@ -344,9 +353,7 @@ fn the_validator_accepts_all_we_write() {
     for version in ["3.0.0", "3.1.0", "3.3.0"] {
         let mut pointer = json_of(&made.installer_file(Role::Worker));
         pointer["ignition"]["version"] = json!(version);
-        let node = NodeName::node(Role::Worker, 1);
-        let file = pointer.to_string().into_bytes();
-        let merged = ignition::node_config(&file, &made.config, &made.parameters, &node, Role::Worker).unwrap();
+        let merged = made.node_from(Role::Worker, pointer.to_string().into_bytes());
         validate(&merged);
         let merged = json_of(&merged);
         let ours = content(&merged["ignition"]["config"]["merge"][1]);
@@ -396,10 +403,7 @@ fn spec_2_pointers_get_an_appended_overlay() {
         },
         "networkd": {}, "passwd": {}, "storage": {}, "systemd": {},
     });
-    let node = NodeName::node(Role::Master, 2);
-    let file = pointer.to_string().into_bytes();
-    let merged = ignition::node_config(&file, &made.config, &made.parameters, &node, Role::Master).unwrap();
-    let mut merged = json_of(&merged);
+    let mut merged = json_of(&made.node_from(Role::Master, pointer.to_string().into_bytes()));
     let entries = merged["ignition"]["config"]["append"].as_array_mut().unwrap();
     let ours = json_of(&content(&entries.pop().unwrap()));
     assert_eq!(entries[0]["source"], "http://192.168.122.10:22624/config/master");
@@ -414,7 +418,7 @@ fn spec_2_pointers_get_an_appended_overlay() {
     assert_eq!(ours["storage"]["files"][0]["path"], "/etc/hostname");
     assert_eq!(
         content(&ours["storage"]["files"][0]["contents"]),
-        b"master-2.lab.example.com\n"
+        b"master-0.lab.example.com\n"
     );
     let mut expected = pointer;
     expected["ignition"]["config"]["append"][0]["source"] = json!("http://192.168.122.10:22624/config/master");

@@ -11,7 +11,8 @@ use ocpdeploy::cluster::{ClusterConfig, InstallerChoice, NodeName, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::failure::explain;
 use ocpdeploy::home::{ClusterDir, Home, write_private};
-use ocpdeploy::ignition::{self, overlay};
+use ocpdeploy::ignition::node::NodeConfigs;
+use ocpdeploy::ignition::overlay;
 use ocpdeploy::installer::{Assets, Installer, WaitContext};
 use ocpdeploy::parameters::Parameters;
 use serde_json::{Value, json};
@@ -288,9 +289,11 @@ fn rehearsal(network: u8) -> Bench {
     bench.config.installer = InstallerChoice::Rehearsal;
     bench.parameters = cluster::parameters(&bench.config, Ipv4Addr::new(127, 86, network, 10));
     let assets = bench.make().unwrap();
+    let roles = [Role::Bootstrap, Role::Master, Role::Worker];
+    let files = roles.map(|role| (role, assets.read(role).unwrap())).into();
+    let all = NodeConfigs::new(&bench.config, &bench.parameters, &files, &[]).unwrap();
     for (node, role) in bench.config.nodes() {
-        let file = assets.read(role).unwrap();
-        let config = ignition::node_config(&file, &bench.config, &bench.parameters, &node, role).unwrap();
+        let config = all.node_config(&node, role).unwrap();
         write_private(&bench.dir.ignition(node.as_str()), &config).unwrap();
     }
     bench

@@ -6,12 +6,15 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
-use crate::parameters::Parameters;
+use self::check::Finding;
+use crate::cluster::Role;
 
+pub mod budget;
 pub mod check;
+mod claims;
 pub mod contents;
 pub mod document;
+pub mod machine_configs;
 pub mod merge;
 pub mod node;
 pub mod origins;
@@ -76,10 +79,16 @@ pub enum IgnitionError {
     Majors { ours: Version, theirs: Version },
     #[error("{path} is not {wanted}")]
     Shape { path: String, wanted: &'static str },
-    #[error("{what} is written by the installer's config and by ocpdeploy's overlay")]
-    Conflict { what: String },
-    #[error("{path} of ocpdeploy's overlay cannot be merged into bootstrap.ign")]
-    NotMergeable { path: String },
+    #[error("{what} is written by {one} and by {other}")]
+    Conflict { what: String, one: String, other: String },
+    #[error("{origin}: {source}")]
+    In { origin: String, source: Box<IgnitionError> },
+    #[error("{origin}{}", faults(findings))]
+    Faulty { origin: String, findings: Vec<Finding> },
+    #[error("Ignition {version} has no {what}")]
+    NotInVersion { what: &'static str, version: Version },
+    #[error("there is no installer's file for role {0}")]
+    NoRole(Role),
     #[error("the pointer has no entry of the machine config server, https://<host>:22623/config/<role>")]
     NoMcs,
 }
@@ -88,7 +97,11 @@ impl IgnitionError {
     /// What a user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Conflict { .. } => Some("what the cluster itself owns is changed by a MachineConfig in `manifests`"),
+            Self::Conflict { .. } => Some(
+                "each file, unit and setting has one writer; what the installer or a MachineConfig writes is changed by \
+                 a MachineConfig of yours in `manifests`",
+            ),
+            Self::In { source, .. } => source.hint(),
             Self::Parse(error) => error.hint(),
             Self::Majors { .. } => Some(
                 "Ignition 2 (OpenShift 4.1 to 4.5) and 3 (4.6 and later) are two languages, and no CoreOS reads both: \
@@ -96,6 +109,30 @@ impl IgnitionError {
             ),
             Self::NoMcs => Some("`mcs=tls` leaves the installer's pointer as it is"),
             _ => None,
+        }
+    }
+}
+
+impl IgnitionError {
+    /// Says whose config it is about.
+    pub fn of(self, origin: &str) -> Self {
+        Self::In {
+            origin: origin.to_owned(),
+            source: Box::new(self),
+        }
+    }
+}
+
+fn faults(findings: &[Finding]) -> String {
+    match findings {
+        [Finding { path, text, .. }] => format!(": {path}: {text}"),
+        several => {
+            let line = |Finding { path, text, .. }: &Finding| format!("\n  {path}: {text}");
+            format!(
+                " has {} faults:{}",
+                several.len(),
+                several.iter().map(line).collect::<String>()
+            )
         }
     }
 }
@@ -125,32 +162,6 @@ fn parse_version(text: &str) -> Option<Version> {
         patch: parts.next()??,
     };
     parts.next().is_none().then_some(version)
-}
-
-/// The whole config of one node, minified: the installer's file for its role and our overlay.
-///
-/// The same input always gives the same bytes. They hold secrets.
-pub fn node_config(
-    installer_file: &[u8],
-    config: &ClusterConfig,
-    parameters: &Parameters,
-    node: &NodeName,
-    role: Role,
-) -> Result<Vec<u8>, IgnitionError> {
-    let base: Value = serde_json::from_slice(installer_file)?;
-    let parts = overlay::own_parts(config, parameters, node);
-    let overlay = overlay::overlay(config, &parts, version(&base)?);
-    let merged = match role {
-        Role::Bootstrap => node::into_bootstrap(base, &overlay)?,
-        Role::Master | Role::Worker | Role::Helper => {
-            let mcs = match config.mcs {
-                Mcs::Tls => node::McsAddress::AsInstalled,
-                Mcs::Http => node::McsAddress::Http(parameters.api_ip),
-            };
-            node::into_pointer(base, &overlay, &mcs)?
-        }
-    };
-    Ok(serde_json::to_vec(&merged)?)
 }
 
 #[cfg(test)]
@@ -192,22 +203,5 @@ mod tests {
         ] {
             assert!(matches!(version(&none), Err(IgnitionError::NoVersion)), "{none}");
         }
-    }
-
-    #[test]
-    fn a_broken_file_is_an_error_with_its_place() {
-        let config = ClusterConfig::example();
-        let parameters = crate::parameters::tests::example();
-        let error = node_config(
-            b"{\"ignition\":",
-            &config,
-            &parameters,
-            &NodeName::bootstrap(),
-            Role::Bootstrap,
-        );
-        let IgnitionError::Json(error) = error.unwrap_err() else {
-            panic!("not JSON")
-        };
-        assert_eq!((error.line(), error.column()), (1, 12));
     }
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ClusterConfig, InstallerChoice, Mac, NodeName, Role};
-use crate::digest::sha512;
+use crate::digest::{sha256, sha512};
 use crate::home::{self, ClusterDir};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::services::Release;
@@ -344,6 +344,15 @@ fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manifest>> {
     }
     manifests.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(manifests)
+}
+
+/// Names the user's manifests, all their content included.
+pub fn manifests_digest(config: &ClusterConfig) -> anyhow::Result<String> {
+    let mut all = String::new();
+    for manifest in read_manifests(config.manifests.as_deref())? {
+        all += &format!("{} {}\n", sha256(&manifest.content), manifest.name);
+    }
+    Ok(sha256(all))
 }
 
 fn remove_folder(path: &Path) -> io::Result<()> {

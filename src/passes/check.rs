@@ -3,12 +3,13 @@
 use anyhow::Result;
 use tracing::info;
 
-use super::{DeployOptions, PassError};
+use super::{DeployOptions, PassError, fragments};
 use crate::PROGRESS;
 use crate::addresses::vip_problem;
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Vip};
 use crate::home::Home;
+use crate::ignition;
 use crate::inventory::{self, Known};
 use crate::machines;
 
@@ -20,6 +21,9 @@ pub async fn check<B: Backend>(
     options: DeployOptions,
 ) -> Result<NetworkFacts> {
     info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", config.backend.name());
+    for warning in ignition::node::check_fragments(&fragments::read(config)?)? {
+        tracing::warn!(target: PROGRESS, step = "checks", "{warning}");
+    }
     let clusters = inventory::clusters(home)?;
     let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
     if let Some(known) = known {

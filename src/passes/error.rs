@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::{Finding, Owned};
 use crate::cluster::{MachineName, NodeName, Pass};
 use crate::harvest::Seen;
+use crate::ignition::budget::TooLarge;
 
 /// Why the passes stopped, where it is neither a platform's refusal nor a tool's failure.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +43,8 @@ pub enum PassError {
     NoRange { network: String },
     #[error("the installer's files are {hours} hours old; the certificates in them last 24")]
     StaleAssets { hours: i64 },
-    #[error("the Ignition config of {node} is {bytes} bytes, {carrier} carries {limit}")]
-    TooLarge {
-        node: NodeName,
-        bytes: usize,
-        carrier: &'static str,
-        limit: usize,
-    },
+    #[error("the Ignition config of {node} is {too_large}")]
+    TooLarge { node: NodeName, too_large: TooLarge },
     #[error("{} not wanted to go:{}", count(left.len(), "thing"), owned_lines(left))]
     Leftovers { left: Vec<Owned> },
 }
@@ -74,7 +70,7 @@ impl PassError {
             Self::StaleAssets { .. } => {
                 "`ocpdeploy destroy CLUSTER --keep-addresses`, then deploy again: new files are made, addresses stay"
             }
-            Self::TooLarge { .. } => "leave out files of your own, or choose another carrier",
+            Self::TooLarge { .. } => "leave out files of your own, or make them smaller",
             Self::Leftovers { .. } => "run destroy again; the platform's own log may say more",
         }
     }

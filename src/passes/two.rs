@@ -1,25 +1,30 @@
 //! The steps of pass two: the installer's files, one config for each node, the machines, and the waits.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
-use super::{PassError, Run};
+use super::{PassError, Run, fragments};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, Machine, Payload};
 use crate::cluster::{MachineName, NodeName, Role};
 use crate::digest::sha512;
 use crate::harvest::{Seen, Watch, judge};
 use crate::home;
-use crate::ignition;
-use crate::installer::{Assets, Installer, NodeReport, WaitContext};
+use crate::ignition::budget::{self, Fitted};
+use crate::ignition::node::{Fragment, NodeConfigs};
+use crate::installer::{self, Assets, Installer, NodeReport, WaitContext};
 use crate::machines::{self, MacTable, Planned};
 use crate::parameters::Parameters;
+
+/// The step that writes every node's Ignition config.
+const MERGE: &str = "merge";
 
 impl<B: Backend> Run<'_, B> {
     /// The installer's files; made after pass one, since the certificates in them last 24 hours.
@@ -29,46 +34,79 @@ impl<B: Backend> Run<'_, B> {
             info!(target: PROGRESS, step = "assets", "installer {version} makes manifests and Ignition configs");
             installer.make_assets(self.config, parameters, &self.dir).await
         };
-        self.journal
-            .step("assets", &(self.config.asset_fingerprint(), parameters), make)
-            .await
+        let manifests = installer::manifests_digest(self.config)?;
+        let input = (self.config.asset_fingerprint(), manifests, parameters);
+        self.journal.step("assets", &input, make).await
     }
 
-    /// One Ignition config for each node: the installer's and our overlay, measured against the carrier.
+    /// One Ignition config for each node: the installer's, the user's and ours, in a form that fits the carrier.
     pub(super) async fn node_configs(
         &self,
         parameters: &Parameters,
         assets: &Assets,
     ) -> Result<BTreeMap<NodeName, NodeConfig>> {
-        let merge = async {
-            let limits = self.backend.limits();
-            let mut configs = BTreeMap::new();
-            for (node, role) in self.config.nodes() {
-                let base = assets.read(role)?;
-                let bytes = ignition::node_config(&base, self.config, parameters, &node, role)
-                    .with_context(|| format!("merge the Ignition config of {node}"))?;
-                if let Some(limit) = limits.carrier.room().filter(|limit| bytes.len() > *limit) {
-                    let too_large = PassError::TooLarge {
-                        node,
-                        bytes: bytes.len(),
-                        carrier: limits.carrier.name,
-                        limit,
-                    };
-                    return Err(too_large.into());
-                }
-                let path = self.dir.ignition(node.as_str());
-                home::write_private(&path, &bytes)?;
-                configs.insert(
-                    node,
-                    NodeConfig {
-                        sha512: sha512(&bytes),
-                        bytes: bytes.len(),
-                    },
-                );
+        let fragments = fragments::read(self.config)?;
+        let input = (assets, parameters, self.config.mcs, fragments::fingerprints(&fragments));
+        // What the user changed since is merged anew. A machine that has its config by then says so itself.
+        if self.journal.is_outdated(MERGE, &input)? {
+            self.journal.forget(MERGE)?;
+        }
+        let merge = || async { self.merge(parameters, assets, &fragments) };
+        let configs = self.journal.step(MERGE, &input, merge()).await?;
+        if self.are_written(&configs) {
+            return Ok(configs);
+        }
+        self.journal.forget(MERGE)?;
+        self.journal.step(MERGE, &input, merge()).await
+    }
+
+    fn merge(
+        &self,
+        parameters: &Parameters,
+        assets: &Assets,
+        fragments: &[Fragment],
+    ) -> Result<BTreeMap<NodeName, NodeConfig>> {
+        let mut installer = BTreeMap::new();
+        for (_, role) in self.config.nodes() {
+            if let Entry::Vacant(entry) = installer.entry(role) {
+                entry.insert(assets.read(role)?);
             }
-            Ok(configs)
-        };
-        self.journal.step("merge", &(assets, parameters), merge).await
+        }
+        let all = NodeConfigs::new(self.config, parameters, &installer, fragments)?;
+        for warning in &all.warnings {
+            warn!(target: PROGRESS, step = "merge", "{warning}");
+        }
+        let carrier = self.backend.limits().carrier;
+        let mut configs = BTreeMap::new();
+        for (node, role) in self.config.nodes() {
+            let bytes = all
+                .node_config(&node, role)
+                .with_context(|| format!("merge the Ignition config of {node}"))?;
+            let Fitted { bytes, packed } = budget::fit(&carrier, bytes).map_err(|too_large| PassError::TooLarge {
+                node: node.clone(),
+                too_large,
+            })?;
+            if packed {
+                info!(target: PROGRESS, step = "merge", "{node}: packed, so that {} carries it", carrier.name);
+            }
+            if bytes.len() > budget::LARGE {
+                warn!(target: PROGRESS, step = "merge", "{node}: {} bytes, which {} carries slowly", bytes.len(), carrier.name);
+            }
+            home::write_private_unsynced(&self.dir.ignition(node.as_str()), &bytes)?;
+            let sha512 = sha512(&bytes);
+            let bytes = bytes.len();
+            configs.insert(node, NodeConfig { sha512, bytes, packed });
+        }
+        home::write_private_unsynced(&self.dir.ignition_layers(), &serde_json::to_vec(&all.kept_layers()?)?)?;
+        Ok(configs)
+    }
+
+    /// Whether the configs are on disk as the journal knows them; nothing else makes sure that they outlive a crash.
+    fn are_written(&self, configs: &BTreeMap<NodeName, NodeConfig>) -> bool {
+        configs.iter().all(|(node, config)| {
+            let written = fs_err::read(self.dir.ignition(node.as_str()));
+            written.is_ok_and(|bytes| sha512(bytes) == config.sha512)
+        })
     }
 
     /// Pass two: the cluster's machines with the MACs of the table.
@@ -188,6 +226,9 @@ impl<B: Backend> Run<'_, B> {
 pub(super) struct NodeConfig {
     pub(super) sha512: String,
     pub(super) bytes: usize,
+    /// It is in the packed form.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) packed: bool,
 }
 
 /// Whether a machine has settled on another address than planned, and why that may be.

@@ -1,0 +1,70 @@
+//! Reads the user's own Ignition configs from their files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fs_err as fs;
+
+use crate::cluster::{ClusterConfig, FragmentSource, Role};
+use crate::digest::sha256;
+use crate::ignition::node::Fragment;
+
+/// A profile's folders of Ignition configs, in the order in which they are merged.
+const FOLDERS: [(&str, Option<Role>); 4] = [
+    ("all", None),
+    ("bootstrap", Some(Role::Bootstrap)),
+    ("master", Some(Role::Master)),
+    ("worker", Some(Role::Worker)),
+];
+
+/// All fragments, the lowest first. They may hold secrets.
+pub(super) fn read(config: &ClusterConfig) -> Result<Vec<Fragment>> {
+    let mut fragments = Vec::new();
+    for source in &config.fragments {
+        match source {
+            FragmentSource::File { role, path } => {
+                fragments.push(read_one(format!("ignition_extra: {}", path.display()), *role, path)?);
+            }
+            FragmentSource::Folder { profile, path } => {
+                for (name, role) in FOLDERS {
+                    for file in ign_files(&path.join(name))? {
+                        let shown = file.strip_prefix(path).unwrap_or(&file).display();
+                        fragments.push(read_one(format!("profile {profile}, nodes/{shown}"), role, &file)?);
+                    }
+                }
+            }
+        }
+    }
+    Ok(fragments)
+}
+
+fn read_one(origin: String, role: Option<Role>, path: &Path) -> Result<Fragment> {
+    let content = fs::read(path).context("read an Ignition config of yours")?;
+    Ok(Fragment { origin, role, content })
+}
+
+/// The folder's files that end in `.ign`, by name; no folder, no files.
+fn ign_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "ign") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Names the fragments without telling what is in them.
+pub(super) fn fingerprints(fragments: &[Fragment]) -> Vec<(&str, Option<Role>, String)> {
+    fragments
+        .iter()
+        .map(|fragment| (fragment.origin.as_str(), fragment.role, sha256(&fragment.content)))
+        .collect()
+}
