@@ -17,6 +17,7 @@ pub mod images;
 pub mod installer;
 pub mod inventory;
 pub mod journal;
+pub mod lan;
 pub mod machines;
 pub mod parameters;
 pub mod passes;

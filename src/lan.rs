@@ -1,0 +1,214 @@
+//! What this computer sees by itself of a network that it is connected to: who answers for an address, and which VRRP
+//! ids are in use. On a network it is not connected to it asks nothing and sees nothing.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use fs_err as fs;
+use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::cluster::Mac;
+
+/// Whoever has an address answers at once; a busy machine may take a moment.
+const ANSWER: Duration = Duration::from_millis(1500);
+
+const LOOK: Duration = Duration::from_millis(50);
+
+/// VRRP's protocol number and group; RFC 5798, section 5.1.
+const VRRP: i32 = 112;
+const VRRP_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
+
+/// Those of the addresses that something answers for, with its MAC where that is known.
+pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
+    let asked = addresses.iter().map(|ip| async { (*ip, who_has(*ip).await) });
+    let answers = join_all(asked).await.into_iter();
+    answers.filter_map(|(ip, answer)| Some((ip, answer?))).collect()
+}
+
+/// Makes the kernel ask for the address by talking to it, and reads what its ARP table says.
+///
+/// For most of a minute the table also remembers one that is gone, so an entry that was there before proves nothing.
+async fn who_has(ip: Ipv4Addr) -> Option<Option<Mac>> {
+    connected_by(ip)?;
+    let remembered = arp_entry(ip).is_some();
+    let answer = async {
+        tokio::select! {
+            () = heard(ip) => {}
+            () = seen_in_arp(ip), if !remembered => {}
+        }
+    };
+    timeout(ANSWER, answer).await.ok()?;
+    Some(arp_entry(ip))
+}
+
+/// Ends when the address accepts or refuses a connection; else never.
+async fn heard(ip: Ipv4Addr) {
+    let ports = [6443, 443, 22, 80];
+    let mut connections: FuturesUnordered<_> = ports
+        .iter()
+        .map(|port| TcpStream::connect(SocketAddrV4::new(ip, *port)))
+        .collect();
+    while let Some(result) = connections.next().await {
+        match result {
+            Ok(_) => return,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return,
+            Err(_) => {}
+        }
+    }
+    std::future::pending().await
+}
+
+/// Ends when the ARP table has the address; else never.
+async fn seen_in_arp(ip: Ipv4Addr) {
+    while arp_entry(ip).is_none() {
+        sleep(LOOK).await;
+    }
+}
+
+/// The MAC in a complete entry of the ARP table.
+fn arp_entry(ip: Ipv4Addr) -> Option<Mac> {
+    arp_entry_in(&fs::read_to_string("/proc/net/arp").ok()?, ip)
+}
+
+fn arp_entry_in(table: &str, ip: Ipv4Addr) -> Option<Mac> {
+    // Columns: address, hardware type, flags, MAC, mask, device.
+    table.lines().skip(1).find_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let [address, _, flags, mac, ..] = columns[..] else {
+            return None;
+        };
+        let complete = u32::from_str_radix(flags.trim_start_matches("0x"), 16).ok()? & 0x2 != 0;
+        let mac: Mac = mac.parse().ok()?;
+        (complete && address.parse() == Ok(ip)).then_some(mac)
+    })
+}
+
+/// The device by which the address is reached without a router.
+fn connected_by(ip: Ipv4Addr) -> Option<String> {
+    connected_in(&fs::read_to_string("/proc/net/route").ok()?, ip)
+}
+
+fn connected_in(table: &str, ip: Ipv4Addr) -> Option<String> {
+    // Columns: device, destination, gateway, flags, three counters, mask; numbers in this computer's byte order.
+    let address = |hex: &str| Some(Ipv4Addr::from(u32::from_str_radix(hex, 16).ok()?.to_ne_bytes()));
+    let routes = table.lines().skip(1).filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let [device, destination, gateway, _, _, _, _, mask, ..] = columns[..] else {
+            return None;
+        };
+        let (destination, mask) = (address(destination)?, address(mask)?);
+        let fits = u32::from(ip) & u32::from(mask) == u32::from(destination);
+        fits.then_some((u32::from(mask), device, address(gateway)?))
+    });
+    let (_, device, gateway) = routes.max_by_key(|(mask, ..)| *mask)?;
+    gateway.is_unspecified().then(|| device.to_owned())
+}
+
+/// Listens for other clusters' VRRP on the network of an address; gives each id with one who uses it.
+///
+/// Empty where this computer is not on that network or may not listen; that needs CAP_NET_RAW.
+pub async fn virtual_router_ids(near: Ipv4Addr, listen: Duration) -> BTreeMap<u8, Ipv4Addr> {
+    let Some(device) = connected_by(near) else {
+        return BTreeMap::new();
+    };
+    let heard = tokio::task::spawn_blocking(move || listen_for_vrrp(near, &device, listen)).await;
+    match heard {
+        Ok(Ok(heard)) => heard,
+        Ok(Err(error)) => {
+            tracing::debug!("cannot listen for VRRP: {error}");
+            BTreeMap::new()
+        }
+        Err(_) => BTreeMap::new(),
+    }
+}
+
+fn listen_for_vrrp(near: Ipv4Addr, device: &str, listen: Duration) -> io::Result<BTreeMap<u8, Ipv4Addr>> {
+    let mut socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(VRRP)))?;
+    socket.bind_device(Some(device.as_bytes()))?;
+    socket.join_multicast_v4(&VRRP_GROUP, &own_address(near)?)?;
+    let end = Instant::now() + listen;
+    let (mut heard, mut packet) = (BTreeMap::new(), [0; 1500]);
+    while let Some(left) = end
+        .checked_duration_since(Instant::now())
+        .filter(|left| !left.is_zero())
+    {
+        socket.set_read_timeout(Some(left))?;
+        match socket.read(&mut packet) {
+            Ok(length) => heard.extend(advertisement(&packet[..length])),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(heard)
+}
+
+/// The VRRP id of an IPv4 packet, and its sender.
+fn advertisement(packet: &[u8]) -> Option<(u8, Ipv4Addr)> {
+    let header = usize::from(packet.first()? & 0x0f) * 4;
+    let source: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+    let vrrp = packet.get(header..)?;
+    let is_advertisement = packet.get(9) == Some(&112) && vrrp.first()? & 0x0f == 1;
+    is_advertisement.then_some((*vrrp.get(1)?, source.into()))
+}
+
+/// The address of this computer from which another is reached; nothing is sent.
+fn own_address(near: Ipv4Addr) -> io::Result<Ipv4Addr> {
+    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
+    socket.connect((near, 9))?;
+    match socket.local_addr()? {
+        std::net::SocketAddr::V4(address) => Ok(*address.ip()),
+        std::net::SocketAddr::V6(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_complete_entries_of_the_arp_table_count() {
+        let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
+                     192.168.122.5    0x1         0x2         52:54:00:01:02:03     *        virbr0\n\
+                     192.168.122.55   0x1         0x6         52:54:00:01:02:04     *        virbr0\n\
+                     192.168.122.6    0x1         0x0         00:00:00:00:00:00     *        virbr0\n";
+        let entry = |ip: &str| arp_entry_in(table, ip.parse().unwrap()).map(|mac| mac.to_string());
+        assert_eq!(entry("192.168.122.5").as_deref(), Some("52:54:00:01:02:03"));
+        assert_eq!(entry("192.168.122.55").as_deref(), Some("52:54:00:01:02:04"));
+        assert_eq!(entry("192.168.122.6"), None);
+        assert_eq!(entry("192.168.122.7"), None);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn an_address_behind_a_router_is_not_asked_for() {
+        let table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
+                     eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+                     eth0\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+                     virbr0\t007AA8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+                     tun0\t807AA8C0\t0200000A\t0003\t0\t0\t0\t80FFFFFF\t0\t0\t0\n";
+        let by = |ip: &str| connected_in(table, ip.parse().unwrap());
+        assert_eq!(by("10.0.0.7").as_deref(), Some("eth0"));
+        assert_eq!(by("192.168.122.10").as_deref(), Some("virbr0"));
+        assert_eq!(by("192.168.122.200"), None, "the longer prefix has a router");
+        assert_eq!(by("198.51.100.1"), None);
+        assert_eq!(connected_in("", "10.0.0.1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn advertisements_are_read_and_all_else_is_left() {
+        let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 255, 112, 0, 0, 10, 0, 0, 7, 224, 0, 0, 18];
+        packet.extend([0x21, 51, 100, 1]);
+        assert_eq!(advertisement(&packet), Some((51, Ipv4Addr::new(10, 0, 0, 7))));
+        for cut in 0..22 {
+            assert_eq!(advertisement(&packet[..cut]), None, "cut at {cut}");
+        }
+        packet[9] = 17;
+        assert_eq!(advertisement(&packet), None);
+    }
+}
