@@ -13,14 +13,17 @@ pub mod budget;
 pub mod check;
 mod claims;
 pub mod contents;
+pub mod diff;
 pub mod document;
 pub mod machine_configs;
 pub mod merge;
 pub mod node;
 pub mod origins;
 pub mod overlay;
+pub mod place;
 pub mod spec;
 mod translate;
+pub mod unpack;
 
 /// A version of Ignition's spec, of major 2 or 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
