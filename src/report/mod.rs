@@ -1,6 +1,7 @@
 //! What a person or a script reads of a cluster: pure functions from values to text and JSON.
 
 pub mod deployed;
+pub mod ignition;
 pub mod list;
 pub mod plan;
 pub mod status;
