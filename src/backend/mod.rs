@@ -14,7 +14,7 @@ use std::time::Duration;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
+use crate::cluster::{BackendConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
 use crate::digest::sha256;
 
 #[cfg(feature = "libvirt")]
@@ -130,6 +130,13 @@ impl Carrier {
         limit: Some(1 << 20),
         counts_base64: false,
     };
+
+    /// The carrier of a platform, without asking it; a pretend one may set a bound of its own.
+    pub fn of(config: &BackendConfig) -> Self {
+        match config {
+            BackendConfig::Libvirt(_) | BackendConfig::Sim(_) => Self::FW_CFG,
+        }
+    }
 
     /// The largest config that fits, in bytes.
     pub fn room(&self) -> Option<usize> {
