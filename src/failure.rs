@@ -47,6 +47,9 @@ impl Kind {
     }
 }
 
+/// Exit code of a comparison that found a difference: an answer, not a failure.
+pub const DIFFERENT: u8 = 1;
+
 /// A failure of the commands themselves, e.g. a cluster that is not known.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     failure::report_panics();
     // A panic has been told by the hook; what is left is the exit code.
     match std::panic::catch_unwind(|| commands::run(cli)) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Ok(code)) => code,
         Ok(Err(error)) => {
             let failure = failure::explain(&error);
             eprint!(

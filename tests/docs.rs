@@ -13,12 +13,15 @@ fn program() -> Command {
     program
 }
 
-/// The program itself and each subcommand.
+/// The program itself and each subcommand, those of subcommands included.
 fn all(program: &Command) -> Vec<Command> {
-    std::iter::once(program)
-        .chain(program.get_subcommands())
-        .cloned()
-        .collect()
+    let beneath = program.get_subcommands().flat_map(all);
+    std::iter::once(program.clone()).chain(beneath).collect()
+}
+
+/// What is typed to get a command, e.g. `ocpdeploy ignition merge`.
+fn full_name(command: &Command) -> &str {
+    command.get_bin_name().unwrap_or(command.get_name())
 }
 
 #[test]
@@ -35,7 +38,7 @@ fn no_help_line_is_wider_than_80_columns() {
 #[test]
 fn every_command_has_examples_and_each_is_understood() {
     for command in all(&program()) {
-        let name = command.get_name();
+        let name = full_name(&command);
         let text = command
             .get_after_long_help()
             .map(ToString::to_string)
@@ -48,7 +51,10 @@ fn every_command_has_examples_and_each_is_understood() {
         assert!(examples.len() >= 2, "{name} has no examples");
         for example in examples {
             let words: Vec<&str> = example.split_whitespace().collect();
-            assert!(name == "ocpdeploy" || words[1] == name, "{name}: {example}");
+            assert!(
+                format!("{example} ").starts_with(&format!("  {name} ")),
+                "{name}: {example}"
+            );
             if let Err(error) = Cli::try_parse_from(words) {
                 panic!("{example}: {error}");
             }
@@ -75,10 +81,7 @@ fn every_flag_is_explained() {
 fn the_reference_is_what_the_program_says() {
     let mut page = String::from("# The commands of ocpdeploy\n");
     for mut command in all(&program()) {
-        let title = match command.get_name() {
-            "ocpdeploy" => "ocpdeploy".to_owned(),
-            name => format!("ocpdeploy {name}"),
-        };
+        let title = full_name(&command).to_owned();
         write!(page, "\n## {title}\n\n```text\n").unwrap();
         for line in command.render_long_help().to_string().lines() {
             writeln!(page, "{}", line.trim_end()).unwrap();

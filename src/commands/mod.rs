@@ -4,6 +4,7 @@ pub mod config;
 mod deploy;
 mod destroy;
 mod harvest;
+mod ignition;
 mod list;
 mod plan;
 mod progress;
@@ -13,7 +14,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process::exit;
+use std::process::{ExitCode, exit};
 
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
@@ -26,18 +27,21 @@ use crate::home::Home;
 use crate::settings::{self, Loaded, Sources};
 use progress::{Progress, Verbosity};
 
-/// Runs one command.
-pub fn run(cli: Cli) -> Result<()> {
-    let session = Session::new(&cli.global)?;
-    match cli.command {
-        Command::Deploy(command) => deploy::run(&session, &command),
-        Command::Plan(command) => plan::run(&session, &command),
-        Command::Harvest(command) => harvest::run(&session, &command),
-        Command::Config(command) => session.show_config(&command),
-        Command::Status(command) => status::run(&session, &command),
-        Command::List(command) => list::run(&session, &command),
-        Command::Destroy(command) => destroy::run(&session, &command),
-    }
+/// Runs one command; the exit code is that of its answer.
+pub fn run(cli: Cli) -> Result<ExitCode> {
+    let session = || Session::new(&cli.global);
+    match &cli.command {
+        Command::Deploy(command) => deploy::run(&session()?, command),
+        Command::Plan(command) => plan::run(&session()?, command),
+        Command::Harvest(command) => harvest::run(&session()?, command),
+        Command::Config(command) => session()?.show_config(command),
+        Command::Status(command) => status::run(&session()?, command),
+        Command::List(command) => list::run(&session()?, command),
+        Command::Destroy(command) => destroy::run(&session()?, command),
+        // Most of its verbs need no state, and so no home folder either.
+        Command::Ignition(command) => return ignition::run(&cli.global, command),
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Calls `$body` with the backend that a `BackendConfig` names, bound to `$backend`; the one place that knows all of them.
@@ -190,8 +194,12 @@ fn default_home(xdg_data_home: Option<OsString>, home: Option<OsString>) -> Opti
 
 /// Writes a result to stdout. A reader that went away, e.g. `head`, has seen enough.
 fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("write the result"),
     }

@@ -1,0 +1,56 @@
+//! `ocpdeploy ignition check`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::{Input, name, read, stdin_once};
+use crate::cli::{Format, IgnitionCheck};
+use crate::commands::print;
+use crate::failure::{CommandError, Kind};
+use crate::ignition::check::{Severity, check};
+use crate::report;
+use crate::report::ignition::check::{Checked, CheckedFile, Remark, Sizes};
+
+pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
+    stdin_once(&command.files)?;
+    let files = command.files.iter().map(|path| match read(path) {
+        Ok(input) => judged(&input, command.strict),
+        Err(why) => CheckedFile {
+            file: name(path),
+            ok: false,
+            sizes: None,
+            findings: vec![Remark {
+                severity: Severity::Error,
+                path: None,
+                line: why.place.map(|place| place.0),
+                column: why.place.map(|place| place.1),
+                text: why.text,
+            }],
+        },
+    });
+    let checked = Checked { files: files.collect() };
+    match command.output.output {
+        Format::Text => print(&checked.text())?,
+        Format::Json => print(&report::json(&checked)?)?,
+    }
+    match checked.files.iter().filter(|file| !file.ok).count() {
+        0 => Ok(ExitCode::SUCCESS),
+        bad => {
+            let text = format!("{bad} of {} configs did not pass", checked.files.len());
+            Err(CommandError::new(Kind::Settings, text).into())
+        }
+    }
+}
+
+fn judged(input: &Input, strict: bool) -> CheckedFile {
+    let findings = check(&input.config);
+    CheckedFile {
+        file: input.name.clone(),
+        ok: !findings
+            .iter()
+            .any(|finding| strict || finding.severity == Severity::Error),
+        sizes: Some(Sizes::of(&input.config, input.bytes.len())),
+        findings: findings.into_iter().map(|finding| input.remark(finding)).collect(),
+    }
+}

@@ -1,0 +1,37 @@
+//! `ocpdeploy ignition diff`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::{name, read, stdin_once};
+use crate::cli::{Format, IgnitionDiff};
+use crate::commands::print;
+use crate::failure::{CommandError, DIFFERENT, Kind};
+use crate::ignition::diff::diff;
+use crate::ignition::version;
+use crate::report;
+use crate::report::ignition::differences::{self, Differences};
+
+pub fn run(command: &IgnitionDiff) -> Result<ExitCode> {
+    stdin_once(&[command.old.clone(), command.new.clone()])?;
+    let config = |path| read(path).map_err(|why| why.failure(&name(path)));
+    let (old, new) = (config(&command.old)?, config(&command.new)?);
+    if let (Ok(one), Ok(other)) = (version(&old.config), version(&new.config))
+        && one.major != other.major
+    {
+        let text = format!("{} is Ignition {one}, {} is {other}", old.name, new.name);
+        return Err(CommandError::new(Kind::Settings, text)
+            .hint("spec 2 and spec 3 are different languages; nothing in them can be compared")
+            .into());
+    }
+    let found = diff(&old.config, &new.config);
+    match command.output.output {
+        Format::Text => print(&differences::text(&found, command.decode))?,
+        Format::Json => print(&report::json(&Differences::of(&found, command.decode))?)?,
+    }
+    Ok(match found.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(DIFFERENT),
+    })
+}

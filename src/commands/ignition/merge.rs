@@ -1,0 +1,150 @@
+//! `ocpdeploy ignition merge`.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Input, is_stdin, read_all};
+use crate::cli::{Global, IgnitionMerge};
+use crate::commands::print;
+use crate::failure::{CommandError, Kind};
+use crate::home;
+use crate::ignition::check::{Finding, Severity, check, check_merged, traps};
+use crate::ignition::merge::merge;
+use crate::ignition::origins::{Layer, merge_layers, origins};
+use crate::report::ignition::check::Remark;
+
+pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
+    let output = command.output.as_deref().filter(|path| !is_stdin(path));
+    let target = output.map(target).transpose()?;
+    let mut inputs = read_all(&command.files)?;
+    let mut remarks = Remarks::default();
+    for input in &inputs {
+        remarks.add(input, check(&input.config));
+    }
+    remarks.refuse("Ignition would refuse what is to be merged")?;
+    // The files' bytes stay, to tell where in them a finding is.
+    let layers: Vec<Layer> = inputs
+        .iter_mut()
+        .map(|input| Layer {
+            origin: input.name.clone(),
+            config: input.config.take(),
+        })
+        .collect();
+    let merged = merged(&layers, &inputs, &mut remarks)?;
+    if !global.quiet {
+        remarks.warnings.iter().for_each(|line| eprintln!("{line}"));
+    }
+    let text = match command.pretty {
+        true => format!("{merged:#}\n"),
+        // Without a line end, as the installer writes its own.
+        false => merged.to_string(),
+    };
+    match target {
+        Some(path) => home::write_private(&path, text.as_bytes()).context("write the merged config")?,
+        None => print(&text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All layers in one, judged at each step and as a whole.
+fn merged(layers: &[Layer], inputs: &[Input], remarks: &mut Remarks) -> Result<Value> {
+    let mut merged = merge_layers(layers.get(..1).unwrap_or_default())?;
+    for (layer, input) in layers.iter().zip(inputs).skip(1) {
+        remarks.add(input, traps(&merged, &layer.config));
+        merged = merge(&merged, &layer.config).with_context(|| format!("cannot merge {}", layer.origin))?;
+    }
+    let names: Vec<&str> = layers.iter().map(|layer| layer.origin.as_str()).collect();
+    let findings = check_merged(&merged);
+    let origins = match findings.is_empty() {
+        true => Vec::new(),
+        false => origins(layers)?,
+    };
+    for finding in findings {
+        // JSON pointers and Ignition's paths name the same steps.
+        let pointer = format!("{}/", finding.path.trim_start_matches('$').replace('.', "/"));
+        let around = origins
+            .iter()
+            .filter(|origin| pointer.starts_with(&format!("{}/", origin.pointer)));
+        let origin = around.max_by_key(|origin| origin.pointer.len());
+        let from = origin.map_or_else(|| names.join(" and "), |origin| origin.layers.join(" and "));
+        remarks.add_merged(finding, &from);
+    }
+    remarks.refuse(&format!("the merge of {} is not valid", names.join(" and ")))?;
+    Ok(merged)
+}
+
+/// What was found, each line once.
+#[derive(Default)]
+struct Remarks {
+    warnings: Vec<String>,
+    errors: Vec<String>,
+    /// Texts of warnings on single files; the whole has the same again.
+    told: Vec<String>,
+}
+
+impl Remarks {
+    fn add(&mut self, input: &Input, findings: Vec<Finding>) {
+        for finding in findings {
+            self.told.push(finding.text.clone());
+            let remark = input.remark(finding);
+            self.keep(remark.severity, remark.line(&input.name));
+        }
+    }
+
+    /// A finding of the whole, and the files that its entry is from.
+    fn add_merged(&mut self, finding: Finding, from: &str) {
+        if finding.severity == Severity::Warning && self.told.contains(&finding.text) {
+            return;
+        }
+        let remark = Remark {
+            severity: finding.severity,
+            path: Some(finding.path),
+            line: None,
+            column: None,
+            text: format!("{} (from {from})", finding.text),
+        };
+        self.keep(remark.severity, remark.line("merged"));
+    }
+
+    fn keep(&mut self, severity: Severity, line: String) {
+        match severity {
+            Severity::Warning => self.warnings.push(line),
+            Severity::Error => self.errors.push(line),
+        }
+    }
+
+    /// Fails when there is an error, with all of them.
+    fn refuse(&self, what: &str) -> Result<(), CommandError> {
+        match self.errors.is_empty() {
+            true => Ok(()),
+            false => {
+                let text = format!("{what}\n  {}", self.errors.join("\n  "));
+                Err(CommandError::new(Kind::Settings, text))
+            }
+        }
+    }
+}
+
+/// Where to write, seen before anything is read: a plain file, or a new one in a folder that is there.
+fn target(path: &Path) -> Result<PathBuf, CommandError> {
+    let refuse = |why: &str| {
+        let text = format!("cannot write {}: {why}", path.display());
+        Err(CommandError::new(Kind::Tool, text))
+    };
+    let named = std::path::absolute(path).or_else(|error| refuse(&error.to_string()))?;
+    // Of a link, what it leads to is replaced.
+    match std::fs::canonicalize(&named) {
+        Ok(real) if real.is_dir() => refuse("it is a folder"),
+        Ok(real) if !real.is_file() => refuse("it is not a plain file; without --output the result goes to stdout"),
+        Ok(real) => Ok(real),
+        Err(error) if error.kind() == ErrorKind::NotFound => match named.parent().is_some_and(Path::is_dir) {
+            true => Ok(named),
+            false => refuse("there is no such folder"),
+        },
+        Err(error) => refuse(&error.to_string()),
+    }
+}
