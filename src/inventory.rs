@@ -136,6 +136,25 @@ pub struct Neighbours {
     pub virtual_router_ids: BTreeMap<u8, String>,
 }
 
+impl Neighbours {
+    /// What a table claims and another cluster has: a hand's edit, or a file that was copied.
+    pub fn clashes(&self, parameters: &Parameters) -> Vec<String> {
+        let addresses = parameters.leases().into_iter().filter_map(|lease| {
+            let owner = self.addresses.get(&lease.ip)?;
+            Some(format!("{} {} belongs to {owner}", lease.name, lease.ip))
+        });
+        let ids = [
+            ("virtual_router_id", parameters.virtual_router_id),
+            ("ingress_virtual_router_id", parameters.ingress_virtual_router_id),
+        ];
+        let ids = ids.into_iter().filter_map(|(name, id)| {
+            let owner = self.virtual_router_ids.get(&id)?;
+            Some(format!("{name} {id} belongs to {owner}"))
+        });
+        addresses.chain(ids).collect()
+    }
+}
+
 /// Collects what the clusters of a network hold, except cluster `me`.
 ///
 /// MACs count wherever they are: two networks may share one wire.
@@ -232,6 +251,28 @@ mod tests {
         );
         assert_eq!(neighbours(&clusters[2..], "a", &lab).macs.len(), 8);
         assert_eq!(neighbours(&clusters[2..], "a", &lab).addresses.len(), 0);
+    }
+
+    #[test]
+    fn a_table_edited_by_hand_is_held_against_the_others() {
+        let clusters = [cluster("lab", "a"), cluster("prod", "a")];
+        let mut mine = parameters::tests::example();
+        mine.api_ip = "192.168.122.111".parse().unwrap();
+        mine.ingress_ip = mine.api_ip;
+        mine.nodes.clear();
+        mine.virtual_router_id = 111;
+        mine.ingress_virtual_router_id = 10;
+        let found = neighbours(&clusters, "a", &clusters[0].known.id());
+        assert_eq!(
+            found.clashes(&mine),
+            ["ingress_virtual_router_id 10 belongs to api of cluster prod"]
+        );
+        mine.api_ip = "192.168.122.10".parse().unwrap();
+        assert_eq!(
+            found.clashes(&mine)[0],
+            "api 192.168.122.10 belongs to api of cluster prod"
+        );
+        assert_eq!(Neighbours::default().clashes(&mine), Vec::<String>::new());
     }
 
     #[test]

@@ -167,12 +167,15 @@ impl<'a, B: Backend> Run<'a, B> {
             }
             None => {
                 let macs = self.macs().await?;
-                let leases = match self.config.harvest {
-                    Harvest::Boot => self.boot_and_look(&macs).await?,
-                    Harvest::Reserve => self.reserve(&macs).await?,
-                    Harvest::Static => machines::static_leases(self.config, &macs),
+                let leases = async {
+                    Ok(match self.config.harvest {
+                        Harvest::Boot => self.boot_and_look(&macs).await?,
+                        Harvest::Reserve => self.reserve(&macs).await?,
+                        Harvest::Static => machines::static_leases(self.config, &macs),
+                    })
                 };
-                self.write_parameters(leases)?
+                let (leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
+                self.write_parameters(leases, &heard)?
             }
         };
         let held = self.hold(&parameters).await?;

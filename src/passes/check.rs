@@ -1,5 +1,7 @@
 //! What is looked at before anything is made.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use tracing::info;
 
@@ -7,10 +9,11 @@ use super::{DeployOptions, PassError, fragments};
 use crate::PROGRESS;
 use crate::addresses::vip_problem;
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Harvest, Vip};
+use crate::cluster::{ClusterConfig, Harvest, Lease, Vip};
 use crate::home::Home;
 use crate::ignition;
 use crate::inventory::{self, Known};
+use crate::lan;
 use crate::machines;
 
 /// Looks at everything that can be looked at before anything is made.
@@ -59,6 +62,11 @@ pub async fn check<B: Backend>(
             backend.limits().holds_addresses,
         ));
         findings.extend(given_router_id_finding(config, &neighbours));
+        match parameters {
+            Some(parameters) => findings.extend(neighbours.clashes(parameters).into_iter().map(fail)),
+            None if backend.limits().guests_answer => findings.extend(answered_for(config).await),
+            None => {}
+        }
     }
     for finding in &findings {
         if finding.verdict == Verdict::Warn {
@@ -71,6 +79,32 @@ pub async fn check<B: Backend>(
     } else {
         Err(PassError::Preflight { findings }.into())
     }
+}
+
+fn fail(text: String) -> Finding {
+    Finding {
+        verdict: Verdict::Fail,
+        text,
+        hint: None,
+    }
+}
+
+/// Addresses of the settings that something on the network answers for, before this cluster has any machine.
+async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
+    let leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
+    let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
+    let answering = lan::answering(&Vec::from_iter(addresses)).await;
+    let finding = |lease: &Lease| {
+        let who = match answering.get(&lease.ip)? {
+            Some(mac) => mac.to_string(),
+            None => "something".to_owned(),
+        };
+        Some(fail(format!(
+            "{} {} is in use: {who} answers for it",
+            lease.name, lease.ip
+        )))
+    };
+    leases.iter().filter_map(finding).collect()
 }
 
 fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), PassError> {
@@ -95,12 +129,7 @@ fn given_vip_findings(
 ) -> Vec<Finding> {
     let problem = |vip| {
         let ip = machines::given_vip(config, vip)?;
-        let text = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses)?;
-        Some(Finding {
-            verdict: Verdict::Fail,
-            text,
-            hint: None,
-        })
+        vip_problem(vip, ip, facts, can_hold, &neighbours.addresses).map(fail)
     };
     Vip::ALL.into_iter().filter_map(problem).collect()
 }
@@ -108,10 +137,5 @@ fn given_vip_findings(
 fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neighbours) -> Option<Finding> {
     let id = config.given.virtual_router_id?;
     let owner = neighbours.virtual_router_ids.get(&id)?;
-    let text = format!("virtual_router_id {id} belongs to {owner}");
-    Some(Finding {
-        verdict: Verdict::Fail,
-        text,
-        hint: None,
-    })
+    Some(fail(format!("virtual_router_id {id} belongs to {owner}")))
 }

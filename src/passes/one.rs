@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -17,9 +18,13 @@ use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hol
 use crate::cluster::{Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
+use crate::lan;
 use crate::machines::{self, MacTable, Planned};
 use crate::parameters::{NodeAddress, Parameters, VrrpPassword};
 use crate::templates;
+
+/// Four of the one-second intervals in which routers advertise themselves.
+const LISTEN: Duration = Duration::from_secs(4);
 
 impl<B: Backend> Run<'_, B> {
     pub(super) async fn macs(&self) -> Result<MacTable> {
@@ -163,6 +168,18 @@ impl<B: Backend> Run<'_, B> {
         .into())
     }
 
+    /// VRRP ids that somebody on the network uses, where this computer can hear it.
+    pub(super) async fn listen_for_routers(&self) -> Result<BTreeMap<u8, Ipv4Addr>> {
+        let near = self
+            .facts
+            .gateway
+            .or_else(|| machines::given_vip(self.config, Vip::Api));
+        match near.filter(|_| self.backend.limits().guests_answer) {
+            Some(near) => Ok(lan::virtual_router_ids(near, LISTEN).await),
+            None => Ok(BTreeMap::new()),
+        }
+    }
+
     fn machine_network(&self) -> Result<Ipv4Network, PassError> {
         let range = self.config.given.machine_network.or(self.facts.cidr);
         range.ok_or_else(|| PassError::NoRange {
@@ -171,7 +188,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Chooses VRIDs among all clusters of the network and writes the table, under one lock.
-    pub(super) fn write_parameters(&self, leases: Vec<Lease>) -> Result<Parameters> {
+    pub(super) fn write_parameters(&self, leases: Vec<Lease>, heard: &BTreeMap<u8, Ipv4Addr>) -> Result<Parameters> {
         let network = self.machine_network()?;
         let _allocation = inventory::allocate(self.home)?;
         let clusters = inventory::clusters(self.home)?;
@@ -198,9 +215,14 @@ impl<B: Backend> Run<'_, B> {
                 .ok_or_else(|| missing(&NodeName::vip(vip)))
         };
         let [api, ingress] = [vip(Vip::Api)?, vip(Vip::Ingress)?];
+        let used = self.config.given.virtual_router_id.and_then(|id| {
+            let router = heard.get(&id)?;
+            Some(format!("virtual_router_id {id} is used by {router}"))
+        });
         let findings: Vec<_> = [(Vip::Api, api.ip), (Vip::Ingress, ingress.ip)]
             .into_iter()
             .filter_map(|(vip, ip)| vip_problem(vip, ip, self.facts, true, &neighbours.addresses))
+            .chain(used)
             .map(|text| Finding {
                 verdict: Verdict::Fail,
                 text,
@@ -210,7 +232,12 @@ impl<B: Backend> Run<'_, B> {
         if !findings.is_empty() {
             return Err(PassError::Preflight { findings }.into());
         }
-        let taken = neighbours.virtual_router_ids.keys().copied().collect();
+        let taken = neighbours
+            .virtual_router_ids
+            .keys()
+            .chain(heard.keys())
+            .copied()
+            .collect();
         let [wish, ingress_wish] = [api.ip, ingress.ip].map(|ip| ip.octets()[3]);
         let wishes = [self.config.given.virtual_router_id.unwrap_or(wish), ingress_wish];
         let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| PassError::NoRouterId {
