@@ -1,16 +1,8 @@
 //! Our Ignition configs before the judges: Debian's own engine applies them to a folder, its validator reads them.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::net::Ipv4Addr;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::cluster::{Mcs, NodeName, Role};
 use ocpdeploy::home::Home;
 use ocpdeploy::ignition::node::{Fragment, NodeConfigs};
@@ -20,124 +12,10 @@ use serde_json::{Value, json};
 
 #[path = "support/cluster.rs"]
 mod cluster;
+#[path = "support/engine.rs"]
+mod engine;
 
-const ENGINE: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
-const MISSING: &str = "this test needs Debian's Ignition: apt-get install --no-install-recommends ignition";
-
-/// A root with nothing in it but what the engine asks for. `core` is root there, so that the engine's user can write.
-struct Root {
-    folder: tempfile::TempDir,
-}
-
-impl Root {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let root = Self { folder };
-        for (path, text) in [
-            (
-                "root/etc/passwd",
-                "root:x:0:0:root:/root:/bin/sh\ncore:x:0:0::/home/core:/bin/sh\n",
-            ),
-            ("root/etc/group", "root:x:0:\n"),
-            ("root/etc/shadow", "root:*:18000::::::\ncore:*:18000::::::\n"),
-            ("root/etc/motd", "before\n"),
-            ("root/etc/selinux/config", "SELINUXTYPE=targeted\n"),
-            ("root/etc/selinux/targeted/contexts/files/file_contexts", ""),
-            ("bin/setfiles", "#!/bin/sh\ncat >/dev/null\n"),
-        ] {
-            let path = root.folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let setfiles = root.folder.path().join("bin/setfiles");
-        fs::set_permissions(setfiles, fs::Permissions::from_mode(0o755)).unwrap();
-        root
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.folder.path().join("root").join(path.trim_start_matches('/'))
-    }
-
-    fn read(&self, path: &str) -> Vec<u8> {
-        fs::read(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-    }
-
-    fn mode(&self, path: &str) -> u32 {
-        fs::metadata(self.path(path)).unwrap().permissions().mode() & 0o7777
-    }
-
-    /// Runs all stages as CoreOS's first boot does.
-    fn apply(&self, config: &[u8]) {
-        assert!(Path::new(ENGINE).exists(), "{MISSING}");
-        let work = self.folder.path();
-        fs::write(work.join("node.ign"), config).unwrap();
-        // The engine changes owners and keeps its state in /run: it is root, and sees a /run of its own.
-        let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
-        let own_run = "mount -t tmpfs tmpfs /run && exec \"$0\" \"$@\"";
-        for stage in ["fetch-offline", "fetch", "files"] {
-            let mut command = Command::new("unshare");
-            if !is_root {
-                command.arg("--map-root-user");
-            }
-            command.args(["--mount", "sh", "-c", own_run, ENGINE]);
-            let output = command
-                .args(["--platform", "file", "--log-to-stdout", "--stage", stage])
-                .args(["--root".as_ref(), work.join("root").as_os_str()])
-                .args(["--config-cache".as_ref(), work.join("cache.json").as_os_str()])
-                .args(["--neednet".as_ref(), work.join("neednet").as_os_str()])
-                .env("IGNITION_CONFIG_FILE", work.join("node.ign"))
-                .env(
-                    "PATH",
-                    format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", work.join("bin").display()),
-                )
-                .output()
-                .unwrap();
-            let log = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "stage {stage}:\n{log}");
-        }
-    }
-}
-
-/// A machine config server on the loopback: paths to configs, and what was asked.
-struct McsServer {
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl McsServer {
-    fn start(ip: Ipv4Addr, configs: BTreeMap<String, Vec<u8>>) -> Self {
-        let listener = TcpListener::bind((ip, 22624)).unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = asked.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let lines: Vec<String> = BufReader::new(&stream)
-                    .lines()
-                    .map_while(Result::ok)
-                    .take_while(|line| !line.is_empty())
-                    .collect();
-                let path = lines[0].split(' ').nth(1).unwrap().to_owned();
-                let (status, body) = match configs.get(&path) {
-                    Some(config) => ("200 OK", &config[..]),
-                    None => ("404 Not Found", &b""[..]),
-                };
-                log.lock().unwrap().push(lines[0].clone());
-                write!(
-                    stream,
-                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                    body.len()
-                )
-                .unwrap();
-                stream.write_all(body).unwrap();
-            }
-        });
-        Self { asked }
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
-    }
-}
+use engine::{Root, Server, content, json_of, validate};
 
 /// The stand-in installer's files for the test cluster.
 struct Made {
@@ -197,17 +75,6 @@ impl Made {
     }
 }
 
-fn json_of(bytes: &[u8]) -> Value {
-    serde_json::from_slice(bytes).unwrap()
-}
-
-/// The bytes behind a resource's data URL.
-fn content(resource: &Value) -> Vec<u8> {
-    let url = resource["source"].as_str().unwrap();
-    let base64 = url.strip_prefix("data:text/plain;charset=utf-8;base64,").unwrap();
-    STANDARD.decode(base64).unwrap()
-}
-
 #[test]
 fn the_overlay_wins_over_what_the_mcs_serves() {
     // An address of its own on the loopback, so that the port cannot be taken by another test.
@@ -221,8 +88,8 @@ fn the_overlay_wins_over_what_the_mcs_serves() {
             json!({"path": path, "overwrite": true, "mode": 384, "contents": {"source": gzip, "compression": "gzip"}});
         served["storage"]["files"].as_array_mut().unwrap().push(file);
     }
-    let server = McsServer::start(
-        api_ip,
+    let server = Server::start(
+        (api_ip, 22624),
         BTreeMap::from([("/config/master".to_owned(), served.to_string().into_bytes())]),
     );
 
@@ -289,55 +156,11 @@ fn the_bootstrap_config_is_applied_whole() {
     let config = json_of(&made.node(Role::Bootstrap));
     let root = Root::new();
     root.apply(config.to_string().as_bytes());
-    let files = config["storage"]["files"].as_array().unwrap();
-    assert!(files.len() > 110, "{}", files.len());
-    for file in files {
-        let path = file["path"].as_str().unwrap();
-        let expected = match file["append"].as_array() {
-            Some(appended) => [b"before\n".to_vec(), content(&appended[0])].concat(),
-            None => content(&file["contents"]),
-        };
-        assert_eq!(root.read(path), expected, "{path}");
-        assert_eq!(u64::from(root.mode(path)), file["mode"].as_u64().unwrap(), "{path}");
-    }
-    let presets = String::from_utf8(root.read("/etc/systemd/system-preset/20-ignition.preset")).unwrap();
-    for unit in config["systemd"]["units"].as_array().unwrap() {
-        let name = unit["name"].as_str().unwrap();
-        if let Some(text) = unit["contents"].as_str() {
-            assert_eq!(
-                root.read(&format!("/etc/systemd/system/{name}")),
-                text.as_bytes(),
-                "{name}"
-            );
-        }
-        for dropin in unit["dropins"].as_array().into_iter().flatten() {
-            let path = format!("/etc/systemd/system/{name}.d/{}", dropin["name"].as_str().unwrap());
-            assert_eq!(root.read(&path), dropin["contents"].as_str().unwrap().as_bytes());
-        }
-        let enabled = presets.lines().any(|line| line == format!("enable {name}"));
-        assert_eq!(enabled, unit["enabled"] == true, "{name}");
-    }
+    assert!(root.compare(&config) > 110);
     for ours in overlay::own_parts(&made.config, &made.parameters, &NodeName::bootstrap()).files {
         assert_eq!(root.read(&ours.path), ours.content.as_bytes());
     }
     assert_eq!(root.read("/opt/openshift-rehearsal/vips"), b"192.168.122.10\n");
-}
-
-/// Fails unless Debian's validator takes the config without a word.
-fn validate(config: &[u8]) {
-    let mut child = Command::new("ignition-validate")
-        .arg("-")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect(MISSING);
-    // It may stop reading at the first fault.
-    let _ = child.stdin.take().unwrap().write_all(config);
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    assert!(!said.to_lowercase().contains("error"), "{said}");
 }
 
 #[test]

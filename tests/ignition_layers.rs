@@ -1,0 +1,271 @@
+//! Installer's files, the user's fragments and our overlay, put together and applied by Debian's own Ignition.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use ocpdeploy::cluster::{ClusterConfig, Mcs, NodeName, Role};
+use ocpdeploy::digest::sha512;
+use ocpdeploy::ignition::budget::{self, Stub};
+use ocpdeploy::ignition::merge::merge;
+use ocpdeploy::ignition::node::{Fragment, NodeConfigs, held};
+use ocpdeploy::ignition::overlay::data_url;
+use ocpdeploy::ignition::version;
+use ocpdeploy::parameters::Parameters;
+use serde_json::{Value, json};
+
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/engine.rs"]
+mod engine;
+
+use engine::{Root, Server, json_of, validate};
+
+/// What is where in a real bootstrap.ign of another release than the stand-in's.
+const SHAPE: &str = include_str!("fixtures/bootstrap-4.15.txt");
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab";
+
+/// A file of so many bytes as the installer writes it; `+` in front: appended.
+fn file(path: &str, mode: &str, bytes: &str) -> Value {
+    let text: Vec<u8> = format!("# in place of {path}\n")
+        .bytes()
+        .cycle()
+        .take(bytes.trim_start_matches('+').parse().unwrap())
+        .collect();
+    let resource = json!({"source": data_url(&text)});
+    let mode = u32::from_str_radix(mode, 8).unwrap();
+    match bytes.starts_with('+') {
+        true => json!({"overwrite": false, "path": path, "user": {"name": "root"}, "append": [resource], "mode": mode}),
+        false => json!({"overwrite": true, "path": path, "user": {"name": "root"}, "contents": resource, "mode": mode}),
+    }
+}
+
+fn unit(name: &str, enabled: &str, bytes: &str, dropins: &[&str]) -> Value {
+    let mut unit = json!({"name": name});
+    if enabled == "enabled" {
+        unit["enabled"] = json!(true);
+    }
+    let bytes: usize = bytes.parse().unwrap();
+    if bytes > 0 {
+        let section = if name.ends_with(".socket") {
+            "[Socket]\nListenStream=1\n"
+        } else {
+            "[Service]\nExecStart=/bin/true\n"
+        };
+        unit["contents"] = json!(format!(
+            "{section}{}[Install]\nWantedBy=multi-user.target\n",
+            "# filler\n".repeat(bytes / 9)
+        ));
+    }
+    if !dropins.is_empty() {
+        unit["dropins"] = dropins
+            .iter()
+            .map(|name| json!({"name": name, "contents": "[Unit]\n# filler\n"}))
+            .collect();
+    }
+    unit
+}
+
+fn bootstrap(version: &str) -> Value {
+    let (mut files, mut units) = (Vec::new(), Vec::new());
+    for line in SHAPE.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            ["unit", name, enabled, bytes, ref dropins @ ..] => units.push(unit(name, enabled, bytes, dropins)),
+            [path, mode, bytes] => files.push(file(path, mode, bytes)),
+            _ => panic!("{line}"),
+        }
+    }
+    assert_eq!((files.len(), units.len()), (99, 11));
+    json!({
+        "ignition": {"version": version},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [KEY]}]},
+        "storage": {"files": files},
+        "systemd": {"units": units},
+    })
+}
+
+fn pointer(role: Role, version: &str) -> Value {
+    let url = format!("https://api-int.lab.example.com:22623/config/{role}");
+    json!({"ignition": {"config": {"merge": [{"source": url}]}, "version": version}})
+}
+
+/// What the machine config server has for a role: some of each kind.
+fn served() -> Value {
+    json!({
+        "ignition": {"version": "3.2.0"},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [KEY]}]},
+        "storage": {"files": [
+            file("/etc/kubernetes/kubelet.conf", "0644", "1600"),
+            file("/usr/local/bin/configure-ovs.sh", "0755", "3000"),
+            file("/etc/crio/crio.conf.d/00-default", "0600", "700"),
+        ]},
+        "systemd": {"units": [
+            unit("kubelet.service", "enabled", "1200", &["10-mco-default-env.conf"]),
+            unit("crio.service", "-", "0", &["10-mco-default-env.conf"]),
+            {"name": "docker.socket", "mask": true},
+        ]},
+    })
+}
+
+/// The user's: every kind of entry, beside all that others write.
+fn fragments() -> Vec<Fragment> {
+    let packed =
+        json!({"source": format!("data:;base64,{}", base64(&budget::gzip(b"packed\n"))), "compression": "gzip"});
+    let first = json!({
+        "ignition": {"version": "3.1.0"},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQ== mine"]}]},
+        "storage": {"files": [
+            {"path": "/etc/mine/first", "mode": 384, "contents": {"source": "data:,first%0A"}},
+            {"path": "/etc/mine/packed", "contents": packed},
+        ]},
+        "systemd": {"units": [
+            {"name": "mine.service", "enabled": true, "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"},
+            {"name": "kubelet.service", "dropins": [{"name": "90-mine.conf", "contents": "[Service]\nNice=1\n"}]},
+        ]},
+    });
+    let second = json!({
+        "ignition": {"version": "3.1.0"},
+        "storage": {"files": [{"path": "/etc/mine/first", "mode": 420, "append": [{"source": "data:,second%0A"}]}]},
+    });
+    [("first.ign", first), ("second.ign", second)]
+        .map(|(name, config)| Fragment {
+            origin: format!("ignition_extra: {name}"),
+            role: None,
+            content: config.to_string().into_bytes(),
+        })
+        .into()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    data_url(bytes).split_once(',').unwrap().1.to_owned()
+}
+
+struct Cluster {
+    config: ClusterConfig,
+    parameters: Parameters,
+}
+
+impl Cluster {
+    fn new(api_ip: Ipv4Addr) -> Self {
+        let config = cluster::config();
+        assert_eq!(config.mcs, Mcs::Http);
+        let parameters = cluster::parameters(&config, api_ip);
+        Self { config, parameters }
+    }
+
+    /// The config of a role's first node, with the user's fragments.
+    fn node(&self, role: Role, version: &str) -> Vec<u8> {
+        let file = match role {
+            Role::Bootstrap => bootstrap(version),
+            role => pointer(role, version),
+        };
+        let files = BTreeMap::from([(role, file.to_string().into_bytes())]);
+        let all = NodeConfigs::new(&self.config, &self.parameters, &files, &fragments()).unwrap();
+        all.node_config(&NodeName::node(role, 0), role).unwrap()
+    }
+}
+
+const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 168, 122, 10);
+
+#[test]
+fn a_node_becomes_what_its_layers_say() {
+    let api_ip = Ipv4Addr::new(127, 86, 2, 10);
+    let served = served();
+    let serves = BTreeMap::from([("/config/worker".to_owned(), served.to_string().into_bytes())]);
+    let server = Server::start((api_ip, 22624), serves);
+    let config = Cluster::new(api_ip).node(Role::Worker, "3.2.0");
+    let predicted = merge(&served, &held(&json_of(&config)).unwrap()).unwrap();
+
+    let root = Root::new();
+    root.apply(&config);
+    assert_eq!(root.compare(&predicted), 7);
+    assert_eq!(server.asked()[0], "GET /config/worker HTTP/1.1");
+    // And not only by our own prediction.
+    assert_eq!(root.read("/etc/mine/first"), b"first\nsecond\n");
+    assert_eq!(root.mode("/etc/mine/first"), 0o644);
+    assert_eq!(root.read("/etc/mine/packed"), b"packed\n");
+    assert_eq!(root.read("/etc/hostname"), b"worker-0.lab.example.com\n");
+    for dropin in ["10-mco-default-env.conf", "90-mine.conf"] {
+        assert!(
+            root.path(&format!("/etc/systemd/system/kubelet.service.d/{dropin}"))
+                .exists()
+        );
+    }
+    let keys = String::from_utf8(root.read("/home/core/.ssh/authorized_keys.d/ignition")).unwrap();
+    assert_eq!(keys.matches("ssh-").count(), 2, "{keys}");
+}
+
+#[test]
+fn a_bootstrap_of_real_shape_is_the_same_machine_packed_or_not() {
+    let config = Cluster::new(NOBODY).node(Role::Bootstrap, "3.2.0");
+    let packed = budget::pack(&config).unwrap();
+    assert!(packed.len() < config.len() / 2, "{} of {}", packed.len(), config.len());
+    for bytes in [&config, &packed] {
+        let root = Root::new();
+        root.apply(bytes);
+        assert_eq!(root.compare(&json_of(&config)), 103);
+        // The groups that the image gives to core come with a base config, which a packed one must not replace.
+        assert_eq!(
+            root.read("/etc/motd").split(|byte| *byte == b'\n').next(),
+            Some(&b"before"[..])
+        );
+    }
+}
+
+#[test]
+fn a_stub_fetches_the_config_that_was_meant_and_no_other() {
+    let config = Cluster::new(NOBODY).node(Role::Bootstrap, "3.2.0");
+    let ip = Ipv4Addr::new(127, 86, 2, 20);
+    let serves = BTreeMap::from([
+        ("/whole".to_owned(), config.clone()),
+        ("/packed".to_owned(), budget::gzip(&config)),
+        // One blank more, which changes nothing but the hash.
+        ("/other".to_owned(), [&config[..], b" "].concat()),
+    ]);
+    let server = Server::start((ip, 8081), serves);
+    let right = sha512(&config);
+    let stub = |path: &str, gzip| {
+        let url = format!("http://{ip}:8081{path}");
+        let version = version(&json_of(&config)).unwrap();
+        let headers = &[("X-Auth-Token", "let-me-in")][..];
+        let stub = budget::stub(&Stub {
+            version,
+            url: &url,
+            headers,
+            sha512: &right,
+            gzip,
+            ca: None,
+        })
+        .unwrap();
+        validate(stub.to_string().as_bytes());
+        stub.to_string().into_bytes()
+    };
+    for (path, gzip) in [("/whole", false), ("/packed", true)] {
+        let root = Root::new();
+        root.apply(&stub(path, gzip));
+        assert_eq!(root.compare(&json_of(&config)), 103, "{path}");
+    }
+    let root = Root::new();
+    let log = root.try_apply(&stub("/other", false)).unwrap_err();
+    assert!(log.contains("hash verification failed"), "{log}");
+    assert!(!root.path("/etc/hostname").exists());
+    for head in server.heads() {
+        assert!(head.iter().any(|line| line == "X-Auth-Token: let-me-in"), "{head:?}");
+    }
+}
+
+#[test]
+fn the_validator_accepts_every_form_in_every_version_it_knows() {
+    let cluster = Cluster::new(NOBODY);
+    for version in ["3.1.0", "3.2.0", "3.3.0"] {
+        for role in [Role::Bootstrap, Role::Master, Role::Worker] {
+            let config = cluster.node(role, version);
+            validate(&config);
+            validate(&budget::pack(&config).unwrap());
+            let held = held(&json_of(&config)).unwrap();
+            assert_eq!(held["ignition"]["version"], version);
+            validate(held.to_string().as_bytes());
+        }
+    }
+}
