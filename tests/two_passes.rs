@@ -475,6 +475,43 @@ fn a_vrrp_id_of_another_cluster_is_refused_before_anything_is_made() {
 }
 
 #[test]
+fn a_table_edited_by_hand_is_refused_where_it_takes_from_another_cluster() {
+    let place = lab(json!({}));
+    place.env("lab", "");
+    place.env("other", "");
+    place.deploy("lab").succeeded();
+    place.deploy("other").succeeded();
+    let theirs = place.parameters("lab").expect("a parameter file");
+    let ours = place.parameters("other").expect("a parameter file");
+    let file = place.home().cluster("other").parameters();
+    let table = std::fs::read_to_string(&file).unwrap();
+    let edits = [
+        (
+            format!("\nvirtual_router_id: {}", ours.virtual_router_id),
+            format!("\nvirtual_router_id: {}", theirs.virtual_router_id),
+            format!(
+                "virtual_router_id {} belongs to api of cluster lab",
+                theirs.virtual_router_id
+            ),
+        ),
+        (
+            format!("api_ip: '{}'", ours.api_ip),
+            format!("api_ip: '{}'", theirs.nodes[1].ip),
+            format!("api {} belongs to master-0 of cluster lab", theirs.nodes[1].ip),
+        ),
+    ];
+    for (from, to, words) in edits {
+        assert_eq!(table.matches(&from).count(), 1, "{from} in {table}");
+        std::fs::write(&file, table.replace(&from, &to)).unwrap();
+        let before = place.state();
+        let refused = place.deploy("other");
+        assert_eq!(refused.code, Some(4), "{}", refused.message());
+        assert!(refused.message().contains(&words), "{}", refused.message());
+        assert_eq!(place.state(), before, "nothing was made");
+    }
+}
+
+#[test]
 fn addresses_can_be_reserved_without_a_boot() {
     let place = lab(json!({}));
     place.env("lab", "harvest=reserve");
