@@ -1,0 +1,222 @@
+//! Files, directories and links: paths, modes, owners, and what stands in each other's way.
+
+use std::collections::HashSet;
+
+use super::at::{At, quoted};
+use super::{Judge, resource};
+
+const LISTS: [&str; 3] = ["directories", "files", "links"];
+
+pub fn storage(judge: &mut Judge, root: &At) {
+    let storage = root.get("storage");
+    let of = |list| {
+        storage
+            .entries(list)
+            .filter_map(|node| node.text("path"))
+            .collect::<HashSet<_>>()
+    };
+    let [directories, files, links] = LISTS.map(of);
+    let units = unit_paths(&root.get("systemd"));
+
+    for list in LISTS {
+        for node in storage.entries(list) {
+            let path = node.text("path").unwrap_or_default();
+            if let Some(fault) = path_fault(path) {
+                judge.error(&node.get("path"), fault);
+            }
+            if units.contains(path) {
+                judge.error(
+                    &node.get("path"),
+                    "a unit or drop-in of `systemd.units` is written to this path",
+                );
+            }
+            for owner in ["user", "group"] {
+                let owner = node.get(owner);
+                if owner.has("id") && owner.words("name").is_some() {
+                    judge.error(&owner, "both id and name are set");
+                }
+            }
+            if ancestors(path).any(|above| links.contains(above)) {
+                judge.error(&node, "the path leads through a link of this config");
+            } else if let Some(above) = ancestors(path).find(|above| !above.is_empty() && files.contains(above)) {
+                let text = format!(
+                    "{} is a file of this config: on the node this path fails",
+                    quoted(above)
+                );
+                judge.warning(&node.get("path"), text);
+            }
+        }
+    }
+    for file in storage.entries("files") {
+        one_file(judge, &file);
+    }
+    for directory in storage.entries("directories") {
+        mode(judge, &directory);
+        if directory.number("mode").is_some_and(|mode| mode & 0o7700 == 0o600) {
+            judge.warning(
+                &directory.get("mode"),
+                "without the bits for `x` nobody but root can enter the directory",
+            );
+        }
+    }
+    for link in storage.entries("links") {
+        one_link(judge, &link, &directories);
+    }
+}
+
+fn one_file(judge: &mut Judge, file: &At) {
+    let contents = file.get("contents");
+    mode(judge, file);
+    if file.flag("overwrite") == Some(true) && contents.text("source").is_none() {
+        judge.error(
+            &file.get("overwrite"),
+            "what overwrites needs `contents.source`, be it empty",
+        );
+    }
+    resource::contents(judge, &contents);
+    for part in file.entries("append") {
+        resource::contents(judge, &part);
+        if part.words("source").is_none() {
+            judge.warning(&part, "nothing is appended: it has no source");
+        }
+    }
+    if contents.text("source").is_some() && !file.list("append").is_empty() {
+        judge.warning(&file.get("append"), "both apply: what is appended follows the contents");
+    }
+}
+
+fn one_link(judge: &mut Judge, link: &At, directories: &HashSet<&str>) {
+    let target = link.words("target");
+    if target.is_none() {
+        judge.error_since(3, &link.get("target"), "a target is required");
+    }
+    if link.flag("hard") != Some(true) {
+        return;
+    }
+    let path = link.text("path").unwrap_or_default();
+    let full = match target.unwrap_or_default() {
+        absolute if absolute.starts_with('/') => clean(absolute),
+        relative => clean(&format!("{path}/{relative}")),
+    };
+    if directories.contains(full.as_str()) {
+        judge.error(link, "a hard link to a directory");
+    }
+    for owner in ["user", "group"] {
+        for field in ["id", "name"] {
+            if link.get(owner).has(field) {
+                judge.warning(&link.get(owner).get(field), "a hard link has its target's owner");
+            }
+        }
+    }
+}
+
+/// Whether somebody may want this mode: the owner can read, and has no less than the group, nor that than others.
+fn plausible(mode: i64) -> bool {
+    let (owner, group, others) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
+    owner & 4 != 0 && group & !owner == 0 && others & !group == 0
+}
+
+fn mode(judge: &mut Judge, node: &At) {
+    let Some(mode) = node.number("mode") else {
+        return;
+    };
+    let at = node.get("mode");
+    if !(0..=0o7777).contains(&mode) {
+        return judge.error(&at, "a mode is 0 to 4095, octal 07777");
+    }
+    let special = mode & 0o7000 != 0;
+    let odd = special || !plausible(mode);
+    let typed = i64::from_str_radix(&mode.to_string(), 8).ok();
+    match typed.filter(|typed| odd && *typed <= 0o7777 && plausible(*typed)) {
+        Some(meant) => judge.warning(
+            &at,
+            format_args!("modes are decimal: {mode} is octal {mode:04o}; for octal {meant:04o} write {meant}"),
+        ),
+        None if special && judge.rules < 6 => {
+            judge.warning(&at, "the setuid, setgid and sticky bits are not set before spec 3.6");
+        }
+        None => {}
+    }
+}
+
+/// What is wrong with a path that must be absolute and written in the shortest way.
+pub fn path_fault(path: &str) -> Option<&'static str> {
+    let odd = |part: &str| matches!(part, "" | "." | "..");
+    if path.is_empty() {
+        Some("no path is given")
+    } else if !path.starts_with('/') {
+        Some("the path is not absolute")
+    } else if path != "/" && path[1..].split('/').any(odd) {
+        Some("the path is not fully simplified: it has `.`, `..`, `//` or a slash at the end")
+    } else {
+        None
+    }
+}
+
+/// A path in the shortest way to write it.
+fn clean(path: &str) -> String {
+    let rooted = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            ".." if rooted => {}
+            other => parts.push(other),
+        }
+    }
+    let joined = parts.join("/");
+    match (rooted, joined.is_empty()) {
+        (true, _) => format!("/{joined}"),
+        (false, true) => ".".to_owned(),
+        (false, false) => joined,
+    }
+}
+
+/// All that a path is beneath: `/a` and nothing before it for `/a/b`.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(slash, _)| &path[..slash])
+}
+
+/// Where Ignition writes units and drop-ins that have contents.
+fn unit_paths(systemd: &At) -> HashSet<String> {
+    let mut paths = HashSet::new();
+    for unit in systemd.entries("units") {
+        let name = unit.text("name").unwrap_or_default();
+        if unit.words("contents").is_some() {
+            paths.insert(format!("/etc/systemd/system/{name}"));
+        }
+        for dropin in unit.entries("dropins") {
+            if dropin.words("contents").is_some() {
+                let dropin = dropin.text("name").unwrap_or_default();
+                paths.insert(format!("/etc/systemd/system/{name}.d/{dropin}"));
+            }
+        }
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_as_by_the_reference() {
+        for (path, cleaned) in [
+            ("/", "/"),
+            ("/a/b", "/a/b"),
+            ("/a//b/", "/a/b"),
+            ("/../a", "/a"),
+            ("/a/../..", "/"),
+            ("a/./b", "a/b"),
+            ("../a", "../a"),
+            ("a/../../b", "../b"),
+            ("a/..", "."),
+            ("", "."),
+        ] {
+            assert_eq!(clean(path), cleaned, "{path}");
+        }
+    }
+}

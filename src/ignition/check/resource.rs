@@ -1,0 +1,131 @@
+//! What a config holds or fetches: sources, hashes, headers, compression.
+
+use super::at::At;
+use super::{Judge, url};
+use crate::digest::{sha256, sha512};
+use crate::ignition::contents::{self, Contents, ContentsError};
+
+/// What is in a file or key file.
+pub fn contents(judge: &mut Judge, resource: &At) {
+    if resource.has("compression") {
+        compression(judge, resource);
+    }
+    if resource.get("verification").has("hash") && resource.text("source").is_none() {
+        judge.error(
+            &resource.get("verification").get("hash"),
+            "a hash of nothing: there is no source",
+        );
+    }
+    common(judge, resource);
+}
+
+/// Another config, or a certificate authority.
+pub fn reference(judge: &mut Judge, resource: &At) {
+    // Before 3.1 these are no resources of the same kind: no compression, and a hash may stand alone.
+    if judge.spec >= 1 {
+        return contents(judge, resource);
+    }
+    if resource.get("verification").has("hash") && resource.text("source").is_none() {
+        let at = resource.get("verification");
+        judge.error_since(1, &at.get("hash"), "a hash of nothing: there is no source");
+    }
+    common(judge, resource);
+}
+
+fn common(judge: &mut Judge, resource: &At) {
+    if let Some(text) = resource.get("verification").text("hash") {
+        hash(judge, &resource.get("verification").get("hash"), text);
+    }
+    if let Some(source) = resource.words("source") {
+        match url::source(source, judge.rules) {
+            Err(reason) => judge.error(&resource.get("source"), reason),
+            Ok(()) if contents::is_data(source) => data(judge, resource),
+            Ok(()) => {}
+        }
+    }
+    if judge.spec >= 1 {
+        headers(judge, resource);
+    }
+}
+
+fn compression(judge: &mut Judge, resource: &At) {
+    if !matches!(resource.text("compression"), None | Some("" | "gzip")) {
+        judge.error(
+            &resource.get("compression"),
+            "the compression is neither `gzip` nor empty",
+        );
+    }
+}
+
+pub fn hash(judge: &mut Judge, at: &At, text: &str) {
+    let Some((function, sum)) = text.split_once('-') else {
+        return judge.error(
+            at,
+            "a hash is the name of the function, a dash, and the sum in hexadecimal",
+        );
+    };
+    let digits = match function {
+        "sha512" => 128,
+        "sha256" if judge.rules >= 1 => 64,
+        "sha256" => return judge.error(at, "sha256 came with spec 3.1; before it there is sha512 only"),
+        _ => return judge.error(at, "the hash is neither sha512 nor sha256"),
+    };
+    if sum.len() != digits {
+        judge.error(
+            at,
+            format_args!("a {function} sum has {digits} digits, this one {}", sum.len()),
+        );
+    } else if !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        judge.warning(at, "the sum is not hexadecimal: nothing can match it");
+    }
+}
+
+/// What Ignition finds out only when it writes: whether bytes within the config are what is said of them.
+fn data(judge: &mut Judge, resource: &At) {
+    let hash = resource.get("verification").words("hash");
+    if resource.words("compression").is_none() && hash.is_none() {
+        return;
+    }
+    match contents::of(resource.value) {
+        Err(ContentsError::Gzip) => judge.warning(
+            &resource.get("compression"),
+            "the data is not gzip: on the node this fails; plain data has `\"compression\": \"\"`",
+        ),
+        // The hash is that of the unpacked bytes.
+        Ok(Contents::Bytes(bytes)) => {
+            let sum = match hash.and_then(|hash| hash.split_once('-')) {
+                Some(("sha512", sum)) => Some((sum, sha512(&bytes))),
+                Some(("sha256", sum)) => Some((sum, sha256(&bytes))),
+                _ => None,
+            };
+            if sum.is_some_and(|(said, is)| !said.eq_ignore_ascii_case(&is)) {
+                let at = resource.get("verification");
+                judge.warning(&at.get("hash"), "the data has another hash: on the node this fails");
+            }
+        }
+        _ => {}
+    }
+}
+
+fn headers(judge: &mut Judge, resource: &At) {
+    let mut any = false;
+    for header in resource.entries("httpHeaders") {
+        any = true;
+        if header.words("name").is_none() {
+            judge.error(&header.get("name"), "a header needs a name");
+        }
+        if header.text("value") == Some("") {
+            judge.error(&header.get("value"), "a header's value is empty");
+        }
+    }
+    if !any {
+        return;
+    }
+    let at = resource.get("httpHeaders");
+    match resource.words("source").map(url::parse) {
+        None => judge.error(&at, "headers of nothing: there is no source"),
+        Some(Err(reason)) => judge.error(&at, reason),
+        Some(Ok(url)) if matches!(url.scheme.as_str(), "http" | "https") => {}
+        Some(Ok(_)) => judge.error(&at, "headers are sent by http and https only"),
+    }
+}

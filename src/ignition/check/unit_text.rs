@@ -1,0 +1,243 @@
+//! Reads the text of a systemd unit as Ignition does. Source: coreos/go-systemd, `unit/deserialize.go`.
+//!
+//! It is not systemd's own reading: what is before the first section is skipped, an unclosed bracket swallows lines,
+//! and whether a long line is refused depends on how much of the text has been buffered. All of that is kept,
+//! since a config must be refused here exactly when the machine would refuse it.
+
+use std::fmt;
+
+/// What matters of a unit that could be read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Whether there is an option in the section `[Install]`.
+    pub has_install: bool,
+}
+
+/// Why a unit cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// From 1.
+    line: usize,
+    reason: &'static str,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not the text of a unit: line {}: {}", self.line, self.reason)
+    }
+}
+
+pub fn read(text: &str) -> Result<Read, Fault> {
+    let mut lexer = Lexer {
+        text,
+        pos: 0,
+        buffered: 0,
+        section: "",
+        has_install: false,
+    };
+    let fault = |pos: usize, reason| Fault {
+        line: 1 + text.as_bytes()[..pos].iter().filter(|byte| **byte == b'\n').count(),
+        reason,
+    };
+    let mut state = State::Outside;
+    while state != State::End {
+        let start = lexer.pos;
+        if lexer.line_is_too_long() {
+            return Err(fault(start, "it has more than 2048 bytes"));
+        }
+        state = lexer.step(state).map_err(|reason| fault(start, reason))?;
+    }
+    Ok(Read {
+        has_install: lexer.has_install,
+    })
+}
+
+/// The longest line that systemd reads.
+const LINE_MAX: usize = 2048;
+/// How much is read ahead.
+const BUFFER: usize = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Before the first section.
+    Outside,
+    CommentOutside,
+    SectionName,
+    SectionEnd,
+    InSection,
+    CommentInSection,
+    OptionName,
+    OptionValue,
+    End,
+}
+
+struct Lexer<'t> {
+    text: &'t str,
+    /// The next byte to read.
+    pos: usize,
+    /// Up to here the text has been read ahead.
+    buffered: usize,
+    section: &'t str,
+    has_install: bool,
+}
+
+impl<'t> Lexer<'t> {
+    fn step(&mut self, state: State) -> Result<State, &'static str> {
+        Ok(match state {
+            State::Outside => match self.next() {
+                None => State::End,
+                Some('[') => State::SectionName,
+                Some('#' | ';') => State::CommentOutside,
+                Some(_) => state,
+            },
+            State::CommentOutside => {
+                self.skip_comment();
+                State::Outside
+            }
+            State::SectionName => {
+                let (name, found) = self.until(b']');
+                if !found {
+                    return Err("a section's name has no `]`");
+                }
+                self.section = name;
+                State::SectionEnd
+            }
+            State::SectionEnd => match self.line().trim().is_empty() {
+                true => State::InSection,
+                false => return Err("there is text behind a section's name"),
+            },
+            State::InSection => match self.next() {
+                None => State::End,
+                Some('[') => State::SectionName,
+                Some('#' | ';') => State::CommentInSection,
+                Some(space) if space.is_whitespace() => state,
+                Some(other) => {
+                    self.pos -= other.len_utf8();
+                    State::OptionName
+                }
+            },
+            State::CommentInSection => {
+                self.skip_comment();
+                State::InSection
+            }
+            State::OptionName => loop {
+                match self.next() {
+                    None | Some('\n' | '\r') => return Err("an option has no `=`"),
+                    Some('=') => break State::OptionValue,
+                    Some(_) => {}
+                }
+            },
+            State::OptionValue => {
+                let line = self.line();
+                if line.ends_with('\\') {
+                    State::OptionValue
+                } else {
+                    self.has_install |= self.section == "Install";
+                    State::InSection
+                }
+            }
+            State::End => State::End,
+        })
+    }
+
+    fn line_is_too_long(&self) -> bool {
+        let ahead = &self.text.as_bytes()[self.pos..self.buffered];
+        ahead
+            .get(..LINE_MAX)
+            .is_some_and(|line| !line.iter().any(|byte| matches!(byte, b'\n' | b'\r')))
+    }
+
+    fn read_ahead(&mut self) {
+        self.buffered = self.text.len().min(self.pos + BUFFER);
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let next = self.text[self.pos..].chars().next()?;
+        if self.pos + next.len_utf8() > self.buffered {
+            self.read_ahead();
+        }
+        self.pos += next.len_utf8();
+        Some(next)
+    }
+
+    /// The text up to a byte, which is passed over, and whether it came before the end.
+    fn until(&mut self, end: u8) -> (&'t str, bool) {
+        let rest = &self.text[self.pos..];
+        let found = rest.bytes().position(|byte| byte == end);
+        let stop = self.pos + found.map_or(rest.len(), |length| length + 1);
+        while self.buffered < stop {
+            // A full buffer is emptied before it is filled again.
+            if self.buffered - self.pos >= BUFFER {
+                self.pos = self.buffered;
+            }
+            self.read_ahead();
+        }
+        self.pos = stop;
+        (&rest[..found.unwrap_or(rest.len())], found.is_some())
+    }
+
+    /// The rest of the line, without its end.
+    fn line(&mut self) -> &'t str {
+        let (line, ended) = self.until(b'\n');
+        match ended {
+            true => line,
+            false => line.strip_suffix('\r').unwrap_or(line),
+        }
+    }
+
+    /// A comment goes on behind a backslash.
+    fn skip_comment(&mut self) {
+        loop {
+            let line = self.line();
+            if !line.strip_suffix(' ').unwrap_or(line).ends_with('\\') {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_refused_where_the_reference_refuses_it() {
+        let long = |length| format!("[Service]\nEnvironment={}\n", "x".repeat(length));
+        for (text, fault) in [
+            ("", None),
+            ("no section at all", None),
+            ("[Unit]\n", None),
+            ("[Unit]\r\nA=b\r\n", None),
+            ("[Unit]\n# a comment \\\ngoes on\nA=b", None),
+            ("[Unit]\nA=b \\\n  c \\\n\nB=c", None),
+            ("[Unit\nDescription=x]\n", None),
+            ("[Unit]\nA=\n=b\n", None),
+            ("# [Unit\n[Service]\n", None),
+            ("[Unit\n", Some((1, "a section's name has no `]`"))),
+            ("[Unit] x\n", Some((1, "there is text behind a section's name"))),
+            ("[Unit]\nA=b\nwords\n", Some((3, "an option has no `=`"))),
+            ("[Unit]\nwords", Some((2, "an option has no `=`"))),
+            (&long(2000), None),
+            (&long(2100), Some((2, "it has more than 2048 bytes"))),
+            // Less than a whole LINE_MAX is buffered behind the name: the reference does not look.
+            (&long(2030)[..2050], None),
+        ] {
+            let fault = fault.map(|(line, reason)| Fault { line, reason });
+            assert_eq!(read(text).err(), fault, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_an_option_makes_an_install_section() {
+        for (text, has_install) in [
+            ("[Install]\nWantedBy=a.target\n", true),
+            ("[Unit]\nA=b\n[Install]\nAlias=", true),
+            ("[Install]\n", false),
+            ("[Install]\n#WantedBy=a.target\n", false),
+            ("[install]\nWantedBy=a.target\n", false),
+            ("[Unit]\nA=[Install]\n", false),
+        ] {
+            assert_eq!(read(text), Ok(Read { has_install }), "{text}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Units and drop-ins of systemd.
+
+use std::collections::HashMap;
+
+use super::at::{At, quoted};
+use super::{Judge, unit_text};
+
+const SUFFIXES: [&str; 12] = [
+    ".service",
+    ".socket",
+    ".device",
+    ".mount",
+    ".automount",
+    ".swap",
+    ".target",
+    ".path",
+    ".timer",
+    ".snapshot",
+    ".slice",
+    ".scope",
+];
+
+pub fn systemd(judge: &mut Judge, systemd: &At) {
+    // Templates of which an instance can be enabled, and whether they say how.
+    let mut templates = HashMap::new();
+    for unit in systemd.entries("units") {
+        let name = unit.text("name").unwrap_or_default();
+        if !SUFFIXES.contains(&suffix(name)) {
+            judge.error(
+                &unit.get("name"),
+                "the name has no suffix of a systemd unit, such as `.service`",
+            );
+        }
+        let read = text(judge, &unit);
+        if let (Some(stem), Some(read), true) =
+            (name.strip_suffix("@.service"), &read, unit.words("contents").is_some())
+        {
+            templates.insert(stem, read.has_install);
+        }
+        let enabled = unit.flag("enabled") == Some(true);
+        let installs = read.is_none_or(|read| read.has_install);
+        if enabled && unit.words("contents").is_some() && !installs {
+            let text = format!(
+                "{} is enabled, but has no [Install] section: that does nothing",
+                quoted(name)
+            );
+            judge.warning(&unit.get("contents"), text);
+        }
+        if enabled && unit.flag("mask") == Some(true) {
+            judge.warning(
+                &unit.get("mask"),
+                "the unit is enabled and masked: systemd does not start it",
+            );
+        }
+        for dropin in unit.entries("dropins") {
+            if suffix(dropin.text("name").unwrap_or_default()) != ".conf" {
+                judge.error(&dropin.get("name"), "a drop-in's name ends in `.conf`");
+            }
+            text(judge, &dropin);
+        }
+    }
+    for unit in systemd
+        .entries("units")
+        .filter(|unit| unit.flag("enabled") == Some(true))
+    {
+        let name = unit.text("name").and_then(|name| name.strip_suffix(".service"));
+        let instance = name
+            .and_then(|name| name.split_once('@'))
+            .filter(|(_, instance)| !instance.is_empty());
+        let Some((stem, _)) = instance else { continue };
+        if templates.get(stem) == Some(&false) {
+            let template = quoted(&format!("{stem}@.service"));
+            let text = format!("{template} has no [Install] section: to enable its instance does nothing");
+            judge.warning(&unit.get("contents"), text);
+        }
+    }
+}
+
+/// Reads a unit's or drop-in's text; none counts as empty.
+fn text(judge: &mut Judge, at: &At) -> Option<unit_text::Read> {
+    match unit_text::read(at.text("contents").unwrap_or_default()) {
+        Ok(read) => Some(read),
+        Err(fault) => {
+            judge.error(&at.get("contents"), fault);
+            None
+        }
+    }
+}
+
+/// From the last dot on, or nothing.
+fn suffix(name: &str) -> &str {
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.rfind('.').map_or("", |dot| &last[dot..])
+}

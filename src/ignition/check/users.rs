@@ -1,0 +1,47 @@
+//! Users and groups.
+
+use super::Judge;
+use super::at::At;
+
+/// What the first word of a line in `authorized_keys` may be, beside options.
+const KEY_TYPES: [&str; 3] = ["ssh-", "ecdsa-", "sk-"];
+
+/// Ignition looks at none of this; `useradd` and sshd do.
+pub fn passwd(judge: &mut Judge, passwd: &At) {
+    for list in ["users", "groups"] {
+        for entry in passwd.entries(list) {
+            if let Some(fault) = name_fault(entry.text("name").unwrap_or_default()) {
+                judge.warning(&entry.get("name"), fault);
+            }
+        }
+    }
+    for user in passwd.entries("users") {
+        for key in user.entries("sshAuthorizedKeys") {
+            let text = key.value.as_str().unwrap_or_default().trim();
+            let known = text
+                .split([' ', ',', '"'])
+                .any(|word| KEY_TYPES.iter().any(|kind| word.starts_with(kind)));
+            if !known {
+                judge.warning(&key, "this is no ssh key: sshd skips the line");
+            } else if text.contains('\n') {
+                judge.warning(&key, "this is more than one line; each key is an entry of its own");
+            }
+        }
+    }
+}
+
+/// The rule of shadow-utils.
+fn name_fault(name: &str) -> Option<&'static str> {
+    let first = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let later = |byte: u8| first(byte) || byte.is_ascii_digit() || byte == b'-';
+    let stem = name.strip_suffix('$').unwrap_or(name);
+    if name.is_empty() {
+        Some("it has no name: on the node this fails")
+    } else if name.len() > 32 {
+        Some("a name has at most 32 characters")
+    } else if !stem.bytes().next().is_some_and(first) || !stem.bytes().all(later) {
+        Some("`useradd` takes lower case letters, digits, `_` and `-`, and a letter or `_` in front")
+    } else {
+        None
+    }
+}
