@@ -7,8 +7,10 @@ use ocpdeploy::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::ignition::budget::{self, Stub};
 use ocpdeploy::ignition::merge::merge;
-use ocpdeploy::ignition::node::{Fragment, NodeConfigs, held};
+use ocpdeploy::ignition::node::{Fragment, NodeConfigs};
+use ocpdeploy::ignition::origins::merge_layers;
 use ocpdeploy::ignition::overlay::data_url;
+use ocpdeploy::ignition::unpack::unpack;
 use ocpdeploy::ignition::version;
 use ocpdeploy::parameters::Parameters;
 use serde_json::{Value, json};
@@ -141,6 +143,11 @@ fn base64(bytes: &[u8]) -> String {
     data_url(bytes).split_once(',').unwrap().1.to_owned()
 }
 
+/// All that is in a config, its packed parts merged.
+fn held(config: &[u8]) -> Value {
+    merge_layers(&unpack("node.ign", &json_of(config)).unwrap().layers).unwrap()
+}
+
 struct Cluster {
     config: ClusterConfig,
     parameters: Parameters,
@@ -175,7 +182,7 @@ fn a_node_becomes_what_its_layers_say() {
     let serves = BTreeMap::from([("/config/worker".to_owned(), served.to_string().into_bytes())]);
     let server = Server::start((api_ip, 22624), serves);
     let config = Cluster::new(api_ip).node(Role::Worker, "3.2.0");
-    let predicted = merge(&served, &held(&json_of(&config)).unwrap()).unwrap();
+    let predicted = merge(&served, &held(&config)).unwrap();
 
     let root = Root::new();
     root.apply(&config);
@@ -263,7 +270,7 @@ fn the_validator_accepts_every_form_in_every_version_it_knows() {
             let config = cluster.node(role, version);
             validate(&config);
             validate(&budget::pack(&config).unwrap());
-            let held = held(&json_of(&config)).unwrap();
+            let held = held(&config);
             assert_eq!(held["ignition"]["version"], version);
             validate(held.to_string().as_bytes());
         }

@@ -1,5 +1,6 @@
 //! openshift-install as this program runs it: a strict fake in its place, and the stand-in of a rehearsal.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,8 +12,10 @@ use ocpdeploy::cluster::{ClusterConfig, InstallerChoice, NodeName, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::failure::explain;
 use ocpdeploy::home::{ClusterDir, Home, write_private};
+use ocpdeploy::ignition::contents::{self, Contents};
 use ocpdeploy::ignition::node::NodeConfigs;
-use ocpdeploy::ignition::overlay;
+use ocpdeploy::ignition::origins::merge_layers;
+use ocpdeploy::ignition::unpack::unpack;
 use ocpdeploy::installer::{Assets, Installer, WaitContext};
 use ocpdeploy::parameters::Parameters;
 use serde_json::{Value, json};
@@ -303,15 +306,43 @@ fn rehearsal(network: u8) -> Bench {
 fn report(bench: &Bench, node: &NodeName) -> Value {
     let planned = bench.parameters.node(node).unwrap();
     let config = fs::read(bench.dir.ignition(node.as_str())).unwrap();
-    let files = overlay::own_parts(&bench.config, &bench.parameters, node).files;
-    let files: Vec<_> = files
-        .iter()
-        .map(|file| json!({"path": file.path, "mode": format!("{:04o}", file.mode), "sha512": sha512(&file.content)}))
-        .collect();
+    let unpacked = unpack("node", &serde_json::from_slice(&config).unwrap()).unwrap();
+    let whole = merge_layers(&unpacked.layers).unwrap();
+    let list = |place: &str| {
+        whole
+            .pointer(place)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let hash = |text: &Value| text.as_str().map(sha512);
+    let file = |file: &Value| {
+        let Ok(Contents::Bytes(bytes)) = contents::of(&file["contents"]) else {
+            return json!({"path": file["path"], "mode": "0644", "sha512": "of what was there, and more"});
+        };
+        json!({"path": file["path"], "mode": format!("{:04o}", file["mode"].as_u64().unwrap()), "sha512": sha512(bytes)})
+    };
+    let unit = |unit: &Value| {
+        let dropins = unit["dropins"].as_array().into_iter().flatten();
+        let dropins: BTreeMap<_, _> = dropins
+            .map(|dropin| (dropin["name"].as_str().unwrap(), hash(&dropin["contents"])))
+            .collect();
+        let on_disk = unit["enabled"]
+            .as_bool()
+            .map(|enabled| if enabled { "enabled" } else { "disabled" });
+        json!({"name": unit["name"], "on_disk": on_disk, "sha512": hash(&unit["contents"]), "dropins": dropins})
+    };
+    let user = |user: &Value| {
+        let keys = user["sshAuthorizedKeys"].as_array().into_iter().flatten();
+        json!({"name": user["name"], "key_sha512": keys.map(hash).collect::<Vec<_>>()})
+    };
+    let files: Vec<_> = list("/storage/files").iter().map(file).collect();
+    let units: Vec<_> = list("/systemd/units").iter().map(unit).collect();
+    let users: Vec<_> = list("/passwd/users").iter().map(user).collect();
     json!({
         "hostname": format!("{node}.lab.example.com"), "mac": planned.mac, "ip": planned.ip,
         "config_sha512": sha512(&config), "config_bytes": config.len(), "ignition": "ok",
-        "files": files, "units": [], "users": [],
+        "files": files, "units": units, "users": users,
     })
 }
 
@@ -374,6 +405,7 @@ fn a_guest_that_became_another_is_an_error() {
         if node.as_str() == "master-1" {
             report["hostname"] = json!("localhost");
             report["files"][1]["mode"] = json!("0600");
+            report["users"][0]["key_sha512"] = json!([]);
         }
         serve(bench.parameters.node(&node).unwrap().ip, &report, 0);
     }
@@ -384,7 +416,8 @@ fn a_guest_that_became_another_is_an_error() {
         failure.chain,
         ["master-1 is not as it should be:\
           \n  its host name is localhost, not master-1.lab.example.com\
-          \n  mode of /etc/default/nodeip-configuration is 0600, not 0644"]
+          \n  mode of /etc/default/nodeip-configuration is 0600, not 0644\
+          \n  ssh key 1 of user core is absent, not there"]
     );
 }
 

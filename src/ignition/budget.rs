@@ -251,6 +251,7 @@ fn size(value: &Value) -> usize {
 mod tests {
     use super::*;
     use crate::digest::sha512;
+    use crate::ignition::unpack::unpack;
 
     const V3_2: Version = Version {
         major: Major::Three,
@@ -311,8 +312,13 @@ mod tests {
         );
         let packed = fit(&carrier(config.len() - 1), config.clone()).unwrap();
         assert!(packed.packed && packed.bytes.len() < 2_000, "{}", packed.bytes.len());
-        let held = super::super::node::held(&serde_json::from_slice(&packed.bytes).unwrap()).unwrap();
-        assert_eq!(held, serde_json::from_slice::<Value>(&config).unwrap());
+        let unpacked = unpack("x", &serde_json::from_slice(&packed.bytes).unwrap())
+            .unwrap()
+            .layers;
+        assert_eq!(
+            unpacked.last().unwrap().config,
+            serde_json::from_slice::<Value>(&config).unwrap()
+        );
         assert_eq!(
             fit(&carrier(packed.bytes.len()), config.clone()).unwrap(),
             packed,

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use super::check::{self, Finding, Severity};
 use super::claims::Claims;
-use super::contents::{self, Contents};
 use super::machine_configs;
 use super::merge::merge;
 use super::origins::Layer;
@@ -377,31 +376,6 @@ fn join_user(known: &mut Value, more: Value) {
             (known, value) => *known = value,
         }
     }
-}
-
-/// What a config holds itself: its own entries, and those of the configs in it that it merges.
-///
-/// What it fetches from elsewhere is left out.
-pub fn held(config: &Value) -> Result<Value, IgnitionError> {
-    held_within(config, 0)
-}
-
-fn held_within(config: &Value, depth: usize) -> Result<Value, IgnitionError> {
-    /// Ignition sets no bound; nobody packs this often.
-    const DEEPEST: usize = 8;
-    let list = version(config)?.major.merge_list();
-    let mut held = config.clone();
-    let Some(section) = held.pointer_mut("/ignition").and_then(Value::as_object_mut) else {
-        return Ok(held);
-    };
-    let references = section.shift_remove("config").unwrap_or_default();
-    for reference in references.get(list).and_then(Value::as_array).into_iter().flatten() {
-        if let (Ok(Contents::Bytes(bytes)), 0..DEEPEST) = (contents::of(reference), depth) {
-            let inner = document::parse(&bytes)?;
-            held = merge(&held, &held_within(&inner, depth + 1)?)?;
-        }
-    }
-    Ok(held)
 }
 
 /// Version of the form of `KeptLayers`.

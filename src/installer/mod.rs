@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{ClusterConfig, InstallerChoice, Mac, NodeName, Role};
 use crate::digest::{sha256, sha512};
 use crate::home::{self, ClusterDir};
+use crate::ignition::document;
 use crate::parameters::{NodeAddress, Parameters};
 use crate::services::Release;
 
+mod expected;
 mod openshift_install;
 mod probe;
 mod rehearsal;
@@ -280,11 +282,15 @@ impl Installer {
         limit: Duration,
     ) -> anyhow::Result<Vec<NodeReport>> {
         let planned = planned_reports(wait, nodes)?;
-        if wait.guests_answer {
-            Ok(probe::ask_all(wait, planned, limit).await?)
-        } else {
-            Ok(planned)
+        if !wait.guests_answer {
+            return Ok(planned);
         }
+        let with_config = |node: NodeReport| {
+            let bytes = fs::read(wait.dir.ignition(node.node.as_str()))?;
+            Ok((node, document::parse(&bytes)?))
+        };
+        let planned = planned.into_iter().map(with_config).collect::<anyhow::Result<_>>()?;
+        Ok(probe::ask_all(wait, planned, limit).await?)
     }
 }
 

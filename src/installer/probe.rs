@@ -1,19 +1,17 @@
 //! Asks the guests of a rehearsal what they have become, and compares it with what they should be.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
+use super::expected::{self, OnDisk};
 use super::{InstallerError, NodeReport, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::MachineName;
-use crate::digest::sha512;
-use crate::host::HostFile;
-use crate::ignition::overlay;
 
 /// One attempt to reach a guest takes no longer.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -31,21 +29,14 @@ struct Report {
     config_bytes: usize,
     /// `ok`, or the engine's last word.
     ignition: String,
-    files: Vec<ReportFile>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct ReportFile {
-    path: String,
-    /// Octal, 4 digits; `None`: not on disk.
-    mode: Option<String>,
-    sha512: Option<String>,
+    #[serde(flatten)]
+    disk: OnDisk,
 }
 
 /// Asks all nodes at once until each has answered; a node that differs from its plan ends the wait.
 pub(super) async fn ask_all(
     wait: &WaitContext<'_>,
-    planned: Vec<NodeReport>,
+    planned: Vec<(NodeReport, Value)>,
     limit: Duration,
 ) -> Result<Vec<NodeReport>, InstallerError> {
     let client = reqwest::Client::builder()
@@ -57,7 +48,10 @@ pub(super) async fn ask_all(
             after: Duration::ZERO,
         })?;
     let end = Instant::now() + limit;
-    let mut answers: FuturesUnordered<_> = planned.iter().map(|node| ask(wait, node, &client, end)).collect();
+    let mut answers: FuturesUnordered<_> = planned
+        .iter()
+        .map(|(node, config)| ask(wait, node, config, &client, end))
+        .collect();
     let mut silent = Vec::new();
     while let Some(answer) = answers.next().await {
         if let Some(last_word) = answer? {
@@ -68,7 +62,7 @@ pub(super) async fn ask_all(
     if silent.is_empty() {
         Ok(planned
             .into_iter()
-            .map(|node| NodeReport { checked: true, ..node })
+            .map(|(node, _)| NodeReport { checked: true, ..node })
             .collect())
     } else {
         silent.sort();
@@ -80,6 +74,7 @@ pub(super) async fn ask_all(
 async fn ask(
     wait: &WaitContext<'_>,
     node: &NodeReport,
+    config: &Value,
     client: &reqwest::Client,
     end: Instant,
 ) -> Result<Option<String>, InstallerError> {
@@ -89,14 +84,13 @@ async fn ask(
     loop {
         let problem = match fetch(client, &url).await {
             Ok(report) => {
-                let ours = overlay::own_parts(wait.config, wait.parameters, &node.node).files;
-                let differences = differences(&report, node, &ours);
+                let differences = differences(&report, node, config);
                 if !differences.is_empty() {
                     let node = node.node.clone();
                     return Err(InstallerError::Differs { node, differences });
                 }
                 info!(target: PROGRESS, machine = %machine, state = "checked", done = true,
-                    "{} bytes of Ignition, {} files", report.config_bytes, report.files.len());
+                    "{} bytes of Ignition, {} files", report.config_bytes, report.disk.files.len());
                 return Ok(None);
             }
             Err(error) => error.without_url(),
@@ -121,7 +115,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Each thing that is not as planned, in words.
-fn differences(report: &Report, planned: &NodeReport, ours: &[HostFile]) -> Vec<String> {
+fn differences(report: &Report, planned: &NodeReport, config: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, is: &str, should: &str| {
         if is != should {
@@ -137,29 +131,20 @@ fn differences(report: &Report, planned: &NodeReport, ours: &[HostFile]) -> Vec<
         report.config_sha512.as_deref().unwrap_or("absent"),
         &planned.config_sha512,
     );
-    let files: BTreeMap<_, _> = report.files.iter().map(|file| (file.path.as_str(), file)).collect();
-    for file in ours {
-        let on_disk = files.get(file.path.as_str());
-        let mode = on_disk.and_then(|file| file.mode.as_deref());
-        compare(
-            &format!("mode of {}", file.path),
-            mode.unwrap_or("absent"),
-            &format!("{:04o}", file.mode),
-        );
-        let hash = on_disk.and_then(|file| file.sha512.as_deref());
-        compare(
-            &format!("sha512 of {}", file.path),
-            hash.unwrap_or("absent"),
-            &sha512(&file.content),
-        );
+    match expected::differences(config, &report.disk) {
+        Ok(differences) => found.extend(differences),
+        Err(error) => found.push(format!("its config on this computer: {error}")),
     }
     found
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::cluster::{Mac, NodeName, Role};
+    use crate::digest::sha512;
 
     fn planned() -> NodeReport {
         NodeReport {
@@ -174,13 +159,15 @@ mod tests {
         }
     }
 
-    fn ours() -> Vec<HostFile> {
-        vec![HostFile::new("/etc/hostname", 0o644, "x\n")]
+    fn config() -> Value {
+        json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
+            {"path": "/etc/hostname", "mode": 420, "contents": {"source": "data:,x%0A"}},
+        ]}})
     }
 
     fn report() -> Report {
         let hash = sha512("x\n");
-        let json = serde_json::json!({
+        let json = json!({
             "hostname": "master-0.lab.example.com", "mac": "52:54:00:01:02:03", "ip": "192.168.122.11",
             "config_sha512": "c0", "config_bytes": 2, "ignition": "ok", "units": [], "users": [],
             "files": [{"path": "/etc/motd", "mode": null, "sha512": null}, {"path": "/etc/hostname", "mode": "0644", "sha512": hash}],
@@ -190,13 +177,13 @@ mod tests {
 
     #[test]
     fn a_node_as_planned_has_no_differences() {
-        assert_eq!(differences(&report(), &planned(), &ours()), Vec::<String>::new());
+        assert_eq!(differences(&report(), &planned(), &config()), Vec::<String>::new());
     }
 
     #[test]
     fn each_difference_is_told() {
         type Change = fn(&mut Report);
-        let cases: [(Change, &[&str]); 8] = [
+        let cases: [(Change, &[&str]); 6] = [
             (
                 |r| r.ignition = "no such user".to_owned(),
                 &["ignition is no such user, not ok"],
@@ -218,15 +205,7 @@ mod tests {
                 &["sha512 of the config it received is absent, not c0"],
             ),
             (
-                |r| r.files[1].mode = Some("0600".to_owned()),
-                &["mode of /etc/hostname is 0600, not 0644"],
-            ),
-            (
-                |r| r.files[1].sha512 = Some("ff".to_owned()),
-                &["sha512 of /etc/hostname is ff, not "],
-            ),
-            (
-                |r| r.files.truncate(1),
+                |r| r.disk.files.clear(),
                 &[
                     "mode of /etc/hostname is absent, not 0644",
                     "sha512 of /etc/hostname is absent, not ",
@@ -236,7 +215,7 @@ mod tests {
         for (change, texts) in cases {
             let mut report = report();
             change(&mut report);
-            let found = differences(&report, &planned(), &ours());
+            let found = differences(&report, &planned(), &config());
             assert_eq!(found.len(), texts.len(), "{found:?}");
             for (found, text) in found.iter().zip(texts) {
                 assert!(found.starts_with(text), "{found:?} {text:?}");
