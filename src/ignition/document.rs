@@ -13,6 +13,7 @@ use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 use super::check::{Finding, Severity, shown};
+use super::place::place;
 use super::spec::{CONFIG, Field, Shape};
 use super::{Major, Version, parse_version};
 
@@ -101,8 +102,10 @@ pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
 pub fn read(bytes: &[u8]) -> Result<Document, ParseError> {
     let document = read_json(bytes)?;
     if let Err(reason) = known_version(&document.config) {
+        let path = "$.ignition.version";
         return Err(ParseError {
-            path: Some("$.ignition.version".to_owned()),
+            place: place(bytes, path),
+            path: Some(path.to_owned()),
             ..ParseError::of_all(reason, None)
         });
     }

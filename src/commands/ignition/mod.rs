@@ -65,7 +65,7 @@ fn read(path: &Path) -> Result<Input, Unreadable> {
         hint: None,
     })?;
     let config = document::parse(&bytes).map_err(|error| Unreadable {
-        place: Some((error.line, error.column)),
+        place: error.place,
         hint: error.hint(),
         text: error.reason,
     })?;
