@@ -7,6 +7,7 @@ pub mod backend;
 pub mod cli;
 pub mod cluster;
 pub mod commands;
+pub mod csr;
 pub mod digest;
 pub mod failure;
 pub mod harvest;

@@ -22,6 +22,7 @@ struct Rule {
 const PURE: &[&str] = &[
     "settings",
     "cluster",
+    "csr",
     "machines",
     "addresses",
     "harvest",
