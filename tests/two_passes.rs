@@ -6,6 +6,9 @@ mod place;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ocpdeploy::digest;
+use ocpdeploy::ignition::contents::{self, Contents};
+use ocpdeploy::ignition::origins::merge_layers;
+use ocpdeploy::ignition::unpack::unpack;
 use place::{Outcome, Place, outcome};
 use serde_json::{Value, json};
 
@@ -534,4 +537,204 @@ fn a_table_in_the_env_file_needs_no_harvest() {
         ips,
         ["192.168.122.22", "192.168.122.23", "192.168.122.20", "192.168.122.21"]
     );
+}
+
+// Ignition configs of the user's own.
+
+fn extra(path: &str, text: &str) -> String {
+    let contents = json!({"source": format!("data:,{text}")});
+    json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": path, "contents": contents}]}}).to_string()
+}
+
+fn write(place: &Place, file: &str, text: &str) {
+    let path = place.path().join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// All files that a node's config itself holds, and what is in each.
+fn files_of(place: &Place, node: &str) -> BTreeMap<String, String> {
+    let bytes = std::fs::read(place.home().cluster("lab").ignition(node)).unwrap();
+    let unpacked = unpack(node, &serde_json::from_slice(&bytes).unwrap()).unwrap();
+    let whole = merge_layers(&unpacked.layers).unwrap();
+    let file = |file: &Value| {
+        let Ok(Contents::Bytes(bytes)) = contents::of(&file["contents"]) else {
+            return (file["path"].as_str().unwrap().to_owned(), String::new());
+        };
+        (
+            file["path"].as_str().unwrap().to_owned(),
+            String::from_utf8(bytes).unwrap(),
+        )
+    };
+    whole["storage"]["files"].as_array().unwrap().iter().map(file).collect()
+}
+
+#[test]
+fn configs_of_the_users_reach_the_nodes_of_their_role() {
+    let place = lab(json!({}));
+    write(&place, "extra.ign", &extra("/etc/extra", "worker"));
+    write(&place, "mine/profile.yaml", "about: mine\nextends: standard\n");
+    write(&place, "mine/nodes/all/a.ign", &extra("/etc/a", "first"));
+    write(&place, "mine/nodes/all/b.ign", &extra("/etc/a", "second"));
+    write(&place, "mine/nodes/master/m.ign", &extra("/etc/m", "master"));
+    write(&place, "mine/nodes/master/notes.txt", "not one");
+    place.env("lab", "profile=./mine\nignition_extra=worker:extra.ign");
+    place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    for (node, paths) in [
+        ("bootstrap", &["/etc/a"][..]),
+        ("master-0", &["/etc/a", "/etc/m"]),
+        ("worker-1", &["/etc/a", "/etc/extra"]),
+    ] {
+        let files = files_of(&place, node);
+        assert_eq!(files["/etc/a"], "second", "{node}");
+        assert_eq!(files["/etc/hostname"], format!("{node}.lab.example.com\n"));
+        let mine = ["/etc/a", "/etc/extra", "/etc/m"]
+            .into_iter()
+            .filter(|path| files.contains_key(*path));
+        assert_eq!(mine.collect::<Vec<_>>(), paths, "{node}");
+    }
+}
+
+#[test]
+fn a_faulty_config_of_the_users_stops_before_anything_is_made() {
+    let place = lab(json!({}));
+    place.env("lab", "ignition_extra=worker:extra.ign");
+    let before = place.state();
+    for (text, words) in [
+        ("{\n  \"ignition\": {", "line 2"),
+        (
+            r#"{"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": "etc/x"}]}}"#,
+            "$.storage.files.0",
+        ),
+        (
+            r#"{"ignition": {"version": "3.2.0", "config": {"replace": {"source": "http://x/"}}}}"#,
+            "$.ignition.config",
+        ),
+    ] {
+        write(&place, "extra.ign", text);
+        let run = place.deploy("lab");
+        assert_eq!(run.code, Some(3), "{}", run.stderr);
+        let message = run.message();
+        assert!(
+            message.starts_with("error: ignition_extra: ") && message.contains("extra.ign"),
+            "{message}"
+        );
+        assert!(message.contains(words), "{words}: {message}");
+        assert_eq!(place.state(), before, "something was made");
+        assert!(!place.home().cluster("lab").exists());
+    }
+}
+
+#[test]
+fn a_conflict_names_both_sides() {
+    let place = lab(json!({}));
+    write(&place, "extra.ign", &extra("/etc/motd", "mine"));
+    place.env("lab", "ignition_extra=bootstrap:extra.ign");
+    let run = place.deploy("lab");
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let words = "error: file /etc/motd is written by installer's bootstrap.ign and by ignition_extra: ";
+    assert!(run.message().starts_with(words), "{}", run.message());
+    assert!(
+        run.message().contains("a MachineConfig of yours in `manifests`"),
+        "{}",
+        run.message()
+    );
+}
+
+/// A cluster of one master and one worker whose worker is not made at the first try.
+fn stopped_before_the_worker(lines: &str) -> Place {
+    let place = Place::new(json!({"script": {"faults": [
+        {"call": "create_machine", "about": "lab-worker-0", "what": "unreachable"},
+    ]}}));
+    write(&place, "extra.ign", &extra("/etc/extra", "before"));
+    write(&place, "more/a.yaml", "kind: Mine\n");
+    place.env("lab", &format!("masters=1\nworkers=1\n{lines}"));
+    assert_eq!(place.deploy("lab").code, Some(5));
+    place
+}
+
+#[test]
+fn a_config_of_the_users_that_changed_is_merged_anew() {
+    let place = stopped_before_the_worker("ignition_extra=worker:extra.ign");
+    assert_eq!(files_of(&place, "worker-0")["/etc/extra"], "before");
+    write(&place, "extra.ign", &extra("/etc/extra", "after"));
+    place.deploy("lab").succeeded();
+    assert_eq!(files_of(&place, "worker-0")["/etc/extra"], "after");
+    let written = std::fs::read(place.home().cluster("lab").ignition("worker-0")).unwrap();
+    let machine = &place.state()["machines"]["lab-worker-0"];
+    assert_eq!(machine["payload"]["sha512"], digest::sha512(&written));
+    // Too late: the worker runs with the one before.
+    write(&place, "extra.ign", &extra("/etc/extra", "late"));
+    let late = place.deploy("lab");
+    assert_eq!(late.code, Some(7), "{}", late.stderr);
+    let words = "step pass-two/create/worker-0 was done with other settings";
+    assert!(late.message().contains(words), "{}", late.message());
+}
+
+#[test]
+fn a_node_s_config_that_a_crash_tore_is_written_anew() {
+    let place = stopped_before_the_worker("");
+    let path = place.home().cluster("lab").ignition("worker-0");
+    let whole = std::fs::read(&path).unwrap();
+    for torn in [Some(&whole[..100]), Some(&[]), None] {
+        match torn {
+            Some(part) => std::fs::write(&path, part).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        place.deploy("lab").succeeded();
+        assert!(std::fs::read(&path).unwrap() == whole);
+    }
+    let machine = &place.state()["machines"]["lab-worker-0"];
+    assert_eq!(machine["payload"]["sha512"], digest::sha512(&whole));
+}
+
+#[test]
+fn manifests_that_changed_after_the_installer_read_them_are_told() {
+    let place = stopped_before_the_worker("manifests=more");
+    // The same again, in another place, is the same.
+    std::fs::rename(place.path().join("more"), place.path().join("elsewhere")).unwrap();
+    place.env("lab", "masters=1\nworkers=1\nmanifests=elsewhere");
+    write(&place, "elsewhere/a.yaml", "kind: Other\n");
+    let run = place.deploy("lab");
+    assert_eq!(run.code, Some(7), "{}", run.stderr);
+    assert!(
+        run.message().contains("step assets was done with other settings"),
+        "{}",
+        run.message()
+    );
+    write(&place, "elsewhere/a.yaml", "kind: Mine\n");
+    place.deploy("lab").succeeded();
+}
+
+#[test]
+fn a_config_that_does_not_fit_its_carrier_is_packed() {
+    let place = lab(json!({"limits": {"carrier_bytes": 100_000}}));
+    let run = place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    assert!(
+        run.stderr.contains("bootstrap: packed, so that fw_cfg carries it"),
+        "{}",
+        run.stderr
+    );
+    assert!(!run.stderr.contains("worker-0: packed"), "{}", run.stderr);
+    assert_eq!(
+        files_of(&place, "bootstrap")["/etc/hostname"],
+        "bootstrap.lab.example.com\n"
+    );
+}
+
+#[test]
+fn a_config_that_fits_in_no_form() {
+    let place = Place::new(json!({"limits": {"carrier_bytes": 5_000}}));
+    let (code, message) = failure(&place);
+    assert_eq!(code, Some(4), "{message}");
+    // Sizes change with what the nodes get.
+    let filters = [
+        (r"\d+ bytes", "<n> bytes"),
+        (r"\d+ packed", "<n> packed"),
+        (r"\d+ %", "<n> %"),
+    ];
+    insta::with_settings!({filters => filters}, { insta::assert_snapshot!(message) });
+    assert_eq!(place.of_pass("lab", "two"), [""; 0]);
 }

@@ -221,9 +221,10 @@ impl Fragments {
                 continue;
             }
             let origin = &fragment.origin;
-            let config = document::parse(&fragment.content).map_err(|error| IgnitionError::from(error).of(origin))?;
-            version(&config).map_err(|error| error.of(origin))?;
-            let mut findings = check::check(&config);
+            let document::Document { config, warnings } =
+                document::read(&fragment.content).map_err(|error| IgnitionError::from(error).of(origin))?;
+            let mut findings = warnings;
+            findings.extend(check::check(&config));
             findings.extend(fetches(&config));
             let merged = match read.merged.take() {
                 Some(below) => {
