@@ -17,6 +17,15 @@ pub(super) fn up(mut config: Value, version: Version, newest: Version) -> Value 
         return config;
     }
     drop_later(spec::CONFIG, &mut config, version.minor);
+    each(&mut config, "/storage/disks", |disk| {
+        let partitions = disk.get_mut("partitions").and_then(Value::as_array_mut);
+        for partition in partitions.into_iter().flatten().filter_map(Value::as_object_mut) {
+            // To the reference no number and 0 are one.
+            if partition.get("number").is_some_and(|number| number == 0) {
+                partition.shift_remove("number");
+            }
+        }
+    });
     if version.minor < 1 {
         let authorities = "/ignition/security/tls/certificateAuthorities";
         each(&mut config, authorities, |authority| say(authority, "source"));
