@@ -444,6 +444,38 @@ pub enum Registry {
     Removed,
 }
 
+/// Who answers for the cluster's names on its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dns {
+    /// Each node's own dnsmasq, which CoreOS brings.
+    Dnsmasq,
+    /// The release's CoreDNS, as a static pod on each node.
+    Coredns,
+    /// The user's name servers; nothing is put on the nodes.
+    User,
+}
+
+/// Who brings requests for the VIPs to the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lb {
+    /// keepalived and haproxy on the nodes.
+    Keepalived,
+    /// The user's balancer, which has the VIPs; nothing is put on the nodes.
+    User,
+}
+
+/// Who keeps each address for its MAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dhcp {
+    /// The platform, where it can.
+    Platform,
+    /// The user's DHCP server; the platform is not asked.
+    User,
+}
+
 /// Bounds of the waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
@@ -495,6 +527,9 @@ pub struct ClusterConfig {
     /// Time servers in place of CoreOS's own; names or addresses.
     pub ntp_servers: Vec<String>,
     pub registry: Registry,
+    pub dns: Dns,
+    pub lb: Lb,
+    pub dhcp: Dhcp,
     /// Machines of pass two start with their host.
     pub autostart: bool,
     pub timeouts: Timeouts,
@@ -520,7 +555,7 @@ impl ClusterConfig {
             (&self.name, &self.domain, self.masters, self.workers, &self.networks),
             (&self.ssh_keys, self.pull_secret.expose_secret(), &self.ca),
             (&self.installer, self.use_br, self.masters_schedulable),
-            (&self.ntp_servers, self.registry),
+            (&self.ntp_servers, self.registry, self.dns, self.lb),
         );
         // A tuple of strings and numbers always has a JSON form.
         sha256(serde_json::to_vec(&parts).unwrap_or_default())
@@ -588,6 +623,9 @@ impl ClusterConfig {
             masters_schedulable: false,
             ntp_servers: vec![],
             registry: Registry::EmptyDir,
+            dns: Dns::Dnsmasq,
+            lb: Lb::Keepalived,
+            dhcp: Dhcp::Platform,
             autostart: false,
             timeouts: Timeouts {
                 harvest: minutes(10),

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::cluster::{
-    BackendConfig, ClusterConfig, ClusterNetworks, FragmentSource, GivenAddresses, Harvest, ImageSource,
-    InstallerChoice, LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
+    BackendConfig, ClusterConfig, ClusterNetworks, Dhcp, Dns, FragmentSource, GivenAddresses, Harvest, ImageSource,
+    InstallerChoice, Lb, LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
 };
 
 pub use problem::{Problem, SettingsError};
@@ -167,6 +167,12 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         "registry",
         &[("emptydir", Registry::EmptyDir), ("removed", Registry::Removed)],
     );
+    let dns = values.choice(
+        "dns",
+        &[("dnsmasq", Dns::Dnsmasq), ("coredns", Dns::Coredns), ("user", Dns::User)],
+    );
+    let lb = values.choice("lb", &[("keepalived", Lb::Keepalived), ("user", Lb::User)]);
+    let dhcp = values.choice("dhcp", &[("platform", Dhcp::Platform), ("user", Dhcp::User)]);
     let autostart = values.switch("autostart");
     let timeouts = timeouts(values);
 
@@ -200,6 +206,9 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         masters_schedulable: masters_schedulable?,
         ntp_servers: ntp_servers?,
         registry: registry?,
+        dns: dns?,
+        lb: lb?,
+        dhcp: dhcp?,
         autostart: autostart?,
         timeouts: timeouts?,
     })

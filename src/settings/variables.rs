@@ -378,6 +378,27 @@ pub const VARIABLES: &[Variable] = &[
         "",
         "VRRP id of api_ip, 1 to 255; a free one is taken when not given.",
     ),
+    used(
+        ADDRESSES,
+        "dns",
+        Kind::Choice(&["dnsmasq", "coredns", "user"]),
+        "dnsmasq",
+        "Who answers for the cluster's names on the nodes: the host's dnsmasq, the release's coredns, or your own DNS.",
+    ),
+    used(
+        ADDRESSES,
+        "lb",
+        Kind::Choice(&["keepalived", "user"]),
+        "keepalived",
+        "Who brings requests to the nodes: the nodes themselves, or a load balancer of yours that has api_ip and ingress_ip.",
+    ),
+    used(
+        ADDRESSES,
+        "dhcp",
+        Kind::Choice(&["platform", "user"]),
+        "platform",
+        "Who keeps the addresses: the platform where it can, or a DHCP server of yours, see `ocpdeploy export dhcp`.",
+    ),
     used(ADDRESSES, "bootstrap_mac", Kind::Mac, "", "MAC of the bootstrap."),
     used(ADDRESSES, "bootstrap_ip", Kind::Ip, "", "Address of the bootstrap."),
     used(
