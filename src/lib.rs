@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod commands;
 pub mod csr;
 pub mod digest;
+pub mod export;
 pub mod failure;
 pub mod harvest;
 pub mod home;

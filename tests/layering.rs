@@ -27,6 +27,7 @@ const PURE: &[&str] = &[
     "addresses",
     "harvest",
     "digest",
+    "export",
     "host",
     "ignition",
     "services",

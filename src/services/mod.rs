@@ -13,9 +13,11 @@ use crate::host::HostFile;
 use crate::parameters::{NodeAddress, Parameters};
 use crate::templates::{TemplateError, yaml};
 
+pub mod dns;
 pub mod haproxy;
 pub mod keepalived;
 pub mod manifests;
+pub mod resolver;
 
 /// Images of the payload that the services run, by their names in it.
 pub const IMAGES: [&str; 3] = ["keepalived-ipfailover", "haproxy-router", "coredns"];

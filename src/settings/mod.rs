@@ -169,7 +169,11 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     );
     let dns = values.choice(
         "dns",
-        &[("dnsmasq", Dns::Dnsmasq), ("coredns", Dns::Coredns), ("user", Dns::User)],
+        &[
+            ("dnsmasq", Dns::Dnsmasq),
+            ("coredns", Dns::Coredns),
+            ("user", Dns::User),
+        ],
     );
     let lb = values.choice("lb", &[("keepalived", Lb::Keepalived), ("user", Lb::User)]);
     let dhcp = values.choice("dhcp", &[("platform", Dhcp::Platform), ("user", Dhcp::User)]);

@@ -1,0 +1,3 @@
+//! What the user's own services need to know of a cluster, as text in their own languages.
+
+pub mod zone;
