@@ -36,15 +36,33 @@ impl Lab {
         Home::new(self.folder.path().join("home"))
     }
 
+    /// A config of the user's own, with one entry of each kind for the guests to be compared with.
+    fn fragment(&self) -> PathBuf {
+        let path = self.folder.path().join("extra.ign");
+        let config = serde_json::json!({
+            "ignition": {"version": "3.1.0"},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQ== mine"]}]},
+            "storage": {"files": [{"path": "/etc/mine", "mode": 384, "contents": {"source": "data:,mine"}}]},
+            "systemd": {"units": [
+                {"name": "mine.service", "enabled": true,
+                    "contents": "[Service]\nExecStart=/bin/true\n\n[Install]\nWantedBy=multi-user.target\n"},
+                {"name": "kubelet.service", "dropins": [{"name": "90-mine.conf", "contents": "[Service]\nNice=1\n"}]},
+            ]},
+        });
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
     /// Writes the env file of a cluster with this many masters and workers; gives its name.
     fn cluster(&self, name: &str, masters: usize, workers: usize) -> String {
         let cluster = format!("{}{name}", self.mark);
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
         let text = format!(
             "cluster={cluster}\ndomain={DOMAIN}\nbackend=libvirt\nlibvirt_uri={}\nvirt_type=qemu\n\
-             masters={masters}\nworkers={workers}\nimages_dir={}\n",
+             masters={masters}\nworkers={workers}\nimages_dir={}\nignition_extra={}\n",
             self.uri,
-            images.display()
+            images.display(),
+            self.fragment().display()
         );
         std::fs::write(self.env(&cluster), text).unwrap();
         cluster

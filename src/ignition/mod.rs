@@ -100,6 +100,9 @@ impl IgnitionError {
     /// What a user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Conflict { one, other, .. } if one == node::OURS || other == node::OURS => {
+                Some("ocpdeploy needs it as it writes it: take it out of what is yours")
+            }
             Self::Conflict { .. } => Some(
                 "each file, unit and setting has one writer; what the installer or a MachineConfig writes is changed by \
                  a MachineConfig of yours in `manifests`",

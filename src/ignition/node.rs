@@ -1,6 +1,6 @@
 //! One node's config: the layers it is made of, what none of them may change of another, and how they become one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
@@ -70,16 +70,12 @@ impl<'a> NodeConfigs<'a> {
             .unwrap_or_default();
         let unread = |file: &String| format!("{file} cannot be read: nobody knows whether other configs contradict it");
         let mut warnings: Vec<_> = found.unread.iter().map(unread).collect();
-        let mcs = match config.mcs {
-            Mcs::Tls => McsAddress::AsInstalled,
-            Mcs::Http => McsAddress::Http(parameters.api_ip),
-        };
         let mut roles = BTreeMap::new();
         for (role, mut installer) in read {
             let origin = installer.origin.clone();
             let version = version(&installer.config).map_err(|error| error.of(&origin))?;
-            if role != Role::Bootstrap {
-                set_mcs(&mut installer.config, version.major, &mcs).map_err(|error| error.of(&origin))?;
+            if role != Role::Bootstrap && config.mcs == Mcs::Http {
+                set_mcs(&mut installer.config, version.major, parameters.api_ip).map_err(|error| error.of(&origin))?;
             }
             refuse_faults(&origin, check::check(&installer.config))?;
             let mut claims = Claims::default();
@@ -119,7 +115,8 @@ impl<'a> NodeConfigs<'a> {
                 },
             );
         }
-        warnings.dedup();
+        let mut told = BTreeSet::new();
+        warnings.retain(|warning: &String| told.insert(warning.clone()));
         Ok(Self {
             config,
             parameters,
@@ -148,16 +145,12 @@ impl<'a> NodeConfigs<'a> {
         let common = self.role(role)?;
         let own = self.own(common, node)?;
         let own = match &common.fragments.merged {
-            Some(fragments) => merge(fragments, &own)?,
+            Some(fragments) => over(fragments, &own)?,
             None => own,
         };
         let installer = &common.installer;
         let config = if role == Role::Bootstrap {
-            let mut whole = merge(&installer.config, &own)?;
-            if common.version.major == Major::Two {
-                join_users(&mut whole);
-            }
-            whole
+            over(&installer.config, &own)?
         } else {
             refuse_faults(&format!("what ocpdeploy adds to {node}"), check::check_merged(&own))?;
             let mut pointer = installer.config.clone();
@@ -229,7 +222,7 @@ impl Fragments {
             let merged = match read.merged.take() {
                 Some(below) => {
                     findings.extend(check::traps(&below, &config));
-                    merge(&below, &config).map_err(|error| error.of(origin))?
+                    over(&below, &config).map_err(|error| error.of(origin))?
                 }
                 None => config.clone(),
             };
@@ -293,17 +286,8 @@ fn refuse_faults(origin: &str, findings: Vec<Finding>) -> Result<Vec<String>, Ig
     Ok(rest.into_iter().map(line).collect())
 }
 
-/// Where masters and workers fetch what the machine config server has for them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum McsAddress {
-    /// `https://api-int.<cluster>.<domain>:22623`, as the installer wrote it.
-    AsInstalled,
-    /// `http://<api_ip>:22624`.
-    Http(Ipv4Addr),
-}
-
-fn set_mcs(pointer: &mut Value, major: Major, mcs: &McsAddress) -> Result<(), IgnitionError> {
-    let McsAddress::Http(api_ip) = mcs else { return Ok(()) };
+/// Lets a pointer fetch from `http://<api_ip>:22624` what it would from `https://api-int.<cluster>.<domain>:22623`.
+fn set_mcs(pointer: &mut Value, major: Major, api_ip: Ipv4Addr) -> Result<(), IgnitionError> {
     let mut found = false;
     for entry in entries(pointer, major)? {
         if let Some(path) = entry.get("source").and_then(Value::as_str).and_then(mcs_path) {
@@ -346,6 +330,15 @@ fn entries(config: &mut Value, major: Major) -> Result<&mut Vec<Value>, Ignition
         *list = Value::Array(Vec::new());
     }
     list.as_array_mut().ok_or(shape("$.ignition.config.merge", "a list"))
+}
+
+/// One config over another.
+fn over(below: &Value, config: &Value) -> Result<Value, IgnitionError> {
+    let mut merged = merge(below, config)?;
+    if version(&merged)?.major == Major::Two {
+        join_users(&mut merged);
+    }
+    Ok(merged)
 }
 
 /// Makes one entry of those for one user: of two, a node with Ignition 2 keeps the last one's ssh keys only.

@@ -97,7 +97,7 @@ impl<B: Backend> Run<'_, B> {
             let bytes = bytes.len();
             configs.insert(node, NodeConfig { sha512, bytes, packed });
         }
-        home::write_private_unsynced(&self.dir.ignition_layers(), &serde_json::to_vec(&all.kept_layers()?)?)?;
+        home::write_private(&self.dir.ignition_layers(), &serde_json::to_vec(&all.kept_layers()?)?)?;
         Ok(configs)
     }
 
