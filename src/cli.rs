@@ -32,7 +32,7 @@ Exit codes:
   0   done
   1   `ignition diff` found a difference
   2   the command line is wrong
-  3   the env file, a profile or a stored file is wrong
+  3   the env file, a profile, or a stored or given file is wrong
   4   a tool is missing, or a check before the start failed
   5   the platform refused
   6   waited too long

@@ -19,7 +19,7 @@ use crate::templates::TemplateError;
 pub enum Kind {
     /// The command line asks for something that is not there.
     Usage,
-    /// Env file, profile or catalogue.
+    /// Env file, profile, catalogue, or a file that was given.
     Settings,
     /// A tool, a file of this computer, or a check before the start.
     Tool,

@@ -8,7 +8,7 @@ use super::{Input, name, read, stdin_once};
 use crate::cli::{Format, IgnitionCheck};
 use crate::commands::print;
 use crate::failure::{CommandError, Kind};
-use crate::ignition::check::{Severity, check};
+use crate::ignition::check::Severity;
 use crate::report;
 use crate::report::ignition::check::{Checked, CheckedFile, Remark, Sizes};
 
@@ -22,7 +22,7 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
             sizes: None,
             findings: vec![Remark {
                 severity: Severity::Error,
-                path: None,
+                path: why.path,
                 line: why.place.map(|place| place.0),
                 column: why.place.map(|place| place.1),
                 text: why.text,
@@ -44,13 +44,13 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
 }
 
 fn judged(input: &Input, strict: bool) -> CheckedFile {
-    let findings = check(&input.config);
+    let findings = input.findings();
     CheckedFile {
         file: input.name.clone(),
         ok: !findings
             .iter()
             .any(|finding| strict || finding.severity == Severity::Error),
         sizes: Some(Sizes::of(&input.config, input.bytes.len())),
-        findings: findings.into_iter().map(|finding| input.remark(finding)).collect(),
+        findings,
     }
 }

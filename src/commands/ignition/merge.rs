@@ -12,7 +12,7 @@ use crate::cli::{Global, IgnitionMerge};
 use crate::commands::print;
 use crate::failure::{CommandError, Kind};
 use crate::home;
-use crate::ignition::check::{Finding, Severity, check, check_merged, traps};
+use crate::ignition::check::{Finding, Severity, check_merged, traps};
 use crate::ignition::merge::merge;
 use crate::ignition::origins::{Layer, merge_layers, origins};
 use crate::report::ignition::check::Remark;
@@ -23,7 +23,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     let mut inputs = read_all(&command.files)?;
     let mut remarks = Remarks::default();
     for input in &inputs {
-        remarks.add(input, check(&input.config));
+        remarks.add(input, input.findings());
     }
     remarks.refuse("Ignition would refuse what is to be merged")?;
     // The files' bytes stay, to tell where in them a finding is.
@@ -54,7 +54,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
 fn merged(layers: &[Layer], inputs: &[Input], remarks: &mut Remarks) -> Result<Value> {
     let mut merged = merge_layers(layers.get(..1).unwrap_or_default())?;
     for (layer, input) in layers.iter().zip(inputs).skip(1) {
-        remarks.add(input, traps(&merged, &layer.config));
+        remarks.add(input, input.remarks(traps(&merged, &layer.config)));
         merged = merge(&merged, &layer.config).with_context(|| format!("cannot merge {}", layer.origin))?;
     }
     let names: Vec<&str> = layers.iter().map(|layer| layer.origin.as_str()).collect();
@@ -87,11 +87,10 @@ struct Remarks {
 }
 
 impl Remarks {
-    fn add(&mut self, input: &Input, findings: Vec<Finding>) {
-        for finding in findings {
-            self.told.push(finding.text.clone());
-            let remark = input.remark(finding);
+    fn add(&mut self, input: &Input, remarks: Vec<Remark>) {
+        for remark in remarks {
             self.keep(remark.severity, remark.line(&input.name));
+            self.told.push(remark.text);
         }
     }
 

@@ -14,12 +14,9 @@ use serde_json::Value;
 
 use crate::cli::{Global, Ignition, IgnitionVerb};
 use crate::failure::{CommandError, Kind};
-use crate::ignition::check::Finding;
+use crate::ignition::check::{Finding, check};
 use crate::ignition::{document, place};
 use crate::report::ignition::check::Remark;
-
-/// More than any carrier takes by far; what is larger is not a config.
-const MOST_BYTES: u64 = 16 << 20;
 
 pub fn run(global: &Global, command: &Ignition) -> Result<ExitCode> {
     match &command.verb {
@@ -36,20 +33,36 @@ struct Input {
     name: String,
     bytes: Vec<u8>,
     config: Value,
+    /// What is odd about the text.
+    warnings: Vec<Finding>,
 }
 
 /// Why a file is no config, and where in it that is.
 #[derive(Clone, Debug)]
 struct Unreadable {
+    /// Line and column.
     place: Option<(usize, usize)>,
+    path: Option<String>,
     text: String,
+    /// The line around the place, without what may be secret.
+    snippet: Option<String>,
     hint: Option<&'static str>,
 }
 
 impl Unreadable {
     /// The failure of a command that needs this file.
     fn failure(self, name: &str) -> CommandError {
-        let error = CommandError::new(Kind::Settings, format!("{}: {}", at(name, self.place), self.text));
+        let place = self.place.map(|(line, column)| format!(":{line}:{column}"));
+        let path = self.path.map(|path| format!("{path}: "));
+        let snippet = self.snippet.iter().flat_map(|snippet| snippet.lines());
+        let snippet: String = snippet.map(|line| format!("\n    {line}")).collect();
+        let text = format!(
+            "{name}{}: {}{}{snippet}",
+            place.unwrap_or_default(),
+            path.unwrap_or_default(),
+            self.text
+        );
+        let error = CommandError::new(Kind::Settings, text);
         match self.hint {
             Some(hint) => error.hint(hint),
             None => error,
@@ -61,32 +74,41 @@ impl Unreadable {
 fn read(path: &Path) -> Result<Input, Unreadable> {
     let bytes = read_bytes(path).map_err(|text| Unreadable {
         place: None,
+        path: None,
         text,
+        snippet: None,
         hint: None,
     })?;
-    let config = document::parse(&bytes).map_err(|error| Unreadable {
-        place: error.place,
-        hint: error.hint(),
-        text: error.reason,
-    })?;
-    Ok(Input {
-        name: name(path),
-        bytes,
-        config,
-    })
+    match document::read(&bytes) {
+        Ok(document) => Ok(Input {
+            name: name(path),
+            bytes,
+            config: document.config,
+            warnings: document.warnings,
+        }),
+        Err(error) => Err(Unreadable {
+            hint: error.hint(),
+            place: error.place,
+            path: error.path,
+            text: error.reason,
+            snippet: error.snippet,
+        }),
+    }
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
+    // One byte more tells that there is more.
+    let most = document::MOST_BYTES as u64 + 1;
     let read = match is_stdin(path) {
         true if std::io::stdin().is_terminal() => return Err("a terminal is not a config; pipe one in".to_owned()),
-        true => std::io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut bytes),
-        false => std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes)),
+        true => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
+        false => std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
     match read {
-        Ok(_) if bytes.len() as u64 > MOST_BYTES => Err(format!(
+        Ok(_) if bytes.len() > document::MOST_BYTES => Err(format!(
             "it is larger than {} MiB, which no config is",
-            MOST_BYTES >> 20
+            document::MOST_BYTES >> 20
         )),
         Ok(_) => Ok(bytes),
         Err(error) => Err(match error.kind() {
@@ -127,24 +149,32 @@ fn stdin_once(paths: &[PathBuf]) -> Result<(), CommandError> {
     }
 }
 
-/// `FILE`, or `FILE:LINE:COLUMN`, as editors take it.
-fn at(name: &str, place: Option<(usize, usize)>) -> String {
-    match place {
-        Some((line, column)) => format!("{name}:{line}:{column}"),
-        None => name.to_owned(),
-    }
-}
+/// Each place is looked for from the start of the file; a config with more findings than this has one fault.
+const MOST_PLACES: usize = 100;
 
 impl Input {
-    /// A finding with its place in the file.
-    fn remark(&self, finding: Finding) -> Remark {
-        let place = place::place(&self.bytes, &finding.path);
-        Remark {
-            severity: finding.severity,
-            path: Some(finding.path),
-            line: place.map(|place| place.0),
-            column: place.map(|place| place.1),
-            text: finding.text,
-        }
+    /// All that is to say of this config alone.
+    fn findings(&self) -> Vec<Remark> {
+        let mut findings = self.warnings.clone();
+        findings.extend(check(&self.config));
+        self.remarks(findings)
+    }
+
+    /// Findings with their places in the file.
+    fn remarks(&self, findings: Vec<Finding>) -> Vec<Remark> {
+        let remark = |(index, finding): (usize, Finding)| {
+            let place = match index < MOST_PLACES {
+                true => place::place(&self.bytes, &finding.path),
+                false => None,
+            };
+            Remark {
+                severity: finding.severity,
+                path: Some(finding.path),
+                line: place.map(|place| place.0),
+                column: place.map(|place| place.1),
+                text: finding.text,
+            }
+        };
+        findings.into_iter().enumerate().map(remark).collect()
     }
 }

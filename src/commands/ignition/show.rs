@@ -1,5 +1,6 @@
 //! `ocpdeploy ignition show`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,42 +10,54 @@ use serde_json::Value;
 use super::{is_stdin, read};
 use crate::backend::Carrier;
 use crate::cli::{Format, Global, IgnitionShow, Source};
+use crate::cluster::NodeName;
 use crate::commands::{Session, print, print_bytes};
 use crate::digest::sha512;
 use crate::failure::{CommandError, Kind};
 use crate::home::ClusterDir;
-use crate::ignition::origins::{merge_layers, origins};
+use crate::ignition::node::KeptLayers;
+use crate::ignition::origins::{Layer, Origin, merge_layers, origins};
 use crate::ignition::unpack::{Unpacked, unpack};
 use crate::ignition::version;
-use crate::inventory::{self, InventoryError, Known};
+use crate::inventory::{self, Cluster, InventoryError};
 use crate::report;
 use crate::report::ignition::show::{Head, Shown, file_contents};
 
 pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     let target = Target::find(global, command)?;
     let input = read(&target.path).map_err(|why| why.failure(&target.path.display().to_string()))?;
-    let Unpacked { layers, fetched } =
-        unpack(&target.origin, &input.config).with_context(|| format!("cannot unpack {}", input.name))?;
+    let file = super::name(&target.path);
+    let Unpacked { layers, fetched } = unpack(&file, &input.config).with_context(|| format!("cannot unpack {file}"))?;
     let config = merge_layers(&layers)?;
     if let Some(path) = &command.file {
-        print_bytes(&contents(&config, path, &input.name)?)?;
+        print_bytes(&contents(&config, path, &file)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let origins = origins(&layers)?;
-    let carrier = target.known.as_ref().map(|known| Carrier::of(&known.backend));
-    let head = Head {
-        cluster: target.known.as_ref().map(|known| known.id().to_string()),
-        node: target.known.as_ref().map(|_| command.node.clone()),
-        file: input.name.clone(),
+    let mut head = Head {
+        cluster: None,
+        node: None,
+        file,
         version: version(&config)?.to_string(),
         bytes: input.bytes.len(),
         sha512: sha512(&input.bytes),
-        carrier: carrier.map(|carrier| carrier.name.to_owned()),
-        carrier_bytes: carrier.and_then(|carrier| carrier.room()),
-        layers: layers.iter().map(|layer| layer.origin.clone()).collect(),
+        carrier: None,
+        carrier_bytes: None,
+        layers: names(&layers),
         fetched,
     };
-    let shown = Shown::of(head, &config, &origins, command.decode);
+    let mut parts = origins(&layers)?;
+    if let Some(NodeOf { node, cluster, dir }) = &target.node {
+        let carrier = Carrier::of(&cluster.known.backend);
+        head.cluster = Some(cluster.known.id().to_string());
+        head.node = Some(node.to_string());
+        head.carrier = Some(carrier.name.to_owned());
+        head.carrier_bytes = carrier.room();
+        if let Some(kept) = kept_layers(dir, cluster, node)? {
+            head.layers = names(&kept);
+            name_origins(&mut parts, &origins(&kept)?);
+        }
+    }
+    let shown = Shown::of(head, &config, &parts, command.decode);
     match command.output.output {
         Format::Text => print(&shown.text())?,
         Format::Json => print(&report::json(&shown)?)?,
@@ -52,13 +65,61 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn names(layers: &[Layer]) -> Vec<String> {
+    layers.iter().map(|layer| layer.origin.clone()).collect()
+}
+
+/// What a node's config was made of: the installer's file, the user's, ours. `None` where that was not kept.
+fn kept_layers(dir: &ClusterDir, cluster: &Cluster, node: &NodeName) -> Result<Option<Vec<Layer>>> {
+    let parameters = cluster.parameters.as_ref();
+    let Some(role) = parameters
+        .and_then(|parameters| parameters.node(node))
+        .map(|node| node.role)
+    else {
+        return Ok(None);
+    };
+    let (kept, installer) = (dir.ignition_layers(), dir.installer().join(format!("{role}.ign")));
+    if !kept.exists() || !installer.exists() {
+        return Ok(None);
+    }
+    let kept = KeptLayers::parse(&fs_err::read(&kept)?)
+        .map_err(|error| CommandError::new(Kind::Settings, format!("{} is not understood: {error}", kept.display())))?;
+    let Some(ours) = kept.and_then(|kept| kept.layers(node, role)) else {
+        return Ok(None);
+    };
+    let theirs = read(&installer).map_err(|why| why.failure(&installer.display().to_string()))?;
+    let mut layers = vec![Layer {
+        origin: format!("installer's {role}.ign"),
+        config: theirs.config,
+    }];
+    layers.extend(ours);
+    Ok(Some(layers))
+}
+
+/// Says of each entry of a node's config which of the kept layers it is from.
+fn name_origins(parts: &mut [Origin], kept: &[Origin]) {
+    fn key(origin: &Origin) -> (&'static str, &str, Option<&str>) {
+        (origin.kind, &origin.key, origin.part_of.as_deref())
+    }
+    let kept: HashMap<_, _> = kept.iter().map(|origin| (key(origin), &origin.layers)).collect();
+    for part in parts {
+        if let Some(layers) = kept.get(&key(part)) {
+            part.layers = (*layers).clone();
+        }
+    }
+}
+
 /// Which config is asked for.
 struct Target {
     path: PathBuf,
-    /// What its own entries are from.
-    origin: String,
     /// `None` for a file that is not a node's.
-    known: Option<Known>,
+    node: Option<NodeOf>,
+}
+
+struct NodeOf {
+    node: NodeName,
+    cluster: Cluster,
+    dir: ClusterDir,
 }
 
 impl Target {
@@ -68,8 +129,7 @@ impl Target {
         if node.contains('/') || node.ends_with(".ign") || is_stdin(path) {
             return Ok(Self {
                 path: path.to_owned(),
-                origin: super::name(path),
-                known: None,
+                node: None,
             });
         }
         let session = Session::new(global)?;
@@ -78,16 +138,17 @@ impl Target {
             None => only_cluster(&session)?,
         };
         let dir = session.home.cluster(&name);
-        let known = Known::read(&dir)?.ok_or(InventoryError::Unknown { cluster: name })?;
+        let cluster = inventory::find(&session.home, &name)?.ok_or(InventoryError::Unknown { cluster: name })?;
         let path = dir.ignition(node);
         if !path.exists() {
-            return Err(no_config(&dir, &known, node)?.into());
+            return Err(no_config(&dir, &cluster.known.name, node)?.into());
         }
-        Ok(Self {
-            path,
-            origin: format!("{node}.ign"),
-            known: Some(known),
-        })
+        let node = NodeOf {
+            node: NodeName::from_platform(node),
+            cluster,
+            dir,
+        };
+        Ok(Self { path, node: Some(node) })
     }
 }
 
@@ -113,7 +174,7 @@ fn only_cluster(session: &Session) -> Result<String> {
 }
 
 /// Why a node has no config: none has one yet, or there is no such node.
-fn no_config(dir: &ClusterDir, known: &Known, node: &str) -> Result<CommandError> {
+fn no_config(dir: &ClusterDir, cluster: &str, node: &str) -> Result<CommandError> {
     let mut nodes = Vec::new();
     if dir.ignition_folder().is_dir() {
         for entry in fs_err::read_dir(dir.ignition_folder())? {
@@ -127,12 +188,9 @@ fn no_config(dir: &ClusterDir, known: &Known, node: &str) -> Result<CommandError
     }
     nodes.sort();
     Ok(match nodes.is_empty() {
-        true => CommandError::new(
-            Kind::Tool,
-            format!("the nodes of cluster {} have no config yet", known.name),
-        )
-        .hint("`ocpdeploy deploy` makes them, after pass one"),
-        false => CommandError::new(Kind::Usage, format!("cluster {} has no node {node}", known.name))
+        true => CommandError::new(Kind::Tool, format!("the nodes of cluster {cluster} have no config yet"))
+            .hint("`ocpdeploy deploy` makes them, after pass one"),
+        false => CommandError::new(Kind::Usage, format!("cluster {cluster} has no node {node}"))
             .hint(format!("its nodes: {}", nodes.join(", "))),
     })
 }

@@ -326,12 +326,13 @@ impl Shown {
             let password = if user.has_password { "yes" } else { "" };
             vec![
                 user.name.clone(),
+                user.groups.join(", "),
                 user.ssh_keys.join(", "),
                 password.to_owned(),
                 from(&user.from),
             ]
         });
-        add(&["USER", "SSH KEYS", "PASSWORD", "FROM"], users.collect());
+        add(&["USER", "GROUPS", "SSH KEYS", "PASSWORD", "FROM"], users.collect());
         let others = self
             .others
             .iter()
