@@ -58,6 +58,37 @@ fn the_words_it_explains_are_the_programs() {
     assert!(!is_said("… runs, but has no leash …", &files));
 }
 
+/// The first block of a kind in a chapter.
+fn block<'a>(chapter: &'a str, kind: &str) -> &'a str {
+    let begin = format!("```{kind}\n");
+    let (_, rest) = chapter.split_once(&begin).unwrap();
+    rest.split_once("```").unwrap().0
+}
+
+#[test]
+fn its_ignition_session_is_what_the_program_does() {
+    let readme = readme();
+    let chapter = readme.split("## Ignition: merge, check, show\n").nth(1).unwrap();
+    let chapter = chapter.split("\n## ").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let worker = r#"{"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": "/etc/motd", "mode": 420,
+        "contents": {"compression": "", "source": "data:,a%20worker%0A"}}]}, "passwd": {"users": [{"name": "core"}]}}"#;
+    std::fs::write(folder.path().join("worker.ign"), worker).unwrap();
+    std::fs::write(folder.path().join("mine.ign"), block(chapter, "json")).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_ocpdeploy")).parent().unwrap();
+    let (shown, mut seen) = (block(chapter, "console"), String::new());
+    for line in shown.lines().filter(|line| line.starts_with("$ ")) {
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("{} 2>&1", line.trim_start_matches("$ "))])
+            .current_dir(folder.path())
+            .env("PATH", format!("{}:/usr/bin:/bin", program.display()))
+            .output()
+            .unwrap();
+        seen += &format!("{line}\n{}", String::from_utf8(output.stdout).unwrap());
+    }
+    assert_eq!(shown, seen);
+}
+
 #[test]
 fn its_links_lead_to_files_and_its_targets_exist() {
     let (root, readme) = (Path::new(env!("CARGO_MANIFEST_DIR")), readme());
