@@ -378,6 +378,7 @@ fn explain(text: &str, error: &serde_json::Error, state: State) -> ParseError {
     if error.is_eof() {
         let reason = "the text ends here, before the config is complete";
         let error = ParseError::at(text, text.trim_end().len(), reason).hinted("the file was cut off; fetch it again");
+        let path = path.filter(|path| path != "$");
         return ParseError { path, ..error };
     }
     let words = error.to_string();
@@ -402,7 +403,7 @@ fn explain(text: &str, error: &serde_json::Error, state: State) -> ParseError {
         (words, _) => words,
     };
     ParseError {
-        path: path.filter(|_| words != "trailing characters"),
+        path: path.filter(|path| path != "$"),
         ..ParseError::at(text, offset, reason)
     }
 }
@@ -416,7 +417,8 @@ fn offset_of(text: &str, error: &serde_json::Error) -> usize {
             .nth(line - 2)
             .map_or(text.len(), |(newline, _)| newline + 1),
     };
-    let mut offset = (line_start + error.column().saturating_sub(1)).min(text.len());
+    // Column 0 is the line break before.
+    let mut offset = (line_start + error.column()).saturating_sub(1).min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
     }
@@ -505,3 +507,6 @@ fn settle_case(value: &mut Value, fields: &[Field], path: &str, found: &mut Vec<
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,7 +67,7 @@ enum Rules {
     Newest,
 }
 
-/// The version that Ignition 2.20 translates to. Ignition 2.26 translates to 3.6, which refuses nothing more.
+/// What Ignition 2.20 translates to, with which the corpus of our tests was recorded.
 const NEWEST: u32 = 5;
 
 fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
@@ -150,12 +150,17 @@ impl Judge {
 
     fn add(&mut self, severity: Severity, at: &At, text: impl Display) {
         let path = at.to_string();
-        let at_or_below = |place: &String| {
-            place
-                .strip_prefix(&path)
-                .is_some_and(|rest| matches!(rest.bytes().next(), None | Some(b'.')))
+        // The wrong value itself, what is around it and what would be within.
+        let same = |mistyped: &String| {
+            let (short, long) = if mistyped.len() < path.len() {
+                (mistyped, &path)
+            } else {
+                (&path, mistyped)
+            };
+            long.strip_prefix(short)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        if !self.mistyped.iter().any(at_or_below) {
+        if !self.mistyped.iter().any(same) {
             let text = text.to_string();
             self.found.push(Finding { severity, path, text });
         }
@@ -208,3 +213,6 @@ fn ignition(judge: &mut Judge, root: &At) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,17 +121,19 @@ fn mode(judge: &mut Judge, node: &At) {
         return;
     };
     let at = node.get("mode");
-    if !(0..=0o7777).contains(&mode) {
-        return judge.error(&at, "a mode is 0 to 4095, octal 07777");
-    }
+    let possible = (0..=0o7777).contains(&mode);
     let special = mode & 0o7000 != 0;
-    let odd = special || !plausible(mode);
     let typed = i64::from_str_radix(&mode.to_string(), 8).ok();
-    match typed.filter(|typed| odd && *typed <= 0o7777 && plausible(*typed)) {
-        Some(meant) => judge.warning(
-            &at,
-            format_args!("modes are decimal: {mode} is octal {mode:04o}; for octal {meant:04o} write {meant}"),
-        ),
+    let meant = typed.filter(|typed| *typed <= 0o7777 && plausible(*typed));
+    match meant.filter(|_| !possible || special || !plausible(mode)) {
+        Some(meant) => {
+            let text = format!("modes are decimal: {mode} is octal {mode:04o}; for octal {meant:04o} write {meant}");
+            match possible {
+                true => judge.warning(&at, text),
+                false => judge.error(&at, text),
+            }
+        }
+        None if !possible => judge.error(&at, "a mode is 0 to 4095, octal 07777"),
         None if special && judge.rules < 6 => {
             judge.warning(&at, "the setuid, setgid and sticky bits are not set before spec 3.6");
         }

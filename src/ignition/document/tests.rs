@@ -1,0 +1,277 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn fault(text: impl AsRef<[u8]>) -> String {
+    parse(text.as_ref()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_cannot_be_read_is_told_with_its_place() {
+    let deep = format!("{{\"a\":{}", "[".repeat(100_000));
+    for (text, told) in [
+        ("", "it is empty"),
+        (" \n\t", "it is empty"),
+        (
+            "ignition:\n  version: 3.2.0\n",
+            "line 1, column 1: this is YAML; Ignition is JSON",
+        ),
+        (
+            "# of butane\nvariant: fcos\n",
+            "line 1, column 1: this is YAML; Ignition is JSON",
+        ),
+        ("---\n- a\n", "line 1, column 1: this is YAML; Ignition is JSON"),
+        (
+            "#cloud-config\nusers: []\n",
+            "line 1, column 1: this is YAML; Ignition is JSON",
+        ),
+        ("\n  [1]", "line 2, column 3: a config is an object, not a list"),
+        ("\"{}\"", "line 1, column 1: a config is an object, not a single value"),
+        ("3.2", "line 1, column 1: a config is an object, not a single value"),
+        (
+            "null",
+            "line 1, column 1: a config is a JSON object and begins with `{`",
+        ),
+        ("<html>", "line 1, column 1: this is XML or HTML; Ignition is JSON"),
+        ("// x\n{}", "line 1, column 1: JSON has no comments"),
+        ("{ nope", "line 1, column 3: a key stands in double quotes"),
+        ("{'a': 1}", "line 1, column 2: texts stand in double quotes"),
+        (
+            "{\"ignition\":",
+            "line 1, column 13, in $.ignition: the text ends here, before the config is complete",
+        ),
+        (
+            "{\"storage\": {\"files\": [{}, {\"path\": \"/a\"\n",
+            "line 1, column 41, in $.storage.files.1: the text ends here, before the config is complete",
+        ),
+        (
+            "{\"storage\": {\"files\": [\n{\"mode\": 0644}]}}",
+            "line 2, column 11, in $.storage.files.0.mode: a number does not begin with 0; modes are decimal: octal 0644 is 420",
+        ),
+        (
+            "{\"a\": {\"b\": 1 \"c\": 2}}",
+            "line 1, column 15, in $.a: expected `,` or `}`",
+        ),
+        ("{\"a\" 1}", "line 1, column 6: expected `:`"),
+        (
+            "{\"a\": [1,]}",
+            "line 1, column 10, in $.a: nothing follows the comma before this",
+        ),
+        ("{\"a\": 1,}", "line 1, column 9: nothing follows the comma before this"),
+        ("{\"a\": }", "line 1, column 7, in $.a: a value is missing"),
+        (
+            "{\"a\": yes}",
+            "line 1, column 7, in $.a: this is no value: a text stands in double quotes",
+        ),
+        (
+            "{\"a\": \"two\nlines\"}",
+            "line 1, column 11, in $.a: a line break or tab within a text is written \\n or \\t",
+        ),
+        ("{\"ü\": \"ü\", /* x */}", "line 1, column 12: JSON has no comments"),
+        (
+            "{} x",
+            "line 1, column 4: there is more text behind the end of the config",
+        ),
+        (
+            "{}\n{}",
+            "line 2, column 1: there is more text behind the end of the config",
+        ),
+        (
+            &deep,
+            "line 1, column 105: objects and lists are nested deeper than 100 levels",
+        ),
+    ] {
+        assert_eq!(fault(text), told, "{}", &text[..text.len().min(80)]);
+    }
+}
+
+#[test]
+fn what_is_no_text_is_told_as_a_whole() {
+    for (bytes, told) in [
+        (&b"\x1f\x8b\x08\x00"[..], "it is packed with gzip"),
+        (
+            b"\xef\xbb\xbf{}",
+            "it begins with a byte order mark, which JSON does not have",
+        ),
+        (b"\xff\xfe{\x00}\x00", "it is UTF-16; a config is UTF-8"),
+        (b"\x7fELF\x00\x00", "it is not text"),
+    ] {
+        assert_eq!(fault(bytes), told);
+    }
+    assert_eq!(
+        fault(vec![b' '; 50 << 20]),
+        "it has 50 MiB, and a config has at most 16 MiB"
+    );
+}
+
+#[test]
+fn a_cut_off_config_is_refused_wherever_it_was_cut() {
+    let config = json!({
+        "ignition": {"version": "3.2.0"},
+        "storage": {"files": [{"path": "/ü\n", "mode": 420, "overwrite": true, "user": {"id": null}}]},
+    });
+    let text = config.to_string();
+    assert_eq!(parse(text.as_bytes()).unwrap(), config);
+    for length in 1..text.len() {
+        let error = parse(&text.as_bytes()[..length]).unwrap_err();
+        assert!(error.place.is_some(), "{length}: {error}");
+        assert!(error.snippet.is_some(), "{length}: {error}");
+    }
+}
+
+#[test]
+fn the_version_is_one_that_is_known() {
+    let of = |version: &str| format!("{{\"ignition\": {{\"version\": {version}}}}}");
+    for good in ["2.0.0", "2.2.0", "2.4.0", "3.0.0", "3.6.0", "03.2.0"] {
+        assert!(parse(of(&format!("\"{good}\"")).as_bytes()).is_ok(), "{good}");
+    }
+    let unknown =
+        |version: &str| format!("unsupported config version `{version}`: known are 2.0.0 to 2.4.0 and 3.0.0 to 3.6.0");
+    for (version, told) in [
+        (
+            "\"3.2\"",
+            "a version has three numbers: `3.2` is written `3.2.0`".to_owned(),
+        ),
+        (
+            "\"3\"",
+            "the version `3` is not three numbers, such as `3.2.0`".to_owned(),
+        ),
+        ("\"\"", "the version is not three numbers, such as `3.2.0`".to_owned()),
+        (
+            "\"3.2.0 \"",
+            "the version is not three numbers, such as `3.2.0`".to_owned(),
+        ),
+        ("3.2", "the version must be a string, such as \"3.2.0\"".to_owned()),
+        (
+            "null",
+            "the config does not say which version of the spec it is for".to_owned(),
+        ),
+        ("\"3.99.0\"", unknown("3.99.0")),
+        ("\"3.2.1\"", unknown("3.2.1")),
+        ("\"2.5.0\"", unknown("2.5.0")),
+        ("\"1.0.0\"", unknown("1.0.0")),
+        (
+            "\"3.3.0-experimental\"",
+            "`3.3.0-experimental` is an experimental version, which CoreOS refuses".to_owned(),
+        ),
+    ] {
+        let error = parse(of(version).as_bytes()).unwrap_err();
+        assert_eq!((error.reason, error.place), (told, Some((1, 26))), "{version}");
+    }
+    assert_eq!(
+        fault("{}"),
+        "line 1, column 1, in $.ignition.version: the config does not say which version of the spec it is for"
+    );
+}
+
+#[test]
+fn oddities_are_read_as_ignition_reads_them_and_told() {
+    let text = br#"{"Ignition": {"VERSION": "3.2.0"}, "x": "\u00fc",
+        "storage": {"files": [{"PATH": "/a", "Unknown": 1}], "links": []}, "storage": {"files": [{"path": "/b"}]},
+        "storage": null, "passwd": {"users": [{"name": "a", "name": "b"}]}, "y": "ab"}"#;
+    let text = String::from_utf8_lossy(text)
+        .replace("\"ab\"", "\"a\u{0}b\"")
+        .into_bytes();
+    // One byte that is no UTF-8.
+    let text: Vec<u8> = text.iter().map(|byte| if *byte == 0 { 0xff } else { *byte }).collect();
+    let document = read(&text).unwrap();
+    assert_eq!(
+        document.config,
+        json!({
+            "ignition": {"version": "3.2.0"}, "x": "ü",
+            "storage": {"files": [{"path": "/b"}], "links": []},
+            "passwd": {"users": [{"name": "b"}]}, "y": "a\u{fffd}b",
+        })
+    );
+    let told: Vec<_> = document
+        .warnings
+        .iter()
+        .map(|it| (it.path.as_str(), it.text.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "$",
+                "line 3, column 84: bytes that are not UTF-8; Ignition puts the character U+FFFD in their place"
+            ),
+            ("$.storage", "this key is there twice: the last counts"),
+            ("$.storage", "this key is there twice: the last counts"),
+            ("$.passwd.users.0.name", "this key is there twice: the last counts"),
+            (
+                "$.Ignition",
+                "Ignition reads this key as `ignition`; other programs do not"
+            ),
+            (
+                "$.ignition.VERSION",
+                "Ignition reads this key as `version`; other programs do not"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn no_error_shows_what_is_in_the_file() {
+    let secret = "hunter2";
+    for text in [
+        format!("{{\"passwd\": \"{secret}"),
+        format!("{{\"{secret} in a key\": {{\"a\": {secret}}}}}"),
+        format!("{{\"ignition\": {{\"version\": \"{secret}!\"}}}}"),
+        secret.to_owned(),
+        format!("{{\"a\": \"{secret}\\q\"}}"),
+        format!("{{\"a\": 1 {secret}}}"),
+    ] {
+        let error = parse(text.as_bytes()).unwrap_err();
+        let told = format!("{error}{:?}", error.snippet);
+        assert!(!told.contains(secret), "{told}");
+    }
+    let error = parse(b"{\"ab\": [1,\n {\"password\": \"pw\", }]}").unwrap_err();
+    assert_eq!(
+        error.snippet.as_deref(),
+        Some(" {\"········\": \"··\", }]}\n                    ^")
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_json_is_read_as_serde_json_reads_it(value in any_json()) {
+        let config = json!({"ignition": {"version": "3.2.0"}, "z": value});
+        prop_assert_eq!(parse(config.to_string().as_bytes()).unwrap(), config);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = read(&bytes);
+        let mut bytes = bytes;
+        bytes.insert(0, b'{');
+        let _ = read(&bytes);
+    }
+
+    #[test]
+    fn any_pieces_of_json_are_read_or_refused(
+        pieces in prop::collection::vec(prop::sample::select(vec![
+            "{", "}", "[", "]", ":", ",", "\"", "\"a\"", "\"ignition\"", "\\u12", "\\", "0", "-", "1e9", "true", "nul", "\n", " ", "ü", "'", "/",
+        ]), 0..30)
+    ) {
+        let text = format!("{{{}", pieces.concat());
+        let ours = read_json(text.as_bytes());
+        prop_assert_eq!(ours.is_ok(), serde_json::from_str::<Value>(&text).is_ok(), "{}", text);
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 40, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map("[a-z]{1,3}\"?", inner, 0..5).prop_map(|fields| fields.into_iter().collect()),
+        ]
+    })
+}
