@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 /// What Debian's ignition-validate (2.14, specs 3.0 to 3.3) says of a config: whether it is refused, and where.
-fn validate(config: &str) -> (bool, BTreeSet<String>) {
+fn validate(config: impl AsRef<[u8]>) -> (bool, BTreeSet<String>) {
     let spawned = Command::new("ignition-validate")
         .arg("-")
         .stdin(Stdio::piped())
@@ -20,7 +20,7 @@ fn validate(config: &str) -> (bool, BTreeSet<String>) {
         .stderr(Stdio::piped())
         .spawn();
     let mut child = spawned.expect("ignition-validate: `apt-get install ignition`, or tests/lab/install.sh");
-    child.stdin.take().unwrap().write_all(config.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(config.as_ref()).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
@@ -38,8 +38,8 @@ fn validate(config: &str) -> (bool, BTreeSet<String>) {
 }
 
 /// The same of ours.
-fn ours(config: &str) -> (bool, BTreeSet<String>) {
-    let findings = match document::read(config.as_bytes()) {
+fn ours(config: impl AsRef<[u8]>) -> (bool, BTreeSet<String>) {
+    let findings = match document::read(config.as_ref()) {
         Ok(document) => check(&document.config),
         Err(_) => return (true, BTreeSet::new()),
     };
@@ -354,6 +354,83 @@ fn changed_configs_are_refused_exactly_when_the_reference_refuses_them() {
         refused += usize::from(theirs.0);
     }
     assert!((100..500).contains(&refused), "{refused} of 600 show nothing");
+}
+
+#[test]
+fn texts_are_read_exactly_when_the_reference_reads_them() {
+    let head = r#"{"ignition": {"version": "3.2.0"}"#;
+    let texts = [
+        "",
+        "\n",
+        "{}",
+        "[]",
+        "null",
+        "0",
+        "\"a\"",
+        "\u{feff}{}",
+        "ignition:\n  version: 3.2.0\n",
+        "{ nope",
+        "{'a': 1}",
+        r#"{"Ignition": {"VERSION": "3.2.0"}}"#,
+        r#"{"ignition": {"version": 3.2}}"#,
+        r#"{"ignition": {"version": null}}"#,
+        r#"{"ignition": {"version": "3.2.0"}, "ignition": {"timeouts": {}}}"#,
+        r#"{"ignition": {"version": "3.2.0"}, "ignition": null}"#,
+        r#"{"ignition": {"version": "2.2.0", "version": "3.2.0"}}"#,
+    ];
+    let mut texts: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    for tail in [
+        "}",
+        "} ",
+        "}\n{}",
+        "} x",
+        "",
+        ",}",
+        "} // x",
+        r#", "x": [1, 2.5e3, -0.1, "\u00fc"]}"#,
+        r#", "x": 01}"#,
+        r#", "x": .5}"#,
+        r#", "x": 1.}"#,
+        r#", "x": NaN}"#,
+        r#", "x": "\x41"}"#,
+        ", \"x\": \"\t\"}",
+        ", \"x\": \"\u{7f}\"}",
+        r#", "storage": {"FILES": [{"Path": "a"}]}}"#,
+        r#", "storage": {"FILES": [{"Path": "/a"}]}}"#,
+        r#", "storage": {"files": [{"path": "a", "Path": "/a"}]}}"#,
+        r#", "storage": {"files": [{"Path": "/a", "path": "a"}]}}"#,
+        r#", "storage": {"files": [{"path": "a"}], "links": []}, "storage": {"files": [{"path": "/a"}]}}"#,
+        r#", "storage": {"files": [{"path": "a"}]}, "storage": {"links": []}}"#,
+        r#", "storage": {"files": [{"path": "/a", "mode": 1, "mode": null}]}}"#,
+        r#", "storage": {"files": [{"path": "/a", "mode": 5000}]}, "storage": null}"#,
+    ] {
+        texts.push(format!("{head}{tail}").into_bytes());
+    }
+    texts.push([head.as_bytes(), b", \"x\": \"\xff\"}"].concat());
+    texts.push([head.as_bytes(), b", \xff\"x\": 1}"].concat());
+    // One character of a good config changed, taken out or put in.
+    let whole = rich(2).to_string();
+    let signs: &[u8] = b"{}[]:,\"\\ 0-.eat\n\xff";
+    let edits = (any::<prop::sample::Index>(), prop::sample::select(signs), 0..3);
+    for (index, sign, kind) in samples(400, edits) {
+        let mut text = whole.clone().into_bytes();
+        let at = index.index(text.len());
+        match kind {
+            0 => text[at] = sign,
+            1 => drop(text.remove(at)),
+            _ => text.insert(at, sign),
+        }
+        texts.push(text);
+    }
+    for text in texts {
+        let (theirs, ours) = (validate(&text), ours(&text));
+        assert_eq!(
+            theirs.0,
+            ours.0,
+            "{}\n  reference {theirs:?}\n  ours      {ours:?}",
+            String::from_utf8_lossy(&text)
+        );
+    }
 }
 
 /// Texts out of pieces that mean something where they stand.

@@ -132,17 +132,17 @@ fn read_json(bytes: &[u8]) -> Result<Document, ParseError> {
         return Err(not_an_object(&text, start));
     }
 
-    let reader = Reader::default();
+    let state = RefCell::new(State::default());
     let mut json = serde_json::Deserializer::from_str(&text);
     let seed = Seed {
-        reader: &reader,
+        state: &state,
         trail: &Trail::Root,
         depth: 0,
     };
     let read = seed
         .deserialize(&mut json)
         .and_then(|config| json.end().map(|()| config));
-    let state = reader.state.into_inner();
+    let state = state.into_inner();
     match read {
         Ok(mut config) => {
             warnings.extend(state.repeated.into_iter().map(|path| Finding {
@@ -212,12 +212,7 @@ fn is_yaml(text: &str) -> bool {
     }
 }
 
-/// What the reader found by the way.
-#[derive(Default)]
-struct Reader {
-    state: RefCell<State>,
-}
-
+/// What was found by the way.
 #[derive(Default)]
 struct State {
     /// Keys that are there twice in one object.
@@ -247,7 +242,7 @@ impl fmt::Display for Trail<'_> {
 /// Reads one value, wherever it is.
 #[derive(Clone, Copy)]
 struct Seed<'t> {
-    reader: &'t Reader,
+    state: &'t RefCell<State>,
     trail: &'t Trail<'t>,
     depth: usize,
 }
@@ -257,14 +252,13 @@ impl Seed<'_> {
         if self.depth < DEEPEST {
             return Ok(self.depth + 1);
         }
-        self.reader.state.borrow_mut().too_deep = true;
+        self.state.borrow_mut().too_deep = true;
         Err(E::custom("too deep"))
     }
 
     fn note_failure<T, E>(&self, read: Result<T, E>) -> Result<T, E> {
         if read.is_err() {
-            self.reader
-                .state
+            self.state
                 .borrow_mut()
                 .failed
                 .get_or_insert_with(|| self.trail.to_string());
@@ -323,7 +317,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         loop {
             let trail = Trail::Index(self.trail, values.len());
             let seed = Seed {
-                reader: self.reader,
+                state: self.state,
                 trail: &trail,
                 depth,
             };
@@ -340,12 +334,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
         while let Some(key) = map.next_key::<String>()? {
             let trail = Trail::Key(self.trail, &key);
             let value = map.next_value_seed(Seed {
-                reader: self.reader,
+                state: self.state,
                 trail: &trail,
                 depth,
             })?;
             if fields.contains_key(&key) {
-                self.reader.state.borrow_mut().repeated.push(trail.to_string());
+                self.state.borrow_mut().repeated.push(trail.to_string());
             }
             put(&mut fields, key, value);
         }

@@ -70,6 +70,9 @@ enum Rules {
 /// What Ignition 2.20 translates to, with which the corpus of our tests was recorded.
 const NEWEST: u32 = 5;
 
+/// More than anybody reads; what is no config at all would give as many as it has bytes.
+const MOST_FINDINGS: usize = 1000;
+
 fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
     let root = At::root(config);
     let version = match document::known_version(config) {
@@ -145,10 +148,16 @@ impl Judge {
 
     fn mistyped(&mut self, at: &At, text: impl Display) {
         self.error(at, text);
-        self.mistyped.push(at.to_string());
+        if self.found.len() < MOST_FINDINGS {
+            self.mistyped.push(at.to_string());
+        }
     }
 
     fn add(&mut self, severity: Severity, at: &At, text: impl Display) {
+        // The first error is told in any case: it decides.
+        if self.found.len() >= MOST_FINDINGS && (severity == Severity::Warning || is_refused(&self.found)) {
+            return;
+        }
         let path = at.to_string();
         // The wrong value itself, what is around it and what would be within.
         let same = |mistyped: &String| {

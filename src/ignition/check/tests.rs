@@ -781,6 +781,18 @@ fn a_version_that_is_not_known_is_all_that_is_told() {
 }
 
 #[test]
+fn findings_have_an_end_but_an_error_is_never_lost() {
+    let many = config(2, &files(json!(vec![1; 100_000])));
+    assert_eq!(check(&many).len(), MOST_FINDINGS);
+    let mut warnings: Vec<_> = (0..2000)
+        .map(|number| json!({"path": format!("/{number}"), "x": 1}))
+        .collect();
+    warnings.push(json!({"path": "a"}));
+    let findings = check(&config(2, &files(json!(warnings))));
+    assert_eq!(told(&findings[MOST_FINDINGS..]), ["!storage.files.2000.path"]);
+}
+
+#[test]
 fn a_merge_tells_what_it_will_do_in_silence() {
     let gzip = json!({"source": "http://a", "compression": "gzip", "verification": {"hash": "sha512-00"}, "httpHeaders": [{"name": "A", "value": "1"}]});
     let file = |more: Value| {
