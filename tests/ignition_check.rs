@@ -438,8 +438,8 @@ fn pieced(pieces: &'static [&'static str], most: usize) -> impl Strategy<Value =
     prop::collection::vec(prop::sample::select(pieces), 0..most).prop_map(|pieces| pieces.concat())
 }
 
-/// Judges many texts in one config, each in its own place: the places that either refuses.
-fn judge_together(count: usize, config: &Value) -> usize {
+/// Judges up to 900 texts in one config, each in its own place: a thousand findings is the most that are told.
+fn judge_together(count: usize, config: &Value) {
     let config = config.to_string();
     let ((_, theirs), (_, ours)) = (validate(&config), ours(&config));
     let differ: Vec<_> = theirs.symmetric_difference(&ours).collect();
@@ -456,7 +456,6 @@ fn judge_together(count: usize, config: &Value) -> usize {
         "the reference refuses (true) or takes (false): {told:#?}"
     );
     assert!(!theirs.is_empty() && theirs.len() < count);
-    theirs.len()
 }
 
 #[test]
@@ -560,7 +559,6 @@ fn urls_are_refused_exactly_when_the_reference_refuses_them() {
         "1",
         "-",
     ];
-    let mut refused = 0;
     for (minor, head, pieces) in [
         (0, "data:", DATA),
         (1, "", DATA),
@@ -569,7 +567,7 @@ fn urls_are_refused_exactly_when_the_reference_refuses_them() {
         (3, "http://", URLS),
         (2, "s3://b/o?", URLS),
     ] {
-        let texts = samples(1500, pieced(pieces, 8))
+        let texts = samples(900, pieced(pieces, 8))
             .into_iter()
             .map(|text| format!("{head}{text}"));
         let files: Vec<_> = texts
@@ -577,9 +575,8 @@ fn urls_are_refused_exactly_when_the_reference_refuses_them() {
             .map(|(index, text)| json!({"path": format!("/{index}"), "contents": {"source": text}}))
             .collect();
         let config = json!({"ignition": {"version": format!("3.{minor}.0")}, "storage": {"files": files}});
-        refused += judge_together(1500, &config);
+        judge_together(900, &config);
     }
-    assert!(refused < 8000);
 }
 
 #[test]
@@ -625,11 +622,11 @@ fn units_are_refused_exactly_when_the_reference_refuses_them() {
         pieced(PIECES, 4),
     );
     let texts = texts.prop_map(|(a, b, c, d, e)| [a, b.unwrap_or_default(), c, d.unwrap_or_default(), e].concat());
-    for texts in samples(3000, texts).chunks(1000) {
+    for texts in samples(3000, texts).chunks(900) {
         let unit = |(index, text)| json!({"name": format!("{index}.service"), "enabled": true, "contents": text});
         let units: Vec<_> = texts.iter().enumerate().map(unit).collect();
         judge_together(
-            1000,
+            900,
             &json!({"ignition": {"version": "3.2.0"}, "systemd": {"units": units}}),
         );
     }
