@@ -1,6 +1,6 @@
 //! Which of several layers an effective config has its parts from.
 //!
-//! The layers are merged once more with the number of its layer in the place of every value: what comes out says of
+//! The layers are merged once more with its layer's number in the place of every value: what comes out says of
 //! every effective value where it is from, by the very rules that chose it.
 
 use std::collections::BTreeSet;
@@ -61,17 +61,22 @@ pub fn origins(layers: &[Layer]) -> Result<Vec<Origin>, IgnitionError> {
     Ok(reader.found)
 }
 
-/// No field of any spec: which layers have an entry at all. Unknown objects merge field by field, so all are kept.
-const MARKS: &str = "\0";
+/// What no config has, before a layer's number; alone, the field that says which layers have an entry at all.
+const MARK: &str = "\0";
 
+fn mark(number: usize) -> Value {
+    format!("{MARK}{number}").into()
+}
+
+/// One field for each layer: unknown objects merge field by field, so all are kept.
 fn marks(number: usize) -> Value {
-    json!({number.to_string(): number})
+    json!({number.to_string(): mark(number)})
 }
 
 /// A config with its layer's number for each value; keys stay as they are.
 fn stamp(fields: &'static [Field], value: Value, number: usize) -> Value {
     let Value::Object(object) = value else {
-        return number.into();
+        return mark(number);
     };
     let present = object.into_iter().filter(|(_, value)| !value.is_null());
     let stamped = present.map(
@@ -86,7 +91,7 @@ fn stamp(fields: &'static [Field], value: Value, number: usize) -> Value {
                 let texts = texts.map(|text| (text.to_owned(), marks(number)));
                 (set_name(&name), texts.collect())
             }
-            (_, Value::Array(entries)) => (name, entries.iter().map(|_| Value::from(number)).collect()),
+            (_, Value::Array(entries)) => (name, entries.iter().map(|_| mark(number)).collect()),
             (Some(Shape::Object(fields)), value) => (name, stamp(fields, value, number)),
             (_, value) => (name, stamp(&[], value, number)),
         },
@@ -105,13 +110,13 @@ fn stamp_entry(key: Key, fields: &'static [Field], entry: Value, number: usize) 
         for (name, value) in kept.into_iter().filter(|(_, value)| !value.is_null()) {
             stamped.insert(name.to_owned(), value);
         }
-        stamped.insert(MARKS.to_owned(), marks(number));
+        stamped.insert(MARK.to_owned(), marks(number));
     }
     stamped
 }
 
 fn set_name(field: &str) -> String {
-    format!("{MARKS}{field}")
+    format!("{MARK}{field}")
 }
 
 /// Reads the effective config and the stamped one side by side.
@@ -187,10 +192,10 @@ impl Reader<'_> {
             .as_object()
             .into_iter()
             .flatten()
-            .filter(|(name, _)| *name != MARKS)
+            .filter(|(name, _)| *name != MARK)
         {
             let layers = contributors(value);
-            let path = format!("{above}{}", name.trim_start_matches(MARKS));
+            let path = format!("{above}{}", name.trim_start_matches(MARK));
             match spec::find(fields, name).map(|field| &field.shape) {
                 Some(Shape::Object(fields)) if layers.len() > 1 => {
                     self.parts(fields, value, &format!("{path}."), parts)
@@ -211,17 +216,16 @@ impl Reader<'_> {
 /// The layers of the values in it; where it has none but keys, those that have the entry.
 fn contributors(stamped: &Value) -> BTreeSet<usize> {
     match stamped {
-        Value::Number(number) => number
-            .as_u64()
-            .and_then(|number| number.try_into().ok())
-            .into_iter()
-            .collect(),
+        Value::String(text) => {
+            let number = text.strip_prefix(MARK).and_then(|number| number.parse().ok());
+            number.into_iter().collect()
+        }
         Value::Array(entries) => entries.iter().flat_map(contributors).collect(),
         Value::Object(object) => {
-            let values = object.iter().filter(|(name, _)| *name != MARKS);
+            let values = object.iter().filter(|(name, _)| *name != MARK);
             let layers: BTreeSet<_> = values.flat_map(|(_, value)| contributors(value)).collect();
             if layers.is_empty() {
-                object.get(MARKS).map(contributors).unwrap_or_default()
+                object.get(MARK).map(contributors).unwrap_or_default()
             } else {
                 layers
             }

@@ -27,12 +27,12 @@ fn object(at: &str, fields: &'static [Field]) -> BoxedStrategy<Map<String, Value
             let at = format!("{at}.{}", field.name);
             let value = value(&at, &field.shape);
             let some = match field.shape {
-                _ if is_key(&at) => 1.0,
-                Shape::Text | Shape::Integer | Shape::Bool => 0.4,
-                _ => 0.85,
+                _ if is_key(&at) => Just(true).boxed(),
+                Shape::Text | Shape::Integer | Shape::Bool => prop::bool::weighted(0.4).boxed(),
+                _ => prop::bool::weighted(0.85).boxed(),
             };
             let nothing = prop::bool::weighted(0.1).prop_map(|null| null.then_some(Value::Null));
-            (Just(field.name), prop::bool::weighted(some), value, nothing)
+            (Just(field.name), some, value, nothing)
         })
         .collect();
     let strategy = fields.prop_map(|fields| {
