@@ -3,7 +3,7 @@
 //! The order of JSON keys, of keyed lists and of sets does not count, nor how bytes are packed into a data URL.
 //! Absent, `null`, `{}` and `[]` are the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -234,10 +234,11 @@ fn series(found: &mut Vec<Difference>, path: &str, fields: &'static [Field], old
 }
 
 fn set(found: &mut Vec<Difference>, path: &str, old: &[Value], new: &[Value]) {
-    for gone in old.iter().filter(|value| !new.contains(value)) {
+    let (olds, news): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
+    for gone in old.iter().filter(|value| !news.contains(value)) {
         tell(found, path, Change::Removed(gone.clone()));
     }
-    for come in new.iter().filter(|value| !old.contains(value)) {
+    for come in new.iter().filter(|value| !olds.contains(value)) {
         tell(found, path, Change::Added(come.clone()));
     }
 }

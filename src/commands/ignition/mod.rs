@@ -120,7 +120,7 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Reads all files, or tells of every one that is no config.
+/// Reads all files, or tells of the first that is no config.
 fn read_all(paths: &[PathBuf]) -> Result<Vec<Input>> {
     stdin_once(paths)?;
     let mut inputs = Vec::new();

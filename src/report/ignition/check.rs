@@ -112,7 +112,7 @@ impl Remark {
 }
 
 /// The word for a severity.
-pub fn severity(severity: Severity) -> &'static str {
+fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => "warning",
         Severity::Error => "error",
