@@ -1,7 +1,9 @@
 //! The nouns of what we put on a node: files and units, whatever way they get there.
 
+use serde::Serialize;
+
 /// A file, owned by root, in place of any that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostFile {
     /// Absolute.
     pub path: String,
@@ -21,7 +23,7 @@ impl HostFile {
 }
 
 /// A systemd unit, or what we change in one that is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostUnit {
     /// With its suffix, e.g. `ocpdeploy-vip.service`.
     pub name: String,
@@ -33,7 +35,7 @@ pub struct HostUnit {
 }
 
 /// All that goes onto one node, or onto every node of a role.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostParts {
     pub files: Vec<HostFile>,
     pub units: Vec<HostUnit>,

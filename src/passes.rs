@@ -77,11 +77,12 @@ pub async fn deploy<B: Backend>(
         run.start_over().await?;
     }
     let skipped_pass_one = home.cluster(&config.name).parameters().exists();
+    let release = run.release(&installer).await?;
 
     // The node image is usually the longest upload; it does not need to wait for the addresses.
     let ((parameters, held), image) = futures::try_join!(run.pass_one(), run.node_image())?;
-    let assets = run.assets(&installer, &parameters).await?;
-    let configs = run.node_configs(&parameters, &assets).await?;
+    let assets = run.assets(&installer, &parameters, &release).await?;
+    let configs = run.node_configs(&parameters, &assets, &release).await?;
     run.pass_two(&parameters, &configs, &image).await?;
     run.compare_addresses(&parameters, &held).await?;
 

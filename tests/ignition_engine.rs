@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use ocpdeploy::cluster::{Mcs, NodeName, Role};
 use ocpdeploy::home::Home;
+use ocpdeploy::host::HostParts;
 use ocpdeploy::ignition::node::{Fragment, NodeConfigs};
 use ocpdeploy::ignition::overlay;
 use ocpdeploy::installer::{Assets, Installer};
@@ -39,7 +40,7 @@ impl Made {
             .build()
             .unwrap();
         let assets = runtime
-            .block_on(installer.make_assets(&config, &parameters, &dir))
+            .block_on(installer.make_assets(&config, &parameters, &[], &dir))
             .unwrap();
         Self {
             config,
@@ -61,7 +62,14 @@ impl Made {
     /// The config of a role's first node, made from this installer's file.
     fn node_from(&self, role: Role, file: Vec<u8>) -> Vec<u8> {
         let files = BTreeMap::from([(role, file)]);
-        let all = NodeConfigs::new(&self.config, &self.parameters, &files, &self.fragments).unwrap();
+        let all = NodeConfigs::new(
+            &self.config,
+            &self.parameters,
+            &files,
+            &self.fragments,
+            &HostParts::default(),
+        )
+        .unwrap();
         all.node_config(&NodeName::node(role, 0), role).unwrap()
     }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use ocpdeploy::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::home::{Home, write_private_unsynced};
+use ocpdeploy::host::HostParts;
 use ocpdeploy::ignition::budget::{self, Stub};
 use ocpdeploy::ignition::merge::merge;
 use ocpdeploy::ignition::node::{Fragment, NodeConfigs};
@@ -174,7 +175,14 @@ impl Cluster {
     /// The config of a role's first node, with the user's fragments.
     fn node(&self, role: Role, version: &str) -> Vec<u8> {
         let files = BTreeMap::from([(role, self.installer_file(role, version))]);
-        let all = NodeConfigs::new(&self.config, &self.parameters, &files, &fragments()).unwrap();
+        let all = NodeConfigs::new(
+            &self.config,
+            &self.parameters,
+            &files,
+            &fragments(),
+            &HostParts::default(),
+        )
+        .unwrap();
         all.node_config(&NodeName::node(role, 0), role).unwrap()
     }
 }
@@ -292,7 +300,14 @@ fn five_hundred_nodes_are_merged_checked_and_written_in_a_second() {
     let roles = [Role::Bootstrap, Role::Master, Role::Worker];
     let files = roles.map(|role| (role, cluster.installer_file(role, "3.2.0"))).into();
     let begun = Instant::now();
-    let all = NodeConfigs::new(&cluster.config, &cluster.parameters, &files, &fragments()).unwrap();
+    let all = NodeConfigs::new(
+        &cluster.config,
+        &cluster.parameters,
+        &files,
+        &fragments(),
+        &HostParts::default(),
+    )
+    .unwrap();
     for (node, role) in cluster.config.nodes() {
         let config = all.node_config(&node, role).unwrap();
         write_private_unsynced(&dir.ignition(node.as_str()), &config).unwrap();

@@ -12,12 +12,14 @@ use ocpdeploy::cluster::{ClusterConfig, InstallerChoice, NodeName, Role};
 use ocpdeploy::digest::sha512;
 use ocpdeploy::failure::explain;
 use ocpdeploy::home::{ClusterDir, Home, write_private};
+use ocpdeploy::host::HostParts;
 use ocpdeploy::ignition::contents::{self, Contents};
 use ocpdeploy::ignition::node::NodeConfigs;
 use ocpdeploy::ignition::origins::merge_layers;
 use ocpdeploy::ignition::unpack::unpack;
 use ocpdeploy::installer::{Assets, Installer, WaitContext};
 use ocpdeploy::parameters::Parameters;
+use ocpdeploy::services::{IMAGES, Manifest};
 use serde_json::{Value, json};
 
 #[path = "support/cluster.rs"]
@@ -42,6 +44,8 @@ impl Bench {
             &fake,
         )
         .unwrap();
+        let oc = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/oc");
+        symlink(oc, folder.path().join("oc")).unwrap();
         let mut config = cluster::config();
         config.installer = InstallerChoice::OpenshiftInstall(Some(fake));
         config.pull_secret = r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#.into();
@@ -59,7 +63,11 @@ impl Bench {
 
     fn make(&self) -> anyhow::Result<Assets> {
         let installer = Installer::choose(&self.config)?;
-        run(installer.make_assets(&self.config, &self.parameters, &self.dir))
+        let ours = [Manifest {
+            path: "openshift/99_ocpdeploy-x.yaml".to_owned(),
+            content: "kind: X\n".to_owned(),
+        }];
+        run(installer.make_assets(&self.config, &self.parameters, &ours, &self.dir))
     }
 
     fn record(&self, name: &str) -> Value {
@@ -98,11 +106,10 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
 fn the_images_of_the_release_are_asked_for_with_the_pull_secret() {
     let mut bench = Bench::new();
     let installer = Installer::choose(&bench.config).unwrap();
-    let oc = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/oc");
-    symlink(oc, bench.path("oc")).unwrap();
     let release = run(installer.release(&bench.config, &bench.dir)).unwrap();
     assert_eq!(release.version, (4, 19));
-    for name in ocpdeploy::services::IMAGES {
+    assert_eq!(release.images.len(), IMAGES.len());
+    for name in IMAGES {
         let image = format!("registry.example.com/ocp/art@sha256:{name}");
         assert_eq!(release.images.get(name), Some(&image));
     }
@@ -181,7 +188,8 @@ fn the_users_manifests_are_added_and_replace_nothing() {
     bench.make().unwrap();
     let found = bench.record("openshift.json");
     assert_eq!(found["99-mine.yaml"], "kind: Mine\n");
-    assert_eq!(found.as_object().unwrap().len(), 2, "{found}");
+    assert_eq!(found["99_ocpdeploy-x.yaml"], "kind: X\n", "ours is there too");
+    assert_eq!(found.as_object().unwrap().len(), 3, "{found}");
 
     let name = "99_openshift-machineconfig_99-master-ssh.yaml";
     fs::write(manifests.join(name), "kind: Other\n").unwrap();
@@ -259,6 +267,13 @@ fn an_installer_that_is_not_there_is_told_with_a_way_to_get_it() {
         assert_eq!(failure.chain, [format!("no openshift-install at {}", path.display())]);
         assert!(failure.hints[0].contains("https://mirror.openshift.com"), "{failure}");
     }
+    let alone = bench.path("folder/openshift-install");
+    fs::create_dir(alone.parent().unwrap()).unwrap();
+    symlink("/bin/true", &alone).unwrap();
+    bench.config.installer = InstallerChoice::OpenshiftInstall(Some(alone));
+    let failure = explain(&Installer::choose(&bench.config).unwrap_err());
+    assert_eq!(failure.kind.exit_code(), 4);
+    assert_eq!(failure.chain, ["no oc beside openshift-install and in PATH"]);
 }
 
 #[test]
@@ -266,9 +281,11 @@ fn the_version_is_the_installers_own() {
     let mut bench = Bench::new();
     let version = |bench: &Bench| run(Installer::choose(&bench.config).unwrap().version());
     assert_eq!(version(&bench).unwrap(), "4.19.0");
-    bench.config.installer = InstallerChoice::OpenshiftInstall(Some("/bin/false".into()));
+    let silent = bench.path("silent");
+    symlink("/bin/false", &silent).unwrap();
+    bench.config.installer = InstallerChoice::OpenshiftInstall(Some(silent.clone()));
     let error = version(&bench).unwrap_err().to_string();
-    assert_eq!(error, "/bin/false version tells no version");
+    assert_eq!(error, format!("{} version tells no version", silent.display()));
 }
 
 #[test]
@@ -294,7 +311,7 @@ fn rehearsal(network: u8) -> Bench {
     let assets = bench.make().unwrap();
     let roles = [Role::Bootstrap, Role::Master, Role::Worker];
     let files = roles.map(|role| (role, assets.read(role).unwrap())).into();
-    let all = NodeConfigs::new(&bench.config, &bench.parameters, &files, &[]).unwrap();
+    let all = NodeConfigs::new(&bench.config, &bench.parameters, &files, &[], &HostParts::default()).unwrap();
     for (node, role) in bench.config.nodes() {
         let config = all.node_config(&node, role).unwrap();
         write_private(&bench.dir.ignition(node.as_str()), &config).unwrap();

@@ -709,7 +709,7 @@ fn manifests_that_changed_after_the_installer_read_them_are_told() {
 
 #[test]
 fn a_config_that_does_not_fit_its_carrier_is_packed() {
-    let place = lab(json!({"limits": {"carrier_bytes": 100_000}}));
+    let place = lab(json!({"limits": {"carrier_bytes": 200_000}}));
     let run = place.deploy("lab").succeeded();
     is_deployed(&place, "lab");
     assert!(

@@ -14,6 +14,7 @@ use super::origins::Layer;
 use super::overlay::{self, data_url};
 use super::{IgnitionError, Major, Version, document, version};
 use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
+use crate::host::HostParts;
 use crate::parameters::Parameters;
 
 /// The origin of our own layer.
@@ -45,6 +46,8 @@ struct RoleConfig {
     /// The installer's file, the address of the MCS set.
     installer: Layer,
     version: Version,
+    /// What they get of the services by their own config.
+    services: HostParts,
     fragments: Fragments,
     /// Who writes what, our own layer aside.
     claims: Claims,
@@ -52,11 +55,14 @@ struct RoleConfig {
 
 impl<'a> NodeConfigs<'a> {
     /// Reads the installer's file of each role, the MachineConfigs that bootstrap.ign carries, and the user's fragments.
+    ///
+    /// `bootstrap` is what that machine gets of the services; the other roles get theirs by MachineConfig.
     pub fn new(
         config: &'a ClusterConfig,
         parameters: &'a Parameters,
         installer: &BTreeMap<Role, Vec<u8>>,
         fragments: &[Fragment],
+        bootstrap: &HostParts,
     ) -> Result<Self, IgnitionError> {
         let mut read = BTreeMap::new();
         for (role, bytes) in installer {
@@ -110,6 +116,10 @@ impl<'a> NodeConfigs<'a> {
                 RoleConfig {
                     installer,
                     version,
+                    services: match role {
+                        Role::Bootstrap => bootstrap.clone(),
+                        _ => HostParts::default(),
+                    },
                     fragments,
                     claims,
                 },
@@ -189,7 +199,8 @@ impl<'a> NodeConfigs<'a> {
 
     /// Our own layer of a node, checked alone and against what others write.
     fn own(&self, common: &RoleConfig, node: &NodeName) -> Result<Value, IgnitionError> {
-        let parts = overlay::own_parts(self.config, self.parameters, node);
+        let mut parts = overlay::own_parts(self.config, self.parameters, node);
+        parts.extend(common.services.clone());
         let own = overlay::overlay(self.config, &parts, common.version);
         refuse_faults(OURS, check::check(&own))?;
         common.claims.refuse(OURS, &own)?;

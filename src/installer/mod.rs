@@ -14,7 +14,7 @@ use crate::digest::{sha256, sha512};
 use crate::home::{self, ClusterDir};
 use crate::ignition::document;
 use crate::parameters::{NodeAddress, Parameters};
-use crate::services::Release;
+use crate::services::{self, Release};
 
 mod expected;
 mod openshift_install;
@@ -220,19 +220,21 @@ impl Installer {
         &self,
         config: &ClusterConfig,
         parameters: &Parameters,
+        ours: &[services::Manifest],
         dir: &ClusterDir,
     ) -> anyhow::Result<Assets> {
         let folder = dir.installer();
         let partial = folder.with_extension("partial");
         remove_folder(&partial)?;
         home::create_private_dir(&partial)?;
-        let manifests = read_manifests(config.manifests.as_deref())?;
+        let users = read_manifests(config.manifests.as_deref())?;
+        let manifests = Manifests { users: &users, ours };
         match self {
             Self::OpenshiftInstall(real) => {
-                real.write_assets(config, parameters, &manifests, &partial, &dir.log())
+                real.write_assets(config, parameters, manifests, &partial, &dir.log())
                     .await?
             }
-            Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, &manifests, &partial)?,
+            Self::Rehearsal(stand_in) => stand_in.write_assets(config, parameters, manifests, &partial)?,
         }
         let made = Assets::in_folder(&partial);
         for path in [made.bootstrap, made.master, made.worker] {
@@ -326,6 +328,13 @@ struct Manifest {
     path: PathBuf,
     name: String,
     content: Vec<u8>,
+}
+
+/// What the installer takes beside its own manifests.
+#[derive(Clone, Copy)]
+struct Manifests<'a> {
+    users: &'a [Manifest],
+    ours: &'a [services::Manifest],
 }
 
 /// The user's manifests by name. The installer reads no other files than these.

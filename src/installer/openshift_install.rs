@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::release::{self, About};
-use super::{InstallerError, Manifest, WaitContext};
+use super::{InstallerError, Manifest, Manifests, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::ClusterConfig;
 use crate::home::{self, ClusterDir};
@@ -38,25 +38,33 @@ const TAIL: usize = 10;
 #[derive(Clone, Debug)]
 pub struct OpenshiftInstall {
     path: PathBuf,
+    /// Of the same release.
+    oc: PathBuf,
 }
 
 impl OpenshiftInstall {
-    /// Takes the one given, or the first in PATH.
+    /// Takes the one given, or the first in PATH, and the `oc` beside it or in PATH.
     pub fn find(given: Option<&Path>) -> Result<Self, InstallerError> {
-        let not_found = |place| InstallerError::NotFound { place };
-        if let Some(path) = given {
-            let place = format!("at {}", path.display());
-            return match is_program(path) {
-                true => Ok(Self { path: path.to_owned() }),
-                false => Err(not_found(place)),
-            };
-        }
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&folders).map(|folder| folder.join("openshift-install"));
-        match found.into_iter().find(|path| is_program(path)) {
-            Some(path) => Ok(Self { path }),
-            None => Err(not_found("in PATH".to_owned())),
-        }
+        let path = match given {
+            Some(path) if is_program(path) => path.to_owned(),
+            Some(path) => {
+                let place = format!("at {}", path.display());
+                return Err(InstallerError::NotFound { place });
+            }
+            None => in_path("openshift-install").ok_or(InstallerError::NotFound {
+                place: "in PATH".to_owned(),
+            })?,
+        };
+        let beside = path.with_file_name("oc");
+        let oc = if is_program(&beside) {
+            Some(beside)
+        } else {
+            in_path("oc")
+        };
+        Ok(Self {
+            path,
+            oc: oc.ok_or(InstallerError::NoOc)?,
+        })
     }
 
     /// What it tells of itself.
@@ -83,8 +91,7 @@ impl OpenshiftInstall {
                 None => anyhow::bail!("{} version tells no release image", self.path.display()),
             },
         };
-        let oc = release::find_oc(&self.path)?;
-        Ok(release::ask(&oc, &image, config, dir).await?)
+        Ok(release::ask(&self.oc, &image, config, dir).await?)
     }
 
     /// Fills a fresh, private folder; all files in it end up 0600.
@@ -92,7 +99,7 @@ impl OpenshiftInstall {
         &self,
         config: &ClusterConfig,
         parameters: &Parameters,
-        manifests: &[Manifest],
+        manifests: Manifests<'_>,
         folder: &Path,
         log: &Path,
     ) -> anyhow::Result<()> {
@@ -101,7 +108,10 @@ impl OpenshiftInstall {
         let mask = Mask::new(config, folder);
         self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask)
             .await?;
-        for Manifest { path, name, content } in manifests {
+        for manifest in manifests.ours {
+            home::write_private(&folder.join(&manifest.path), manifest.content.as_bytes())?;
+        }
+        for Manifest { path, name, content } in manifests.users {
             let target = folder.join("openshift").join(name);
             if target.exists() {
                 let (path, name) = (path.clone(), name.clone());
@@ -184,7 +194,14 @@ impl OpenshiftInstall {
     }
 }
 
-pub(super) fn is_program(path: &Path) -> bool {
+fn in_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 

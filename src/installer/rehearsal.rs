@@ -5,10 +5,12 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{InstallerError, Manifest};
+use super::{InstallerError, Manifests};
 use crate::cluster::{ClusterConfig, Role};
 use crate::digest::sha256;
 use crate::home;
+use crate::ignition::machine_configs::{self, MachineConfig};
+use crate::ignition::merge::merge;
 use crate::ignition::overlay::{data_url, ssh_keys};
 use crate::parameters::Parameters;
 use crate::services::{self, Release};
@@ -55,7 +57,7 @@ impl Rehearsal {
         &self,
         config: &ClusterConfig,
         parameters: &Parameters,
-        manifests: &[Manifest],
+        manifests: Manifests<'_>,
         folder: &Path,
     ) -> anyhow::Result<()> {
         for (name, content) in [
@@ -79,7 +81,7 @@ fn pointer(config: &ClusterConfig, role: Role) -> Value {
     }})
 }
 
-fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: &[Manifest]) -> anyhow::Result<Value> {
+fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifests<'_>) -> anyhow::Result<Value> {
     let (mut files, mut units) = (Vec::new(), Vec::new());
     for line in SHAPE.lines().filter(|line| !line.starts_with('#')) {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -107,7 +109,12 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: &[Manif
             _ => anyhow::bail!(fault()),
         }
     }
-    for manifest in manifests {
+    for manifest in manifests.ours {
+        let path = format!("/opt/openshift/{}", manifest.path);
+        files.retain(|file| file["path"] != path.as_str());
+        files.push(file(&path, 0o644, manifest.content.as_bytes()));
+    }
+    for manifest in manifests.users {
         let path = format!("/opt/openshift/openshift/{}", manifest.name);
         if files.iter().any(|file| file["path"] == path.as_str()) {
             let (path, name) = (manifest.path.clone(), manifest.name.clone());
@@ -115,8 +122,11 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: &[Manif
         }
         files.push(file(&path, 0o644, &manifest.content));
     }
+    // The operator merges them in the order of their names.
+    let mut machine_configs = machine_configs::find(&json!({"storage": {"files": files}})).configs;
+    machine_configs.sort_by(|a, b| a.name.cmp(&b.name));
     for role in [Role::Master, Role::Worker] {
-        let served = served(config, parameters, role).to_string();
+        let served = served(config, parameters, &machine_configs, role)?.to_string();
         files.push(file(&format!("{MCS}/{role}"), 0o644, served.as_bytes()));
     }
     files.push(file(VIPS, 0o644, format!("{}\n", parameters.api_ip).as_bytes()));
@@ -129,7 +139,12 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: &[Manif
 }
 
 /// What the machine config server would answer: what all nodes of a role have in common.
-fn served(config: &ClusterConfig, parameters: &Parameters, role: Role) -> Value {
+fn served(
+    config: &ClusterConfig,
+    parameters: &Parameters,
+    machine_configs: &[MachineConfig],
+    role: Role,
+) -> anyhow::Result<Value> {
     let mut files = vec![
         file(
             "/etc/kubernetes/kubelet.conf",
@@ -144,16 +159,20 @@ fn served(config: &ClusterConfig, parameters: &Parameters, role: Role) -> Value 
     ];
     if role == Role::Master {
         // Masters inherit the api VIP when the bootstrap machine goes, and then serve workers that are late.
-        let worker = served(config, parameters, Role::Worker).to_string();
+        let worker = served(config, parameters, machine_configs, Role::Worker)?.to_string();
         files.push(file(&format!("{MCS}/worker"), 0o644, worker.as_bytes()));
         files.push(file(VIPS, 0o644, format!("{}\n", parameters.api_ip).as_bytes()));
     }
-    json!({
+    let mut rendered = json!({
         "ignition": {"version": SPEC},
         "passwd": {"users": [core(config)]},
         "storage": {"files": files},
         "systemd": {"units": [unit("kubelet.service", true, 1200, &[]), unit("crio.service", false, 0, &["10-mco-default-env.conf"])]},
-    })
+    });
+    for machine_config in machine_configs.iter().filter(|config| config.role == role) {
+        rendered = merge(&rendered, &machine_config.config)?;
+    }
+    Ok(rendered)
 }
 
 fn core(config: &ClusterConfig) -> Value {

@@ -1,7 +1,7 @@
 //! The release that an openshift-install installs: its version and the images in its payload, asked with `oc`.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::InstallerError;
 use crate::cluster::ClusterConfig;
 use crate::home::ClusterDir;
-use crate::services::Release;
+use crate::services::{self, Release};
 
 /// One registry is asked for one small document.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -71,7 +71,7 @@ struct From {
     name: String,
 }
 
-/// Reads what `oc` tells of a release; `None` when it is something else.
+/// Reads what `oc` tells of a release, of its images those that the services run; `None` when it is something else.
 fn release(json: &[u8]) -> Option<Release> {
     let info: Info = serde_json::from_slice(json).ok()?;
     Some(Release {
@@ -82,6 +82,7 @@ fn release(json: &[u8]) -> Option<Release> {
             .tags
             .into_iter()
             .map(|tag| (tag.name, tag.from.name))
+            .filter(|(name, _)| services::IMAGES.contains(&name.as_str()))
             .collect(),
     })
 }
@@ -132,18 +133,6 @@ fn secret_file(dir: &ClusterDir, config: &ClusterConfig) -> io::Result<NamedTemp
     Ok(file)
 }
 
-/// `oc` beside the installer, else the first in PATH.
-pub(super) fn find_oc(installer: &Path) -> Result<PathBuf, InstallerError> {
-    let beside = installer.parent().map(|folder| folder.join("oc"));
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = std::env::split_paths(&folders).map(|folder| folder.join("oc"));
-    beside
-        .into_iter()
-        .chain(in_path)
-        .find(|path| super::openshift_install::is_program(path))
-        .ok_or(InstallerError::NoOc)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +167,7 @@ mod tests {
     fn a_release_is_its_version_and_its_images() {
         let json = br#"{"image": "x", "metadata": {"kind": "cincinnati-metadata-v0", "version": "4.19.3-rc.1"},
             "references": {"kind": "ImageStream", "spec": {"tags": [
+                {"name": "etcd", "from": {"kind": "DockerImage", "name": "registry.example.com/a@sha256:0"}},
                 {"name": "coredns", "from": {"kind": "DockerImage", "name": "registry.example.com/a@sha256:1"}},
                 {"name": "haproxy-router", "annotations": {}, "from": {"kind": "DockerImage", "name": "registry.example.com/a@sha256:2"}}
             ]}}}"#;

@@ -17,26 +17,54 @@ use crate::cluster::{MachineName, NodeName, Role};
 use crate::digest::sha512;
 use crate::harvest::{Seen, Watch, judge};
 use crate::home;
+use crate::host::HostParts;
 use crate::ignition::budget::{self, Fitted};
 use crate::ignition::node::{Fragment, NodeConfigs};
 use crate::installer::{self, Assets, Installer, NodeReport, WaitContext};
 use crate::machines::{self, MacTable, Planned};
 use crate::parameters::Parameters;
+use crate::services::{self, Release};
 
 /// The step that writes every node's Ignition config.
 const MERGE: &str = "merge";
 
 impl<B: Backend> Run<'_, B> {
+    /// The release to be installed; asked before anything is made, since its registry may refuse.
+    pub(super) async fn release(&self, installer: &Installer) -> Result<Release> {
+        let version = installer.version().await?;
+        let ask = async {
+            info!(target: PROGRESS, step = "release", "{version}: asking for its images");
+            installer.release(self.config, &self.dir).await
+        };
+        self.journal
+            .step("release", &(&self.config.installer, &version), ask)
+            .await
+    }
+
     /// The installer's files; made after pass one, since the certificates in them last 24 hours.
-    pub(super) async fn assets(&self, installer: &Installer, parameters: &Parameters) -> Result<Assets> {
+    pub(super) async fn assets(
+        &self,
+        installer: &Installer,
+        parameters: &Parameters,
+        release: &Release,
+    ) -> Result<Assets> {
+        let ours = services::manifests(&self.services(parameters, release))?;
         let make = async {
             let version = installer.version().await?;
             info!(target: PROGRESS, step = "assets", "installer {version} makes manifests and Ignition configs");
-            installer.make_assets(self.config, parameters, &self.dir).await
+            installer.make_assets(self.config, parameters, &ours, &self.dir).await
         };
-        let manifests = installer::manifests_digest(self.config)?;
-        let input = (self.config.asset_fingerprint(), manifests, parameters);
+        let users = installer::manifests_digest(self.config)?;
+        let input = (self.config.asset_fingerprint(), users, &ours, parameters);
         self.journal.step("assets", &input, make).await
+    }
+
+    fn services<'b>(&'b self, parameters: &'b Parameters, release: &'b Release) -> services::Input<'b> {
+        services::Input {
+            config: self.config,
+            parameters,
+            release,
+        }
     }
 
     /// One Ignition config for each node: the installer's, the user's and ours, in a form that fits the carrier.
@@ -44,14 +72,17 @@ impl<B: Backend> Run<'_, B> {
         &self,
         parameters: &Parameters,
         assets: &Assets,
+        release: &Release,
     ) -> Result<BTreeMap<NodeName, NodeConfig>> {
         let fragments = fragments::read(self.config)?;
-        let input = (assets, parameters, self.config.mcs, fragments::fingerprints(&fragments));
+        let bootstrap = services::parts(&self.services(parameters, release), Role::Bootstrap)?;
+        let prints = fragments::fingerprints(&fragments);
+        let input = (assets, parameters, self.config.mcs, prints, &bootstrap);
         // What the user changed since is merged anew. A machine that has its config by then says so itself.
         if self.journal.is_outdated(MERGE, &input)? {
             self.journal.forget(MERGE)?;
         }
-        let merge = || async { self.merge(parameters, assets, &fragments) };
+        let merge = || async { self.merge(parameters, assets, &fragments, &bootstrap) };
         let configs = self.journal.step(MERGE, &input, merge()).await?;
         if self.are_written(&configs) {
             return Ok(configs);
@@ -65,6 +96,7 @@ impl<B: Backend> Run<'_, B> {
         parameters: &Parameters,
         assets: &Assets,
         fragments: &[Fragment],
+        bootstrap: &HostParts,
     ) -> Result<BTreeMap<NodeName, NodeConfig>> {
         let mut installer = BTreeMap::new();
         for (_, role) in self.config.nodes() {
@@ -72,7 +104,7 @@ impl<B: Backend> Run<'_, B> {
                 entry.insert(assets.read(role)?);
             }
         }
-        let all = NodeConfigs::new(self.config, parameters, &installer, fragments)?;
+        let all = NodeConfigs::new(self.config, parameters, &installer, fragments, bootstrap)?;
         for warning in &all.warnings {
             warn!(target: PROGRESS, step = "merge", "{warning}");
         }

@@ -1,8 +1,9 @@
 //! The manifests that openshift-install takes beside its own.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Input, Release};
+use super::{Input, Release, ServiceError};
 use crate::cluster::{ClusterConfig, Registry, Role};
 use crate::host::{HostFile, HostParts};
 use crate::ignition::overlay::document;
@@ -10,7 +11,7 @@ use crate::ignition::{Major, Version};
 use crate::templates::yaml;
 
 /// A manifest as a file of the installer's folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest {
     /// Beneath the installer's folder: `openshift/…` is new, `manifests/…` takes the place of the installer's own.
     pub path: String,
@@ -27,13 +28,13 @@ impl Manifest {
     }
 }
 
-/// Every manifest of ours; `role_parts` is what a whole role gets from the services.
-pub fn manifests(input: &Input<'_>, role_parts: impl Fn(Role) -> HostParts) -> Vec<Manifest> {
+/// Every manifest of ours.
+pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     let config = input.config;
     let mut manifests = Vec::new();
     // Workers may come later, so their MachineConfig is there from the start.
     for role in [Role::Master, Role::Worker] {
-        let mut parts = role_parts(role);
+        let mut parts = super::parts(input, role)?;
         parts.extend(time(config));
         if parts != HostParts::default() {
             manifests.push(machine_config(role, &parts, input.release));
@@ -46,7 +47,7 @@ pub fn manifests(input: &Input<'_>, role_parts: impl Fn(Role) -> HostParts) -> V
     if config.registry == Registry::EmptyDir {
         manifests.push(registry());
     }
-    manifests
+    Ok(manifests)
 }
 
 /// What all nodes of a role get, also those that join later.
@@ -140,23 +141,14 @@ mod tests {
     use crate::parameters::tests::example;
 
     fn made(config: &ClusterConfig, version: (u32, u32)) -> Vec<(String, Value)> {
-        let (parameters, release) = (
-            example(),
-            Release {
-                version,
-                ..Release::default()
-            },
-        );
+        let (parameters, release) = (example(), Release::example(version));
         let input = Input {
             config,
             parameters: &parameters,
             release: &release,
         };
-        let parts = |role: Role| HostParts {
-            files: vec![HostFile::new("/etc/role", 0o600, role.to_string())],
-            units: vec![],
-        };
-        manifests(&input, parts)
+        manifests(&input)
+            .unwrap()
             .into_iter()
             .map(|manifest| (manifest.path, serde_saphyr::from_str(&manifest.content).unwrap()))
             .collect()
@@ -193,9 +185,10 @@ mod tests {
                 );
                 let config = &found["spec"]["config"];
                 assert_eq!(config["ignition"]["version"], spec);
-                let source = config["storage"]["files"][0]["contents"]["source"].as_str().unwrap();
-                let content = STANDARD.decode(source.split_once("base64,").unwrap().1).unwrap();
-                assert_eq!(content, role.as_bytes());
+                let files = config["storage"]["files"].as_array().unwrap();
+                let has = |path: &str| files.iter().any(|file| file["path"] == path);
+                assert!(has("/etc/ocpdeploy/dnsmasq.conf"), "{role}: {files:#?}");
+                assert_eq!(has("/etc/ocpdeploy/haproxy/haproxy.cfg"), role == "master", "{role}");
             }
         }
     }
@@ -243,8 +236,9 @@ mod tests {
         for role in ["master", "worker"] {
             let path = format!("openshift/99_ocpdeploy-machineconfig-{role}.yaml");
             let files = &find(&manifests, &path).unwrap()["spec"]["config"]["storage"]["files"];
-            assert_eq!(files[1]["path"], "/etc/chrony.conf");
-            let source = files[1]["contents"]["source"].as_str().unwrap();
+            let files = files.as_array().unwrap();
+            let chrony = files.iter().find(|file| file["path"] == "/etc/chrony.conf").unwrap();
+            let source = chrony["contents"]["source"].as_str().unwrap();
             let text = STANDARD.decode(source.split_once("base64,").unwrap().1).unwrap();
             let text = String::from_utf8(text).unwrap();
             assert!(

@@ -9,15 +9,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cluster::{ClusterConfig, Role};
-use crate::host::HostFile;
+use crate::host::{HostFile, HostParts};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::templates::{TemplateError, yaml};
 
 pub mod dns;
 pub mod haproxy;
 pub mod keepalived;
-pub mod manifests;
+mod manifests;
 pub mod resolver;
+
+pub use manifests::{Manifest, manifests};
 
 /// Images of the payload that the services run, by their names in it.
 pub const IMAGES: [&str; 3] = ["keepalived-ipfailover", "haproxy-router", "coredns"];
@@ -49,6 +51,15 @@ impl<'a> Input<'a> {
     }
 }
 
+/// All that the nodes of a role get from the services.
+pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
+    let mut parts = keepalived::parts(input, role)?;
+    parts.extend(haproxy::parts(input, role)?);
+    parts.extend(dns::parts(input)?);
+    parts.extend(resolver::parts(input));
+    Ok(parts)
+}
+
 /// What a service cannot be made of.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
@@ -77,6 +88,19 @@ pub struct Release {
 }
 
 impl Release {
+    /// A release with all images that the services run.
+    #[cfg(test)]
+    fn example(version: (u32, u32)) -> Self {
+        let image = |name: &&str| {
+            (
+                (*name).to_owned(),
+                format!("registry.example.com/release@sha256:{name}"),
+            )
+        };
+        let images = IMAGES.iter().map(image).collect();
+        Self { version, images }
+    }
+
     /// The image of this name in the payload, by digest.
     fn image(&self, name: &'static str) -> Result<&str, ServiceError> {
         let version = self.version;

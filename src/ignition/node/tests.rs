@@ -69,7 +69,13 @@ impl Files {
             .installer
             .iter()
             .map(|(role, config)| (*role, config.to_string().into_bytes()));
-        NodeConfigs::new(&self.config, &self.parameters, &bytes.collect(), &self.fragments)
+        NodeConfigs::new(
+            &self.config,
+            &self.parameters,
+            &bytes.collect(),
+            &self.fragments,
+            &HostParts::default(),
+        )
     }
 
     fn node(&self, role: Role) -> Result<Value, IgnitionError> {
