@@ -275,6 +275,9 @@ pub struct IgnitionCheck {
     /// Configs; - is stdin
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
+    /// Major version that the CoreOS reads: 2 for OpenShift 4.1 to 4.5, else 3
+    #[arg(long, value_name = "2|3", default_value = "3", value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub spec: u8,
     /// Fail on warnings, too
     #[arg(long)]
     pub strict: bool,

@@ -8,14 +8,19 @@ use super::{Input, name, read, stdin_once};
 use crate::cli::{Format, IgnitionCheck};
 use crate::commands::print;
 use crate::failure::{CommandError, Kind};
+use crate::ignition::Major;
 use crate::ignition::check::Severity;
 use crate::report;
 use crate::report::ignition::check::{Checked, CheckedFile, Remark, Sizes};
 
 pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
+    let major = match command.spec {
+        2 => Major::Two,
+        _ => Major::Three,
+    };
     stdin_once(&command.files)?;
     let files = command.files.iter().map(|path| match read(path) {
-        Ok(input) => judged(&input, command.strict),
+        Ok(input) => judged(&input, major, command.strict),
         Err(why) => CheckedFile {
             file: name(path),
             ok: false,
@@ -43,8 +48,8 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
     }
 }
 
-fn judged(input: &Input, strict: bool) -> CheckedFile {
-    let findings = input.findings();
+fn judged(input: &Input, major: Major, strict: bool) -> CheckedFile {
+    let findings = input.findings(Some(major));
     CheckedFile {
         file: input.name.clone(),
         ok: !findings

@@ -12,6 +12,7 @@ use crate::cli::{Global, IgnitionMerge};
 use crate::commands::print;
 use crate::failure::{CommandError, Kind};
 use crate::home;
+use crate::ignition::Major;
 use crate::ignition::check::{Finding, Severity, check_merged, traps};
 use crate::ignition::merge::merge;
 use crate::ignition::origins::{Layer, merge_layers, origins};
@@ -22,8 +23,10 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     let target = output.map(target).transpose()?;
     let mut inputs = read_all(&command.files)?;
     let mut remarks = Remarks::default();
+    // Several of spec 2 are for an old CoreOS, or they would not be together; one alone may be here by mistake.
+    let wanted = (inputs.len() == 1).then_some(Major::Three);
     for input in &inputs {
-        remarks.add(input, input.findings());
+        remarks.add(input, input.findings(wanted));
     }
     remarks.refuse("Ignition would refuse what is to be merged")?;
     // The files' bytes stay, to tell where in them a finding is.

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::cli::{Global, Ignition, IgnitionVerb};
 use crate::failure::{CommandError, Kind};
-use crate::ignition::check::{Finding, check};
-use crate::ignition::{document, place};
+use crate::ignition::check::{Finding, check, other_major};
+use crate::ignition::{Major, document, place};
 use crate::report::ignition::check::Remark;
 
 pub fn run(global: &Global, command: &Ignition) -> Result<ExitCode> {
@@ -153,9 +153,10 @@ fn stdin_once(paths: &[PathBuf]) -> Result<(), CommandError> {
 const MOST_PLACES: usize = 100;
 
 impl Input {
-    /// All that is to say of this config alone.
-    fn findings(&self) -> Vec<Remark> {
+    /// All that is to say of this config alone, for a CoreOS that reads this major version where one is named.
+    fn findings(&self, wanted: Option<Major>) -> Vec<Remark> {
         let mut findings = self.warnings.clone();
+        findings.extend(wanted.and_then(|major| other_major(&self.config, major)));
         findings.extend(check(&self.config));
         self.remarks(findings)
     }

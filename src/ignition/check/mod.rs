@@ -61,6 +61,21 @@ pub fn check_merged(config: &Value) -> Vec<Finding> {
     judge(config, Rules::Newest)
 }
 
+/// Says so when a config is not in the language of the CoreOS it is for: none reads both.
+pub fn other_major(config: &Value, wanted: Major) -> Option<Finding> {
+    let version = document::known_version(config).ok()?;
+    let text = match (version.major, wanted) {
+        (Major::Two, Major::Three) => "spec 2 is for OpenShift 4.1 to 4.5: no CoreOS since then reads it",
+        (Major::Three, Major::Two) => "spec 3 is for OpenShift 4.6 and later: no CoreOS before reads it",
+        _ => return None,
+    };
+    Some(Finding {
+        severity: Severity::Error,
+        path: "$.ignition.version".to_owned(),
+        text: text.to_owned(),
+    })
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
     OfItsVersion,
