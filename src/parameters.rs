@@ -347,6 +347,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_vrrp_password_is_kept_and_never_shown() {
+        let password = VrrpPassword::from_random([0, 31, 32, 255, 5, 6, 7, 8]);
+        assert_eq!(password.expose(), "a9a9fghi");
+        let parameters = Parameters {
+            vrrp_password: Some(password),
+            ..example()
+        };
+        assert!(!format!("{parameters:?}").contains("a9a9"), "{parameters:?}");
+        let text = parameters.to_yaml().unwrap();
+        assert_eq!(Parameters::parse(&text, Path::new("p.yaml")).unwrap(), parameters);
+        for wrong in ["", "too long!", "123456789", "a b", "a#b", "{}"] {
+            let text = text.replace("a9a9fghi", wrong);
+            let error = Parameters::parse(&text, Path::new("p.yaml")).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "the parameter file p.yaml: vrrp_password is not 1 to 8 letters and digits"
+            );
+        }
+    }
+
+    #[test]
     fn a_hand_s_slip_is_told_in_words() {
         let good = example().to_yaml().unwrap();
         let cases = [

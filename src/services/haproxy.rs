@@ -2,7 +2,7 @@
 //!
 //! It listens on ports of its own, since masters have an API on 6443 and may have routers on 80 and 443. The host
 //! redirects the VIP's ports to them, as openshift/baremetal-runtimecfg does (`pkg/monitor`).
-//! Ports 9444, 9445, 9454, 9480 and 9483 are nobody else's (openshift/enhancements: `dev-guide/host-port-registry.md`).
+//! Ports 9444, 9445, 9454, 9464, 9480 and 9483 are nobody else's (openshift/enhancements: `dev-guide/host-port-registry.md`).
 
 use serde_json::json;
 
@@ -80,11 +80,11 @@ fn passes_requests_on(input: &Input<'_>) -> bool {
 fn redirects(input: &Input<'_>) -> String {
     let mut lines = Vec::new();
     if balances_api(input) {
-        lines.push("6443 9445 https://127.0.0.1:9445/readyz");
+        lines.push("6443 9445 http://127.0.0.1:9454/ready");
     }
     if passes_requests_on(input) {
-        lines.push("80 9480 http://127.0.0.1:9454/ready");
-        lines.push("443 9483 http://127.0.0.1:9454/ready");
+        lines.push("80 9480 http://127.0.0.1:9464/ready");
+        lines.push("443 9483 http://127.0.0.1:9464/ready");
     }
     let ip = input.parameters.api_ip;
     lines.iter().map(|line| format!("{ip} {line}\n")).collect()

@@ -1,0 +1,50 @@
+"""What runs on a node beside ours, as far as ours can tell: `api`, which serves an API's /readyz on 6443 and a
+machine config server's /healthz on 22623 by TLS, or `router`, with /healthz/ready on 1936 and requests on 80.
+
+Each answers /who with the name it was given and /stream with a line every 0.2 s. The process id is in
+/run/fake-KIND.pid; while /run/fake-KIND.unready exists, it says that it is not ready.
+"""
+import http.server
+import os
+import ssl
+import sys
+import threading
+import time
+
+kind, name, certificate = sys.argv[1:]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/stream":
+            self.send_response(200)
+            self.end_headers()
+            for n in range(10_000):
+                self.wfile.write(f"{name} {n}\n".encode())
+                time.sleep(0.2)
+            return
+        health = self.path in ("/readyz", "/healthz", "/healthz/ready")
+        unready = health and os.path.exists(f"/run/fake-{kind}.unready")
+        self.send_response(500 if unready else 200)
+        self.end_headers()
+        self.wfile.write(f"{name}\n".encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def serve(port, tls):
+    server = http.server.ThreadingHTTPServer(("0.0.0.0", port), Handler)
+    server.daemon_threads = True
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        # The handshake is the connection's own thread's, or a slow client would hold up all others.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever).start()
+
+
+for port in {"api": (6443, 22623), "router": (1936, 80)}[kind]:
+    serve(port, kind == "api")
+with open(f"/run/fake-{kind}.pid", "w") as file:
+    file.write(str(os.getpid()))

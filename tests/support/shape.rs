@@ -1,0 +1,96 @@
+//! Clusters of many shapes, and the files their nodes get.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use ocpdeploy::cluster::{ClusterConfig, Role};
+use ocpdeploy::host::HostParts;
+use ocpdeploy::parameters::{Parameters, VrrpPassword};
+use ocpdeploy::services::{IMAGES, Input, Release, haproxy, keepalived};
+
+use super::cluster;
+
+/// What tells clusters apart, as far as their services go.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub masters: usize,
+    pub workers: usize,
+    /// `api_ip` and `ingress_ip` are one.
+    pub one_vip: bool,
+    /// Prefix length of the machine network.
+    pub prefix: u8,
+    /// The node's address is on a bridge over its NIC.
+    pub use_br: bool,
+    pub masters_schedulable: bool,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}-prefix-{}", self.masters, self.workers, self.prefix)?;
+        for (set, word) in [
+            (self.one_vip, "one-vip"),
+            (self.use_br, "bridge"),
+            (self.masters_schedulable, "schedulable"),
+        ] {
+            if set {
+                write!(f, "-{word}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A cluster of a shape, with its table.
+pub struct Made {
+    pub config: ClusterConfig,
+    pub parameters: Parameters,
+    pub release: Release,
+}
+
+impl Made {
+    /// Cluster `name` in the network of `first`, whose addresses it takes from there on: the VIPs, then the nodes.
+    pub fn new(name: &str, shape: Shape, first: Ipv4Addr) -> Self {
+        let mut config = cluster::config();
+        config.name = name.to_owned();
+        config.masters = shape.masters;
+        config.workers = shape.workers;
+        config.use_br = shape.use_br;
+        config.masters_schedulable = shape.masters_schedulable;
+        let mut parameters = cluster::parameters(&config, first);
+        let ip = |index: usize| Ipv4Addr::from(u32::from(first) + u32::try_from(index).unwrap());
+        parameters.machine_network = format!("{first}/{}", shape.prefix).parse().unwrap();
+        parameters.ingress_ip = if shape.one_vip { first } else { ip(1) };
+        let [.., id] = first.octets();
+        parameters.virtual_router_id = id;
+        parameters.ingress_virtual_router_id = id + 1;
+        parameters.vrrp_password = Some(VrrpPassword::from_random([id; 8]));
+        for (index, node) in parameters.nodes.iter_mut().enumerate() {
+            node.ip = ip(index + 2);
+        }
+        let image = |name: &&str| {
+            let reference = format!("registry.example.com/release/{name}@sha256:{}", "0".repeat(64));
+            ((*name).to_owned(), reference)
+        };
+        let release = Release {
+            version: (4, 19),
+            images: IMAGES.iter().map(image).collect(),
+        };
+        Self {
+            config,
+            parameters,
+            release,
+        }
+    }
+
+    /// What all nodes of a role get from keepalived and haproxy.
+    pub fn parts(&self, role: Role) -> HostParts {
+        let input = Input {
+            config: &self.config,
+            parameters: &self.parameters,
+            release: &self.release,
+        };
+        let mut parts = keepalived::parts(&input, role).unwrap();
+        parts.extend(haproxy::parts(&input, role).unwrap());
+        parts
+    }
+}
