@@ -154,6 +154,18 @@ fn sees_haproxy(master: &Node) -> bool {
     last.is_some_and(|line| line.ends_with("succeeded"))
 }
 
+/// An address was at these nodes, one after the other, and at no time at two.
+#[track_caller]
+fn assert_moves(lab: &Lab, watch: &Watch, expected: &[&str]) {
+    let (holders, doubles, gap) = watch.holders();
+    println!("{holders:?}, at two at once: {doubles}, longest time between looks: {gap:?}");
+    assert!(
+        holders == expected && doubles == 0,
+        "{holders:?} {doubles}\n{}",
+        lab.all_logs()
+    );
+}
+
 /// The node that answers a URL, asked from the wire.
 fn who(wire: &Wire, url: &str) -> Option<String> {
     let (answered, name) = wire.sh(&format!("curl -kfs --max-time 1 {url}/who"));
@@ -177,7 +189,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     let folder = folder();
     let wire = Wire::new("192.168.122.1/24");
     let arps = folder.path().join("arps");
-    let _watcher = wire.start(&["/usr/bin/python3", "-c", ARP_WATCH], &arps);
+    wire.start(&["/usr/bin/python3", "-c", ARP_WATCH], &arps);
     let mut lab = Lab::new(
         &wire,
         Made::new("lab", SHAPE, Ipv4Addr::new(192, 168, 122, 10)),
@@ -211,12 +223,7 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
         lab.of(Role::Master)
             .all(|master| master.log("keepalived").contains("api_balanced) succeeded"))
     });
-    assert_eq!(
-        api_watch.holders(),
-        (vec!["lab-bootstrap".to_owned()], 0),
-        "{}",
-        lab.all_logs()
-    );
+    assert_moves(&lab, &api_watch, &["lab-bootstrap"]);
 
     // The bootstrap's work is done: its API ends, later the machine.
     bootstrap.sh("kill -9 $(cat /run/fake-api.pid)");
@@ -233,59 +240,88 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     lab.node(&first).sh("kill -9 $(pgrep keepalived)");
     let took = until(MOVED, "another master has the api VIP", || {
         lab.of(Role::Master).any(|node| node.name != first && node.has(api))
-            || lab
-                .node(&first)
-                .log("keepalived")
-                .matches("Entering MASTER STATE")
-                .count()
-                > 1
     });
     println!("keepalived killed: {took:?}");
-    until(SETTLED, "it is back", || who(&wire, &api_url).is_some());
+    until(SETTLED, "its keepalived is back", || {
+        lab.node(&first)
+            .log("keepalived")
+            .matches("Entering BACKUP STATE")
+            .count()
+            > 1
+    });
+    until(SETTLED, "and all is well again", || {
+        lab.of(Role::Master).all(sees_haproxy)
+    });
+    assert!(who(&wire, &api_url).is_some());
     let second = lab.holder(api).unwrap().name.clone();
     lab.cut(&second);
     let took = until(MOVED, "another master has the api VIP", || lab.holder(api).is_some());
     println!("machine cut off: {took:?}");
     until(MOVED, "its API answers", || who(&wire, &api_url).is_some());
 
-    // The ingress VIP is somewhere from the start, then where the router is.
-    until(SETTLED, "some worker has the ingress VIP", || {
-        lab.holder(ingress).is_some()
-    });
+    // The ingress VIP is where a router is, and stays there as long as it is.
+    assert!(lab.holder(ingress).is_none());
     let ingress_url = format!("http://{ingress}");
+    let answers = |name: &str| who(&wire, &ingress_url).as_deref() == Some(name);
     lab.fake("router", lab.node("worker-1"));
-    until(SETTLED, "the router answers", || {
-        who(&wire, &ingress_url).as_deref() == Some("lab-worker-1")
-    });
+    until(SETTLED, "the router answers", || answers("lab-worker-1"));
     lab.fake("router", lab.node("worker-0"));
-    until(SETTLED, "the better one answers", || {
-        who(&wire, &ingress_url).as_deref() == Some("lab-worker-0")
+    until(SETTLED, "keepalived has seen the other router", || {
+        lab.node("worker-0")
+            .log("keepalived")
+            .contains("VRRP_Script(router) succeeded")
     });
-    lab.node("worker-0").sh("touch /run/fake-router.unready");
-    let took = until(SETTLED, "the ready one answers", || {
-        who(&wire, &ingress_url).as_deref() == Some("lab-worker-1")
-    });
+    lab.node("worker-1").sh("touch /run/fake-router.unready");
+    let took = until(MOVED, "the ready one answers", || answers("lab-worker-0"));
     println!("router not ready: {took:?}");
+    lab.node("worker-1").sh("rm /run/fake-router.unready");
 
     let third = lab.holder(api).unwrap().name.clone();
-    let (holders, doubles) = api_watch.holders();
-    println!(
-        "api: {holders:?}, {doubles} doubles; ingress: {:?}",
-        ingress_watch.holders()
-    );
-    assert_eq!(doubles, 0, "{holders:?}\n{}", lab.all_logs());
-    assert_eq!(
-        (&holders[0][..], &holders[holders.len() - 1]),
-        ("lab-bootstrap", &third)
-    );
-    let (holders, doubles) = ingress_watch.holders();
-    assert_eq!(doubles, 0, "{holders:?}\n{}", lab.all_logs());
+    assert_moves(&lab, &api_watch, &["lab-bootstrap", &first, &second, &third]);
+    assert_moves(&lab, &ingress_watch, &["lab-worker-1", "lab-worker-0"]);
     let arps = fs::read_to_string(arps).unwrap();
     let told: BTreeSet<&str> = arps
         .lines()
         .filter(|line| line.starts_with(&format!("{api} ")))
         .collect();
     assert!(told.len() >= 3, "each new holder tells its MAC: {told:?}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_bootstrap_whose_api_was_short_of_breath_gets_the_vip_back() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let shape = Shape {
+        masters: 1,
+        workers: 0,
+        ..SHAPE
+    };
+    let lab = Lab::new(
+        &wire,
+        Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10)),
+        &folder,
+    );
+    let (bootstrap, master) = (lab.node("bootstrap"), lab.node("master-0"));
+    let url = format!("https://{}:6443", lab.made.parameters.api_ip);
+    for (role, node) in [(Role::Bootstrap, bootstrap), (Role::Master, master)] {
+        lab.fake("api", node);
+        lab.boot(role);
+    }
+    until(SETTLED, "the bootstrap answers", || {
+        who(&wire, &url).as_deref() == Some("lab-bootstrap")
+    });
+    bootstrap.sh("touch /run/fake-api.unready");
+    until(MOVED, "the master answers", || {
+        who(&wire, &url).as_deref() == Some("lab-master-0")
+    });
+    bootstrap.sh("rm /run/fake-api.unready");
+    until(SETTLED, "the bootstrap answers again", || {
+        who(&wire, &url).as_deref() == Some("lab-bootstrap")
+    });
+    until(MOVED, "and has the VIP alone", || {
+        !master.has(lab.made.parameters.api_ip)
+    });
 }
 
 #[test]
@@ -310,12 +346,14 @@ fn three_clusters_on_one_wire_do_not_hear_each_other() {
         for role in [Role::Bootstrap, Role::Master, Role::Worker] {
             lab.boot(role);
         }
+        lab.fake("router", lab.node("worker-0"));
     }
     let bootstraps = || {
         labs.iter()
             .all(|lab| lab.node("bootstrap").has(lab.made.parameters.api_ip))
     };
     until(SETTLED, "each bootstrap has its cluster's api VIP", bootstraps);
+    // Unicast where there are peers, multicast where there are none: both must be quiet.
     let held = || {
         labs.iter()
             .all(|lab| lab.holder(lab.made.parameters.ingress_ip).is_some())
@@ -397,11 +435,11 @@ fn haproxy_takes_a_dead_master_out_and_keeps_long_connections() {
     };
     until(SETTLED, "requests to the VIP are spread over all masters", || spread(3));
 
-    until(SETTLED, "the first of the masters has the api VIP, for good", || {
-        lab.node("master-0").has(api) && lab.of(Role::Master).all(sees_haproxy)
+    until(SETTLED, "keepalived has seen haproxy everywhere", || {
+        lab.holder(api).is_some() && lab.of(Role::Master).all(sees_haproxy)
     });
     let stream = folder.path().join("stream");
-    let _client = wire.start(&["curl", "-ksN", &format!("{url}/stream")], &stream);
+    wire.start(&["curl", "-ksN", &format!("{url}/stream")], &stream);
     let lines = || fs::read_to_string(&stream).unwrap();
     until(MOVED, "the stream flows", || lines().lines().count() > 2);
     let server = lines().split(' ').next().unwrap().to_owned();

@@ -1,9 +1,16 @@
 //! keepalived: which node holds each VIP.
 //!
 //! One set of files serves every node of a role, so that they can be a MachineConfig: the node finds its own lines
-//! by its address (`templates/services/keepalived/run`). Priorities and checks follow what
-//! openshift/machine-config-operator does on other platforms (`templates/common/on-prem`), spread wider so that no
-//! two nodes are ever equal.
+//! by its address (`templates/services/keepalived/run`). A node that is not in the table holds no VIP; whoever adds
+//! one renews the table everywhere, and `run` takes it as it comes.
+//!
+//! * A node that can no longer serve gives the VIP away itself and then the next one takes it, so that two never have
+//!   it at once. Nobody takes it from a node that serves: each move cuts every connection.
+//! * No two nodes have the same priority, or both would follow a dead holder.
+//! * The bootstrap is above all masters, and gets the VIP back when its API was only short of breath
+//!   (openshift/machine-config-operator issue 2586).
+//!
+//! What is checked is what openshift/machine-config-operator checks on other platforms (`templates/common/on-prem`).
 
 use std::net::Ipv4Addr;
 
@@ -18,11 +25,11 @@ use crate::templates::render;
 
 const FOLDER: &str = "/etc/ocpdeploy/keepalived";
 
-/// Beats every master, whatever its checks say.
+/// More than any master can have.
 const BOOTSTRAP_PRIORITY: u8 = 240;
 
-/// A script that keepalived runs every `interval` seconds.
-#[derive(Serialize)]
+/// A command that keepalived runs every `interval` seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,
     command: &'static str,
@@ -31,9 +38,53 @@ struct Check {
     fall: u8,
     /// Successes in a row that count as one.
     rise: u8,
-    /// Added to the priority on success; 0: a failure takes the node out.
+    /// Added to the priority on success; 0: a failure takes the VIP from the node.
     weight: u8,
 }
+
+/// Found false 3 times within 3 seconds, so that another node has the VIP before 5 have gone by.
+const API: Check = Check {
+    name: "api",
+    command: "/etc/ocpdeploy/keepalived/check-api",
+    interval: 1,
+    fall: 3,
+    rise: 2,
+    weight: 0,
+};
+
+/// The weights only say who follows. Each is more than the ranks of five masters differ.
+const API_BALANCED: Check = Check {
+    name: "api_balanced",
+    command: "/etc/ocpdeploy/keepalived/check-api-balanced",
+    interval: 2,
+    fall: 3,
+    rise: 3,
+    weight: 100,
+};
+
+const API_HERE: Check = Check {
+    name: "api_here",
+    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:6443/readyz",
+    weight: 50,
+    ..API_BALANCED
+};
+
+/// The MCS is not balanced: its clients meet the one of the VIP's holder.
+const MCS_HERE: Check = Check {
+    name: "mcs_here",
+    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:22623/healthz",
+    weight: 40,
+    ..API_BALANCED
+};
+
+const ROUTER: Check = Check {
+    name: "router",
+    command: "/usr/bin/curl -fs --max-time 2 -o /dev/null http://127.0.0.1:1936/healthz/ready",
+    interval: 1,
+    fall: 2,
+    rise: 2,
+    weight: 0,
+};
 
 /// A VIP and all nodes that may hold it.
 #[derive(Serialize)]
@@ -41,6 +92,8 @@ struct Instance<'a> {
     name: Vip,
     ip: Ipv4Addr,
     virtual_router_id: u8,
+    /// Takes the VIP from a node of lower priority.
+    preempts: bool,
     nodes: Vec<Candidate<'a>>,
     checks: Vec<&'static str>,
 }
@@ -60,12 +113,13 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     let mut checks = Vec::new();
     if matches!(role, Role::Bootstrap | Role::Master) {
         let own = api_checks(input, role);
-        instances.push(api(input, &own));
+        instances.push(api(input, role, &own));
         checks.extend(own);
     }
     if !input.has_one_vip() && input.router_nodes().iter().any(|node| node.role == role) {
-        instances.push(ingress(input));
-        checks.push(ROUTER);
+        let own = ingress_checks(input);
+        instances.push(ingress(input, &own));
+        checks.extend(own);
     }
     if instances.is_empty() {
         return Ok(HostParts::default());
@@ -85,13 +139,10 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         HostFile::new(format!("{FOLDER}/keepalived.conf.in"), 0o600, config),
         script("run", include_str!("../templates/services/keepalived/run")),
     ];
-    if checks.iter().any(|check| check.name == BOOTSTRAP_API.name) {
-        let text = include_str!("../templates/services/keepalived/check-bootstrap-api");
-        files.push(script("check-bootstrap-api", text));
-    }
-    if checks.iter().any(|check| check.name == BALANCED_API.name) {
-        let text = include_str!("../templates/services/keepalived/check-api-balanced");
-        files.push(script("check-api-balanced", text));
+    if checks.contains(&API) {
+        let check = include_str!("../templates/services/keepalived/check-api");
+        let balanced = include_str!("../templates/services/keepalived/check-api-balanced");
+        files.extend([script("check-api", check), script("check-api-balanced", balanced)]);
     }
     files.push(static_pod(
         "keepalived",
@@ -103,98 +154,59 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     Ok(HostParts { files, units: vec![] })
 }
 
-/// Fails 3 times within 3 seconds when the API ends, so that a master has the VIP before 5 have gone by.
-const BOOTSTRAP_API: Check = Check {
-    name: "bootstrap_api",
-    command: "/etc/ocpdeploy/keepalived/check-bootstrap-api",
-    interval: 1,
-    fall: 3,
-    rise: 2,
-    weight: 0,
-};
-
-const BALANCED_API: Check = Check {
-    name: "api_balanced",
-    command: "/etc/ocpdeploy/keepalived/check-api-balanced",
-    interval: 2,
-    fall: 3,
-    rise: 3,
-    weight: 80,
-};
-
-const OWN_API: Check = Check {
-    name: "api_here",
-    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:6443/readyz",
-    interval: 2,
-    fall: 3,
-    rise: 3,
-    weight: 40,
-};
-
-/// The MCS is not balanced: its clients meet the one of the VIP's holder.
-const OWN_MCS: Check = Check {
-    name: "mcs_here",
-    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:22623/healthz",
-    interval: 2,
-    fall: 3,
-    rise: 3,
-    weight: 20,
-};
-
-/// Weighs more than any difference of rank, so that the VIP is where a router is, and somewhere when there is none.
-const ROUTER: Check = Check {
-    name: "router_here",
-    command: "/usr/bin/curl -fs --max-time 2 -o /dev/null http://127.0.0.1:1936/healthz/ready",
-    interval: 1,
-    fall: 2,
-    rise: 3,
-    weight: 150,
-};
-
+/// Where nobody else could have the VIP, nothing is checked.
 fn api_checks(input: &Input<'_>, role: Role) -> Vec<Check> {
     match role {
-        Role::Bootstrap => vec![BOOTSTRAP_API],
-        _ if super::haproxy::balances_api(input) => vec![BALANCED_API, OWN_API, OWN_MCS],
-        _ => vec![OWN_API, OWN_MCS],
+        Role::Bootstrap => vec![API],
+        _ if super::haproxy::balances_api(input) => vec![API, API_BALANCED, API_HERE, MCS_HERE],
+        _ => vec![],
     }
 }
 
-fn api<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
-    let parameters = input.parameters;
+fn ingress_checks(input: &Input<'_>) -> Vec<Check> {
+    match input.router_nodes().len() {
+        1 => vec![],
+        _ => vec![ROUTER],
+    }
+}
+
+fn api<'a>(input: &Input<'a>, role: Role, checks: &[Check]) -> Instance<'a> {
     let bootstrap = input.nodes(Role::Bootstrap).map(|node| Candidate {
         node,
         priority: BOOTSTRAP_PRIORITY,
     });
-    let masters = ranked(input.nodes(Role::Master), 26, 4);
+    let masters = ranked(input.nodes(Role::Master), 40, 8);
     Instance {
         name: Vip::Api,
-        ip: parameters.api_ip,
-        virtual_router_id: parameters.virtual_router_id,
+        ip: input.parameters.api_ip,
+        virtual_router_id: input.parameters.virtual_router_id,
+        preempts: role == Role::Bootstrap,
         nodes: bootstrap.chain(masters).collect(),
         checks: checks.iter().map(|check| check.name).collect(),
     }
 }
 
-fn ingress<'a>(input: &Input<'a>) -> Instance<'a> {
-    let parameters = input.parameters;
+fn ingress<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
     Instance {
         name: Vip::Ingress,
-        ip: parameters.ingress_ip,
-        virtual_router_id: parameters.ingress_virtual_router_id,
-        nodes: ranked(input.router_nodes().into_iter(), 100, 2).collect(),
-        checks: vec![ROUTER.name],
+        ip: input.parameters.ingress_ip,
+        virtual_router_id: input.parameters.ingress_virtual_router_id,
+        preempts: false,
+        nodes: ranked(input.router_nodes(), 250, 4).collect(),
+        checks: checks.iter().map(|check| check.name).collect(),
     }
 }
 
 /// Priorities from `first` downwards in steps: of two that wait for a dead holder, the higher is first by
-/// 1/256 s a step (RFC 3768, skew time).
+/// 1/256 s for each point (RFC 3768: skew time).
 fn ranked<'a>(
-    nodes: impl Iterator<Item = &'a NodeAddress>,
+    nodes: impl IntoIterator<Item = &'a NodeAddress>,
     first: u8,
     step: u8,
 ) -> impl Iterator<Item = Candidate<'a>> {
-    let priorities = std::iter::successors(Some(first), move |last| Some(last.saturating_sub(step).max(2)));
+    let priorities = std::iter::successors(Some(first), move |last| Some(last.saturating_sub(step).max(1)));
     nodes
+        .into_iter()
         .zip(priorities)
         .map(|(node, priority)| Candidate { node, priority })
 }

@@ -32,6 +32,7 @@ exec sleep infinity
 /// A process that holds namespaces, in which others are started.
 struct Namespaces {
     child: Child,
+    started: Mutex<Vec<Child>>,
 }
 
 impl Namespaces {
@@ -58,7 +59,8 @@ impl Namespaces {
             .read_line(&mut line)
             .unwrap();
         assert_eq!(line, "ready\n", "this test needs root");
-        Self { child }
+        let started = Mutex::default();
+        Self { child, started }
     }
 
     fn pid(&self) -> u32 {
@@ -81,6 +83,14 @@ impl Namespaces {
         self.command(&["bash", "-c", script]).output().unwrap()
     }
 
+    /// Starts a process whose output is added to a file; it ends with these namespaces.
+    fn start(&self, arguments: &[&str], output: &Path) {
+        let file = File::options().create(true).append(true).open(output).unwrap();
+        let mut command = self.command(arguments);
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        self.started.lock().unwrap().push(command.spawn().unwrap());
+    }
+
     #[track_caller]
     fn done(&self, script: &str) -> String {
         let output = self.sh(script);
@@ -94,6 +104,9 @@ impl Drop for Namespaces {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
+        for child in self.started.get_mut().into_iter().flatten() {
+            child.wait().ok();
+        }
     }
 }
 
@@ -122,16 +135,9 @@ impl Wire {
     }
 
     /// Starts a process here; its output goes to a file.
-    pub fn start(&self, arguments: &[&str], output: &Path) -> Child {
-        start(&self.namespaces, arguments, output)
+    pub fn start(&self, arguments: &[&str], output: &Path) {
+        self.namespaces.start(arguments, output);
     }
-}
-
-fn start(namespaces: &Namespaces, arguments: &[&str], output: &Path) -> Child {
-    let file = File::options().create(true).append(true).open(output).unwrap();
-    let mut command = namespaces.command(arguments);
-    command.stdout(file.try_clone().unwrap()).stderr(file);
-    command.spawn().unwrap()
 }
 
 /// A machine on a wire.
@@ -140,6 +146,8 @@ pub struct Node {
     pub ip: Ipv4Addr,
     logs: PathBuf,
     namespaces: Option<Namespaces>,
+    /// Once it is cut off, its process number may be another's.
+    is_on: Arc<AtomicBool>,
 }
 
 impl Node {
@@ -173,6 +181,7 @@ impl Node {
             ip,
             logs: logs.to_owned(),
             namespaces: Some(namespaces),
+            is_on: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -182,6 +191,7 @@ impl Node {
 
     /// Cuts the power.
     pub fn cut(&mut self) {
+        self.is_on.store(false, Ordering::Relaxed);
         self.namespaces = None;
     }
 
@@ -193,7 +203,7 @@ impl Node {
 
     /// Starts a process; what it prints goes to the log of this name.
     pub fn start(&self, log: &str, arguments: &[&str]) {
-        start(self.namespaces(), arguments, &self.log_file(log));
+        self.namespaces().start(arguments, &self.log_file(log));
     }
 
     fn log_file(&self, log: &str) -> PathBuf {
@@ -269,18 +279,19 @@ fn has(pid: u32, ip: Ipv4Addr) -> bool {
 /// Looks ten times a second who has an address.
 pub struct Watch {
     stop: Arc<AtomicBool>,
-    looks: Arc<Mutex<Vec<Vec<String>>>>,
+    looks: Arc<Mutex<Vec<(Instant, Vec<String>)>>>,
 }
 
 impl Watch {
     pub fn new<'a>(nodes: impl IntoIterator<Item = &'a Node>, ip: Ipv4Addr) -> Self {
-        let nodes: Vec<(String, u32)> = nodes
-            .into_iter()
-            .map(|node| (node.name.clone(), node.namespaces().pid()))
-            .collect();
+        let nodes = nodes.into_iter();
+        let nodes = nodes.map(|node| (node.name.clone(), node.namespaces().pid(), Arc::clone(&node.is_on)));
+        let nodes: Vec<_> = nodes.collect();
         let look = move || -> Vec<String> {
-            let holders = nodes.iter().filter(|(_, pid)| has(*pid, ip));
-            holders.map(|(name, _)| name.clone()).collect()
+            let holders = nodes
+                .iter()
+                .filter(|(_, pid, is_on)| is_on.load(Ordering::Relaxed) && has(*pid, ip));
+            holders.map(|(name, ..)| name.clone()).collect()
         };
         let (stop, looks) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let watch = Self {
@@ -294,19 +305,31 @@ impl Watch {
                 if holders.len() > 1 {
                     holders = look();
                 }
-                looks.lock().unwrap().push(holders);
-                std::thread::sleep(Duration::from_millis(100));
+                looks.lock().unwrap().push((Instant::now(), holders));
+                std::thread::sleep(Duration::from_millis(90));
             }
         });
         watch
     }
 
-    /// Who had the address, one after the other, and how many looks saw it at two at once.
-    pub fn holders(&self) -> (Vec<String>, usize) {
+    /// Who had the address, one after the other; the looks that saw it at two at once, and the longest time
+    /// between two looks. What is so now has been looked at.
+    pub fn holders(&self) -> (Vec<String>, usize, Duration) {
+        std::thread::sleep(Duration::from_millis(300));
         let looks = self.looks.lock().unwrap();
-        let mut one_by_one: Vec<String> = looks.iter().filter_map(|holders| holders.first().cloned()).collect();
+        let mut one_by_one: Vec<String> = looks
+            .iter()
+            .filter_map(|(_, holders)| holders.first().cloned())
+            .collect();
         one_by_one.dedup();
-        (one_by_one, looks.iter().filter(|holders| holders.len() > 1).count())
+        let doubles = looks.iter().filter(|(_, holders)| holders.len() > 1).count();
+        let times = looks.iter().map(|(time, _)| *time);
+        let gaps = times.clone().skip(1).chain([Instant::now()]).zip(times);
+        (
+            one_by_one,
+            doubles,
+            gaps.map(|(later, time)| later - time).max().unwrap_or(Duration::MAX),
+        )
     }
 }
 
