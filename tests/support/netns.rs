@@ -279,8 +279,11 @@ fn has(pid: u32, ip: Ipv4Addr) -> bool {
 /// Looks ten times a second who has an address.
 pub struct Watch {
     stop: Arc<AtomicBool>,
-    looks: Arc<Mutex<Vec<(Instant, Vec<String>)>>>,
+    looks: Arc<Mutex<Vec<Look>>>,
 }
+
+/// When, and the names of those who had it.
+type Look = (Instant, Vec<String>);
 
 impl Watch {
     pub fn new<'a>(nodes: impl IntoIterator<Item = &'a Node>, ip: Ipv4Addr) -> Self {
