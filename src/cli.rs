@@ -71,6 +71,7 @@ pub enum Command {
     List(List),
     Destroy(Destroy),
     Ignition(Ignition),
+    Image(Image),
 }
 
 /// Deploy a cluster: pass one, pass two, wait until it is up
@@ -124,6 +125,37 @@ Examples:
 pub struct Harvest {
     #[command(flatten)]
     pub source: Source,
+}
+
+/// What images a cluster needs
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy image payload                  # for what ./env.sh describes")]
+pub struct Image {
+    #[command(subcommand)]
+    pub verb: ImageVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ImageVerb {
+    Payload(ImagePayload),
+}
+
+/// List the release's images that ocpdeploy's own services run
+///
+/// By digest, one a line: what a mirror must have besides what the cluster itself
+/// pulls. The release's registry is asked, with the pull secret; nothing is made.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy image payload                  # for what ./env.sh describes
+  ocpdeploy image payload lab.sh --output json")]
+pub struct ImagePayload {
+    #[command(flatten)]
+    pub source: Source,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Show every setting, its value and where it came from

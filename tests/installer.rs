@@ -106,7 +106,7 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
 fn the_images_of_the_release_are_asked_for_with_the_pull_secret() {
     let mut bench = Bench::new();
     let installer = Installer::choose(&bench.config).unwrap();
-    let release = run(installer.release(&bench.config, &bench.dir)).unwrap();
+    let release = run(installer.release(&bench.config, bench.dir.path())).unwrap();
     assert_eq!(release.version, (4, 19));
     assert_eq!(release.images.len(), IMAGES.len());
     for name in IMAGES {
@@ -117,7 +117,7 @@ fn the_images_of_the_release_are_asked_for_with_the_pull_secret() {
     assert!(!Path::new(&secret).exists(), "{secret} is left behind");
 
     bench.config.pull_secret = r#"{"auths":{"b.example.com":{"auth":"Zm9vOmJhcg=="}}}"#.into();
-    let error = explain(&run(installer.release(&bench.config, &bench.dir)).unwrap_err());
+    let error = explain(&run(installer.release(&bench.config, bench.dir.path())).unwrap_err());
     assert_eq!(error.kind.exit_code(), 4);
     let text = format!("{error:?}");
     assert!(text.contains("registry.example.com/ocp/release@sha256:4190"), "{text}");

@@ -5,6 +5,7 @@ mod deploy;
 mod destroy;
 mod harvest;
 mod ignition;
+mod image;
 mod list;
 mod plan;
 mod progress;
@@ -38,6 +39,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Status(command) => status::run(&session()?, command),
         Command::List(command) => list::run(&session()?, command),
         Command::Destroy(command) => destroy::run(&session()?, command),
+        Command::Image(command) => image::run(&session()?, command),
         // Most of its verbs need no state, and so no home folder either.
         Command::Ignition(command) => return ignition::run(&cli.global, command),
     }?;

@@ -205,10 +205,11 @@ impl Installer {
         }
     }
 
-    /// The release it installs. The real one's registry is asked, with the pull secret.
-    pub async fn release(&self, config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Release> {
+    /// The release it installs. The real one's registry is asked, with the pull secret, a copy of which lies in the
+    /// private folder while it is asked.
+    pub async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
         match self {
-            Self::OpenshiftInstall(real) => real.release(config, dir).await,
+            Self::OpenshiftInstall(real) => real.release(config, private).await,
             Self::Rehearsal(stand_in) => Ok(stand_in.release()),
         }
     }

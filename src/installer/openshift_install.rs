@@ -22,7 +22,7 @@ use super::release::{self, About};
 use super::{InstallerError, Manifest, Manifests, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::ClusterConfig;
-use crate::home::{self, ClusterDir};
+use crate::home;
 use crate::ignition::overlay::ssh_keys;
 use crate::parameters::Parameters;
 use crate::services::Release;
@@ -82,7 +82,7 @@ impl OpenshiftInstall {
     }
 
     /// The release it installs, images by digest.
-    pub(super) async fn release(&self, config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Release> {
+    pub(super) async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
         // The installer itself obeys this variable, so the images must be that release's.
         let image = match std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE") {
             Ok(image) if !image.is_empty() => image,
@@ -91,7 +91,7 @@ impl OpenshiftInstall {
                 None => anyhow::bail!("{} version tells no release image", self.path.display()),
             },
         };
-        Ok(release::ask(&self.oc, &image, config, dir).await?)
+        Ok(release::ask(&self.oc, &image, config, private).await?)
     }
 
     /// Fills a fresh, private folder; all files in it end up 0600.
@@ -388,7 +388,7 @@ fn is_kubeadmin_password(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::Home;
+    use crate::home::{ClusterDir, Home};
 
     /// An openshift-install that is a shell script, and the folder of a cluster it works on.
     struct Fake {

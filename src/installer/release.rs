@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use super::InstallerError;
 use crate::cluster::ClusterConfig;
-use crate::home::ClusterDir;
 use crate::services::{self, Release};
 
 /// One registry is asked for one small document.
@@ -98,13 +97,13 @@ pub(super) async fn ask(
     oc: &Path,
     image: &str,
     config: &ClusterConfig,
-    dir: &ClusterDir,
+    private: &Path,
 ) -> Result<Release, InstallerError> {
     let failed = |why: String| InstallerError::Payload {
         image: image.to_owned(),
         why,
     };
-    let registry_config = secret_file(dir, config).map_err(|error| failed(error.to_string()))?;
+    let registry_config = secret_file(private, config).map_err(|error| failed(error.to_string()))?;
     let mut command = Command::new(oc);
     command
         .args(["adm", "release", "info", image, "--output=json", "--registry-config"])
@@ -125,10 +124,10 @@ pub(super) async fn ask(
 }
 
 /// The pull secret as a file, 0600, that is gone when it is dropped.
-fn secret_file(dir: &ClusterDir, config: &ClusterConfig) -> io::Result<NamedTempFile> {
+fn secret_file(private: &Path, config: &ClusterConfig) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix("registry-config")
-        .tempfile_in(dir.path())?;
+        .tempfile_in(private)?;
     file.write_all(config.pull_secret.expose_secret().as_bytes())?;
     Ok(file)
 }

@@ -34,7 +34,7 @@ impl<B: Backend> Run<'_, B> {
         let version = installer.version().await?;
         let ask = async {
             info!(target: PROGRESS, step = "release", "{version}: asking for its images");
-            installer.release(self.config, &self.dir).await
+            installer.release(self.config, self.dir.path()).await
         };
         self.journal
             .step("release", &(&self.config.installer, &version), ask)
