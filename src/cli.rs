@@ -131,7 +131,8 @@ pub struct Harvest {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy image payload                  # for what ./env.sh describes")]
+  ocpdeploy image payload                  # for what ./env.sh describes
+  ocpdeploy image payload lab.sh")]
 pub struct Image {
     #[command(subcommand)]
     pub verb: ImageVerb,
