@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::digest::sha512;
 use crate::ignition::IgnitionError;
 use crate::ignition::contents::{self, Contents};
-use crate::ignition::origins::merge_layers;
+use crate::ignition::origins::{Layer, merge_layers};
 use crate::ignition::unpack::unpack;
 
 /// What a guest tells of its disk; hashes only, for contents may be secret.
@@ -47,11 +47,20 @@ pub(super) struct UserOnDisk {
     key_sha512: Vec<String>,
 }
 
-/// Each thing that the config says and the disk does not show, in words.
+/// The config that a node ends with, of what it was given and what the machine config server has for it.
 ///
-/// What the node fetches may say more of the same entries: lists are compared by what must be in them.
-pub(super) fn differences(config: &Value, disk: &OnDisk) -> Result<Vec<String>, IgnitionError> {
-    let effective = merge_layers(&unpack("", config)?.layers)?;
+/// Ours is the last that a pointer merges, so it wins over what is served.
+pub(super) fn effective(given: &Value, served: Option<Value>) -> Result<Value, IgnitionError> {
+    let served = served.map(|config| Layer {
+        origin: "served".to_owned(),
+        config,
+    });
+    let layers = served.into_iter().chain(unpack("given", given)?.layers);
+    merge_layers(&layers.collect::<Vec<_>>())
+}
+
+/// Each thing that the effective config says and the disk does not show, in words.
+pub(super) fn differences(effective: &Value, disk: &OnDisk) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: String, is: Option<&str>, should: &str| {
         let is = is.unwrap_or("absent");
@@ -60,7 +69,7 @@ pub(super) fn differences(config: &Value, disk: &OnDisk) -> Result<Vec<String>, 
         }
     };
     let files: BTreeMap<_, _> = disk.files.iter().map(|file| (file.path.as_str(), file)).collect();
-    for file in list(&effective, "/storage/files") {
+    for file in list(effective, "/storage/files") {
         let Some(path) = text(file, "path") else { continue };
         let is = files.get(path);
         if let Some(mode) = file.get("mode").and_then(Value::as_u64) {
@@ -75,7 +84,7 @@ pub(super) fn differences(config: &Value, disk: &OnDisk) -> Result<Vec<String>, 
         }
     }
     let units: BTreeMap<_, _> = disk.units.iter().map(|unit| (unit.name.as_str(), unit)).collect();
-    for unit in list(&effective, "/systemd/units") {
+    for unit in list(effective, "/systemd/units") {
         let Some(name) = text(unit, "name") else { continue };
         let is = units.get(name);
         let flag = |field| unit.get(field).and_then(Value::as_bool);
@@ -105,7 +114,7 @@ pub(super) fn differences(config: &Value, disk: &OnDisk) -> Result<Vec<String>, 
         }
     }
     let users: BTreeMap<_, _> = disk.users.iter().map(|user| (user.name.as_str(), user)).collect();
-    for user in list(&effective, "/passwd/users") {
+    for user in list(effective, "/passwd/users") {
         let Some(name) = text(user, "name") else { continue };
         compare(format!("user {name}"), users.get(name).map(|_| "there"), "there");
         for (index, key) in list(user, "/sshAuthorizedKeys").enumerate() {
@@ -118,7 +127,7 @@ pub(super) fn differences(config: &Value, disk: &OnDisk) -> Result<Vec<String>, 
             );
         }
     }
-    Ok(found)
+    found
 }
 
 fn list<'a>(value: &'a Value, place: &str) -> impl Iterator<Item = &'a Value> {
@@ -179,7 +188,25 @@ mod tests {
     }
 
     fn found(disk: Value) -> Vec<String> {
-        differences(&config(), &serde_json::from_value(disk).unwrap()).unwrap()
+        let effective = effective(&config(), None).unwrap();
+        differences(&effective, &serde_json::from_value(disk).unwrap())
+    }
+
+    #[test]
+    fn what_is_served_counts_where_the_node_s_own_says_nothing_else() {
+        let served = json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
+            {"path": "/etc/a", "mode": 384, "contents": {"source": "data:,other"}},
+            {"path": "/etc/role", "mode": 420, "contents": {"source": "data:,role"}},
+        ]}});
+        let effective = effective(&config(), Some(served)).unwrap();
+        let found = |disk: Value| differences(&effective, &serde_json::from_value(disk).unwrap());
+        let missing = found(disk());
+        assert_eq!(missing.len(), 2, "{missing:?}");
+        assert!(missing[0].starts_with("mode of /etc/role is absent"), "{missing:?}");
+        let mut whole = disk();
+        let role = json!({"path": "/etc/role", "mode": "0644", "sha512": sha512("role")});
+        whole["files"].as_array_mut().unwrap().push(role);
+        assert_eq!(found(whole), [""; 0]);
     }
 
     #[test]

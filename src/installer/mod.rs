@@ -288,9 +288,11 @@ impl Installer {
         if !wait.guests_answer {
             return Ok(planned);
         }
+        let bootstrap = document::parse(&fs::read(wait.dir.installer().join("bootstrap.ign"))?)?;
         let with_config = |node: NodeReport| {
             let bytes = fs::read(wait.dir.ignition(node.node.as_str()))?;
-            Ok((node, document::parse(&bytes)?))
+            let served = rehearsal::served_to(&bootstrap, node.role);
+            Ok((node, expected::effective(&document::parse(&bytes)?, served)?))
         };
         let planned = planned.into_iter().map(with_config).collect::<anyhow::Result<_>>()?;
         Ok(probe::ask_all(wait, planned, limit).await?)

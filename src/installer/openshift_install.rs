@@ -415,7 +415,9 @@ mod tests {
             };
             fs::write(fake.path("script"), script).unwrap();
             let sourced = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sourced");
-            std::os::unix::fs::symlink(sourced, fake.path("fake")).unwrap();
+            for program in ["fake", "oc"] {
+                std::os::unix::fs::symlink(sourced, fake.path(program)).unwrap();
+            }
             fake
         }
 

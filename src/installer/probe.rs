@@ -33,7 +33,7 @@ struct Report {
     disk: OnDisk,
 }
 
-/// Asks all nodes at once until each has answered; a node that differs from its plan ends the wait.
+/// Asks all nodes, each with the config it ends with, at once until each has answered; a node that differs from its plan ends the wait.
 pub(super) async fn ask_all(
     wait: &WaitContext<'_>,
     planned: Vec<(NodeReport, Value)>,
@@ -115,7 +115,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Each thing that is not as planned, in words.
-fn differences(report: &Report, planned: &NodeReport, config: &Value) -> Vec<String> {
+fn differences(report: &Report, planned: &NodeReport, effective: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, is: &str, should: &str| {
         if is != should {
@@ -131,10 +131,7 @@ fn differences(report: &Report, planned: &NodeReport, config: &Value) -> Vec<Str
         report.config_sha512.as_deref().unwrap_or("absent"),
         &planned.config_sha512,
     );
-    match expected::differences(config, &report.disk) {
-        Ok(differences) => found.extend(differences),
-        Err(error) => found.push(format!("its config on this computer: {error}")),
-    }
+    found.extend(expected::differences(effective, &report.disk));
     found
 }
 

@@ -9,6 +9,7 @@ use super::{InstallerError, Manifests};
 use crate::cluster::{ClusterConfig, Role};
 use crate::digest::sha256;
 use crate::home;
+use crate::ignition::contents::{self, Contents};
 use crate::ignition::machine_configs::{self, MachineConfig};
 use crate::ignition::merge::merge;
 use crate::ignition::overlay::{data_url, ssh_keys};
@@ -68,6 +69,17 @@ impl Rehearsal {
             home::write_private(&folder.join(name), content.to_string().as_bytes())?;
         }
         Ok(())
+    }
+}
+
+/// What the guest of bootstrap serves to nodes of a role; nothing to itself.
+pub(super) fn served_to(bootstrap: &Value, role: Role) -> Option<Value> {
+    let path = format!("{MCS}/{role}");
+    let mut files = bootstrap.pointer("/storage/files")?.as_array()?.iter();
+    let file = files.find(|file| file["path"] == path.as_str())?;
+    match contents::of(&file["contents"]) {
+        Ok(Contents::Bytes(bytes)) => serde_json::from_slice(&bytes).ok(),
+        _ => None,
     }
 }
 
