@@ -72,6 +72,8 @@ pub enum Command {
     Destroy(Destroy),
     Ignition(Ignition),
     Image(Image),
+    Export(Export),
+    Dns(Dns),
 }
 
 /// Deploy a cluster: pass one, pass two, wait until it is up
@@ -234,6 +236,9 @@ pub struct Destroy {
     /// Env file that says where the platform is [default: as last used]
     #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
+    /// A folder in place of / when this computer's names are undone, for tests
+    #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
+    pub root: PathBuf,
 }
 
 /// Merge, check, show and compare Ignition configs
@@ -373,6 +378,247 @@ pub struct IgnitionDiff {
     pub decode: bool,
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Write what your own DNS, DHCP or load balancer needs to know of a cluster
+///
+/// Made from the table of addresses that pass one wrote; no platform is asked. With
+/// dns=user, lb=user or dhcp=user the cluster counts on these services of yours.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export hosts                       # see also `ocpdeploy dns apply`
+  ocpdeploy export dns --cluster lab -o lab.zone
+  ocpdeploy export dhcp --format isc
+  ocpdeploy export kcli -o lab.yml")]
+pub struct Export {
+    #[command(subcommand)]
+    pub verb: ExportVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ExportVerb {
+    Hosts(ExportHosts),
+    Dns(ExportDns),
+    Haproxy(ExportHaproxy),
+    Dhcp(ExportDhcp),
+    Kcli(ExportKcli),
+    Ansible(ExportAnsible),
+}
+
+/// Which cluster, and where to write.
+#[derive(Debug, Args)]
+pub struct ExportTarget {
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Write here instead of to stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+}
+
+/// Lines for a hosts file, between markers that name the cluster
+///
+/// API, nodes and the usual names beneath apps, e.g. the console: a hosts file knows no
+/// wildcards.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export hosts
+  ocpdeploy export hosts --cluster lab -o lab.hosts")]
+pub struct ExportHosts {
+    #[command(flatten)]
+    pub target: ExportTarget,
+}
+
+/// A DNS zone of the cluster's names, or updates for a server
+///
+/// The zone is <cluster>.<domain>, in the format of BIND; the name of its name server
+/// is a guess, to be replaced by yours.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export dns -o lab.zone                       # A records
+  ocpdeploy export dns --reverse -o 122.168.192.zone     # PTR records
+  ocpdeploy export dns --etcd                            # OpenShift 4.1 to 4.3
+  ocpdeploy export dns --format nsupdate                 # for a pipe to nsupdate -k KEY")]
+pub struct ExportDns {
+    /// A zone file, or the input of nsupdate
+    #[arg(long, value_enum, default_value_t)]
+    pub format: DnsFormat,
+    /// The names of the addresses, which are another zone's
+    #[arg(long)]
+    pub reverse: bool,
+    /// Names and SRV records of etcd as well, which OpenShift up to 4.3 needs
+    #[arg(long, conflicts_with = "reverse")]
+    pub etcd: bool,
+    #[command(flatten)]
+    pub target: ExportTarget,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DnsFormat {
+    #[default]
+    Bind,
+    Nsupdate,
+}
+
+/// haproxy.cfg of a load balancer outside of the cluster
+///
+/// The balancer has both virtual IPs as addresses of its own: 6443 and 22623 lead to the
+/// bootstrap and the masters, 80 and 443 to nodes with a router.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export haproxy -o haproxy.cfg
+  ocpdeploy export haproxy --cluster lab")]
+pub struct ExportHaproxy {
+    #[command(flatten)]
+    pub target: ExportTarget,
+}
+
+/// Fixed addresses for a DHCP server: each MAC with its IP
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export dhcp -o /etc/dnsmasq.d/lab.conf
+  ocpdeploy export dhcp --format isc       # for ISC's dhcpd.conf")]
+pub struct ExportDhcp {
+    /// The server's language
+    #[arg(long, value_enum, default_value_t)]
+    pub format: DhcpFormat,
+    #[command(flatten)]
+    pub target: ExportTarget,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DhcpFormat {
+    #[default]
+    Dnsmasq,
+    Isc,
+}
+
+/// A parameter file that `kcli create cluster openshift` takes
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export kcli -o lab.yml
+  ocpdeploy export kcli --cluster lab")]
+pub struct ExportKcli {
+    #[command(flatten)]
+    pub target: ExportTarget,
+}
+
+/// Playbook and inventory that create the same machines on oVirt by Ansible
+///
+/// The inventory has names, MACs and sizes; the playbook uses the collection ovirt.ovirt
+/// and starts each machine with its Ignition config from the cluster's folder.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy export ansible -o playbook.yaml
+  ocpdeploy export ansible --format inventory -o inventory.yaml")]
+pub struct ExportAnsible {
+    /// Which of the two files
+    #[arg(long, value_enum, default_value_t)]
+    pub format: AnsibleFormat,
+    #[command(flatten)]
+    pub target: ExportTarget,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AnsibleFormat {
+    #[default]
+    Playbook,
+    Inventory,
+}
+
+/// Tell this computer a cluster's names, and take them away again
+///
+/// In /etc/hosts only lines between the cluster's own markers are ever touched. What was
+/// done is noted, and `ocpdeploy destroy` undoes it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy dns show lab
+  sudo ocpdeploy --home ~/.local/share/ocpdeploy dns apply lab
+  ocpdeploy dns apply lab --dry-run
+  ocpdeploy dns remove lab")]
+pub struct Dns {
+    #[command(subcommand)]
+    pub verb: DnsVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DnsVerb {
+    Apply(DnsApply),
+    Remove(DnsRemove),
+    Show(DnsShow),
+}
+
+/// Tell this computer a cluster's names; needs root
+///
+/// hosts: lines in /etc/hosts, with the usual names beneath apps. networkmanager: for
+/// the dnsmasq that NetworkManager runs, with every name. resolved: systemd-resolved asks
+/// the cluster's masters, so names are known only while these run.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  sudo ocpdeploy --home ~/.local/share/ocpdeploy dns apply lab
+  ocpdeploy dns apply lab --dry-run
+  ocpdeploy dns apply --how networkmanager")]
+pub struct DnsApply {
+    #[command(flatten)]
+    pub target: DnsTarget,
+    /// Where the names are told
+    #[arg(long, value_enum, default_value_t)]
+    pub how: DnsHow,
+    /// Show what would change; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Take a cluster's names away from this computer; needs root
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy dns remove lab --dry-run
+  ocpdeploy dns remove lab.example.com     # of a cluster whose folder is gone")]
+pub struct DnsRemove {
+    #[command(flatten)]
+    pub target: DnsTarget,
+    /// Show what would change; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Show whether and how this computer was told a cluster's names
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy dns show
+  ocpdeploy dns show lab")]
+pub struct DnsShow {
+    #[command(flatten)]
+    pub target: DnsTarget,
+}
+
+#[derive(Debug, Args)]
+pub struct DnsTarget {
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    pub cluster: Option<String>,
+    /// A folder in place of /, for tests
+    #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
+    pub root: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DnsHow {
+    #[default]
+    Hosts,
+    #[value(name = "networkmanager")]
+    NetworkManager,
+    Resolved,
 }
 
 /// Where a cluster's settings come from.

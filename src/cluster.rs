@@ -286,6 +286,14 @@ pub struct Size {
     pub extra_disks_gib: Vec<u64>,
 }
 
+/// How large the machines of each role are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    pub bootstrap: Size,
+    pub master: Size,
+    pub worker: Size,
+}
+
 /// Where an image comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

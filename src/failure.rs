@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::client_dns::ClientDnsError;
 use crate::ignition::IgnitionError;
 use crate::installer::InstallerError;
 use crate::inventory::InventoryError;
@@ -104,12 +105,21 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
                 (Kind::Tool, e.hint().map(str::to_owned).into_iter().collect())
             })
         })
+        .or_else(|| if_is(error, of_client_dns))
         .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
 
 const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters known here";
 const PARAMETERS_HINT: &str = "correct the file, or make it anew with `ocpdeploy harvest`";
+
+fn of_client_dns(error: &ClientDnsError) -> (Kind, Vec<String>) {
+    let kind = match error {
+        ClientDnsError::Markers { .. } | ClientDnsError::Version { .. } => Kind::Settings,
+        _ => Kind::Tool,
+    };
+    (kind, error.hint().into_iter().collect())
+}
 
 fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     let kind = match error.kind {

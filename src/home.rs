@@ -109,6 +109,11 @@ impl ClusterDir {
         self.ignition_folder().join("layers.json")
     }
 
+    /// How this computer was told the cluster's names.
+    pub fn client_dns(&self) -> PathBuf {
+        self.path.join("client-dns.json")
+    }
+
     pub fn log(&self) -> PathBuf {
         self.path.join("log")
     }

@@ -9,7 +9,7 @@ use fs_err::{File, OpenOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::Others;
-use crate::cluster::{BackendConfig, ClusterConfig, ClusterId, Mac, Vip};
+use crate::cluster::{BackendConfig, ClusterConfig, ClusterId, Mac, Sizes, Vip};
 use crate::home::{ClusterDir, Home, create_private_dir, write_private};
 use crate::parameters::{Parameters, ParametersError};
 
@@ -26,6 +26,9 @@ pub struct Known {
     pub backend: BackendConfig,
     /// Whether its machines are a rehearsal's.
     pub rehearsal: bool,
+    /// How large its machines are; files of earlier programs do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
 }
 
 /// What can go wrong with the inventory.
@@ -51,6 +54,11 @@ impl Known {
             domain: config.domain.clone(),
             backend: config.backend.clone(),
             rehearsal: config.installer == crate::cluster::InstallerChoice::Rehearsal,
+            sizes: Some(Sizes {
+                bootstrap: config.bootstrap_size.clone(),
+                master: config.master_size.clone(),
+                worker: config.worker_size.clone(),
+            }),
         }
     }
 

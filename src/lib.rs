@@ -5,6 +5,7 @@
 pub mod addresses;
 pub mod backend;
 pub mod cli;
+pub mod client_dns;
 pub mod cluster;
 pub mod commands;
 pub mod csr;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::{Session, print, with_backend};
 use crate::backend::{Backend, Owned};
 use crate::cli::{Destroy, Source};
+use crate::client_dns::{self, Computer};
 use crate::cluster::{BackendConfig, ClusterId};
 use crate::failure::{CommandError, Kind};
 use crate::inventory::{InventoryError, Known};
@@ -24,6 +25,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
             if !command.yes {
                 confirm(&cluster, &owned)?;
             }
+            forget_names(session, command, &cluster);
             passes::destroy(backend, &cluster, &command.cluster, &session.home, command.keep_addresses).await?;
             print(&match command.keep_addresses {
                 true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
@@ -31,6 +33,20 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
             })
         })
     })
+}
+
+/// Undoes what `ocpdeploy dns apply` did. Machines are not kept because a file of this computer cannot be written.
+fn forget_names(session: &Session, command: &Destroy, cluster: &ClusterId) {
+    let dir = session.home.cluster(&command.cluster);
+    let forgotten = client_dns::applied(&dir).and_then(|how| match how {
+        Some(_) => client_dns::remove(&Computer::new(&command.root), Some(&dir), cluster).map(|_| ()),
+        None => Ok(()),
+    });
+    if let Err(error) = forgotten {
+        tracing::warn!(
+            "this computer still knows names of {cluster}: {error}; `sudo ocpdeploy dns remove {cluster}` takes them away"
+        );
+    }
 }
 
 /// The cluster's id and platform: from the env file where one is named, else as last used.

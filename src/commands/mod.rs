@@ -3,6 +3,8 @@
 pub mod config;
 mod deploy;
 mod destroy;
+mod dns;
+mod export;
 mod harvest;
 mod ignition;
 mod image;
@@ -25,6 +27,8 @@ use crate::cli::{Cli, Command, Config, Format, Global, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::{CommandError, Kind};
 use crate::home::Home;
+use crate::inventory::{self, InventoryError, Known};
+use crate::parameters::Parameters;
 use crate::settings::{self, Loaded, Sources};
 use progress::{Progress, Verbosity};
 
@@ -41,6 +45,8 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Destroy(command) => destroy::run(&session()?, command),
         Command::Image(command) => image::run(&session()?, command),
         // Most of its verbs need no state, and so no home folder either.
+        Command::Export(command) => export::run(&session()?, command),
+        Command::Dns(command) => dns::run(&session()?, command),
         Command::Ignition(command) => return ignition::run(&cli.global, command),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -129,6 +135,45 @@ impl Session {
             is_file: &Path::is_file,
             is_dir: &Path::is_dir,
         })
+    }
+
+    /// The cluster of this name, or of `./env.sh`, or else the only one that is known here.
+    fn cluster_name(&self, name: Option<&str>) -> Result<String> {
+        if let Some(name) = name {
+            return Ok(name.to_owned());
+        }
+        if Path::new("env.sh").exists() {
+            return Ok(self.load_whereabouts(&Source::default())?.0);
+        }
+        let clusters = inventory::clusters(&self.home)?;
+        let names: Vec<&str> = clusters.iter().map(|cluster| cluster.known.name.as_str()).collect();
+        match names.as_slice() {
+            [name] => Ok((*name).to_owned()),
+            [] => Err(CommandError::new(Kind::Tool, "no cluster is known here")
+                .hint("`ocpdeploy deploy` makes one")
+                .into()),
+            several => {
+                let text = format!("several clusters are known here: {}", several.join(", "));
+                Err(CommandError::new(Kind::Usage, text).hint("say which one").into())
+            }
+        }
+    }
+
+    /// A cluster with its table of addresses.
+    fn harvested(&self, name: Option<&str>) -> Result<(Known, Parameters)> {
+        let cluster = self.cluster_name(name)?;
+        let found = inventory::find(&self.home, &cluster)?;
+        let found = found.ok_or_else(|| InventoryError::Unknown {
+            cluster: cluster.clone(),
+        })?;
+        let parameters = found.parameters.ok_or_else(|| {
+            CommandError::new(
+                Kind::Tool,
+                format!("the addresses of cluster {cluster} are not known yet"),
+            )
+            .hint("`ocpdeploy harvest` learns them, and so does `ocpdeploy deploy`")
+        })?;
+        Ok((found.known, parameters))
     }
 
     fn show_config(&self, command: &Config) -> Result<()> {

@@ -1,9 +1,13 @@
 //! The cluster's names as DNS zones, and as the updates that put them into a server.
 
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 
 use crate::cluster::Role;
 use crate::parameters::Parameters;
+
+/// Seconds that others may remember an answer.
+const TTL: u32 = 60;
 
 /// The zone `<cluster>.<domain>` as a file; with `etcd` also the names that releases up to 4.3 need.
 pub fn forward(parameters: &Parameters, etcd: bool, serial: u32) -> String {
@@ -14,11 +18,66 @@ pub fn forward(parameters: &Parameters, etcd: bool, serial: u32) -> String {
     text
 }
 
+/// The smallest zone on a byte's boundary that has every address of the cluster.
+pub fn reverse(parameters: &Parameters, serial: u32) -> String {
+    let names = reverse_names(parameters);
+    let octets: Vec<[u8; 4]> = names.iter().map(|(ip, _)| ip.octets()).collect();
+    let common = (1..=3)
+        .rev()
+        .find(|count| octets.iter().all(|o| o[..*count] == octets[0][..*count]));
+    let common = common.unwrap_or_default();
+    let backwards = |part: &[u8]| {
+        let labels: Vec<String> = part.iter().rev().map(u8::to_string).collect();
+        labels.join(".")
+    };
+    let origin = match octets.first() {
+        Some(first) if common > 0 => backwards(&first[..common]) + ".in-addr.arpa",
+        _ => "in-addr.arpa".to_owned(),
+    };
+    let mut text = head(&origin, &parameters.domain, serial);
+    for ((_, name), octets) in names.iter().zip(&octets) {
+        let _ = writeln!(text, "{:<24} IN PTR  {name}.", backwards(&octets[common..]));
+    }
+    text
+}
+
+/// Input of `nsupdate`: takes out what the names had before and puts them in anew.
+pub fn nsupdate(parameters: &Parameters, etcd: bool) -> String {
+    let id = parameters.id();
+    let records = records(parameters, etcd);
+    let mut text = String::new();
+    let mut cleared = Vec::new();
+    for (name, kind, _) in &records {
+        if !cleared.contains(&(name, kind)) {
+            let _ = writeln!(text, "update delete {}. {kind}", id.fqdn(name));
+            cleared.push((name, kind));
+        }
+    }
+    for (name, kind, value) in &records {
+        let _ = writeln!(text, "update add {}. {TTL} {kind} {value}", id.fqdn(name));
+    }
+    text + "send\n"
+}
+
+/// Input of `nsupdate` for the names of the addresses, which are another zone's.
+pub fn nsupdate_reverse(parameters: &Parameters) -> String {
+    let mut text = String::new();
+    for (ip, name) in reverse_names(parameters) {
+        let [a, b, c, d] = ip.octets();
+        let address = format!("{d}.{c}.{b}.{a}.in-addr.arpa.");
+        let _ = writeln!(
+            text,
+            "update delete {address} PTR\nupdate add {address} {TTL} PTR {name}."
+        );
+    }
+    text + "send\n"
+}
+
 /// Start of authority. The name server's own name is a guess that the user replaces.
 fn head(origin: &str, domain: &str, serial: u32) -> String {
     format!(
-        "$ORIGIN {origin}.\n$TTL 60\n\
-         @                        IN SOA  ns.{domain}. hostmaster.{domain}. {serial} 3600 600 604800 60\n\
+        "$ORIGIN {origin}.\n$TTL {TTL}\n\
+         @                        IN SOA  ns.{domain}. hostmaster.{domain}. {serial} 3600 600 604800 {TTL}\n\
          @                        IN NS   ns.{domain}.\n"
     )
 }
@@ -38,9 +97,44 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
     let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
     for (index, node) in masters.enumerate().filter(|_| etcd) {
         let name = format!("etcd-{index}");
-        records.push((name.clone(), "A", node.ip.to_string()));
         let target = format!("0 10 2380 {}.", parameters.id().fqdn(&name));
+        records.push((name, "A", node.ip.to_string()));
         records.push(("_etcd-server-ssl._tcp".to_owned(), "SRV", target));
     }
     records
+}
+
+/// The one name of each address that has one.
+fn reverse_names(parameters: &Parameters) -> Vec<(Ipv4Addr, String)> {
+    let id = parameters.id();
+    let nodes = parameters
+        .nodes
+        .iter()
+        .map(|node| (node.ip, id.fqdn(node.name.as_str())));
+    std::iter::once((parameters.api_ip, id.fqdn("api")))
+        .chain(nodes)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::tests::example;
+
+    #[test]
+    fn a_reverse_zone_is_as_small_as_bytes_allow() {
+        for (moved, origin, line) in [
+            ("192.168.122.12", "122.168.192.in-addr.arpa", "12 "),
+            ("192.168.123.12", "168.192.in-addr.arpa", "12.123 "),
+            ("192.169.122.12", "192.in-addr.arpa", "12.122.169 "),
+            ("10.0.0.12", "in-addr.arpa", "12.0.0.10 "),
+        ] {
+            let mut parameters = example();
+            parameters.nodes[1].ip = moved.parse().unwrap();
+            let zone = reverse(&parameters, 1);
+            assert!(zone.starts_with(&format!("$ORIGIN {origin}.\n")), "{zone}");
+            let ptr = zone.lines().find(|text| text.ends_with(" master-0.lab.example.com."));
+            assert!(ptr.is_some_and(|text| text.starts_with(line)), "{zone}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster::{ClusterConfig, Role};
+use crate::cluster::{ClusterConfig, Lb, Role};
 use crate::host::{HostFile, HostParts};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::templates::{TemplateError, yaml};
@@ -53,8 +53,11 @@ impl<'a> Input<'a> {
 
 /// All that the nodes of a role get from the services.
 pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
-    let mut parts = keepalived::parts(input, role)?;
-    parts.extend(haproxy::parts(input, role)?);
+    let mut parts = HostParts::default();
+    if input.config.lb == Lb::Keepalived {
+        parts.extend(keepalived::parts(input, role)?);
+        parts.extend(haproxy::parts(input, role)?);
+    }
     parts.extend(dns::parts(input)?);
     parts.extend(resolver::parts(input));
     Ok(parts)

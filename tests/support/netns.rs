@@ -234,9 +234,10 @@ impl Node {
         }
         for unit in parts.units.iter().filter(|unit| unit.enabled == Some(true)) {
             let contents = unit.contents.as_deref().unwrap();
-            let command = contents.lines().find_map(|line| line.strip_prefix("ExecStart="));
-            let command: Vec<&str> = command.unwrap().split(' ').collect();
-            self.start(&unit.name, &command);
+            // Units of other kinds, such as paths, start nothing by themselves.
+            if let Some(command) = contents.lines().find_map(|line| line.strip_prefix("ExecStart=")) {
+                self.start(&unit.name, &command.split(' ').collect::<Vec<_>>());
+            }
         }
     }
 

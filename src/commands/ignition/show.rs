@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{is_stdin, read};
 use crate::backend::Carrier;
-use crate::cli::{Format, Global, IgnitionShow, Source};
+use crate::cli::{Format, Global, IgnitionShow};
 use crate::cluster::NodeName;
 use crate::commands::{Session, print, print_bytes};
 use crate::digest::sha512;
@@ -133,10 +133,7 @@ impl Target {
             });
         }
         let session = Session::new(global)?;
-        let name = match &command.cluster {
-            Some(name) => name.clone(),
-            None => only_cluster(&session)?,
-        };
+        let name = session.cluster_name(command.cluster.as_deref())?;
         let dir = session.home.cluster(&name);
         let cluster = inventory::find(&session.home, &name)?.ok_or(InventoryError::Unknown { cluster: name })?;
         let path = dir.ignition(node);
@@ -149,27 +146,6 @@ impl Target {
             dir,
         };
         Ok(Self { path, node: Some(node) })
-    }
-}
-
-/// The cluster of `./env.sh`, or else the only one that is known here.
-fn only_cluster(session: &Session) -> Result<String> {
-    if Path::new("env.sh").exists() {
-        return Ok(session.load_whereabouts(&Source::default())?.0);
-    }
-    let clusters = inventory::clusters(&session.home)?;
-    let names: Vec<&str> = clusters.iter().map(|cluster| cluster.known.name.as_str()).collect();
-    match names.as_slice() {
-        [name] => Ok((*name).to_owned()),
-        [] => Err(CommandError::new(Kind::Tool, "no cluster is known here")
-            .hint("`ocpdeploy deploy` makes one; a config of your own is shown by its path: ./FILE")
-            .into()),
-        several => {
-            let text = format!("several clusters are known here: {}", several.join(", "));
-            Err(CommandError::new(Kind::Usage, text)
-                .hint("choose one with --cluster")
-                .into())
-        }
     }
 }
 

@@ -1,0 +1,79 @@
+//! `ocpdeploy export`.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use super::{Session, print};
+use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
+use crate::cluster::Sizes;
+use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
+use crate::failure::{CommandError, Kind};
+use crate::inventory::Known;
+
+pub fn run(session: &Session, command: &Export) -> Result<()> {
+    let target = match &command.verb {
+        ExportVerb::Hosts(verb) => &verb.target,
+        ExportVerb::Dns(verb) => &verb.target,
+        ExportVerb::Haproxy(verb) => &verb.target,
+        ExportVerb::Dhcp(verb) => &verb.target,
+        ExportVerb::Kcli(verb) => &verb.target,
+        ExportVerb::Ansible(verb) => &verb.target,
+    };
+    let (known, parameters) = session.harvested(target.cluster.as_deref())?;
+    let text = match &command.verb {
+        ExportVerb::Hosts(_) => hosts::block(&parameters),
+        ExportVerb::Dns(verb) => match (verb.format, verb.reverse) {
+            (DnsFormat::Bind, false) => zone::forward(&parameters, verb.etcd, serial()),
+            (DnsFormat::Bind, true) => zone::reverse(&parameters, serial()),
+            (DnsFormat::Nsupdate, false) => zone::nsupdate(&parameters, verb.etcd),
+            (DnsFormat::Nsupdate, true) => zone::nsupdate_reverse(&parameters),
+        },
+        ExportVerb::Haproxy(_) => haproxy::balancer(&parameters),
+        ExportVerb::Dhcp(verb) => match verb.format {
+            DhcpFormat::Dnsmasq => dhcp::dnsmasq(&parameters),
+            DhcpFormat::Isc => dhcp::isc(&parameters),
+        },
+        ExportVerb::Kcli(_) => kcli::parameter_file(&parameters, sizes(&known)?),
+        ExportVerb::Ansible(verb) => match verb.format {
+            AnsibleFormat::Playbook => ansible::playbook().to_owned(),
+            AnsibleFormat::Inventory => {
+                let folder = session.home.cluster(&known.name).ignition_folder();
+                ansible::inventory(&parameters, sizes(&known)?, &folder.display().to_string())
+            }
+        },
+    };
+    write(target, &text)
+}
+
+fn write(target: &ExportTarget, text: &str) -> Result<()> {
+    let Some(path) = &target.output else {
+        return print(text);
+    };
+    std::fs::write(path, text).map_err(|error| cannot_write(path, &error).into())
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::new(Kind::Tool, format!("cannot write {}: {error}", path.display()))
+}
+
+/// Grows from one export to the next, as servers want it: seconds since 1970, until 2106.
+fn serial() -> u32 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.ok().and_then(|now| u32::try_from(now.as_secs()).ok()).unwrap_or(1)
+}
+
+fn sizes(known: &Known) -> Result<&Sizes, CommandError> {
+    let unknown = || {
+        CommandError::new(
+            Kind::Tool,
+            format!(
+                "the folder of cluster {} does not tell how large its machines are",
+                known.name
+            ),
+        )
+        .hint("it is of an earlier version; the next `ocpdeploy deploy` notes it")
+    };
+    known.sizes.as_ref().ok_or_else(unknown)
+}

@@ -1,0 +1,65 @@
+//! The cluster's machines as an inventory and a playbook for Ansible, on an oVirt where the user makes machines.
+//!
+//! Modules and arguments: oVirt/ovirt-ansible-collection, `plugins/modules/ovirt_vm.py` and `ovirt_disk.py`.
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{MachineName, Role, Sizes};
+use crate::parameters::Parameters;
+use crate::templates::yaml;
+
+/// Creates every machine of the inventory; says in its head what it needs.
+pub fn playbook() -> &'static str {
+    include_str!("../templates/export/playbook.yaml")
+}
+
+/// Every machine with MAC, address and size. `ignition` is the folder of the nodes' configs.
+pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str) -> String {
+    let group = |role: Role| {
+        let size = match role {
+            Role::Master => &sizes.master,
+            Role::Worker => &sizes.worker,
+            _ => &sizes.bootstrap,
+        };
+        let hosts: Map<String, Value> = parameters
+            .nodes
+            .iter()
+            .filter(|node| node.role == role)
+            .map(|node| {
+                let machine = MachineName::of_node(&parameters.cluster, &node.name);
+                (
+                    machine.to_string(),
+                    json!({"node": node.name, "mac": node.mac, "ip": node.ip}),
+                )
+            })
+            .collect();
+        json!({
+            "hosts": hosts,
+            "vars": {
+                "cpus": size.cpus,
+                "memory_mib": size.memory_mib,
+                "disk_gib": size.disk_gib,
+                "extra_disks_gib": size.extra_disks_gib,
+            },
+        })
+    };
+    let inventory = json!({
+        "all": {
+            "vars": {
+                "cluster_id": parameters.id(),
+                "ignition_folder": ignition,
+                "ovirt_vnic_profile": parameters.network,
+            },
+            "children": {
+                "bootstrap": group(Role::Bootstrap),
+                "masters": group(Role::Master),
+                "workers": group(Role::Worker),
+            },
+        },
+    });
+    format!(
+        "# Machines of cluster {}, for the playbook of `ocpdeploy export ansible`.\n{}\n",
+        parameters.id(),
+        yaml(&inventory)
+    )
+}

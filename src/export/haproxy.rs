@@ -1,0 +1,88 @@
+//! A load balancer outside of the cluster.
+
+use std::fmt::Write;
+
+use crate::cluster::Role;
+use crate::parameters::{NodeAddress, Parameters};
+
+/// haproxy.cfg for a balancer that has the VIPs as its own addresses.
+///
+/// Every server is asked for its health, so that nodes without a router, and the bootstrap once it is gone, get
+/// nothing.
+pub fn balancer(parameters: &Parameters) -> String {
+    let mut text = format!(
+        "\
+# The balancer of cluster {id}: it has {api} and {ingress} as addresses of its own.
+# The bootstrap may be taken out when it has done its work.
+global
+    maxconn 20000
+
+defaults
+    mode tcp
+    option dontlognull
+    retries 3
+    timeout connect 5s
+    timeout check 5s
+    timeout queue 1m
+    timeout client 24h
+    timeout server 24h
+    timeout tunnel 24h
+",
+        id = parameters.id(),
+        api = parameters.api_ip,
+        ingress = parameters.ingress_ip,
+    );
+    let (control, routers): (Vec<_>, Vec<_>) = (
+        parameters
+            .nodes
+            .iter()
+            .filter(|node| node.role != Role::Worker)
+            .collect(),
+        parameters
+            .nodes
+            .iter()
+            .filter(|node| node.role != Role::Bootstrap)
+            .collect(),
+    );
+    let api = parameters.api_ip.to_string();
+    let ingress = parameters.ingress_ip.to_string();
+    let secure = "verify none check-ssl inter 2s fall 3 rise 1";
+    section(&mut text, "api", &api, 6443, "/readyz", secure, &control, "check");
+    text += "\n# Where the nodes get their configuration. With mcs=http also 22624, likewise, with neither TLS nor secrecy.";
+    section(&mut text, "mcs", &api, 22623, "/healthz", secure, &control, "check");
+    let plain = "inter 5s fall 2 rise 1";
+    for (name, port) in [("http", 80), ("https", 443)] {
+        let check = "check port 1936";
+        section(
+            &mut text,
+            name,
+            &ingress,
+            port,
+            "/healthz/ready",
+            plain,
+            &routers,
+            check,
+        );
+    }
+    text
+}
+
+#[expect(clippy::too_many_arguments, reason = "each a word of the section")]
+fn section(
+    text: &mut String,
+    name: &str,
+    address: &str,
+    port: u16,
+    health: &str,
+    defaults: &str,
+    nodes: &[&NodeAddress],
+    check: &str,
+) {
+    let _ = write!(
+        text,
+        "\nlisten {name}\n    bind {address}:{port}\n    balance source\n    option httpchk GET {health} HTTP/1.0\n    default-server {defaults}\n"
+    );
+    for node in nodes {
+        let _ = writeln!(text, "    server {} {}:{port} {check}", node.name, node.ip);
+    }
+}

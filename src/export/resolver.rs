@@ -1,0 +1,32 @@
+//! The cluster's names as a piece of configuration for the resolver of a computer outside of it.
+
+use crate::cluster::Role;
+use crate::parameters::Parameters;
+
+/// For NetworkManager's dnsmasq: the names themselves, so that they are there before the cluster is.
+pub fn dnsmasq(parameters: &Parameters) -> String {
+    let id = parameters.id();
+    let mut text = format!(
+        "# Names of cluster {id}, by `ocpdeploy dns apply`.\n\
+         local=/{id}/\n\
+         host-record=api.{id},api-int.{id},{}\n\
+         address=/apps.{id}/{}\n\
+         local=/apps.{id}/\n",
+        parameters.api_ip, parameters.ingress_ip
+    );
+    for node in &parameters.nodes {
+        text += &format!("host-record={},{}\n", id.fqdn(node.name.as_str()), node.ip);
+    }
+    text
+}
+
+/// For systemd-resolved, which knows no names itself: whom to ask for them.
+pub fn resolved(parameters: &Parameters) -> String {
+    let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
+    let servers: Vec<String> = masters.map(|node| node.ip.to_string()).collect();
+    format!(
+        "# Names of cluster {id}, by `ocpdeploy dns apply`: its masters know them.\n[Resolve]\nDNS={}\nDomains=~{id}\n",
+        servers.join(" "),
+        id = parameters.id(),
+    )
+}
