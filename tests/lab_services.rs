@@ -331,13 +331,13 @@ fn a_bootstrap_whose_api_was_short_of_breath_gets_the_vip_back() {
 fn three_clusters_on_one_wire_do_not_hear_each_other() {
     let folder = folder();
     let wire = Wire::new("192.168.122.1/24");
+    // A lone worker has no peer, so its adverts go to everybody.
+    let one_worker = Shape { workers: 1, ..SHAPE };
     let small = Shape {
         masters: 1,
-        workers: 1,
-        ..SHAPE
+        ..one_worker
     };
-    // The one worker of `lab10` has no peer, so its adverts go to everybody.
-    let labs = [("lab", SHAPE, 10), ("lab1", SHAPE, 30), ("lab10", small, 50)].map(|(name, shape, last)| {
+    let labs = [("lab", SHAPE, 10), ("lab1", one_worker, 30), ("lab10", small, 50)].map(|(name, shape, last)| {
         Lab::new(
             &wire,
             Made::new(name, shape, Ipv4Addr::new(192, 168, 122, last)),
