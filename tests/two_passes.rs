@@ -108,6 +108,15 @@ fn a_second_run_finds_all_done() {
 }
 
 #[test]
+fn a_dhcp_server_of_the_users_is_trusted_and_the_platform_holds_nothing() {
+    let place = lab(json!({}));
+    place.env("lab", "masters=1\nworkers=0\ndhcp=user");
+    let outcome = place.deploy("lab").succeeded();
+    assert_eq!(place.reservations(Some("lab")), []);
+    assert!(!outcome.stdout.contains("held by nobody"), "{}", outcome.stdout);
+}
+
+#[test]
 fn addresses_outlive_the_cluster_when_they_are_kept() {
     let place = lab(json!({}));
     place.deploy("lab").succeeded();

@@ -333,6 +333,8 @@ pub enum Held {
     ByPlatform,
     /// Nobody: the DHCP server will probably give it again.
     ByLuck,
+    /// The user's DHCP server, which was told by the user; the platform was not asked.
+    ByUser,
 }
 
 /// One thing on the platform that belongs to a cluster.

@@ -9,7 +9,7 @@ use super::{DeployOptions, PassError, fragments};
 use crate::PROGRESS;
 use crate::addresses::vip_problem;
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Harvest, Lease, Vip};
+use crate::cluster::{ClusterConfig, Harvest, Lb, Lease, NodeName, Vip};
 use crate::home::Home;
 use crate::ignition;
 use crate::inventory::{self, Known};
@@ -91,7 +91,11 @@ fn fail(text: String) -> Finding {
 
 /// Addresses of the settings that something on the network answers for, before this cluster has any machine.
 async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
-    let leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
+    let mut leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
+    if config.lb == Lb::User {
+        // The user's balancer has the VIPs already.
+        leases.retain(|lease| Vip::ALL.iter().all(|vip| lease.name != NodeName::vip(*vip)));
+    }
     let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
     let answering = lan::answering(&Vec::from_iter(addresses)).await;
     let finding = |lease: &Lease| {

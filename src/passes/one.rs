@@ -15,7 +15,7 @@ use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::addresses::{free_addresses, vip_problem, virtual_router_ids};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, Verdict};
-use crate::cluster::{Lease, Mac, NodeName, Pass, Vip};
+use crate::cluster::{Dhcp, Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
 use crate::lan;
@@ -289,8 +289,12 @@ impl<B: Backend> Run<'_, B> {
         holds
     }
 
-    /// Makes the platform keep every address of the table.
+    /// Makes the platform keep every address of the table, unless the user's own DHCP server does.
     pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, Held>> {
+        if self.config.dhcp == Dhcp::User {
+            let leases = parameters.leases().into_iter();
+            return Ok(leases.map(|lease| (lease.name, Held::ByUser)).collect());
+        }
         let holds = self.holds(parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "{} addresses to be held", holds.len());

@@ -273,10 +273,12 @@ fn moved(plan: &Planned, watch: &Watch, machines: &[Machine], held: &BTreeMap<No
         why,
     };
     if let Some(seen) = watch.address(&plan.name) {
-        let by_platform = held.get(&plan.node) == Some(&Held::ByPlatform);
-        let why = match by_platform {
-            true => "the platform's reservation was not honoured; another DHCP server may answer first",
-            false => "nobody holds the address, and the DHCP server gave another",
+        let why = match held.get(&plan.node) {
+            Some(Held::ByPlatform) => {
+                "the platform's reservation was not honoured; another DHCP server may answer first"
+            }
+            Some(Held::ByUser) => "your DHCP server gave another; `ocpdeploy export dhcp` writes what it needs to know",
+            Some(Held::ByLuck) | None => "nobody holds the address, and the DHCP server gave another",
         };
         return (seen != planned).then(|| error(seen.to_string(), why));
     }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use ipnetwork::Ipv4Network;
 
 use super::values::Values;
-use crate::cluster::{ClusterId, ClusterNetworks, GivenAddresses, Harvest, Mac, MachineName, NodeName, Role};
+use crate::cluster::{ClusterId, ClusterNetworks, Dhcp, GivenAddresses, Harvest, Lb, Mac, MachineName, NodeName, Role};
 
 /// Longest label of a DNS name, and longest name that a Kubernetes node can bear.
 const LONGEST_NAME: usize = 63;
@@ -309,6 +309,31 @@ pub(super) fn addresses(values: &mut Values<'_>, given: Option<&GivenAddresses>,
         &bootstrap.chain(masters).chain(workers).collect::<Vec<_>>(),
         |_, _| false,
     );
+}
+
+/// What is the user's own needs what the user alone knows.
+pub(super) fn own_services(
+    values: &mut Values<'_>,
+    given: Option<&GivenAddresses>,
+    harvest: Option<Harvest>,
+    lb: Option<Lb>,
+    dhcp: Option<Dhcp>,
+) {
+    let vips = given.is_none_or(|given| given.api_ip.is_some() && given.ingress_ip.is_some());
+    if lb == Some(Lb::User) && !vips {
+        values.problem(
+            &["lb"],
+            "lb=user needs `api_ip` and `ingress_ip`",
+            "they are the addresses of your load balancer",
+        );
+    }
+    if dhcp == Some(Dhcp::User) && harvest == Some(Harvest::Reserve) {
+        values.problem(
+            &["dhcp", "harvest"],
+            "dhcp=user and harvest=reserve contradict each other",
+            "harvest=boot asks your DHCP server, harvest=static takes the addresses from this file",
+        );
+    }
 }
 
 fn given_ips(given: &GivenAddresses) -> Vec<(&'static str, Ipv4Addr)> {

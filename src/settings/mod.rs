@@ -177,6 +177,7 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     );
     let lb = values.choice("lb", &[("keepalived", Lb::Keepalived), ("user", Lb::User)]);
     let dhcp = values.choice("dhcp", &[("platform", Dhcp::Platform), ("user", Dhcp::User)]);
+    checks::own_services(values, given.as_ref(), harvest, lb, dhcp);
     let autostart = values.switch("autostart");
     let timeouts = timeouts(values);
 
