@@ -274,7 +274,13 @@ impl Installer {
                     .await?;
                 planned_reports(wait, &nodes)
             }
-            Self::Rehearsal(_) => self.ask(wait, &nodes, wait.config.timeouts.install).await,
+            Self::Rehearsal(_) => {
+                let reports = self.ask(wait, &nodes, wait.config.timeouts.install).await?;
+                if wait.guests_answer {
+                    probe::ask_vip(wait, wait.config.timeouts.install).await?;
+                }
+                Ok(reports)
+            }
         }
     }
 

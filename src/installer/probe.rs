@@ -39,14 +39,7 @@ pub(super) async fn ask_all(
     planned: Vec<(NodeReport, Value)>,
     limit: Duration,
 ) -> Result<Vec<NodeReport>, InstallerError> {
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(ATTEMPT)
-        .build()
-        .map_err(|error| InstallerError::Silent {
-            silent: vec![error.to_string()],
-            after: Duration::ZERO,
-        })?;
+    let client = client()?;
     let end = Instant::now() + limit;
     let mut answers: FuturesUnordered<_> = planned
         .iter()
@@ -100,6 +93,37 @@ async fn ask(
         }
         sleep(PAUSE).await;
     }
+}
+
+/// Asks the api VIP, which a master has inherited by now, for what it serves to late workers.
+pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+    let client = client()?;
+    let url = format!("http://{}:22624/config/worker", wait.parameters.api_ip);
+    let end = Instant::now() + limit;
+    loop {
+        let answer = client
+            .get(&url)
+            .send()
+            .await
+            .and_then(reqwest::Response::error_for_status);
+        let Err(error) = answer else {
+            info!(target: PROGRESS, step = "install", "the api VIP {} answers", wait.parameters.api_ip);
+            return Ok(());
+        };
+        if Instant::now() + PAUSE >= end {
+            let silent = vec![format!("the api VIP at {url}: {}", innermost(&error.without_url()))];
+            return Err(InstallerError::Silent { silent, after: limit });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn client() -> Result<reqwest::Client, InstallerError> {
+    let builder = reqwest::Client::builder().no_proxy().timeout(ATTEMPT);
+    builder.build().map_err(|error| InstallerError::Silent {
+        silent: vec![error.to_string()],
+        after: Duration::ZERO,
+    })
 }
 
 async fn fetch(client: &reqwest::Client, url: &str) -> reqwest::Result<Report> {
