@@ -557,6 +557,11 @@ impl ClusterConfig {
             .collect()
     }
 
+    /// The bridge over each node's NIC, where it is wished for and is ours to make: OVN-Kubernetes makes its own, `br-ex`.
+    pub fn bridge(&self) -> Option<&'static str> {
+        (self.use_br && self.networks.network_type != "OVNKubernetes").then_some("br-node")
+    }
+
     /// Names all that goes into the installer's files but `manifests`, secrets included, without telling it.
     pub fn asset_fingerprint(&self) -> String {
         let parts = (

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::{Major, Version};
-use crate::cluster::{ClusterConfig, NodeName};
+use crate::cluster::{ClusterConfig, Mac, NodeName, Role};
 use crate::host::{HostFile, HostParts, HostUnit};
 use crate::parameters::Parameters;
 
@@ -14,13 +14,35 @@ pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeNam
     // kubelet and etcd would bind a VIP that happens to be on the node. The hint is taken for a VIP: its
     // subnet's other address is chosen. The first spelling is read from 4.8, the second from 4.12.
     let hint = format!("KUBELET_NODEIP_HINT={ip}\nNODEIP_HINT={ip}\n", ip = parameters.api_ip);
-    HostParts {
-        files: vec![
-            HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
-            HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),
-        ],
-        units: vec![],
+    let mut files = vec![
+        HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
+        HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),
+    ];
+    if let (Some(bridge), Some(planned)) = (config.bridge(), parameters.node(node))
+        && planned.role != Role::Bootstrap
+    {
+        files.extend(bridge_connections(bridge, planned.mac));
     }
+    HostParts { files, units: vec![] }
+}
+
+/// Puts a node's NIC under a bridge that has the NIC's MAC, and so its address too.
+///
+/// NetworkManager, `nm-settings-keyfile(5)`. It reads such files only when nobody else may.
+fn bridge_connections(bridge: &str, mac: Mac) -> [HostFile; 2] {
+    let file = |name: &str, text: String| {
+        let path = format!("/etc/NetworkManager/system-connections/{name}.nmconnection");
+        HostFile::new(path, 0o600, text)
+    };
+    let over = format!(
+        "[connection]\nid=ocpdeploy-bridge\ntype=bridge\ninterface-name={bridge}\nautoconnect-priority=10\n\n\
+         [bridge]\nstp=false\nmac-address={mac}\n\n[ipv4]\nmethod=auto\ndhcp-client-id=mac\n\n[ipv6]\nmethod=auto\n"
+    );
+    let under = format!(
+        "[connection]\nid=ocpdeploy-bridge-nic\ntype=ethernet\nmaster={bridge}\nslave-type=bridge\n\
+         autoconnect-priority=10\n\n[ethernet]\nmac-address={mac}\n"
+    );
+    [file("ocpdeploy-bridge", over), file("ocpdeploy-bridge-nic", under)]
 }
 
 /// Our part of a node's config: files, units, and the ssh keys of `core`.
@@ -103,7 +125,7 @@ mod tests {
     fn at(version: Version, keys: &[&str]) -> Value {
         let mut config = ClusterConfig::example();
         config.ssh_keys = keys.iter().map(|key| (*key).to_owned()).collect();
-        let node = NodeName::node(crate::cluster::Role::Master, 0);
+        let node = NodeName::node(Role::Master, 0);
         let parts = own_parts(&config, &crate::parameters::tests::example(), &node);
         overlay(&config, &parts, version)
     }
@@ -141,6 +163,36 @@ mod tests {
         let keys = ["ssh-ed25519 AAAA a", " ssh-ed25519 AAAA a\n", "ssh-rsa BBBB b", ""];
         // As text: the order counts, since the same input must give the same bytes.
         assert_eq!(at(V3, &keys).to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn a_bridge_has_its_nics_mac_and_only_where_the_network_plugin_makes_none() {
+        let parameters = crate::parameters::tests::example();
+        let connections = |network_type: &str, use_br, node: NodeName| {
+            let mut config = ClusterConfig::example();
+            config.networks.network_type = network_type.to_owned();
+            config.use_br = use_br;
+            let files = own_parts(&config, &parameters, &node).files;
+            let mut files = files.into_iter();
+            files.by_ref().take(2).for_each(drop);
+            files.collect::<Vec<_>>()
+        };
+        let worker = NodeName::node(Role::Worker, 1);
+        let files = connections("OpenShiftSDN", true, worker.clone());
+        let mac = parameters.node(&worker).unwrap().mac.to_string();
+        assert_eq!(files.len(), 2);
+        for file in &files {
+            assert_eq!(file.mode, 0o600, "NetworkManager passes others over");
+            assert!(
+                file.content.contains(&format!("mac-address={mac}\n")),
+                "{}",
+                file.content
+            );
+            assert!(file.content.contains("br-node"), "{}", file.content);
+        }
+        assert_eq!(connections("OpenShiftSDN", false, worker.clone()), []);
+        assert_eq!(connections("OVNKubernetes", true, worker), []);
+        assert_eq!(connections("OpenShiftSDN", true, NodeName::bootstrap()), []);
     }
 
     #[test]

@@ -178,7 +178,7 @@ pub const VARIABLES: &[Variable] = &[
         "use_br",
         Kind::Switch,
         "false",
-        "A bridge over the NIC of every node, for virtual machines on top of the cluster.",
+        "A bridge over the NIC of every node, for virtual machines on top: br-node; with OVN-Kubernetes its br-ex.",
     ),
     used(
         CLUSTER,
