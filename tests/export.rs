@@ -203,12 +203,13 @@ fn isc_takes_its_declarations() {
 }
 
 #[test]
-fn scripts_are_bash_and_have_no_known_slip() {
+fn bash_and_shellcheck_have_nothing_against_the_scripts() {
     let parts = made_all();
     let mut scripts = 0;
     for file in parts.files.iter().filter(|file| file.content.starts_with("#!")) {
         assert_eq!(file.mode, 0o755, "{}", file.path);
         judge(&["bash", "-n", ""], &file.content);
+        judge(&["shellcheck", ""], &file.content);
         scripts += 1;
     }
     assert_eq!(scripts, 3);
