@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: build test test-fast lint deny test-lab rehearse bench install clean help
+.PHONY: build test test-fast lint deny test-lab rehearse bench bench-ignition fuzz install clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds.
 FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -40,9 +40,15 @@ rehearse: install ## both passes of a small cluster on a real libvirt (root; KEE
 	$(MAKE) build
 	tests/lab/with.sh tests/lab/rehearse.sh
 
-bench: install ## create, harvest and delete against plain virsh and kcli (root, about 20 minutes)
-	$(MAKE) build
+bench: install ## Ignition, then create, harvest and delete against plain virsh and kcli (root, about 20 minutes)
+	$(MAKE) build bench-ignition
 	tests/lab/with.sh tests/bench/run.sh
+
+bench-ignition: ## merging, checking and writing Ignition configs against plain JSON
+	cargo bench $(FEATURES) --bench ignition
+
+fuzz: ## reading, checking and merging hostile Ignition configs for a minute (SECONDS=n), on stable Rust; wants a C++ compiler
+	fuzz/run.sh $(or $(SECONDS),60)
 
 install: # what the lab, the guests' images and the build need
 	@[ "$$(id -u)" = 0 ] || { echo "make: this starts libvirt and networks of its own and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }

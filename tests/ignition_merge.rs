@@ -1,9 +1,6 @@
 //! The merge held to its promises on made-up configs, and to what Debian's Ignition makes of the same ones.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use ocpdeploy::ignition::merge::merge;
 use ocpdeploy::ignition::origins::{Layer, merge_layers, origins};
@@ -18,40 +15,12 @@ use serde_json::{Value, json};
 mod clean;
 #[path = "support/configs.rs"]
 mod configs;
-
-const ENGINE: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
-const MISSING: &str = "this test needs Debian's Ignition: apt-get install --no-install-recommends ignition";
+#[path = "support/engine.rs"]
+mod engine;
 
 fn layer(config: Value) -> Layer {
     let origin = String::new();
     Layer { origin, config }
-}
-
-/// The merged config that Ignition's fetch stage leaves in its cache; its log where it refuses.
-fn engine(pointer: &Value) -> Result<Value, String> {
-    assert!(Path::new(ENGINE).exists(), "{MISSING}");
-    let work = tempfile::tempdir().unwrap();
-    let config = work.path().join("node.ign");
-    let cache = work.path().join("cache.json");
-    fs::write(&config, pointer.to_string()).unwrap();
-    // It keeps its state in /run: it is root, and sees a /run of its own.
-    let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
-    let user: &[&str] = if is_root { &[] } else { &["--map-root-user"] };
-    let own_run = "mount -t tmpfs tmpfs /run && exec \"$0\" \"$@\"";
-    let output = Command::new("unshare")
-        .args(user)
-        .args(["--mount", "sh", "-c", own_run, ENGINE])
-        .args(["--platform", "file", "--log-to-stdout", "--stage", "fetch"])
-        .args(["--root".as_ref(), work.path().as_os_str()])
-        .args(["--config-cache".as_ref(), cache.as_os_str()])
-        .args(["--neednet".as_ref(), work.path().join("neednet").as_os_str()])
-        .env("IGNITION_CONFIG_FILE", &config)
-        .output()
-        .unwrap();
-    if !output.status.success() {
-        return Err((String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr)).into_owned());
-    }
-    Ok(serde_json::from_slice(&fs::read(cache).unwrap()).unwrap())
 }
 
 /// The first place where two values differ, and both.
@@ -78,7 +47,9 @@ fn debian_s_ignition_merges_to_the_same_config() {
         let source = |config: &Value| json!({"source": data_url(config.to_string().as_bytes())});
         let sources: Vec<_> = configs.iter().map(source).collect();
         let pointer = json!({"ignition": {"version": "3.0.0", "config": {"merge": sources}}});
-        let expected = engine(&pointer).unwrap_or_else(|log| panic!("{log}\n{}", Value::from(configs.clone())));
+        let root = engine::Root::new();
+        let merged = root.merged(pointer.to_string().as_bytes());
+        let expected = merged.unwrap_or_else(|log| panic!("{log}\n{}", Value::from(configs.clone())));
 
         let layers: Vec<_> = [pointer].into_iter().chain(configs.clone()).map(layer).collect();
         let merged = merge_layers(&layers).unwrap();

@@ -75,8 +75,11 @@ fn appended(parent: Value, child: &Value) -> Value {
 }
 
 fn object(fields: &'static [Field], parent: Value, child: &Value) -> Result<Value, IgnitionError> {
-    let (Value::Object(mut parent), Value::Object(child)) = (parent, child) else {
-        return Err(shape("an object"));
+    let (mut parent, child) = match (parent, child) {
+        (Value::Object(parent), Value::Object(child)) => (parent, child),
+        (parent, Value::Null) => return Ok(parent),
+        (Value::Null, child) => return Ok(child.clone()),
+        _ => return Err(shape("an object")),
     };
     for lists in spec::SHARED_KEYS {
         give_way(fields, lists, &mut parent, child)?;
@@ -196,8 +199,10 @@ impl<'a> EntryKey<'a> {
         let Shape::Keyed(key, _) = list else {
             return text(entry).map(Self::Text);
         };
-        let fields = entry.as_object().ok_or_else(|| shape("an object"))?;
-        let field = |name: &str| fields.get(name).unwrap_or(&Value::Null);
+        if !entry.is_object() && !entry.is_null() {
+            return Err(shape("an object"));
+        }
+        let field = |name: &str| entry.get(name).unwrap_or(&Value::Null);
         match key {
             Key::Field(name) => text(field(name)).map(Self::Text).map_err(|error| beneath(name, error)),
             Key::NumberOrLabel => match (field("number"), field("label")) {
@@ -248,5 +253,138 @@ fn beneath(step: &str, error: IgnitionError) -> IgnitionError {
             IgnitionError::Shape { path, wanted }
         }
         other => other,
+    }
+}
+
+// What each kind of field does is in `tests/fixtures/ignition-merges.json`.
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn v3(mut config: Value) -> Value {
+        config["ignition"] = json!({"version": "3.2.0"});
+        config
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_bytes_in_the_parent_s_order() {
+        let parent = json!({
+            "x": {"b": 1, "a": [1]}, "storage": {"files": [{"mode": 1, "path": "/f", "x": 1}], "raid": null},
+            "ignition": {"version": "3.2.0"},
+        });
+        let child = json!({
+            "ignition": {"version": "3.3.0"}, "new": null, "newer": false,
+            "storage": {"links": [], "raid": [{"name": "r"}], "files": [{"path": "/g"}, {"y": 2, "path": "/f", "mode": 2, "x": null}]},
+            "x": {"c": null, "a": [2], "d": {"e": null}},
+        });
+        assert_eq!(
+            merge(&parent, &child).unwrap().to_string(),
+            r#"{"x":{"b":1,"a":[2],"d":{"e":null}},"storage":{"files":[{"mode":2,"path":"/f","x":1,"y":2},{"path":"/g"}],"#
+                .to_owned()
+                + r#""raid":[{"name":"r"}],"links":[]},"ignition":{"version":"3.3.0"},"newer":false}"#
+        );
+    }
+
+    #[test]
+    fn spec_2_puts_lists_one_behind_the_other() {
+        let parent = json!({
+            "ignition": {
+                "version": "2.2.0", "config": {"append": [{"source": "a"}]}, "timeouts": {"httpTotal": 1, "httpResponseHeaders": 2},
+                "security": {"tls": {"certificateAuthorities": [{"source": "c"}]}}, "proxy": {"httpProxy": "p", "noProxy": ["n"]},
+            },
+            "storage": {"files": [{"filesystem": "root", "path": "/f", "mode": 1}]},
+            "networkd": {"units": [{"name": "n"}]},
+        });
+        let child = json!({
+            "ignition": {
+                "version": "2.4.0", "config": {"replace": {"source": "b"}}, "timeouts": {"httpTotal": 0, "httpResponseHeaders": null},
+                "security": {"tls": {"certificateAuthorities": [{"source": "c"}]}}, "proxy": {"httpsProxy": "q", "noProxy": ["n"]},
+            },
+            "storage": {"files": [{"filesystem": "root", "path": "/f", "append": true}], "links": [{"path": "/f"}]},
+            "networkd": {"units": [{"name": "n"}]},
+        });
+        let expected = json!({
+            "ignition": {
+                "version": "2.4.0", "config": {"replace": {"source": "b"}}, "timeouts": {"httpTotal": 0, "httpResponseHeaders": 2},
+                "security": {"tls": {"certificateAuthorities": [{"source": "c"}, {"source": "c"}]}},
+                "proxy": {"httpsProxy": "q", "noProxy": ["n", "n"]},
+            },
+            "storage": {
+                "files": [{"filesystem": "root", "path": "/f", "mode": 1}, {"filesystem": "root", "path": "/f", "append": true}],
+                "links": [{"path": "/f"}],
+            },
+            "networkd": {"units": [{"name": "n"}, {"name": "n"}]},
+        });
+        assert_eq!(merge(&parent, &child).unwrap(), expected);
+    }
+
+    #[test]
+    fn two_languages_are_not_mixed() {
+        let (two, three) = (json!({"ignition": {"version": "2.2.0"}}), v3(json!({})));
+        let error = merge(&three, &two).unwrap_err();
+        assert_eq!(error.to_string(), "Ignition 2.2.0 cannot be merged into Ignition 3.2.0");
+        assert!(error.hint().unwrap().contains("no CoreOS reads both"));
+        assert!(merge(&two, &three).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_is_null_is_one_without_fields() {
+        let users = |users: Value| v3(json!({"passwd": {"users": users}}));
+        let merged = merge(
+            &users(json!([null, {"name": "u"}])),
+            &users(json!([{"name": "u", "uid": 1}, null])),
+        );
+        assert_eq!(
+            merged.unwrap()["passwd"]["users"],
+            json!([null, {"name": "u", "uid": 1}])
+        );
+        let merged = merge(&users(json!([null])), &users(json!([{"name": "", "uid": 1}])));
+        assert_eq!(merged.unwrap()["passwd"]["users"], json!([{"name": "", "uid": 1}]));
+    }
+
+    #[test]
+    fn what_has_another_shape_than_the_spec_s_is_named() {
+        let file = |file: Value| v3(json!({"storage": {"files": [{"path": "/a"}, file]}}));
+        for (parent, child, text) in [
+            (
+                file(json!(1)),
+                file(json!({"path": "/b"})),
+                "$.storage.files.1 is not an object",
+            ),
+            (
+                file(json!({"path": "/b"})),
+                file(json!({"path": 1})),
+                "$.storage.files.1.path is not a string",
+            ),
+            (
+                file(json!({"path": "/b", "contents": []})),
+                file(json!({"path": "/b", "contents": {}})),
+                "$.storage.files.1.contents is not an object",
+            ),
+            (
+                v3(json!({"storage": {"raid": {}}})),
+                v3(json!({"storage": {"raid": []}})),
+                "$.storage.raid is not a list",
+            ),
+            (
+                v3(json!({"storage": {"files": []}})),
+                v3(json!({"storage": {"links": {}}})),
+                "$.storage.links is not a list",
+            ),
+            (
+                v3(json!({"storage": {"disks": [{"device": "/d", "partitions": [{"number": "1"}]}]}})),
+                v3(json!({"storage": {"disks": [{"device": "/d", "partitions": []}]}})),
+                "$.storage.disks.0.partitions.0.number is not a number",
+            ),
+            (
+                v3(json!({"passwd": {"users": [{"name": "u", "groups": [[]]}]}})),
+                v3(json!({"passwd": {"users": [{"name": "u", "groups": []}]}})),
+                "$.passwd.users.0.groups.0 is not a string",
+            ),
+        ] {
+            assert_eq!(merge(&parent, &child).unwrap_err().to_string(), text);
+        }
     }
 }

@@ -99,7 +99,10 @@ fn stamp(fields: &'static [Field], value: Value, number: usize) -> Value {
     stamped.collect()
 }
 
-fn stamp_entry(key: Key, fields: &'static [Field], entry: Value, number: usize) -> Value {
+fn stamp_entry(key: Key, fields: &'static [Field], mut entry: Value, number: usize) -> Value {
+    if entry.is_null() {
+        entry = json!({});
+    }
     let names: &[&str] = match &key {
         Key::Field(name) => &[*name],
         Key::NumberOrLabel => &["number", "label"],

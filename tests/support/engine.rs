@@ -67,36 +67,46 @@ impl Root {
 
     /// What the engine said of the stage in which it failed.
     pub fn try_apply(&self, config: &[u8]) -> Result<(), String> {
+        ["fetch-offline", "fetch", "files"]
+            .into_iter()
+            .try_for_each(|stage| self.stage(stage, config))
+    }
+
+    /// The config that the engine makes of this one and all that it merges, or what it said.
+    pub fn merged(&self, config: &[u8]) -> Result<Value, String> {
+        self.stage("fetch", config)?;
+        Ok(json_of(&fs::read(self.folder.path().join("cache.json")).unwrap()))
+    }
+
+    fn stage(&self, stage: &str, config: &[u8]) -> Result<(), String> {
         assert!(Path::new(ENGINE).exists(), "{MISSING}");
         let work = self.folder.path();
         fs::write(work.join("node.ign"), config).unwrap();
         // The engine changes owners and keeps its state in /run: it is root, and sees a /run of its own.
         let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
         let own_run = "mount -t tmpfs tmpfs /run && exec \"$0\" \"$@\"";
-        for stage in ["fetch-offline", "fetch", "files"] {
-            let mut command = Command::new("unshare");
-            if !is_root {
-                command.arg("--map-root-user");
-            }
-            command.args(["--mount", "sh", "-c", own_run, ENGINE]);
-            let output = command
-                .args(["--platform", "file", "--log-to-stdout", "--stage", stage])
-                .args(["--root".as_ref(), work.join("root").as_os_str()])
-                .args(["--config-cache".as_ref(), work.join("cache.json").as_os_str()])
-                .args(["--neednet".as_ref(), work.join("neednet").as_os_str()])
-                .env("IGNITION_CONFIG_FILE", work.join("node.ign"))
-                .env(
-                    "PATH",
-                    format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", work.join("bin").display()),
-                )
-                .output()
-                .unwrap();
-            let log = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-            if !output.status.success() {
-                return Err(format!("stage {stage}:\n{log}"));
-            }
+        let mut command = Command::new("unshare");
+        if !is_root {
+            command.arg("--map-root-user");
         }
-        Ok(())
+        command.args(["--mount", "sh", "-c", own_run, ENGINE]);
+        let output = command
+            .args(["--platform", "file", "--log-to-stdout", "--stage", stage])
+            .args(["--root".as_ref(), work.join("root").as_os_str()])
+            .args(["--config-cache".as_ref(), work.join("cache.json").as_os_str()])
+            .args(["--neednet".as_ref(), work.join("neednet").as_os_str()])
+            .env("IGNITION_CONFIG_FILE", work.join("node.ign"))
+            .env(
+                "PATH",
+                format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", work.join("bin").display()),
+            )
+            .output()
+            .unwrap();
+        let log = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("stage {stage}:\n{log}")),
+        }
     }
 
     /// Compares all that an effective config says of files, units and ssh keys with what is here; counts the files.

@@ -1,0 +1,134 @@
+//! How long Ignition configs take, beside the least that any program would need for them: `cargo bench --bench ignition`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ocpdeploy::cluster::Role;
+use ocpdeploy::home::{Home, write_private_unsynced};
+use ocpdeploy::host::HostParts;
+use ocpdeploy::ignition::check::{check_merged, is_refused};
+use ocpdeploy::ignition::document::parse;
+use ocpdeploy::ignition::merge::merge;
+use ocpdeploy::ignition::node::NodeConfigs;
+use serde_json::{Value, json};
+
+#[path = "../support/cluster.rs"]
+mod cluster;
+#[path = "../support/installer_files.rs"]
+mod installer_files;
+
+use installer_files::{bootstrap, file, pointer};
+
+fn main() {
+    let parent = bootstrap("3.2.0").to_string();
+    let child = overlay(&bootstrap("3.2.0")).to_string();
+    println!(
+        "bootstrap.ign of {} KiB, an overlay of 60 files in {} KiB:",
+        parent.len() >> 10,
+        child.len() >> 10
+    );
+
+    let (mut theirs, mut ours) = (Value::Null, Value::Null);
+    let read = best(100, || (theirs, ours) = (read_json(&parent), read_json(&child)));
+    let mut merged = Value::Null;
+    let merging = best(100, || merged = merge(&theirs, &ours).unwrap());
+    let mut text = String::new();
+    let written = best(100, || text = merged.to_string());
+    let parsing = best(100, || drop(parse(parent.as_bytes()).unwrap()));
+    let checking = best(100, || assert!(!is_refused(&check_merged(&merged))));
+    let floor = read + written;
+    row("JSON read and written", floor, floor);
+    row("merge", merging, floor);
+    row("check", checking, floor);
+    row("strict reading of bootstrap.ign", parsing, floor);
+
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = best(5, || five_hundred(folder.path()));
+    let copies = best(5, || five_hundred_copies(folder.path()));
+    println!(
+        "500 nodes, {} KiB on disk:",
+        folder_size(&folder.path().join("copies")) >> 10
+    );
+    row("the same bytes written", copies, copies);
+    row("merged, checked and written", nodes, copies);
+    if let Some(peak) = peak_memory() {
+        println!("peak memory: {peak}");
+    }
+}
+
+/// 60 files: most are new, every third is over one of the installer's.
+fn overlay(bootstrap: &Value) -> Value {
+    let theirs = bootstrap["storage"]["files"].as_array().unwrap();
+    let files = (0..60).map(|number| match number % 3 {
+        0 => json!({"path": theirs[number]["path"], "mode": 384, "user": {"name": "root"}}),
+        _ => file(&format!("/etc/ours/{number}"), "0644", "1000"),
+    });
+    json!({"ignition": {"version": "3.2.0"}, "storage": {"files": files.collect::<Vec<_>>()}})
+}
+
+fn read_json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// All configs of a cluster of 500, as pass two makes them.
+fn five_hundred(folder: &Path) {
+    let mut config = cluster::config();
+    config.workers = 500 - 1 - config.masters;
+    let parameters = cluster::parameters(&config, Ipv4Addr::new(10, 0, 0, 10));
+    let installer = |role| match role {
+        Role::Bootstrap => bootstrap("3.2.0"),
+        role => pointer(role, "3.2.0"),
+    };
+    let roles = [Role::Bootstrap, Role::Master, Role::Worker];
+    let files: BTreeMap<_, _> = roles
+        .map(|role| (role, installer(role).to_string().into_bytes()))
+        .into();
+    let dir = Home::new(folder).cluster("lab");
+    let all = NodeConfigs::new(&config, &parameters, &files, &[], &HostParts::default()).unwrap();
+    for (node, role) in config.nodes() {
+        let config = all.node_config(&node, role).unwrap();
+        write_private_unsynced(&dir.ignition(node.as_str()), &config).unwrap();
+    }
+}
+
+/// The files that are there by now, once more.
+fn five_hundred_copies(folder: &Path) {
+    let copies = folder.join("copies");
+    fs::create_dir_all(&copies).unwrap();
+    for entry in fs::read_dir(Home::new(folder).cluster("lab").ignition_folder()).unwrap() {
+        let entry = entry.unwrap();
+        let copy = copies.join(entry.file_name());
+        write_private_unsynced(&copy, &fs::read(entry.path()).unwrap()).unwrap();
+    }
+}
+
+fn folder_size(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+}
+
+/// The least time of several runs: what disturbs a run only adds to it.
+fn best(runs: usize, mut run: impl FnMut()) -> Duration {
+    let time = |_| {
+        let begun = Instant::now();
+        run();
+        begun.elapsed()
+    };
+    (0..runs).map(time).min().unwrap()
+}
+
+fn row(what: &str, took: Duration, floor: Duration) {
+    let times = took.as_secs_f64() / floor.as_secs_f64();
+    println!("  {what:<32} {:>9.3} ms {times:>7.2} x", took.as_secs_f64() * 1000.0);
+}
+
+/// Of this process, as Linux tells it.
+fn peak_memory() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(format!("{:.0} MiB", kib / 1024.0))
+}
