@@ -21,7 +21,7 @@ use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, NetworkFacts};
-use crate::cluster::{ClusterConfig, Harvest, ImageSource, MachineName, NodeName, Pass};
+use crate::cluster::{ClusterConfig, Harvest, ImageSource, Lease, MachineName, NodeName, Pass, Vip};
 use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
 use crate::images;
@@ -30,6 +30,7 @@ use crate::inventory::Known;
 use crate::journal::Journal;
 use crate::machines::{self, Planned};
 use crate::parameters::{NodeAddress, Parameters};
+use crate::services;
 
 pub use self::check::check;
 pub use self::destroy::destroy;
@@ -81,8 +82,14 @@ pub async fn deploy<B: Backend>(
 
     // The node image is usually the longest upload; it does not need to wait for the addresses.
     let ((parameters, held), image) = futures::try_join!(run.pass_one(), run.node_image())?;
-    let assets = run.assets(&installer, &parameters, &release).await?;
-    let configs = run.node_configs(&parameters, &assets, &release).await?;
+    let services = services::Input {
+        config,
+        parameters: &parameters,
+        release: &release,
+        leased: &leased_vips(config, &parameters, &held),
+    };
+    let assets = run.assets(&installer, &services).await?;
+    let configs = run.node_configs(&services, &assets).await?;
     run.pass_two(&parameters, &configs, &image).await?;
     run.compare_addresses(&parameters, &held).await?;
 
@@ -239,6 +246,16 @@ impl<'a, B: Backend> Run<'a, B> {
         }
         explained
     }
+}
+
+/// Virtual IPs that pass one's helpers leased and that nobody keeps.
+fn leased_vips(config: &ClusterConfig, parameters: &Parameters, held: &BTreeMap<NodeName, Held>) -> Vec<Lease> {
+    Vip::ALL
+        .into_iter()
+        .filter(|vip| config.harvest == Harvest::Boot && machines::given_vip(config, *vip).is_none())
+        .map(|vip| parameters.vip(vip))
+        .filter(|lease| held.get(&lease.name) == Some(&Held::ByLuck))
+        .collect()
 }
 
 fn rows(

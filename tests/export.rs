@@ -82,6 +82,7 @@ impl Made {
             config: &config,
             parameters: &self.parameters,
             release: &release,
+            leased: &[],
         };
         let mut parts = services::dns::parts(&input).unwrap();
         parts.extend(services::resolver::parts(&input));

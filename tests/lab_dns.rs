@@ -138,6 +138,7 @@ fn parts(made: &Made) -> HostParts {
         config: &made.config,
         parameters: &made.parameters,
         release: &made.release,
+        leased: &[],
     };
     let mut parts = dns::parts(&input).unwrap();
     parts.extend(resolver::parts(&input));

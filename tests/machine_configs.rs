@@ -66,6 +66,7 @@ fn every_config_of_every_shape_is_ignition() {
             config: &made.config,
             parameters: &made.parameters,
             release: &made.release,
+            leased: &[],
         };
         let mut configs = Vec::new();
         for manifest in services::manifests(&input).unwrap() {

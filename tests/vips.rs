@@ -291,6 +291,7 @@ fn a_release_without_the_image_is_an_error_that_names_it() {
             version: (4, 1),
             ..Release::default()
         },
+        leased: &[],
     };
     let error = keepalived::parts(&input, Role::Master).unwrap_err();
     assert_eq!(error.to_string(), "release 4.1 has no image keepalived-ipfailover");

@@ -154,7 +154,9 @@ impl Session {
                 .into()),
             several => {
                 let text = format!("several clusters are known here: {}", several.join(", "));
-                Err(CommandError::new(Kind::Usage, text).hint("say which one").into())
+                Err(CommandError::new(Kind::Usage, text)
+                    .hint("name one of them; most commands take `--cluster NAME`")
+                    .into())
             }
         }
     }

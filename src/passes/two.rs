@@ -42,13 +42,9 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// The installer's files; made after pass one, since the certificates in them last 24 hours.
-    pub(super) async fn assets(
-        &self,
-        installer: &Installer,
-        parameters: &Parameters,
-        release: &Release,
-    ) -> Result<Assets> {
-        let ours = services::manifests(&self.services(parameters, release))?;
+    pub(super) async fn assets(&self, installer: &Installer, services: &services::Input<'_>) -> Result<Assets> {
+        let parameters = services.parameters;
+        let ours = services::manifests(services)?;
         let make = async {
             let version = installer.version().await?;
             info!(target: PROGRESS, step = "assets", "installer {version} makes manifests and Ignition configs");
@@ -59,23 +55,15 @@ impl<B: Backend> Run<'_, B> {
         self.journal.step("assets", &input, make).await
     }
 
-    fn services<'b>(&'b self, parameters: &'b Parameters, release: &'b Release) -> services::Input<'b> {
-        services::Input {
-            config: self.config,
-            parameters,
-            release,
-        }
-    }
-
     /// One Ignition config for each node: the installer's, the user's and ours, in a form that fits the carrier.
     pub(super) async fn node_configs(
         &self,
-        parameters: &Parameters,
+        services: &services::Input<'_>,
         assets: &Assets,
-        release: &Release,
     ) -> Result<BTreeMap<NodeName, NodeConfig>> {
+        let parameters = services.parameters;
         let fragments = fragments::read(self.config)?;
-        let bootstrap = services::parts(&self.services(parameters, release), Role::Bootstrap)?;
+        let bootstrap = services::parts(services, Role::Bootstrap)?;
         let prints = fragments::fingerprints(&fragments);
         let input = (assets, parameters, self.config.mcs, prints, &bootstrap);
         // What the user changed since is merged anew. A machine that has its config by then says so itself.

@@ -146,6 +146,7 @@ mod tests {
             config,
             parameters: &parameters,
             release: &release,
+            leased: &[],
         };
         manifests(&input)
             .unwrap()

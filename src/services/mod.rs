@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster::{ClusterConfig, Lb, Role};
+use crate::cluster::{ClusterConfig, Lb, Lease, Role};
 use crate::host::{HostFile, HostParts};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::templates::{TemplateError, yaml};
@@ -16,6 +16,7 @@ use crate::templates::{TemplateError, yaml};
 pub mod dns;
 pub mod haproxy;
 pub mod keepalived;
+pub mod lease;
 mod manifests;
 pub mod resolver;
 
@@ -30,6 +31,8 @@ pub struct Input<'a> {
     pub config: &'a ClusterConfig,
     pub parameters: &'a Parameters,
     pub release: &'a Release,
+    /// Virtual IPs that are leases which nobody keeps; the node that holds one renews it.
+    pub leased: &'a [Lease],
 }
 
 impl<'a> Input<'a> {
@@ -60,6 +63,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     }
     parts.extend(dns::parts(input)?);
     parts.extend(resolver::parts(input));
+    parts.extend(lease::parts(input));
     Ok(parts)
 }
 

@@ -88,6 +88,7 @@ impl Made {
             config: &self.config,
             parameters: &self.parameters,
             release: &self.release,
+            leased: &[],
         };
         let mut parts = keepalived::parts(&input, role).unwrap();
         parts.extend(haproxy::parts(&input, role).unwrap());
