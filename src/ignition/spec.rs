@@ -210,7 +210,8 @@ const LUKS: &[Field] = &[
     f("keyFile", 2, Object(RESOURCE)),
     f("label", 2, Text),
     f("name", 2, Text),
-    f("openOptions", 4, Texts),
+    // Unlike `options`: not in `IgnoreDuplicates` of any version.
+    f("openOptions", 4, Set),
     f("options", 2, Texts),
     f("uuid", 2, Text),
     f("wipeVolume", 2, Bool),

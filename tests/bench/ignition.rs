@@ -23,12 +23,12 @@ mod installer_files;
 use installer_files::{bootstrap, file, pointer};
 
 fn main() {
-    let parent = bootstrap("3.2.0").to_string();
-    let child = overlay(&bootstrap("3.2.0")).to_string();
+    let (parent, child) = (large(bootstrap("3.2.0")), overlay(&bootstrap("3.2.0")));
+    let (parent, child) = (parent.to_string(), child.to_string());
     println!(
-        "bootstrap.ign of {} KiB, an overlay of 60 files in {} KiB:",
-        parent.len() >> 10,
-        child.len() >> 10
+        "bootstrap.ign of {} KB, an overlay of 60 files in {} KB:",
+        parent.len() / 1000,
+        child.len() / 1000
     );
 
     let (mut theirs, mut ours) = (Value::Null, Value::Null);
@@ -49,14 +49,21 @@ fn main() {
     let nodes = best(5, || five_hundred(folder.path()));
     let copies = best(5, || five_hundred_copies(folder.path()));
     println!(
-        "500 nodes, {} KiB on disk:",
-        folder_size(&folder.path().join("copies")) >> 10
+        "500 nodes, {} KB on disk:",
+        folder_size(&folder.path().join("copies")) / 1000
     );
     row("the same bytes written", copies, copies);
     row("merged, checked and written", nodes, copies);
     if let Some(peak) = peak_memory() {
         println!("peak memory: {peak}");
     }
+}
+
+/// As large as that of a release with more in it: 300 KB.
+fn large(mut bootstrap: Value) -> Value {
+    let more = (0..28).map(|number| file(&format!("/opt/openshift/more/{number}"), "0600", "1000"));
+    bootstrap["storage"]["files"].as_array_mut().unwrap().extend(more);
+    bootstrap
 }
 
 /// 60 files: most are new, every third is over one of the installer's.
