@@ -15,7 +15,7 @@ use ocpdeploy::home::{ClusterDir, Home, write_private};
 use ocpdeploy::host::HostParts;
 use ocpdeploy::ignition::contents::{self, Contents};
 use ocpdeploy::ignition::node::NodeConfigs;
-use ocpdeploy::ignition::origins::merge_layers;
+use ocpdeploy::ignition::origins::{Layer, merge_layers};
 use ocpdeploy::ignition::unpack::unpack;
 use ocpdeploy::installer::{Assets, Installer, WaitContext};
 use ocpdeploy::parameters::Parameters;
@@ -324,7 +324,8 @@ fn report(bench: &Bench, node: &NodeName) -> Value {
     let planned = bench.parameters.node(node).unwrap();
     let config = fs::read(bench.dir.ignition(node.as_str())).unwrap();
     let unpacked = unpack("node", &serde_json::from_slice(&config).unwrap()).unwrap();
-    let whole = merge_layers(&unpacked.layers).unwrap();
+    let layers: Vec<Layer> = served(bench, planned.role).into_iter().chain(unpacked.layers).collect();
+    let whole = merge_layers(&layers).unwrap();
     let list = |place: &str| {
         whole
             .pointer(place)
@@ -363,10 +364,28 @@ fn report(bench: &Bench, node: &NodeName) -> Value {
     })
 }
 
+/// What the bootstrap machine's config has it serve to nodes of a role.
+fn served(bench: &Bench, role: Role) -> Option<Layer> {
+    let bootstrap = fs::read(bench.dir.installer().join("bootstrap.ign")).unwrap();
+    let bootstrap: Value = serde_json::from_slice(&bootstrap).unwrap();
+    let path = format!("/opt/openshift-rehearsal/mcs/config/{role}");
+    let mut files = bootstrap["storage"]["files"].as_array().unwrap().iter();
+    let file = files.find(|file| file["path"] == path.as_str())?;
+    let Ok(Contents::Bytes(bytes)) = contents::of(&file["contents"]) else {
+        panic!("{path} is empty");
+    };
+    let (origin, config) = (path, serde_json::from_slice(&bytes).unwrap());
+    Some(Layer { origin, config })
+}
+
 /// Answers `GET /report.json` on a node's address; the first `busy` connections are closed without a word.
 fn serve(ip: Ipv4Addr, report: &Value, busy: usize) {
-    let listener = TcpListener::bind((ip, 8080)).unwrap();
-    let body = report.to_string();
+    answer(ip, 8080, "/report.json", report, busy);
+}
+
+fn answer(ip: Ipv4Addr, port: u16, path: &str, body: &Value, busy: usize) {
+    let listener = TcpListener::bind((ip, port)).unwrap();
+    let (body, line) = (body.to_string(), format!("GET {path} HTTP/1.1\r\n"));
     std::thread::spawn(move || {
         for (count, stream) in listener.incoming().enumerate() {
             let mut stream = stream.unwrap();
@@ -375,7 +394,7 @@ fn serve(ip: Ipv4Addr, report: &Value, busy: usize) {
             }
             let mut request = [0; 4096];
             let length = stream.read(&mut request).unwrap();
-            let status = match request[..length].starts_with(b"GET /report.json HTTP/1.1\r\n") {
+            let status = match request[..length].starts_with(line.as_bytes()) {
                 true => "200 OK",
                 false => "404 Not Found",
             };
@@ -398,6 +417,8 @@ fn guests_are_asked_until_each_has_answered() {
     let first = run(installer.wait_for_bootstrap(&bench.wait(true))).unwrap();
     let names: Vec<_> = first.iter().map(|report| report.node.to_string()).collect();
     assert_eq!(names, ["bootstrap", "master-0", "master-1", "master-2"]);
+    // The api VIP is somebody else's by now; at first nobody answers there.
+    answer(bench.parameters.api_ip, 22624, "/config/worker", &json!({}), 2);
     let second = run(installer.wait_for_install(&bench.wait(true))).unwrap();
     let names: Vec<_> = second.iter().map(|report| report.node.to_string()).collect();
     assert_eq!(names, ["worker-0", "worker-1"]);
@@ -421,7 +442,11 @@ fn a_guest_that_became_another_is_an_error() {
         let mut report = report(&bench, &node);
         if node.as_str() == "master-1" {
             report["hostname"] = json!("localhost");
-            report["files"][1]["mode"] = json!("0600");
+            // One that it was given, and one that the machine config server had for it.
+            for path in ["/etc/default/nodeip-configuration", "/etc/kubernetes/kubelet.conf"] {
+                let mut files = report["files"].as_array_mut().unwrap().iter_mut();
+                files.find(|file| file["path"] == path).unwrap()["mode"] = json!("0600");
+            }
             report["users"][0]["key_sha512"] = json!([]);
         }
         serve(bench.parameters.node(&node).unwrap().ip, &report, 0);
@@ -433,6 +458,7 @@ fn a_guest_that_became_another_is_an_error() {
         failure.chain,
         ["master-1 is not as it should be:\
           \n  its host name is localhost, not master-1.lab.example.com\
+          \n  mode of /etc/kubernetes/kubelet.conf is 0600, not 0644\
           \n  mode of /etc/default/nodeip-configuration is 0600, not 0644\
           \n  ssh key 1 of user core is absent, not there"]
     );

@@ -12,9 +12,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use ocpdeploy::cluster::Role;
+use ocpdeploy::cluster::{Role, Vip};
 use ocpdeploy::host::HostParts;
-use ocpdeploy::services::{Input, Release, keepalived};
+use ocpdeploy::services::{Input, Release, keepalived, lease};
 use shape::{Made, Shape};
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(192, 168, 122, 10);
@@ -205,6 +205,36 @@ fn bash_and_shellcheck_have_nothing_against_the_scripts() {
             assert!(output.status.success(), "{tool:?} {script}: {text}");
         }
     }
+}
+
+#[test]
+fn leases_are_renewed_where_virtual_ips_are_leases_and_nowhere_else() {
+    let made = Made::new("lab", SHAPE, FIRST);
+    let vip = made.parameters.vip(Vip::Ingress);
+    let input = |leased| Input {
+        config: &made.config,
+        parameters: &made.parameters,
+        release: &made.release,
+        leased,
+    };
+    assert_eq!(lease::parts(&input(&[])), HostParts::default());
+    let leased = [vip.clone()];
+    let parts = lease::parts(&input(&leased));
+    let [table, script] = &parts.files[..] else {
+        panic!("{:?}", parts.files)
+    };
+    assert_eq!(table.content, format!("{} {}\n", vip.ip, vip.mac));
+    for tool in [&["bash", "-n"][..], &["shellcheck"]] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &parts);
+        let path = folder.path().join(&script.path[1..]);
+        let output = Command::new(tool[0]).args(&tool[1..]).arg(&path).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{tool:?}: {text}");
+    }
+    let started: Vec<_> = parts.units.iter().filter(|unit| unit.enabled == Some(true)).collect();
+    assert_eq!(started.len(), 1, "the timer, which starts the service");
+    assert!(started[0].name.ends_with(".timer"));
 }
 
 /// All files of a cluster, each text once and without the scripts, which are the same everywhere.
