@@ -36,6 +36,15 @@ pub fn virtual_router_ids([api, ingress]: [u8; 2], taken: &BTreeSet<u8>) -> Opti
     Some([api, ingress])
 }
 
+/// The id that a VIP asks for: its last octet, by which VIPs of one /24 differ. In larger networks these may be 0 and 255,
+/// of which the one is no id and the other is kept for those who set it by hand.
+pub fn wished_router_id(vip: Ipv4Addr) -> u8 {
+    match vip.octets() {
+        [.., 0 | 255] => 1,
+        [.., last] => last,
+    }
+}
+
 fn next_free_id(wish: u8, taken: &BTreeSet<u8>) -> Option<u8> {
     let wish = wish.max(1);
     (wish..=255).chain(1..wish).find(|id| !taken.contains(id))
@@ -136,6 +145,7 @@ mod tests {
             (0, 0, &[], [1, 2]),
             (255, 255, &[], [255, 1]),
             (255, 254, &[255, 1], [2, 254]),
+            (254, 254, &[], [254, 255]),
         ];
         for (api, ingress, taken, want) in cases {
             let taken = taken.iter().copied().collect();
@@ -150,6 +160,18 @@ mod tests {
             None,
             "one id is not enough for two VIPs"
         );
+    }
+
+    #[test]
+    fn a_vip_asks_for_its_last_octet_but_for_the_edges() {
+        for (vip, id) in [
+            ([192, 168, 122, 10], 10),
+            ([10, 0, 0, 254], 254),
+            ([10, 0, 1, 0], 1),
+            ([10, 0, 0, 255], 1),
+        ] {
+            assert_eq!(wished_router_id(vip.into()), id, "{vip:?}");
+        }
     }
 
     #[test]

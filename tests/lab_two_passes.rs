@@ -217,3 +217,54 @@ fn killed_in_either_pass_the_same_command_finishes() {
     lab.destroy(&cluster);
     assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
 }
+
+/// An address on the host's side of the network, as another machine's would be.
+struct Squatter(&'static str);
+
+impl Squatter {
+    fn new(address: &'static str) -> Self {
+        let squatter = Self(address);
+        assert!(squatter.ip("add"), "{address} can be added to virbr0");
+        squatter
+    }
+
+    fn ip(&self, deed: &str) -> bool {
+        let done = Command::new("ip")
+            .args(["address", deed, &format!("{}/32", self.0), "dev", "virbr0"])
+            .status();
+        done.unwrap().success()
+    }
+}
+
+impl Drop for Squatter {
+    fn drop(&mut self) {
+        self.ip("delete");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_virtual_ip_that_something_answers_for_is_refused_before_anything_is_made() {
+    let lab = Lab::new();
+    let cluster = lab.cluster("v", 1, 0);
+    let taken = Squatter::new("192.168.122.251");
+    let deploy = |api_ip: &str| {
+        let env = lab.env(&cluster);
+        let setting = format!("api_ip={api_ip}");
+        let run = lab.start(&["deploy", env.to_str().unwrap(), "--rehearse", "--set", &setting]);
+        run.wait_with_output().unwrap()
+    };
+    for (api_ip, words) in [
+        (taken.0, "192.168.122.251 is in use: "),
+        ("192.168.122.1", "192.168.122.1 is the gateway"),
+        ("192.168.122.255", "192.168.122.255 is the network or broadcast address"),
+        ("192.168.123.9", "192.168.123.9 is outside the machine network"),
+    ] {
+        let output = deploy(api_ip);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.contains(words), "{said}");
+        assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
+        assert_eq!(lab.home().cluster_names().unwrap(), [""; 0]);
+    }
+}

@@ -13,7 +13,7 @@ use tracing::info;
 use super::destroy::delete_machines;
 use super::{PassError, Run};
 use crate::PROGRESS;
-use crate::addresses::{free_addresses, vip_problem, virtual_router_ids};
+use crate::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, Verdict};
 use crate::cluster::{Dhcp, Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
@@ -238,7 +238,7 @@ impl<B: Backend> Run<'_, B> {
             .chain(heard.keys())
             .copied()
             .collect();
-        let [wish, ingress_wish] = [api.ip, ingress.ip].map(|ip| ip.octets()[3]);
+        let [wish, ingress_wish] = [api.ip, ingress.ip].map(wished_router_id);
         let wishes = [self.config.given.virtual_router_id.unwrap_or(wish), ingress_wish];
         let ids = virtual_router_ids(wishes, &taken).ok_or_else(|| PassError::NoRouterId {
             network: self.config.network.clone(),
