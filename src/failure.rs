@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::client_dns::ClientDnsError;
+use crate::cluster_api::ApiError;
 use crate::ignition::IgnitionError;
 use crate::installer::InstallerError;
 use crate::inventory::InventoryError;
@@ -106,6 +107,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
             })
         })
         .or_else(|| if_is(error, of_client_dns))
+        .or_else(|| if_is(error, of_api))
         .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
@@ -128,6 +130,15 @@ fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
     (kind, vec![hint])
+}
+
+fn of_api(error: &ApiError) -> (Kind, Vec<String>) {
+    let kind = match error {
+        ApiError::Kubeconfig { .. } | ApiError::ClientExpired { .. } => Kind::Tool,
+        ApiError::Unreachable { .. } => Kind::Waited,
+        ApiError::Untrusted { .. } | ApiError::ServerExpired { .. } | ApiError::Refused { .. } => Kind::Platform,
+    };
+    (kind, vec![error.hint()])
 }
 
 fn of_ignition(error: &IgnitionError) -> (Kind, Vec<String>) {

@@ -7,6 +7,7 @@ pub mod backend;
 pub mod cli;
 pub mod client_dns;
 pub mod cluster;
+pub mod cluster_api;
 pub mod commands;
 pub mod csr;
 pub mod digest;
