@@ -23,6 +23,7 @@ pub mod inventory;
 pub mod journal;
 pub mod lan;
 pub mod machines;
+pub mod mcs;
 pub mod parameters;
 pub mod passes;
 pub mod report;

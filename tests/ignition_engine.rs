@@ -73,6 +73,17 @@ impl Made {
         all.node_config(&NodeName::node(role, 0), role).unwrap()
     }
 
+    /// The config of a role's first node with what is served to the role within.
+    fn node_with(&self, role: Role, served: &Value) -> Vec<u8> {
+        let files = BTreeMap::from([(role, self.installer_file(role))]);
+        let services = HostParts::default();
+        let mut config = self.config.clone();
+        config.mcs = Mcs::Tls;
+        let mut all = NodeConfigs::new(&config, &self.parameters, &files, &self.fragments, &services).unwrap();
+        all.serve(role, served.to_string().as_bytes()).unwrap();
+        all.node_config(&NodeName::node(role, 0), role).unwrap()
+    }
+
     /// What the bootstrap guest would serve for a role.
     fn served(&self, role: Role) -> Value {
         let bootstrap = json_of(&self.installer_file(Role::Bootstrap));
@@ -134,6 +145,39 @@ fn the_overlay_wins_over_what_the_mcs_serves() {
         server.asked()
     );
     assert!(server.asked().len() >= 2, "{:?}", server.asked());
+}
+
+#[test]
+fn what_is_served_can_be_within_and_the_engine_sees_no_difference() {
+    let api_ip = Ipv4Addr::new(127, 86, 1, 11);
+    let mut made = Made::new(api_ip);
+    let fragment = json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
+        {"path": "/etc/mine", "mode": 420, "contents": {"source": "data:,mine", "compression": ""}}]}});
+    made.fragments.push(Fragment {
+        origin: "mine".to_owned(),
+        role: None,
+        content: fragment.to_string().into_bytes(),
+    });
+    let roles = [Role::Master, Role::Worker];
+    let served = |role| (format!("/config/{role}"), made.served(role).to_string().into_bytes());
+    let server = Server::start((api_ip, 22624), roles.map(served).into());
+    for role in roles {
+        let mut fetched = Root::new().merged(&made.node(role)).unwrap();
+        let asked = server.asked().len();
+        assert!(asked > 0);
+        let whole = made.node_with(role, &made.served(role));
+        validate(&whole);
+        let mut within = Root::new().merged(&whole).unwrap();
+        assert_eq!(server.asked().len(), asked, "{role}: what is within is not asked for");
+        // The engine leaves the list of what it fetched in the config.
+        for config in [&mut fetched, &mut within] {
+            config["ignition"]["config"] = json!({});
+        }
+        assert_eq!(within, fetched);
+        let root = Root::new();
+        root.apply(&whole);
+        assert!(root.compare(&json_of(&whole)) > 2, "files of three writers");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub mod node;
 pub mod origins;
 pub mod overlay;
 pub mod place;
+pub mod pointer;
 pub mod spec;
 mod translate;
 pub mod unpack;

@@ -1,10 +1,9 @@
 //! One node's config: the layers it is made of, what none of them may change of another, and how they become one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::check::{self, Finding, Severity};
 use super::claims::Claims;
@@ -12,7 +11,7 @@ use super::machine_configs;
 use super::merge::merge;
 use super::origins::Layer;
 use super::overlay::{self, data_url};
-use super::{IgnitionError, Major, Version, document, version};
+use super::{IgnitionError, Major, Version, document, pointer, version};
 use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use crate::host::HostParts;
 use crate::parameters::Parameters;
@@ -48,6 +47,8 @@ struct RoleConfig {
     version: Version,
     /// What they get of the services by their own config.
     services: HostParts,
+    /// What the MCS serves, where the nodes do not fetch it themselves.
+    served: Option<Layer>,
     fragments: Fragments,
     /// Who writes what, our own layer aside.
     claims: Claims,
@@ -81,7 +82,7 @@ impl<'a> NodeConfigs<'a> {
             let origin = installer.origin.clone();
             let version = version(&installer.config).map_err(|error| error.of(&origin))?;
             if role != Role::Bootstrap && config.mcs == Mcs::Http {
-                set_mcs(&mut installer.config, version.major, parameters.api_ip).map_err(|error| error.of(&origin))?;
+                pointer::ask_in_clear(&mut installer.config, parameters.api_ip).map_err(|error| error.of(&origin))?;
             }
             refuse_faults(&origin, check::check(&installer.config))?;
             let mut claims = Claims::default();
@@ -120,6 +121,7 @@ impl<'a> NodeConfigs<'a> {
                         Role::Bootstrap => bootstrap.clone(),
                         _ => HostParts::default(),
                     },
+                    served: None,
                     fragments,
                     claims,
                 },
@@ -135,11 +137,39 @@ impl<'a> NodeConfigs<'a> {
         })
     }
 
-    /// The layers of a node's config, lowest first: the installer's file, the user's fragments, ours.
+    /// The machine config server as the pointer of a role names it, and the spec its nodes read.
+    pub fn server(&self, role: Role) -> Result<(pointer::Server, Version), IgnitionError> {
+        let common = self.role(role)?;
+        let server = pointer::server(&common.installer.config).map_err(|error| error.of(&common.installer.origin))?;
+        Ok((server, common.version))
+    }
+
+    /// Tells what the MCS serves to a role: its nodes get it within their configs and fetch nothing.
+    pub fn serve(&mut self, role: Role, served: &[u8]) -> Result<(), IgnitionError> {
+        let common = self.roles.get_mut(&role).ok_or(IgnitionError::NoRole(role))?;
+        let origin = format!("the machine config server's {role}");
+        let config = document::parse(served).map_err(|error| IgnitionError::from(error).of(&origin))?;
+        refuse_faults(&origin, check::check(&config))?;
+        let theirs = version(&config).map_err(|error| error.of(&origin))?;
+        if theirs.major != common.version.major {
+            let ours = common.version;
+            return Err(IgnitionError::Majors { ours, theirs }.of(&origin));
+        }
+        common.claims.add(&origin, &config);
+        let mut served = Claims::default();
+        served.add(&origin, &config);
+        for layer in &common.fragments.layers {
+            served.refuse(&layer.origin, &layer.config)?;
+        }
+        common.served = Some(Layer { origin, config });
+        Ok(())
+    }
+
+    /// The layers of a node's config, lowest first: the installer's file, what is served, the user's fragments, ours.
     pub fn layers(&self, node: &NodeName, role: Role) -> Result<Vec<Layer>, IgnitionError> {
         let common = self.role(role)?;
         let mut layers = vec![common.installer.clone()];
-        layers.extend(common.fragments.layers.iter().cloned());
+        layers.extend(common.served.iter().chain(&common.fragments.layers).cloned());
         layers.push(Layer {
             origin: OURS.to_owned(),
             config: self.own(common, node)?,
@@ -150,7 +180,7 @@ impl<'a> NodeConfigs<'a> {
     /// The whole config of one node, minified.
     ///
     /// A pointer keeps the installer's entry first and merges all that is not the installer's last, as one config. On
-    /// bootstrap everything is merged into one. The same input always gives the same bytes. They hold secrets.
+    /// bootstrap, and where it is known what is served, everything is merged into one. The same input always gives the same bytes. They hold secrets.
     pub fn node_config(&self, node: &NodeName, role: Role) -> Result<Vec<u8>, IgnitionError> {
         let common = self.role(role)?;
         let own = self.own(common, node)?;
@@ -161,10 +191,13 @@ impl<'a> NodeConfigs<'a> {
         let installer = &common.installer;
         let config = if role == Role::Bootstrap {
             over(&installer.config, &own)?
+        } else if let Some(served) = &common.served {
+            let pointer = pointer::without_server(&installer.config)?;
+            over(&over(&pointer, &served.config)?, &own)?
         } else {
             refuse_faults(&format!("what ocpdeploy adds to {node}"), check::check_merged(&own))?;
             let mut pointer = installer.config.clone();
-            let entries = entries(&mut pointer, common.version.major)?;
+            let entries = pointer::entries(&mut pointer, common.version.major)?;
             // No entry before ours has this source, so there is no compression or hash to inherit.
             entries.push(json!({"source": data_url(&serde_json::to_vec(&own)?)}));
             pointer
@@ -175,11 +208,14 @@ impl<'a> NodeConfigs<'a> {
 
     /// What `layers` tells, for all nodes, in a form that can be kept.
     pub fn kept_layers(&self) -> Result<KeptLayers, IgnitionError> {
-        let fragments = |common: &RoleConfig| common.fragments.layers.iter().map(KeptLayer::of).collect();
+        let layers = |common: &RoleConfig| {
+            let layers = common.served.iter().chain(&common.fragments.layers);
+            layers.map(KeptLayer::of).collect()
+        };
         let roles = self
             .roles
             .iter()
-            .map(|(role, common)| (*role, fragments(common)))
+            .map(|(role, common)| (*role, layers(common)))
             .collect();
         let mut nodes = BTreeMap::new();
         for (node, role) in self.config.nodes() {
@@ -297,52 +333,6 @@ fn refuse_faults(origin: &str, findings: Vec<Finding>) -> Result<Vec<String>, Ig
     Ok(rest.into_iter().map(line).collect())
 }
 
-/// Lets a pointer fetch from `http://<api_ip>:22624` what it would from `https://api-int.<cluster>.<domain>:22623`.
-fn set_mcs(pointer: &mut Value, major: Major, api_ip: Ipv4Addr) -> Result<(), IgnitionError> {
-    let mut found = false;
-    for entry in entries(pointer, major)? {
-        if let Some(path) = entry.get("source").and_then(Value::as_str).and_then(mcs_path) {
-            let url = format!("http://{api_ip}:22624/{path}");
-            entry["source"] = json!(url);
-            found = true;
-        }
-    }
-    if found { Ok(()) } else { Err(IgnitionError::NoMcs) }
-}
-
-/// The path in a URL of the machine config server, without its first slash.
-fn mcs_path(url: &str) -> Option<&str> {
-    let (host, path) = url.strip_prefix("https://")?.split_once('/')?;
-    host.ends_with(":22623").then_some(path)
-}
-
-/// The configs that a config merges; the list is made where there is none.
-fn entries(config: &mut Value, major: Major) -> Result<&mut Vec<Value>, IgnitionError> {
-    let shape = |path: &str, wanted| IgnitionError::Shape {
-        path: path.to_owned(),
-        wanted,
-    };
-    let mut here = config;
-    for (path, name) in [("$.ignition", "ignition"), ("$.ignition.config", "config")] {
-        here = here
-            .as_object_mut()
-            .ok_or(shape("$", "an object"))?
-            .entry(name)
-            .or_insert(Value::Null);
-        if here.is_null() {
-            *here = Value::Object(Map::new());
-        }
-        if !here.is_object() {
-            return Err(shape(path, "an object"));
-        }
-    }
-    let list = &mut here[major.merge_list()];
-    if list.is_null() {
-        *list = Value::Array(Vec::new());
-    }
-    list.as_array_mut().ok_or(shape("$.ignition.config.merge", "a list"))
-}
-
 /// One config over another.
 fn over(below: &Value, config: &Value) -> Result<Value, IgnitionError> {
     let mut merged = merge(below, config)?;
@@ -390,7 +380,7 @@ const KEPT_VERSION: u32 = 1;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptLayers {
     v: u32,
-    /// The user's fragments.
+    /// What the MCS serves, where it is within, and the user's fragments.
     roles: BTreeMap<Role, Vec<KeptLayer>>,
     /// Our own layer.
     nodes: BTreeMap<NodeName, Value>,
@@ -419,8 +409,8 @@ impl KeptLayers {
     /// The layers of a node's config over the installer's file of its role, lowest first; `None` for a node not known.
     pub fn layers(&self, node: &NodeName, role: Role) -> Option<Vec<Layer>> {
         let own = self.nodes.get(node)?.clone();
-        let fragments = self.roles.get(&role).into_iter().flatten();
-        let mut layers: Vec<Layer> = fragments
+        let common = self.roles.get(&role).into_iter().flatten();
+        let mut layers: Vec<Layer> = common
             .map(|KeptLayer { origin, config }| Layer {
                 origin: origin.clone(),
                 config: config.clone(),

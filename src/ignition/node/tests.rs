@@ -414,3 +414,68 @@ fn any_json() -> impl Strategy<Value = Value> {
         ]
     })
 }
+
+/// What a machine config server has for workers.
+fn served() -> Value {
+    json!({
+        "ignition": {"version": "3.2.0"},
+        "storage": {"files": [{"path": "/etc/kubernetes/kubeconfig", "contents": {"source": "data:,k"}}]},
+        "later": {"served": true},
+    })
+}
+
+#[test]
+fn a_config_with_what_is_served_within_fetches_nothing_and_keeps_the_order() {
+    let files = Files::new().with("all.ign", None, file("/etc/all"));
+    let mut all = files.all().unwrap();
+    all.serve(Role::Worker, served().to_string().as_bytes()).unwrap();
+    let node = NodeName::node(Role::Worker, 0);
+    let config: Value = serde_json::from_slice(&all.node_config(&node, Role::Worker).unwrap()).unwrap();
+    assert_eq!(config["ignition"]["config"]["merge"], json!([]));
+    assert_eq!(
+        paths(&config),
+        [&["/etc/kubernetes/kubeconfig", "/etc/all"], &OWN[..]].concat()
+    );
+    assert_eq!(config["ignition"]["later"], json!({"kept": [1, null]}));
+    assert_eq!(config["later"], json!({"served": true}));
+    let origins = |layers: Vec<Layer>| layers.into_iter().map(|layer| layer.origin).collect::<Vec<_>>();
+    let expected = [
+        "installer's worker.ign",
+        "the machine config server's worker",
+        "ignition_extra: all.ign",
+        OURS,
+    ];
+    assert_eq!(origins(all.layers(&node, Role::Worker).unwrap()), expected);
+    let kept = all.kept_layers().unwrap().layers(&node, Role::Worker).unwrap();
+    assert_eq!(origins(kept), expected[1..]);
+    // Masters still ask.
+    let master: Value =
+        serde_json::from_slice(&all.node_config(&NodeName::node(Role::Master, 0), Role::Master).unwrap()).unwrap();
+    assert_eq!(
+        master["ignition"]["config"]["merge"][0]["source"],
+        format!("{URL}master")
+    );
+}
+
+#[test]
+fn what_is_served_has_its_own_writer_of_each_path() {
+    let files = Files::new().with("mine.ign", None, file("/etc/kubernetes/kubeconfig"));
+    let serve = |files: &Files, served: Value| {
+        let mut all = files.all().unwrap();
+        all.serve(Role::Worker, served.to_string().as_bytes())?;
+        all.node_config(&NodeName::node(Role::Worker, 0), Role::Worker)
+    };
+    let refused = |files: &Files, served| serve(files, served).unwrap_err().to_string();
+    assert_eq!(
+        refused(&files, served()),
+        "file /etc/kubernetes/kubeconfig is written by the machine config server's worker and by ignition_extra: mine.ign"
+    );
+    assert_eq!(
+        refused(&Files::new(), file("/etc/hostname")),
+        "file /etc/hostname is written by the machine config server's worker and by ocpdeploy"
+    );
+    assert_eq!(
+        refused(&Files::new(), json!({"ignition": {"version": "2.2.0"}})),
+        "the machine config server's worker: Ignition 3.2.0 cannot be merged into Ignition 2.2.0"
+    );
+}
