@@ -302,13 +302,20 @@ pub enum ImageSource {
     File(PathBuf),
     /// A volume, template or image that the platform already has under this name.
     Platform(String),
+    /// The CoreOS that belongs to the release and the platform.
+    Release,
+    /// An image of the catalogue, by name.
+    Catalogue(String),
+    /// An http(s) URL; `#sha256=<hex>` at its end is the sum of what it holds, decompressed.
+    Url(String),
 }
 
 impl fmt::Display for ImageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ImageSource::File(path) => write!(f, "{}", path.display()),
-            ImageSource::Platform(name) => f.write_str(name),
+            ImageSource::Release => f.write_str("CoreOS of the release"),
+            ImageSource::Platform(text) | ImageSource::Catalogue(text) | ImageSource::Url(text) => f.write_str(text),
         }
     }
 }
@@ -365,6 +372,119 @@ pub enum InstallerChoice {
     OpenshiftInstall(Option<PathBuf>),
     /// The built-in stand-in of a rehearsal.
     Rehearsal,
+}
+
+/// Which release is wished for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wanted {
+    /// The newest that is meant for production.
+    Stable,
+    /// The newest release candidate.
+    Candidate,
+    /// The newest build of development.
+    Nightly,
+    /// The newest stable one of this minor version.
+    Minor(u32, u32),
+    /// Exactly this one, e.g. `4.19.3`.
+    Exact(String),
+    /// The newest OKD.
+    Okd,
+}
+
+impl Wanted {
+    /// Whether a version fits; of a channel any may have been its newest.
+    pub fn fits(&self, version: &str) -> bool {
+        let is_okd = version.contains("okd");
+        match self {
+            Self::Stable | Self::Candidate | Self::Nightly => !is_okd,
+            Self::Okd => is_okd,
+            Self::Minor(major, minor) => major_minor(version) == Some((*major, *minor)),
+            Self::Exact(wanted) => wanted == version,
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stable => f.write_str("stable"),
+            Self::Candidate => f.write_str("candidate"),
+            Self::Nightly => f.write_str("nightly"),
+            Self::Okd => f.write_str("okd"),
+            Self::Minor(major, minor) => write!(f, "{major}.{minor}"),
+            Self::Exact(version) => f.write_str(version),
+        }
+    }
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // It becomes part of URLs and of folders.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        match (text, major_minor(text)) {
+            ("stable", _) => Ok(Self::Stable),
+            ("candidate", _) => Ok(Self::Candidate),
+            ("nightly", _) => Ok(Self::Nightly),
+            ("okd", _) => Ok(Self::Okd),
+            (_, Some((major @ 4..10, minor))) if text.chars().all(is_plain) && !text.contains("..") => {
+                Ok(match text.matches('.').count() {
+                    1 => Self::Minor(major, minor),
+                    _ => Self::Exact(text.to_owned()),
+                })
+            }
+            _ => Err(format!(
+                "`{text}` is none of stable, candidate, nightly, okd, a minor version such as 4.19 or a version such as 4.19.3"
+            )),
+        }
+    }
+}
+
+/// `(4, 19)` of `4.19.3-rc.1`.
+pub fn major_minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Where openshift-install and images come from, and where they are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Downloads {
+    /// The folder of all that was fetched, shared by clusters and, where it allows, by users.
+    pub cache: PathBuf,
+    /// The release to fetch; `None`: whatever openshift-install is there.
+    pub version: Option<Wanted>,
+    /// In place of the public mirror of openshift-install: the folder with `ocp/`, or OKD's releases.
+    pub mirror: Option<String>,
+    /// A folder that holds images by their file names, in place of where they are published.
+    pub image_mirror: Option<String>,
+}
+
+/// How the nodes reach what is outside.
+#[derive(Clone, Debug, Default)]
+pub struct Proxy {
+    /// URLs, which may hold a password.
+    pub http: Option<SecretString>,
+    pub https: Option<SecretString>,
+    /// Hosts, domains and networks that are reached without it, besides the cluster's own.
+    pub no_proxy: Vec<String>,
+}
+
+/// Another place where a registry's images are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegistryMirror {
+    pub source: String,
+    /// In the order in which they are tried.
+    pub mirrors: Vec<String>,
+}
+
+/// Parts of OpenShift that may be left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// `None`, `vCurrent`, `v4.19`, …; the installer's default when absent.
+    pub baseline: Option<String>,
+    pub additional: Vec<String>,
 }
 
 /// Which accelerator libvirt's machines use.
@@ -518,12 +638,18 @@ pub struct ClusterConfig {
     pub harvest: Harvest,
     pub mcs: Mcs,
     pub installer: InstallerChoice,
+    pub downloads: Downloads,
     /// OpenSSH public keys, one line each.
     pub ssh_keys: Vec<String>,
     /// One JSON object, without white space around it.
     pub pull_secret: SecretString,
     /// PEM text added to the cluster's trust.
     pub ca: Option<String>,
+    pub proxy: Proxy,
+    /// In the order in which they were given.
+    pub registry_mirrors: Vec<RegistryMirror>,
+    pub fips: bool,
+    pub capabilities: Capabilities,
     /// Folder of the user's own manifests, taken over as they are.
     pub manifests: Option<PathBuf>,
     /// Ignition configs of the user's own; a later one wins over an earlier one.
@@ -569,6 +695,13 @@ impl ClusterConfig {
             (&self.ssh_keys, self.pull_secret.expose_secret(), &self.ca),
             (&self.installer, self.use_br, self.masters_schedulable),
             (&self.ntp_servers, self.registry, self.dns, self.lb),
+            (
+                self.proxy.http.as_ref().map(ExposeSecret::expose_secret),
+                self.proxy.https.as_ref().map(ExposeSecret::expose_secret),
+                &self.proxy.no_proxy,
+                &self.registry_mirrors,
+                (self.fips, &self.capabilities),
+            ),
         );
         // A tuple of strings and numbers always has a JSON form.
         sha256(serde_json::to_vec(&parts).unwrap_or_default())
@@ -627,9 +760,19 @@ impl ClusterConfig {
             harvest: Harvest::Boot,
             mcs: Mcs::Tls,
             installer: InstallerChoice::Rehearsal,
+            downloads: Downloads {
+                cache: PathBuf::from("cache"),
+                version: None,
+                mirror: None,
+                image_mirror: None,
+            },
             ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZ lab".to_owned()],
             pull_secret: SecretString::from(r#"{"auths":{}}"#),
             ca: None,
+            proxy: Proxy::default(),
+            registry_mirrors: vec![],
+            fips: false,
+            capabilities: Capabilities::default(),
             manifests: None,
             fragments: vec![],
             use_br: false,
@@ -666,6 +809,25 @@ mod tests {
             "master-0",
         ] {
             assert_eq!(lab.host_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_release_is_wished_for_by_channel_or_version() {
+        for (text, fits, not) in [
+            ("stable", "4.19.3", "4.19.0-okd-scos.3"),
+            ("okd", "4.19.0-okd-scos.3", "4.19.3"),
+            ("4.19", "4.19.3", "4.1.9"),
+            ("4.20.0-rc.1", "4.20.0-rc.1", "4.20.0"),
+        ] {
+            let wanted: Wanted = text.parse().unwrap();
+            assert_eq!(wanted.to_string(), text);
+            assert!(wanted.fits(fits) && !wanted.fits(not), "{text}");
+        }
+        for bad in [
+            "", "latest", "4", "3.11", "4.x", "4.19/..", "4.19..1", "v4.19.1", "4.19 ",
+        ] {
+            assert!(bad.parse::<Wanted>().is_err(), "{bad}");
         }
     }
 

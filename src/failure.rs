@@ -6,6 +6,7 @@ use std::fmt;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::client_dns::ClientDnsError;
 use crate::cluster_api::ApiError;
+use crate::download::DownloadError;
 use crate::ignition::IgnitionError;
 use crate::installer::InstallerError;
 use crate::inventory::InventoryError;
@@ -108,6 +109,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
         })
         .or_else(|| if_is(error, of_client_dns))
         .or_else(|| if_is(error, of_api))
+        .or_else(|| if_is(error, |e: &DownloadError| (Kind::Tool, e.hint().into_iter().collect())))
         .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }

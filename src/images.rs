@@ -14,6 +14,9 @@ use crate::digest::hex;
 pub async fn request(source: &ImageSource) -> io::Result<ImageRequest> {
     match source {
         ImageSource::Platform(name) => Ok(ImageRequest::Platform(name.clone())),
+        ImageSource::Release | ImageSource::Catalogue(_) | ImageSource::Url(_) => {
+            Err(io::Error::other("it is not fetched yet"))
+        }
         ImageSource::File(path) => {
             let path = path.clone();
             tokio::task::spawn_blocking(move || {

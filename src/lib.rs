@@ -4,6 +4,7 @@
 
 pub mod addresses;
 pub mod backend;
+pub mod catalogue;
 pub mod cli;
 pub mod client_dns;
 pub mod cluster;
@@ -11,6 +12,7 @@ pub mod cluster_api;
 pub mod commands;
 pub mod csr;
 pub mod digest;
+pub mod download;
 pub mod export;
 pub mod failure;
 pub mod harvest;

@@ -574,7 +574,7 @@ fn a_real_env_file_becomes_a_configuration() {
         loaded.warnings,
         [
             "env.sh:15: mcs=http sends the nodes' configs, which hold secrets, in clear over the network",
-            "env.sh:23: `tag` has no effect: everything made is tagged with <cluster>.<domain>; the release is the installer's",
+            "env.sh:23: `tag` has no effect: everything made is tagged with <cluster>.<domain>; for the release there is version",
         ]
     );
 }

@@ -21,6 +21,7 @@ struct Rule {
 
 const PURE: &[&str] = &[
     "settings",
+    "catalogue",
     "cluster",
     "csr",
     "machines",
@@ -215,7 +216,7 @@ const RULES: &[Rule] = &[
         binds: |file| {
             ![
                 "ignition/machine_configs.rs",
-                "images.rs",
+                "catalogue.rs",
                 "parameters.rs",
                 "settings/profile.rs",
             ]

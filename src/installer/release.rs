@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::InstallerError;
-use crate::cluster::ClusterConfig;
+use crate::cluster::{ClusterConfig, major_minor};
 use crate::services::{self, Release};
 
 /// One registry is asked for one small document.
@@ -84,12 +84,6 @@ fn release(json: &[u8]) -> Option<Release> {
             .filter(|(name, _)| services::IMAGES.contains(&name.as_str()))
             .collect(),
     })
-}
-
-/// `(4, 19)` of `4.19.3-rc.1`.
-fn major_minor(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// Asks the release's registry, with the pull secret, for the images of its payload.

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use serde_json::Value as Json;
 
-use super::parse;
 use super::values::{Layer, Values, io_reason, is_path_of_secret};
+use super::{checks, parse};
+use crate::cluster::{Proxy, RegistryMirror};
 
 /// Harmless, and of the shape that installers take.
 const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
@@ -176,6 +177,54 @@ pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
             None
         }
     }
+}
+
+/// The nodes' proxies.
+pub(super) fn proxy(values: &mut Values<'_>) -> Option<Proxy> {
+    let mut url = |name| match values.value(name) {
+        None => Some(None),
+        Some(_) => values
+            .read(name, checks::proxy_url)
+            .map(|url| Some(SecretString::from(url))),
+    };
+    let (http, https) = (url("http_proxy"), url("https_proxy"));
+    let no_proxy = values.list("no_proxy", checks::no_proxy);
+    let proxy = Proxy {
+        http: http?,
+        https: https?,
+        no_proxy: no_proxy?,
+    };
+    if proxy.http.is_none() && proxy.https.is_none() && !proxy.no_proxy.is_empty() {
+        values.warn("no_proxy", "no_proxy has no effect without http_proxy or https_proxy");
+    }
+    Some(proxy)
+}
+
+/// `SOURCE=MIRROR` each; those of one source are gathered.
+pub(super) fn registry_mirrors(values: &mut Values<'_>) -> Option<Vec<RegistryMirror>> {
+    let pairs = values.list("registry_mirrors", |text| {
+        let repository = |text: &str| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '/');
+            !text.is_empty() && text.chars().all(is_plain) && !text.contains("//")
+        };
+        match text.split_once('=') {
+            Some((source, mirror)) if repository(source) && repository(mirror) => {
+                Ok((source.to_owned(), mirror.to_owned()))
+            }
+            _ => Err(format!("`{text}` is not SOURCE=MIRROR, both without https://")),
+        }
+    })?;
+    let mut all: Vec<RegistryMirror> = Vec::new();
+    for (source, mirror) in pairs {
+        match all.iter_mut().find(|known| known.source == source) {
+            Some(known) => known.mirrors.push(mirror),
+            None => all.push(RegistryMirror {
+                source,
+                mirrors: vec![mirror],
+            }),
+        }
+    }
+    Some(all)
 }
 
 fn check_pem(text: &str) -> Result<(), &'static str> {

@@ -213,6 +213,85 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     }
 }
 
+/// The URL of an image, perhaps with `#sha256=<hex>` at its end.
+pub(super) fn image_url(text: &str) -> Result<String, String> {
+    let (url, sum) = text.split_once('#').unwrap_or((text, ""));
+    let is_sum = |sum: &str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
+    if !sum.is_empty() && !sum.strip_prefix("sha256=").is_some_and(is_sum) {
+        return Err(format!("`#{sum}` is not #sha256= and 64 hexadecimal digits"));
+    }
+    http_url(url)?;
+    match url.rsplit('/').next() {
+        Some(name) if !name.is_empty() => Ok(text.to_owned()),
+        _ => Err(format!("`{text}` names no file")),
+    }
+}
+
+/// The URL of a folder, without a / at its end.
+pub(super) fn folder_url(text: &str) -> Result<String, String> {
+    http_url(text)?;
+    match text.contains(['?', '#']) {
+        true => Err(format!("`{text}` is not the URL of a folder")),
+        false => Ok(text.trim_end_matches('/').to_owned()),
+    }
+}
+
+fn http_url(text: &str) -> Result<(), String> {
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"))
+        .ok_or_else(|| format!("`{text}` is neither an http nor an https URL"))?;
+    let host = rest.split('/').next().unwrap_or_default();
+    // Not repeated: it may hold a password.
+    if host.contains('@') {
+        return Err("a password in a URL ends up in logs; use a mirror that needs none".to_owned());
+    }
+    match host.is_empty() || text.contains(char::is_whitespace) {
+        true => Err(format!("`{text}` is not a URL")),
+        false => Ok(()),
+    }
+}
+
+/// The URL of a proxy, which may hold a password and is never repeated.
+pub(super) fn proxy_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    let host = host.map(|host| host.rsplit('@').next().unwrap_or_default());
+    match host {
+        Some(host) if !host.is_empty() && !text.contains(char::is_whitespace) => Ok(text.to_owned()),
+        _ => Err("it is not a URL such as http://proxy.example.com:3128".to_owned()),
+    }
+}
+
+/// What is reached without a proxy: `*`, a host, a domain with or without its dot, an address or a network.
+pub(super) fn no_proxy(text: &str) -> Result<String, String> {
+    let is_network = text.split_once('/').is_some_and(|(ip, prefix)| {
+        ip.parse::<std::net::IpAddr>().is_ok() && prefix.parse::<u8>().is_ok_and(|p| p <= 128)
+    });
+    match text == "*" || is_network || host(text.strip_prefix('.').unwrap_or(text)).is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is neither *, a host, a domain nor a network")),
+    }
+}
+
+/// `None`, `vCurrent` or `v4.19` (openshift/api: config/v1/types_cluster_version.go).
+pub(super) fn capability_set(text: &str) -> Result<String, String> {
+    let is_version = text.strip_prefix('v').and_then(crate::cluster::major_minor).is_some();
+    match is_version || ["None", "vCurrent"].contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "`{text}` is none of None, vCurrent and a version such as v4.19"
+        )),
+    }
+}
+
+pub(super) fn capability(text: &str) -> Result<String, String> {
+    match !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not the name of a capability, such as Console")),
+    }
+}
+
 /// Prefix length of a node's part of the pod network.
 pub(super) fn host_prefix(values: &mut Values<'_>, cluster_network: Option<Ipv4Network>) -> Option<u8> {
     let prefix = bounded(values, "cluster_host_prefix", 1, 30)?;

@@ -18,9 +18,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::catalogue;
 use crate::cluster::{
-    BackendConfig, ClusterConfig, ClusterNetworks, Dhcp, Dns, FragmentSource, GivenAddresses, Harvest, ImageSource,
-    InstallerChoice, Lb, LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
+    BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource, GivenAddresses,
+    Harvest, ImageSource, InstallerChoice, Lb, LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
+    Wanted,
 };
 
 pub use problem::{Problem, SettingsError};
@@ -51,6 +53,14 @@ impl Sources<'_> {
             "OCPDEPLOY_HOME" => Some(self.home.display().to_string()),
             _ => self.environment.get(name).cloned(),
         }
+    }
+
+    /// The XDG cache folder; a relative one counts as not set. Without a home folder it is in the state folder.
+    fn cache_folder(&self) -> PathBuf {
+        let absolute = |name| Some(PathBuf::from(self.environment.get(name)?)).filter(|path| path.is_absolute());
+        absolute("XDG_CACHE_HOME")
+            .or_else(|| Some(absolute("HOME")?.join(".cache")))
+            .unwrap_or_else(|| self.home.join("cache"))
     }
 
     /// Where relative paths of the env file begin.
@@ -155,9 +165,14 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let images = images(values, backend.as_ref(), harvest);
     let mcs = mcs(values);
     let installer = installer(values);
+    let downloads = downloads(values, &installer);
     let ssh_keys = access::ssh_keys(values);
     let pull_secret = access::pull_secret(values);
     let ca = access::ca(values);
+    let proxy = access::proxy(values);
+    let registry_mirrors = access::registry_mirrors(values);
+    let fips = values.switch("fips");
+    let capabilities = capabilities(values);
     let manifests = manifests(values);
     let fragments = fragments(values);
     let use_br = values.switch("use_br");
@@ -202,9 +217,14 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         harvest: harvest?,
         mcs: mcs?,
         installer,
+        downloads: downloads?,
         ssh_keys: ssh_keys?,
         pull_secret: pull_secret?,
         ca: ca?,
+        proxy: proxy?,
+        registry_mirrors: registry_mirrors?,
+        fips: fips?,
+        capabilities: capabilities?,
         manifests,
         fragments,
         use_br: use_br?,
@@ -338,23 +358,46 @@ fn images(
             values.replace(name, "rehearsal", folder.join(file).display().to_string());
         }
     }
-    let coreos = image(values, "image", true);
+    let coreos = image(values, "image", "rhcos.qcow2", ImageSource::Release);
     // Nothing boots from it in the other ways of harvesting.
-    let helper = image(values, "helper_image", harvest == Some(Harvest::Boot));
+    let helper = match harvest {
+        Some(Harvest::Boot) | None => {
+            let chosen = ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
+            image(values, "helper_image", "centos.qcow2", chosen)
+        }
+        _ => {
+            values.text("helper_image");
+            Some(ImageSource::Platform(String::new()))
+        }
+    };
     Some((coreos?, helper?))
 }
 
-fn image(values: &mut Values<'_>, name: &'static str, must_exist: bool) -> Option<ImageSource> {
+/// `auto`: the file of this name in `images_dir` if it is there, else what is chosen.
+fn image(values: &mut Values<'_>, name: &'static str, file: &str, chosen: ImageSource) -> Option<ImageSource> {
     let value = values.value(name)?;
+    if value.text == "auto" {
+        let path = values.path("images_dir")?.join(file);
+        return Some(match (values.sources.is_file)(&path) {
+            true => ImageSource::File(path),
+            false => chosen,
+        });
+    }
+    if value.text.contains("://") {
+        return values.read(name, checks::image_url).map(ImageSource::Url);
+    }
     if !value.text.contains('/') {
-        return Some(ImageSource::Platform(value.text));
+        return Some(match catalogue::helper(&value.text) {
+            Some(_) => ImageSource::Catalogue(value.text),
+            None => ImageSource::Platform(value.text),
+        });
     }
     let path = values.path(name)?;
-    if must_exist && !(values.sources.is_file)(&path) {
+    if !(values.sources.is_file)(&path) {
         let hint = if values.sources.rehearse {
             "`make rehearse` builds the images of a rehearsal"
         } else {
-            "give the path of a qcow2 file, or the name of an image on the platform, without a /"
+            "leave it out to have it fetched, or give the path of a qcow2 file, a URL, or a name on the platform, without a /"
         };
         values.problem(&[name], format!("there is no image file {}", path.display()), hint);
         return None;
@@ -380,9 +423,47 @@ fn installer(values: &mut Values<'_>) -> InstallerChoice {
     let path = values.path("installer");
     if let Some(path) = path.as_ref().filter(|path| !(values.sources.is_file)(path)) {
         let message = format!("there is no openshift-install at {}", path.display());
-        values.problem(&["installer"], message, "leave it out to take the one in PATH");
+        values.problem(
+            &["installer"],
+            message,
+            "leave it out to take the one in PATH, or set version to have it fetched",
+        );
     }
     InstallerChoice::OpenshiftInstall(path)
+}
+
+fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) -> Option<Downloads> {
+    let cache = values.path("cache");
+    let wanted = |values: &mut Values<'_>| -> Option<Option<Wanted>> {
+        match values.value("version") {
+            None => Some(None),
+            Some(_) => values.read("version", str::parse).map(Some),
+        }
+    };
+    let url = |values: &mut Values<'_>, name| match values.value(name) {
+        None => Some(None),
+        Some(_) => values.read(name, checks::folder_url).map(Some),
+    };
+    let (version, mirror, image_mirror) = (wanted(values), url(values, "mirror"), url(values, "image_mirror"));
+    let version = version?.filter(|_| *installer != InstallerChoice::Rehearsal);
+    Some(Downloads {
+        cache: cache?,
+        version,
+        mirror: mirror?,
+        image_mirror: image_mirror?,
+    })
+}
+
+fn capabilities(values: &mut Values<'_>) -> Option<Capabilities> {
+    let baseline = match values.value("capabilities") {
+        None => Some(None),
+        Some(_) => values.read("capabilities", checks::capability_set).map(Some),
+    };
+    let additional = values.list("additional_capabilities", checks::capability);
+    Some(Capabilities {
+        baseline: baseline?,
+        additional: additional?,
+    })
 }
 
 fn manifests(values: &mut Values<'_>) -> Option<PathBuf> {

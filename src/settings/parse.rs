@@ -50,6 +50,11 @@ pub(super) fn ip(text: &str) -> Result<Ipv4Addr, String> {
 
 pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
     let bad = || format!("`{text}` is not an IPv4 network such as 192.168.122.0/24");
+    if text.contains(':') {
+        return Err(format!(
+            "`{text}`: clusters with IPv6 and with both families are not in this version; give one IPv4 network"
+        ));
+    }
     if !text.contains('/') {
         return Err(bad());
     }

@@ -279,6 +279,9 @@ impl<'a> Values<'a> {
             .flatten();
         let lookup = |name: &str| match name {
             "images_dir" => images_dir.as_ref().map(|path| path.display().to_string()),
+            "XDG_CACHE_HOME" => Some(self.sources.cache_folder().display().to_string()),
+            // A cache has a place without it, too.
+            "HOME" if variable.name == "cache" => self.sources.variable(name).or(Some(String::new())),
             _ => self.sources.variable(name),
         };
         let text = match envfile::parse(&line, &lookup) {
@@ -494,7 +497,11 @@ impl<'a> Values<'a> {
             let hide = variable.secret && !is_path_of_secret(&value);
             resolved.push(ResolvedValue {
                 name: variable.name.to_owned(),
-                value: if hide { "***".to_owned() } else { value.text },
+                value: if hide {
+                    "***".to_owned()
+                } else {
+                    without_password(value.text)
+                },
                 origin: self.problems.in_words(&value.place),
             });
         }
@@ -503,6 +510,16 @@ impl<'a> Values<'a> {
             warnings: self.warnings,
         })
     }
+}
+
+/// A URL without user and password in it; all else as it is.
+fn without_password(text: String) -> String {
+    let masked = text.split_once("://").and_then(|(scheme, rest)| {
+        let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (_, host) = host.rsplit_once('@')?;
+        Some(format!("{scheme}://***@{host}{path}"))
+    });
+    masked.unwrap_or(text)
 }
 
 /// What remains to be told about the values after all is well.

@@ -205,6 +205,27 @@ pub const VARIABLES: &[Variable] = &[
     .or(&["ntp_server"]),
     used(
         CLUSTER,
+        "fips",
+        Kind::Switch,
+        "false",
+        "Cryptography by FIPS 140 on the nodes; the computer that runs openshift-install must be in that mode, too.",
+    ),
+    used(
+        CLUSTER,
+        "capabilities",
+        Kind::Text,
+        "",
+        "Set of optional parts to begin with: None, vCurrent, v4.19, …",
+    ),
+    used(
+        CLUSTER,
+        "additional_capabilities",
+        Kind::List(&Kind::Text),
+        "",
+        "Optional parts besides that set, such as Console or marketplace.",
+    ),
+    used(
+        CLUSTER,
         "manifests",
         Kind::Path,
         "",
@@ -470,16 +491,16 @@ pub const VARIABLES: &[Variable] = &[
         IMAGES,
         "image",
         Kind::Text,
-        "$images_dir/rhcos.qcow2",
-        "CoreOS image: a file when it contains a /, else a name that the platform knows.",
+        "auto",
+        "CoreOS image: auto is $images_dir/rhcos.qcow2 if there, else the release's own; a URL, a file if it has a /, else a name on the platform.",
     )
     .or(&["template"]),
     used(
         IMAGES,
         "helper_image",
         Kind::Text,
-        "$images_dir/centos.qcow2",
-        "Image of the pass-one machines with cloud-init; a file or a name likewise.",
+        "auto",
+        "Image of the pass-one machines with cloud-init: auto is $images_dir/centos.qcow2 or centos9stream, or as image, or a name that `ocpdeploy image list` shows.",
     )
     .or(&["helper_template"]),
     used(
@@ -487,7 +508,35 @@ pub const VARIABLES: &[Variable] = &[
         "installer",
         Kind::Path,
         "",
-        "Path of openshift-install; the one in PATH when not given.",
+        "Path of openshift-install; when not given, the cluster's, one fetched for version, or the one in PATH.",
+    ),
+    used(
+        IMAGES,
+        "version",
+        Kind::Text,
+        "",
+        "Release to fetch openshift-install and oc of: stable, candidate, nightly, okd, 4.N or 4.N.Z; not given, nothing is fetched.",
+    ),
+    used(
+        IMAGES,
+        "mirror",
+        Kind::Text,
+        "",
+        "URL of your mirror of openshift-install: the folder that holds ocp/<version>/, with sha256sum.txt; for okd the releases' URL.",
+    ),
+    used(
+        IMAGES,
+        "image_mirror",
+        Kind::Text,
+        "",
+        "URL of a folder with images under the names that they are published by.",
+    ),
+    used(
+        IMAGES,
+        "cache",
+        Kind::Path,
+        "${XDG_CACHE_HOME:-$HOME/.cache}/ocpdeploy",
+        "Folder of what was downloaded; one that several users may write is shared by them.",
     ),
     used(
         IMAGES,
@@ -527,6 +576,34 @@ pub const VARIABLES: &[Variable] = &[
         Kind::Path,
         "",
         "PEM file of certificates that the cluster shall trust.",
+    ),
+    used(
+        ACCESS,
+        "http_proxy",
+        Kind::Text,
+        "",
+        "Proxy of the nodes for http, such as http://proxy.example.com:3128.",
+    ),
+    used(
+        ACCESS,
+        "https_proxy",
+        Kind::Text,
+        "",
+        "Proxy of the nodes for https; its own URL may well begin with http.",
+    ),
+    used(
+        ACCESS,
+        "no_proxy",
+        Kind::List(&Kind::Text),
+        "",
+        "Hosts, .domains and networks that the nodes reach without it, besides the cluster's own.",
+    ),
+    used(
+        ACCESS,
+        "registry_mirrors",
+        Kind::List(&Kind::Text),
+        "",
+        "Mirrors of registries, SOURCE=MIRROR each; a source may stand several times.",
     ),
     // Waiting.
     used(
@@ -597,7 +674,7 @@ pub const VARIABLES: &[Variable] = &[
         "the nodes hold the VIPs; no helper stays",
     ),
     no_effect("helper_sleep", &[], "addresses are waited for, see harvest_timeout"),
-    no_effect("macosx", &[], "openshift-install is yours, see installer"),
+    no_effect("macosx", &[], "openshift-install is for this computer, see installer"),
     no_effect("numa", &[], "NUMA placement is not in this version yet"),
     no_effect("numamode", &[], "NUMA placement is not in this version yet"),
     no_effect("pcidevices", &[], "PCI devices are not in this version yet"),
@@ -611,12 +688,7 @@ pub const VARIABLES: &[Variable] = &[
     no_effect(
         "tag",
         &[],
-        "everything made is tagged with <cluster>.<domain>; the release is the installer's",
-    ),
-    no_effect(
-        "version",
-        &[],
-        "the release is the one of openshift-install, see installer",
+        "everything made is tagged with <cluster>.<domain>; for the release there is version",
     ),
     no_effect(
         "OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE",

@@ -1,0 +1,322 @@
+//! From bytes to a verified file, on threads: hash and keep, decompress, hash and write.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+
+use super::cache::Partial;
+use super::{DownloadError, disk};
+use crate::digest::hex;
+
+/// Bytes that pass between threads at once.
+const BLOCK: usize = 256 << 10;
+/// Blocks that wait between two threads.
+const DEPTH: usize = 16;
+/// Written bytes after which the disk is told to begin.
+const SYNC: u64 = 64 << 20;
+
+/// What came out.
+pub(super) struct Sums {
+    /// sha256 of the bytes as they came.
+    pub packed: String,
+    /// What they hold; the error is the decompressor's.
+    pub content: io::Result<Content>,
+}
+
+pub(super) struct Content {
+    pub sha256: String,
+    pub bytes: u64,
+}
+
+/// Why a stage stopped.
+enum Fault {
+    Disk(PathBuf, io::Error),
+    /// The bytes are not what they should be.
+    Content(io::Error),
+    /// A later stage stopped and tells why.
+    Later,
+}
+
+/// The threads of decompression.
+struct Unpack {
+    decompress: JoinHandle<Result<(), Fault>>,
+    write: JoinHandle<Result<Content, Fault>>,
+}
+
+/// The threads; dropped without `finish`, they end and the partial file stays.
+pub(super) struct Pipeline {
+    input: mpsc::Sender<Vec<u8>>,
+    keep: JoinHandle<Result<String, Fault>>,
+    /// `None` where nothing is to be decompressed.
+    unpack: Option<Unpack>,
+    /// The content cannot be written: all that still comes is in vain.
+    full: Arc<AtomicBool>,
+    path: PathBuf,
+}
+
+impl Pipeline {
+    /// Begins with what the partial file has already.
+    pub fn start(partial: &Partial, unpack: bool) -> Result<Self, DownloadError> {
+        let path = partial.packed();
+        let file = partial.open_packed()?;
+        let full = Arc::new(AtomicBool::new(false));
+        let (input, chunks) = mpsc::channel(DEPTH);
+        let (mut forward, mut later) = (None, None);
+        if unpack {
+            let (sender, receiver) = sync_channel::<Vec<u8>>(DEPTH);
+            let (blocks, written) = sync_channel::<Vec<u8>>(DEPTH);
+            let content = partial.content();
+            let out = File::create(&content).map_err(disk(&content))?;
+            forward = Some(sender);
+            let decompress = spawn("decompress", move || decompress(receiver, &blocks))?;
+            let failed = Arc::clone(&full);
+            let write = spawn("write", move || {
+                let outcome = write(out, content, &written);
+                failed.store(outcome.is_err(), Ordering::Relaxed);
+                outcome
+            })?;
+            later = Some(Unpack { decompress, write });
+        }
+        let kept = path.clone();
+        let keep = spawn("keep", move || keep(file, kept, chunks, forward))?;
+        Ok(Self {
+            input,
+            keep,
+            unpack: later,
+            full,
+            path,
+        })
+    }
+
+    /// Takes the next bytes; false when a thread has stopped, which `finish` explains.
+    pub async fn feed(&self, bytes: Vec<u8>) -> bool {
+        self.input.send(bytes).await.is_ok() && !self.full.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the last byte to be written.
+    pub async fn finish(self) -> Result<Sums, DownloadError> {
+        let Self {
+            input,
+            keep,
+            unpack,
+            path,
+            ..
+        } = self;
+        drop(input);
+        let joined = tokio::task::spawn_blocking(move || {
+            let kept = join(keep);
+            let unpacked = unpack.map(|unpack| (join(unpack.decompress), join(unpack.write)));
+            (kept, unpacked)
+        });
+        let stopped = |error| DownloadError::Disk {
+            path: path.clone(),
+            source: io::Error::other(error),
+        };
+        let (kept, unpacked) = joined.await.map_err(stopped)?;
+        let bytes = || std::fs::metadata(&path).map(|data| data.len()).unwrap_or_default();
+        let content = match unpacked {
+            None => None,
+            Some((Err(Fault::Disk(path, source)), _) | (_, Err(Fault::Disk(path, source)))) => {
+                return Err(DownloadError::Disk { path, source });
+            }
+            Some((Err(Fault::Content(error)), _)) => Some(Err(error)),
+            Some((_, Ok(content))) => Some(Ok(content)),
+            Some((_, Err(_))) => Some(Err(io::Error::other("the decompressor stopped"))),
+        };
+        let packed = match kept {
+            Ok(packed) => packed,
+            Err(Fault::Disk(path, source)) => return Err(DownloadError::Disk { path, source }),
+            // Bytes that cannot be decompressed: the sum of the rest tells nobody anything.
+            Err(_) => String::new(),
+        };
+        let content = content.unwrap_or_else(|| {
+            Ok(Content {
+                sha256: packed.clone(),
+                bytes: bytes(),
+            })
+        });
+        Ok(Sums { packed, content })
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, DownloadError> {
+    let thread = std::thread::Builder::new().name(format!("download-{name}"));
+    thread.spawn(work).map_err(|source| DownloadError::Disk {
+        path: PathBuf::from(name),
+        source,
+    })
+}
+
+fn join<T>(thread: JoinHandle<Result<T, Fault>>) -> Result<T, Fault> {
+    thread.join().unwrap_or(Err(Fault::Later))
+}
+
+/// Hashes and keeps what comes, after what is kept already, and hands it on.
+fn keep(
+    mut file: File,
+    path: PathBuf,
+    mut chunks: mpsc::Receiver<Vec<u8>>,
+    mut forward: Option<SyncSender<Vec<u8>>>,
+) -> Result<String, Fault> {
+    let fault = |error| Fault::Disk(path.clone(), error);
+    let is_content = forward.is_none();
+    let mut hash = Sha256::new();
+    let mut hand_on = |hash: &mut Sha256, block: Vec<u8>| {
+        hash.update(&block);
+        // A decompressor that stopped has found damage; the sum of all bytes tells whose fault it is.
+        if forward.as_ref().is_some_and(|next| next.send(block).is_err()) {
+            forward = None;
+        }
+    };
+    file.seek(SeekFrom::Start(0)).map_err(fault)?;
+    loop {
+        let mut block = Vec::with_capacity(BLOCK);
+        if (&mut file).take(BLOCK as u64).read_to_end(&mut block).map_err(fault)? == 0 {
+            break;
+        }
+        hand_on(&mut hash, block);
+    }
+    while let Some(block) = chunks.blocking_recv() {
+        file.write_all(&block).map_err(fault)?;
+        hand_on(&mut hash, block);
+    }
+    if is_content {
+        file.sync_all().map_err(fault)?;
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+/// How bytes are packed, by how they begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    Gzip,
+    Xz,
+    Zstd,
+    None,
+}
+
+impl Packing {
+    fn of_bytes(start: &[u8]) -> Self {
+        match start {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::None,
+        }
+    }
+}
+
+/// A channel of blocks as a reader.
+struct Blocks {
+    receiver: Receiver<Vec<u8>>,
+    block: io::Cursor<Vec<u8>>,
+}
+
+impl Read for Blocks {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.block.read(buffer)? {
+                0 => match self.receiver.recv() {
+                    Ok(block) => self.block = io::Cursor::new(block),
+                    Err(_) => return Ok(0),
+                },
+                count => return Ok(count),
+            }
+        }
+    }
+}
+
+fn decompress(receiver: Receiver<Vec<u8>>, out: &SyncSender<Vec<u8>>) -> Result<(), Fault> {
+    let mut blocks = Blocks {
+        receiver,
+        block: io::Cursor::default(),
+    };
+    let mut start = Vec::new();
+    (&mut blocks).take(6).read_to_end(&mut start).map_err(Fault::Content)?;
+    let packing = Packing::of_bytes(&start);
+    let input = BufReader::with_capacity(BLOCK, io::Cursor::new(start).chain(blocks));
+    let mut reader: Box<dyn Read> = match packing {
+        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+        Packing::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(input)),
+        Packing::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(input).map_err(Fault::Content)?),
+        Packing::None => Box::new(input),
+    };
+    loop {
+        let mut block = vec![0; BLOCK];
+        let mut filled = 0;
+        while filled < BLOCK {
+            match reader.read(&mut block[filled..]).map_err(Fault::Content)? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        if filled == 0 {
+            return Ok(());
+        }
+        block.truncate(filled);
+        out.send(block).map_err(|_| Fault::Later)?;
+    }
+}
+
+fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>) -> Result<Content, Fault> {
+    let fault = |error| Fault::Disk(path.clone(), error);
+    let (mut hash, mut bytes, mut told) = (Sha256::new(), 0, 0);
+    let sync = Sync::new(&out).map_err(fault)?;
+    while let Ok(block) = blocks.recv() {
+        out.write_all(&block).map_err(fault)?;
+        hash.update(&block);
+        bytes += block.len() as u64;
+        if bytes - told >= SYNC {
+            told = bytes;
+            sync.begin();
+        }
+    }
+    sync.end().map_err(fault)?;
+    let sha256 = hex(&hash.finalize());
+    Ok(Content { sha256, bytes })
+}
+
+/// Brings written bytes to the disk beside the writing, so that little is left to wait for at the end.
+struct Sync {
+    tell: SyncSender<()>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Sync {
+    fn new(file: &File) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        let (tell, told) = sync_channel(1);
+        let work = move || {
+            while told.recv().is_ok() {
+                file.sync_data()?;
+            }
+            file.sync_all()
+        };
+        let thread = std::thread::Builder::new()
+            .name("download-sync".to_owned())
+            .spawn(work)?;
+        Ok(Self { tell, thread })
+    }
+
+    fn begin(&self) {
+        // Full: it is at it already.
+        let _ = self.tell.try_send(());
+    }
+
+    fn end(self) -> io::Result<()> {
+        drop(self.tell);
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a thread stopped")))
+    }
+}
