@@ -54,6 +54,17 @@ pub trait Backend {
     /// Deletes a machine and all that was made for it alone. Absent is success; not ours is `Conflict`.
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
 
+    /// Starts a machine that is off; one that runs is `AlreadySo`, an absent one `NotFound`, not ours `Conflict`.
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
+
+    /// Stops a machine and does not wait for it; one that is off is `AlreadySo`, an absent one `NotFound`, not ours `Conflict`.
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError>;
+
     /// Makes the platform keep an address for a MAC, and answer for `dns_names` where it can.
     ///
     /// Repeating it is success. An address, MAC or name that something else holds is `Conflict`.
@@ -61,6 +72,11 @@ pub trait Backend {
 
     /// What `hold_address` made for this cluster and is still there.
     async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError>;
+
+    /// Gives back the one address that `hold_address` holds for exactly this cluster, node, MAC and IP, its names too.
+    ///
+    /// Absent is `AlreadySo`, and so is an entry that somebody else made.
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError>;
 
     /// Undoes `hold_address` for this cluster, and removes what else is tagged with it and is not a machine.
     async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError>;
@@ -279,6 +295,15 @@ impl<T> Action<T> {
             Action::Done(value) | Action::AlreadySo(value) => value,
         }
     }
+}
+
+/// How a machine is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The guest is asked to shut down, as by its power button, and may take its time or not listen.
+    Ask,
+    /// Its power is taken; what it had not written is lost.
+    Force,
 }
 
 /// A machine as the platform shows it now.

@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use ocpdeploy::backend::{
     Action, Backend, BackendError, BackendErrorKind, Held, Hold, ImageHandle, ImageRequest, Machine, MachineSpec,
-    Needs, Nic, Payload, Verdict,
+    Needs, Nic, Payload, Power, Stop, Verdict,
 };
 use ocpdeploy::cluster::{ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
@@ -719,4 +719,106 @@ pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>)
         tokio::time::sleep(stage.backend().limits().poll_interval).await;
     };
     assert_eq!(addresses, [hold.lease.ip]);
+}
+
+pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let (goes, stays) = (
+        stage.hold(&owner, "worker-1").await,
+        stage.hold(&owner, "worker-10").await,
+    );
+    for hold in [&goes, &stays] {
+        stage.backend().hold_address(hold).await.unwrap();
+    }
+    let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+    let released = stage.backend().release_address(&goes).await.unwrap();
+    assert_eq!(released, Action::Done(()));
+    assert_eq!(stage.held_by(&owner).await, std::slice::from_ref(&stays.lease));
+    // Its names went with it, those of the other stayed.
+    let left = stage.backend().list_owned(&owner.id).await.unwrap();
+    assert!(
+        left.len() < owned.len() && left.iter().all(|thing| owned.contains(thing)),
+        "{left:?}"
+    );
+    assert!(left.iter().all(|thing| !thing.name.contains("worker-1.")), "{left:?}");
+    let again = stage.backend().release_address(&goes).await.unwrap();
+    assert_eq!(again, Action::AlreadySo(()));
+    // Address, MAC and name are free.
+    stage.backend().hold_address(&goes).await.unwrap();
+    assert_eq!(stage.held_by(&owner).await, [goes.lease, stays.lease]);
+}
+
+pub async fn releasing_what_another_holds_changes_nothing<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let hold = stage.hold(&owner, "master-0").await;
+    stage.backend().hold_address(&hold).await.unwrap();
+    let mut of_another_cluster = hold.clone();
+    of_another_cluster.cluster = other.id.clone();
+    let mut of_another_node = hold.clone();
+    of_another_node.lease.name = serde_json::from_value("master-1".into()).unwrap();
+    let mut of_another_mac = hold.clone();
+    of_another_mac.lease.mac = stage.mac();
+    let mut of_another_ip = hold.clone();
+    of_another_ip.lease.ip = stage.free_ip().await;
+    for wrong in [of_another_cluster, of_another_node, of_another_mac, of_another_ip] {
+        let released = stage.backend().release_address(&wrong).await.unwrap();
+        assert_eq!(released, Action::AlreadySo(()), "{wrong:?}");
+    }
+    assert_eq!(stage.held_by(&owner).await, [hold.lease]);
+}
+
+pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let spec = stage.create(&owner, 0).await;
+    let other = stage.create(&owner, 1).await;
+    let backend = stage.backend();
+    let power = async |name: &MachineName| {
+        let machines = backend.list_machines(&owner.id).await.unwrap();
+        machines
+            .into_iter()
+            .find(|machine| machine.name == *name)
+            .unwrap()
+            .power
+    };
+    let started = backend.start_machine(&owner.id, &spec.name).await.unwrap();
+    assert_eq!(started, Action::AlreadySo(()), "it runs since it was made");
+    // A guest that finds nothing to do may not listen; its power is what the platform has in hand.
+    backend.stop_machine(&owner.id, &spec.name, Stop::Ask).await.unwrap();
+    backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
+    assert_eq!(power(&spec.name).await, Power::Off);
+    assert_ne!(power(&other.name).await, Power::Off);
+    for how in [Stop::Ask, Stop::Force] {
+        let again = backend.stop_machine(&owner.id, &spec.name, how).await.unwrap();
+        assert_eq!(again, Action::AlreadySo(()));
+    }
+    let started = backend.start_machine(&owner.id, &spec.name).await.unwrap();
+    assert_eq!(started, Action::Done(()));
+    assert_ne!(power(&spec.name).await, Power::Off);
+    // What was off is still the machine that was made, and adopting it starts it.
+    backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
+    let adopted = backend.create_machine(&spec).await.unwrap();
+    as_asked(&adopted.into_inner(), &spec);
+    assert_ne!(power(&spec.name).await, Power::Off);
+}
+
+pub async fn stopping_and_starting_is_for_machines_of_this_cluster<G: Ground>(stage: &Stage<G>) {
+    let (owner, other) = (stage.cluster(), stage.other_cluster());
+    let spec = stage.create(&owner, 0).await;
+    let absent = MachineName::of_node(&owner.name, &NodeName::bootstrap());
+    let stranger = MachineName::of_node(&owner.name, &NodeName::node(Role::Worker, 7));
+    stage.stranger(&stranger);
+    for (cluster, name, kind) in [
+        (&other.id, &spec.name, BackendErrorKind::Conflict),
+        (&owner.id, &stranger, BackendErrorKind::Conflict),
+        (&owner.id, &absent, BackendErrorKind::NotFound),
+    ] {
+        let started = stage.backend().start_machine(cluster, name).await;
+        refused(started, kind, name.as_str());
+        for how in [Stop::Ask, Stop::Force] {
+            let stopped = stage.backend().stop_machine(cluster, name, how).await;
+            refused(stopped, kind, name.as_str());
+        }
+    }
+    let machines = stage.backend().list_machines(&owner.id).await.unwrap();
+    assert_ne!(machines[0].power, Power::Off);
 }

@@ -11,7 +11,7 @@ use ipnetwork::Ipv4Network;
 
 use super::session::Failure;
 use super::xml::Element;
-use crate::backend::BackendErrorKind;
+use crate::backend::{BackendErrorKind, Hold};
 use crate::cluster::{ClusterId, Mac, NodeName};
 
 /// Ends the name of each entry that is ours.
@@ -196,6 +196,24 @@ pub(super) fn of_cluster(document: &Document, cluster: &ClusterId) -> Vec<Entry>
         .map(Entry::Host)
         .chain(records.cloned().map(Entry::Record))
         .collect()
+}
+
+/// The entries made for exactly this lease.
+pub(super) fn of_hold(document: &Document, hold: &Hold) -> Vec<Entry> {
+    let mark = marked(&hold.cluster, &hold.lease.name);
+    let (mac, ip) = (hold.lease.mac, hold.lease.ip);
+    let at_its_place = |entry: &Entry| match entry {
+        Entry::Host(host) => host.name == mark && host.ip == Some(ip),
+        Entry::Record(record) => record.names.contains(&mark) && record.ip == ip.to_string(),
+    };
+    // A record alone is what a cut release left; one beside a reservation for another MAC belongs to that.
+    let is_of_another_mac = |entry: &Entry| matches!(entry, Entry::Host(host) if host.mac != Some(mac));
+    let mut entries = of_cluster(document, &hold.cluster);
+    entries.retain(at_its_place);
+    match entries.iter().any(is_of_another_mac) {
+        true => Vec::new(),
+        false => entries,
+    }
 }
 
 /// libvirt itself takes any address, even one of another network.

@@ -16,7 +16,7 @@ use super::session::{Failure, Pulse, document, if_supported, if_there, lock, pla
 use super::storage::{self, Content, Storage};
 use super::volumes::{Part, Volume, is_name};
 use super::{guest, network, seed};
-use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Payload, Power, SeenNic};
+use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
 use crate::cluster::{ClusterId, Mac, MachineName};
 
 const GIB: u64 = 1 << 30;
@@ -117,11 +117,54 @@ fn start(domain: &Domain, spec: &MachineSpec) -> Result<(), Failure> {
     if spec.autostart {
         domain.set_autostart(true)?;
     }
+    switch_on(domain)
+}
+
+fn switch_on(domain: &Domain) -> Result<(), Failure> {
     match domain.create().map_err(Failure::from) {
         // Someone else started it in this moment.
         Err(failure) if failure.is(ErrorNumber::OperationInvalid) && domain.is_active()? => Ok(()),
         other => other,
     }
+}
+
+/// Starts a machine that is off.
+pub(super) fn start_again(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    let domain = existing(connect, cluster, name)?;
+    if domain.is_active()? {
+        return Ok(Action::AlreadySo(()));
+    }
+    switch_on(&domain)?;
+    Ok(Action::Done(()))
+}
+
+/// Presses the power button, or takes the power.
+pub(super) fn stop(
+    connect: &Connect,
+    cluster: &ClusterId,
+    name: &MachineName,
+    how: Stop,
+) -> Result<Action<()>, Failure> {
+    let domain = existing(connect, cluster, name)?;
+    if !domain.is_active()? {
+        return Ok(Action::AlreadySo(()));
+    }
+    let stopped = match how {
+        Stop::Ask => domain.shutdown().map(drop),
+        Stop::Force => domain.destroy().map(drop),
+    };
+    match stopped.map_err(Failure::from) {
+        // It went off in this moment.
+        Err(failure) if failure.is(ErrorNumber::OperationInvalid) && !domain.is_active()? => Ok(Action::AlreadySo(())),
+        Err(failure) => Err(failure),
+        Ok(()) => Ok(Action::Done(())),
+    }
+}
+
+/// The cluster's domain of this name, which must be there.
+fn existing(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Domain, Failure> {
+    let absent = || Failure::new(BackendErrorKind::NotFound, format!("there is no domain {name}"));
+    Ok(find(connect, cluster, name)?.ok_or_else(absent)?.0)
 }
 
 fn make_volumes(storage: &Storage, spec: &MachineSpec, pulse: &Pulse) -> Result<Paths, Failure> {
@@ -381,12 +424,7 @@ pub(super) fn console_tail(
     cluster: &ClusterId,
     name: &MachineName,
 ) -> Result<Option<String>, Failure> {
-    if find(connect, cluster, name)?.is_none() {
-        return Err(Failure::new(
-            BackendErrorKind::NotFound,
-            format!("there is no domain {name}"),
-        ));
-    }
+    existing(connect, cluster, name)?;
     let Some(volume) = storage.find(&Part::Console.volume(cluster, name))? else {
         return Ok(None);
     };

@@ -31,7 +31,7 @@ use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::{
     Action, Backend, BackendError, BackendErrorKind, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Owned,
+    Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, LibvirtConfig, MachineName};
 
@@ -179,6 +179,27 @@ impl Backend for Libvirt {
         .await
     }
 
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let (cluster, name) = (cluster.clone(), name.clone());
+        let deed = format!("start machine {name}");
+        let _turn = self.alone_with(&name).await;
+        self.call(deed, move |connect, _| machines::start_again(connect, &cluster, &name))
+            .await
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        let (cluster, name) = (cluster.clone(), name.clone());
+        let deed = format!("stop machine {name}");
+        let _turn = self.alone_with(&name).await;
+        self.call(deed, move |connect, _| machines::stop(connect, &cluster, &name, how))
+            .await
+    }
+
     async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
         let hold = hold.clone();
         let Lease { name, ip, .. } = &hold.lease;
@@ -197,6 +218,14 @@ impl Backend for Libvirt {
             Ok(held)
         })
         .await
+    }
+
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+        let hold = hold.clone();
+        let Lease { name, ip, .. } = &hold.lease;
+        let deed = format!("release address {ip} of {name} on network {}", hold.network);
+        self.call(deed, move |connect, _| network::release_one(connect, &hold))
+            .await
     }
 
     async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {

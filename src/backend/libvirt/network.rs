@@ -7,11 +7,11 @@ use virt::connect::Connect;
 use virt::network::Network;
 use virt::sys;
 
-use super::entries::{Document, Entry, Host, Record, check_address, marked, node_of, of_cluster};
+use super::entries::{Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
 use super::leases::{self, DhcpLease};
 use super::session::{Failure, if_supported, if_there, plain};
 use super::xml::{self, Element};
-use crate::backend::{BackendErrorKind, Held, Hold, NetworkFacts};
+use crate::backend::{Action, BackendErrorKind, Held, Hold, NetworkFacts};
 use crate::cluster::{ClusterId, Lease, NodeName};
 
 const ADD: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST;
@@ -196,14 +196,30 @@ pub(super) fn held(network: &Network, cluster: &ClusterId) -> Result<Vec<Lease>,
 
 /// Removes every entry of exactly this cluster.
 pub(super) fn release(network: &Network, cluster: &ClusterId) -> Result<(), Failure> {
+    remove(network, |document| of_cluster(document, cluster)).map(drop)
+}
+
+/// Removes the entries that `hold` made for exactly this lease.
+pub(super) fn release_one(connect: &Connect, hold: &Hold) -> Result<Action<()>, Failure> {
+    let network = find(connect, &hold.network)?;
+    Ok(match remove(&network, |document| of_hold(document, hold))? {
+        true => Action::Done(()),
+        false => Action::AlreadySo(()),
+    })
+}
+
+/// Removes what is chosen of each document; whether there was any.
+fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result<bool, Failure> {
+    let mut removed = false;
     for (flag, document) in documents(network)? {
-        for entry in of_cluster(&document, cluster) {
+        for entry in choose(&document) {
             let (section, element) = match &entry {
                 Entry::Host(host) => (HOSTS, host.to_xml()),
                 Entry::Record(record) => (RECORDS, record.to_xml()),
             };
             update(network, DELETE, section, &element, flag)?;
+            removed = true;
         }
     }
-    Ok(())
+    Ok(removed)
 }

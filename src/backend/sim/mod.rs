@@ -18,7 +18,7 @@ use sha2::{Digest, Sha512};
 
 use super::{
     Action, Backend, BackendError, BackendErrorKind, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Verdict,
+    Machine, MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Stop, Verdict,
 };
 use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
 use crate::digest;
@@ -191,6 +191,10 @@ impl Backend for Sim {
             |world, now| {
                 if let Some(there) = world.machines.get(name) {
                     return match there.cluster == spec.cluster && there.fingerprint == spec.fingerprint() {
+                        true if there.off => {
+                            switch_on(world, name, now);
+                            Ok(Action::Done(seen(world, name, &world.machines[name])))
+                        }
                         true => Ok(Action::AlreadySo(seen(world, name, there))),
                         false => refuse(
                             BackendErrorKind::Conflict,
@@ -223,15 +227,54 @@ impl Backend for Sim {
             if find_machine(world, cluster, name)?.is_none() {
                 return Ok(Action::AlreadySo(()));
             }
-            if let Some(machine) = world.machines.remove(name) {
-                for nic in machine.nics {
-                    if let Some(network) = world.networks.get_mut(&nic.network) {
-                        network.stop_renewing(nic.mac, now);
-                    }
-                }
-            }
+            switch_off(world, name, now);
+            world.machines.remove(name);
             Ok(Action::Done(()))
         })
+        .await
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let deed = format!("start machine {name}");
+        self.call(
+            Call::StartMachine,
+            name.as_str(),
+            deed,
+            |world, now| match find_machine(world, cluster, name)? {
+                None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
+                Some(machine) if !machine.off => Ok(Action::AlreadySo(())),
+                Some(_) => {
+                    switch_on(world, name, now);
+                    Ok(Action::Done(()))
+                }
+            },
+        )
+        .await
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        let deed = format!("stop machine {name}");
+        self.call(
+            Call::StopMachine,
+            name.as_str(),
+            deed,
+            |world, now| match find_machine(world, cluster, name)? {
+                None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
+                Some(machine) if machine.off => Ok(Action::AlreadySo(())),
+                Some(_) => {
+                    let listens = !matches!(misdeed(world, name), Some(Misdeed::Deaf | Misdeed::Paused));
+                    if listens || how == Stop::Force {
+                        switch_off(world, name, now);
+                    }
+                    Ok(Action::Done(()))
+                }
+            },
+        )
         .await
     }
 
@@ -268,6 +311,27 @@ impl Backend for Sim {
                     ip: *ip,
                 })
                 .collect())
+        })
+        .await
+    }
+
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+        let Lease { name, mac, ip } = &hold.lease;
+        let deed = format!("release address {ip} of {name} on network {}", hold.network);
+        self.call(Call::ReleaseAddress, name.as_str(), deed, |world, _| {
+            let Some(network) = world.networks.get_mut(&hold.network) else {
+                return refuse(BackendErrorKind::NotFound, format!("no network {}", hold.network));
+            };
+            let is_it = |kept: &Reservation| {
+                kept.cluster.as_ref() == Some(&hold.cluster) && kept.name == *name && kept.mac == *mac
+            };
+            match network.reservations.get(ip).is_some_and(is_it) {
+                true => {
+                    network.reservations.remove(ip);
+                    Ok(Action::Done(()))
+                }
+                false => Ok(Action::AlreadySo(())),
+            }
         })
         .await
     }
@@ -328,6 +392,33 @@ impl Backend for Sim {
     }
 }
 
+/// It boots anew, and asks for its addresses again.
+fn switch_on(world: &mut World, name: &MachineName, now_ms: u64) {
+    let late_ms = world.script.guests.get(name).map_or(0, |guest| guest.late_ms);
+    if let Some(machine) = world.machines.get_mut(name) {
+        machine.off = false;
+        machine.boots_ms = now_ms + world.script.boot_ms + late_ms;
+    }
+}
+
+/// Its leases are renewed no more.
+fn switch_off(world: &mut World, name: &MachineName, now_ms: u64) {
+    let Some(machine) = world.machines.get_mut(name) else {
+        return;
+    };
+    machine.off = true;
+    for nic in &mut machine.nics {
+        nic.addresses.clear();
+        if let Some(network) = world.networks.get_mut(&nic.network) {
+            network.stop_renewing(nic.mac, now_ms);
+        }
+    }
+}
+
+fn misdeed(world: &World, name: &MachineName) -> Option<Misdeed> {
+    world.script.guests.get(name).and_then(|guest| guest.does)
+}
+
 fn newborn(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachine {
     let (kind, parts): (_, Vec<&[u8]>) = match &spec.payload {
         Payload::Ignition(config) => ("ignition", vec![config]),
@@ -372,6 +463,7 @@ fn newborn(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachine {
         autostart: spec.autostart,
         created_ms: now_ms,
         boots_ms: now_ms + world.script.boot_ms + late_ms,
+        off: false,
     }
 }
 
@@ -387,14 +479,14 @@ fn client_id(spec: &MachineSpec, mac: Mac) -> String {
 
 /// The machine as a look from outside shows it.
 fn seen(world: &World, name: &MachineName, machine: &SimMachine) -> Machine {
-    let does = world.script.guests.get(name).and_then(|guest| guest.does);
     Machine {
         name: name.clone(),
         node: machine.node.clone(),
         role: machine.role,
         pass: machine.pass,
         fingerprint: machine.fingerprint.clone(),
-        power: match does {
+        power: match misdeed(world, name) {
+            _ if machine.off => Power::Off,
             Some(Misdeed::Paused) => Power::Paused("the guest hangs: accelerator error".to_owned()),
             _ => Power::Running,
         },
@@ -413,6 +505,7 @@ fn seen(world: &World, name: &MachineName, machine: &SimMachine) -> Machine {
 fn console(machine: &Machine, booted: bool) -> String {
     let mut lines = vec![format!("[    0.000000] {} starts (pretend machine)", machine.name)];
     match &machine.power {
+        Power::Off => lines.push("[    9.999999] reboot: Power down".to_owned()),
         Power::Paused(reason) => lines.push(format!("[    0.113207] {reason}")),
         _ if !booted => lines.push("[    0.482119] loading the kernel".to_owned()),
         _ => {

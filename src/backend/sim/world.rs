@@ -98,8 +98,11 @@ pub(super) enum Call {
     CreateMachine,
     ListMachines,
     DeleteMachine,
+    StartMachine,
+    StopMachine,
     HoldAddress,
     ListHeld,
+    ReleaseAddress,
     ReleaseAddresses,
     ListOwned,
     ConsoleTail,
@@ -160,6 +163,8 @@ pub(super) enum Misdeed {
     Paused,
     /// Sits on a wire with other addresses.
     WrongNetwork,
+    /// Does not shut down when it is asked to.
+    Deaf,
 }
 
 /// A machine made through this backend.
@@ -182,6 +187,8 @@ pub(super) struct SimMachine {
     pub created_ms: u64,
     /// When it asks for its addresses.
     pub boots_ms: u64,
+    #[serde(default)]
+    pub off: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -271,7 +278,7 @@ impl World {
         let mut waiting: Vec<_> = self
             .machines
             .iter_mut()
-            .filter(|(_, machine)| machine.boots_ms <= now_ms)
+            .filter(|(_, machine)| !machine.off && machine.boots_ms <= now_ms)
             .collect();
         waiting.sort_by_key(|(_, machine)| machine.boots_ms);
         for (name, machine) in waiting {
@@ -291,7 +298,7 @@ impl World {
                         .into_iter()
                         .filter_map(|client| network.ask(nic.mac, client, now_ms))
                         .collect(),
-                    None => network.ask(nic.mac, &nic.client, now_ms).into_iter().collect(),
+                    None | Some(Misdeed::Deaf) => network.ask(nic.mac, &nic.client, now_ms).into_iter().collect(),
                 };
             }
         }
