@@ -406,7 +406,12 @@ impl ClusterApi {
         match tls_fault(error) {
             Some(rustls::Error::InvalidCertificate(fault)) => {
                 use rustls::CertificateError as Fault;
-                let why = fault.to_string();
+                let why = match fault {
+                    Fault::UnknownIssuer | Fault::BadSignature => {
+                        "the CA in the kubeconfig has not signed it".to_owned()
+                    }
+                    fault => fault.to_string(),
+                };
                 match fault {
                     Fault::Expired
                     | Fault::ExpiredContext { .. }

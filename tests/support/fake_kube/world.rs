@@ -1,0 +1,561 @@
+//! What the API server knows, and the story of an installation that goes on by itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ocpdeploy::cluster::{NodeName, Role};
+use ocpdeploy::parameters::{NodeAddress, Parameters};
+use serde_json::{Value, json};
+
+use super::requests::{self, client, serving};
+use super::server::status;
+
+pub const NODES: &str = "/api/v1/nodes";
+pub const PODS: &str = "/api/v1/pods";
+pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub const VERSIONS: &str = "/apis/config.openshift.io/v1/clusterversions";
+pub const OPERATORS: &str = "/apis/config.openshift.io/v1/clusteroperators";
+pub const ETCDS: &str = "/apis/operator.openshift.io/v1/etcds";
+pub const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+pub const SECRETS: &str = "/api/v1/namespaces/openshift-machine-api/secrets";
+pub const SIGNERS: &str = "/api/v1/namespaces/openshift-kube-controller-manager-operator/secrets";
+
+/// Collections that are there from the start; the others come with their operators.
+const COLLECTIONS: [&str; 9] = [
+    NODES,
+    PODS,
+    REQUESTS,
+    VERSIONS,
+    OPERATORS,
+    ETCDS,
+    CONFIG_MAPS,
+    SECRETS,
+    SIGNERS,
+];
+
+const OPERATOR_NAMES: [&str; 5] = ["authentication", "console", "dns", "etcd", "ingress"];
+
+/// How far an installation may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// The API answers; there is nothing in it.
+    Api,
+    /// Masters join, and etcd grows.
+    Masters,
+    /// The ConfigMap says that the bootstrap has done its work.
+    Bootstrapped,
+    /// Workers ask for certificates, and join with them.
+    Workers,
+    /// Operators become available, one after the other.
+    Operators,
+    #[default]
+    Installed,
+}
+
+/// What goes wrong for so many of the next requests.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// 429 with a Status.
+    pub too_many: usize,
+    /// 503 with a Status.
+    pub unavailable: usize,
+    /// The connection ends in the middle of the answer.
+    pub resets: usize,
+    /// An approval comes too late: somebody touched the request.
+    pub conflicts: usize,
+}
+
+/// What to say to one request.
+pub enum Answer {
+    Json(u16, Value),
+    Reset,
+    Watch { path: String, from: u64, limit: Duration },
+}
+
+type Presence = Box<dyn Fn(&NodeName) -> bool + Send>;
+
+#[derive(Default)]
+pub struct World {
+    table: Option<Parameters>,
+    version: u64,
+    /// Watches from before this version are told that it is gone.
+    forgotten: u64,
+    objects: BTreeMap<String, BTreeMap<String, Value>>,
+    events: Vec<(u64, String, Value)>,
+    /// The story stops here.
+    pub gate: Stage,
+    pub faults: Faults,
+    /// Whether a node's machine is there; without it all are.
+    pub present: Option<Presence>,
+    pub asked: usize,
+    pub watched: usize,
+    /// Requests for what is not there to be asked for.
+    pub unknown: Vec<String>,
+    /// Names of the requests that were approved through the API, in order.
+    pub approved: Vec<String>,
+    /// Names of the requests that may be approved.
+    pub rightful: Vec<String>,
+}
+
+impl World {
+    /// A cluster of this table whose installation begins now.
+    pub fn new(table: Parameters) -> Self {
+        let mut world = Self {
+            table: Some(table),
+            ..Self::default()
+        };
+        let pointer = json!({"ignition": {"version": "3.2.0", "config": {"merge": [
+            {"source": format!("https://api-int.{}:22623/config/worker", world.table().id())}]}}});
+        world.put(SECRETS, json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {"name": "worker-user-data-managed", "namespace": "openshift-machine-api"},
+            "data": {"userData": STANDARD.encode(pointer.to_string()), "disableTemplating": STANDARD.encode("true\n")},
+        }));
+        world
+    }
+
+    /// Adds requests that nobody may approve.
+    pub fn hostile(mut self) -> Self {
+        for request in requests::hostile(self.table()) {
+            self.put(REQUESTS, request);
+        }
+        self
+    }
+
+    /// The cluster gets other nodes.
+    pub fn learn(&mut self, table: Parameters) {
+        self.table = Some(table);
+    }
+
+    /// What was asked so far.
+    pub fn seen(&self) -> Value {
+        let nodes = self.objects.get(NODES).into_iter().flat_map(BTreeMap::keys);
+        json!({"unknown": self.unknown, "approved": self.approved, "rightful": self.rightful, "nodes": Vec::from_iter(nodes)})
+    }
+
+    fn table(&self) -> &Parameters {
+        self.table.as_ref().unwrap()
+    }
+
+    /// All versions before now are forgotten, as after a compaction.
+    pub fn forget(&mut self) {
+        self.forgotten = self.version;
+    }
+
+    pub fn get(&self, path: &str, name: &str) -> Option<&Value> {
+        self.objects.get(path)?.get(name)
+    }
+
+    /// Adds or replaces an object and tells those who watch.
+    pub fn put(&mut self, path: &str, mut object: Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        object["metadata"]["uid"] = json!(format!("{path}/{name}"));
+        let place = self.objects.entry(path.to_owned()).or_default();
+        let kind = if place.contains_key(&name) { "MODIFIED" } else { "ADDED" };
+        place.insert(name, object.clone());
+        let event = json!({"type": kind, "object": object});
+        self.events.push((self.version, path.to_owned(), event));
+    }
+
+    pub fn delete(&mut self, path: &str, name: &str) -> Option<Value> {
+        let object = self.objects.get_mut(path)?.remove(name)?;
+        self.version += 1;
+        let event = json!({"type": "DELETED", "object": object});
+        self.events.push((self.version, path.to_owned(), event));
+        Some(object)
+    }
+
+    /// Changes an object that is there.
+    pub fn edit(&mut self, path: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut object = self.get(path, name).unwrap().clone();
+        change(&mut object);
+        self.put(path, object);
+    }
+
+    /// What happened to a collection since a version, and the version now.
+    pub fn news(&self, path: &str, from: u64) -> (Vec<Value>, u64) {
+        if from < self.forgotten {
+            let gone = status(410, "Expired", &format!("too old resource version: {from}"));
+            return (vec![json!({"type": "ERROR", "object": gone})], self.version);
+        }
+        let mut news = self.events.iter();
+        let first = news.position(|(version, _, _)| *version > from);
+        let news = first.map_or(&[][..], |first| &self.events[first..]);
+        let of_path = news.iter().filter(|(_, at, _)| at == path);
+        (of_path.map(|(_, _, event)| event.clone()).collect(), self.version)
+    }
+
+    pub fn bookmark(&self, path: &str) -> Value {
+        let (kind, api_version) = kind_of(path);
+        let version = self.version.to_string();
+        json!({"type": "BOOKMARK", "object": {"kind": kind, "apiVersion": api_version,
+            "metadata": {"resourceVersion": version, "creationTimestamp": null}, "spec": {"request": "", "signerName": ""}}})
+    }
+
+    /// Answers a request, or notes that it is one which nobody should make.
+    pub fn answer(&mut self, method: &str, path: &str, query: &str, body: &[u8]) -> Answer {
+        self.asked += 1;
+        let faults = &mut self.faults;
+        for (left, code, reason) in [
+            (&mut faults.too_many, 429, "TooManyRequests"),
+            (&mut faults.unavailable, 503, "ServiceUnavailable"),
+        ] {
+            if *left > 0 {
+                *left -= 1;
+                return Answer::Json(code, status(code, reason, "please try again later"));
+            }
+        }
+        if faults.resets > 0 {
+            faults.resets -= 1;
+            return Answer::Reset;
+        }
+        let query: BTreeMap<&str, &str> = query
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .collect();
+        let answer = self.known(method, path, &query, body);
+        answer.unwrap_or_else(|| {
+            self.unknown.push(format!("{method} {path}?{query:?}"));
+            Answer::Json(
+                405,
+                status(405, "MethodNotAllowed", &format!("{method} {path} is not known here")),
+            )
+        })
+    }
+
+    fn known(&mut self, method: &str, path: &str, query: &BTreeMap<&str, &str>, body: &[u8]) -> Option<Answer> {
+        let only = |names: &[&str]| query.keys().all(|name| names.contains(name));
+        if (method, path) == ("GET", "/version") {
+            return only(&[]).then(|| Answer::Json(200, version()));
+        }
+        if COLLECTIONS.contains(&path) {
+            return match (method, query.get("watch")) {
+                ("GET", Some(&"true"))
+                    if only(&["watch", "timeoutSeconds", "resourceVersion", "allowWatchBookmarks"]) =>
+                {
+                    self.watched += 1;
+                    Some(Answer::Watch {
+                        path: path.to_owned(),
+                        from: query.get("resourceVersion")?.parse().ok()?,
+                        limit: Duration::from_secs(query.get("timeoutSeconds")?.parse().ok()?),
+                    })
+                }
+                ("GET", None) if only(&["fieldSelector"]) => {
+                    let wanted = query.get("fieldSelector");
+                    let node = wanted.map(|selector| selector.strip_prefix("spec.nodeName%3D"));
+                    match node {
+                        None => Some(Answer::Json(200, self.list(path, |_| true))),
+                        Some(Some(node)) if path == PODS => Some(Answer::Json(
+                            200,
+                            self.list(path, |pod| pod["spec"]["nodeName"] == node),
+                        )),
+                        Some(_) => None,
+                    }
+                }
+                _ => None,
+            };
+        }
+        let (collection, name) = path.rsplit_once('/')?;
+        if method == "PUT" && name == "approval" && only(&["fieldManager"]) {
+            let (collection, name) = collection.rsplit_once('/')?;
+            return (collection == REQUESTS).then(|| self.approve(name, body));
+        }
+        if method == "POST" && name == "eviction" {
+            let (collection, name) = collection.rsplit_once('/')?;
+            return (collection.starts_with("/api/v1/namespaces/") && collection.ends_with("/pods") && only(&[]))
+                .then(|| self.evict(name));
+        }
+        if !COLLECTIONS.contains(&collection) {
+            return None;
+        }
+        match method {
+            "GET" if only(&[]) => Some(match self.get(collection, name) {
+                Some(object) => Answer::Json(200, object.clone()),
+                None => not_found(name),
+            }),
+            "PATCH" if collection == NODES && only(&[]) => {
+                let wish: Value = serde_json::from_slice(body).ok()?;
+                let unschedulable = wish["spec"]["unschedulable"].as_bool()?;
+                self.get(NODES, name)?;
+                self.edit(NODES, name, |node| node["spec"]["unschedulable"] = json!(unschedulable));
+                Some(Answer::Json(200, self.get(NODES, name)?.clone()))
+            }
+            "DELETE" if collection == NODES && only(&[]) => Some(match self.delete(NODES, name) {
+                Some(node) => Answer::Json(200, node),
+                None => not_found(name),
+            }),
+            _ => None,
+        }
+    }
+
+    fn list(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let (kind, api_version) = kind_of(path);
+        let items = self.objects.get(path).into_iter().flat_map(BTreeMap::values);
+        let items: Vec<&Value> = items.filter(|item| wanted(item)).collect();
+        json!({"kind": format!("{kind}List"), "apiVersion": api_version,
+            "metadata": {"resourceVersion": self.version.to_string()}, "items": items})
+    }
+
+    fn approve(&mut self, name: &str, body: &[u8]) -> Answer {
+        let Some(stored) = self.get(REQUESTS, name).cloned() else {
+            return not_found(name);
+        };
+        let Ok(wish) = serde_json::from_slice::<Value>(body) else {
+            return Answer::Json(400, status(400, "BadRequest", "no JSON"));
+        };
+        let conflict = || {
+            status(
+                409,
+                "Conflict",
+                "the object has been modified; please apply your changes to the latest version",
+            )
+        };
+        if self.faults.conflicts > 0 {
+            self.faults.conflicts -= 1;
+            self.edit(REQUESTS, name, |request| {
+                request["metadata"]["labels"] = json!({"touched": "yes"})
+            });
+            return Answer::Json(409, conflict());
+        }
+        if wish["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] {
+            return Answer::Json(409, conflict());
+        }
+        let conditions = wish["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let [condition] = conditions.as_slice() else {
+            return Answer::Json(422, status(422, "Invalid", "one condition is expected"));
+        };
+        let good = condition["type"] == "Approved" && condition["status"] == "True" && condition["reason"].is_string();
+        if !good || wish["spec"] != stored["spec"] {
+            self.unknown.push(format!("approval of {name} with {wish}"));
+            return Answer::Json(422, status(422, "Invalid", "not an approval"));
+        }
+        self.edit(REQUESTS, name, |request| {
+            request["status"]["conditions"] = json!(conditions)
+        });
+        self.approved.push(name.to_owned());
+        Answer::Json(200, self.get(REQUESTS, name).unwrap().clone())
+    }
+
+    fn evict(&mut self, name: &str) -> Answer {
+        match self
+            .get(PODS, name)
+            .map(|pod| pod["metadata"]["annotations"]["test/budget"].clone())
+        {
+            None => not_found(name),
+            Some(budget) if budget == "none" => {
+                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+                Answer::Json(429, status(429, "TooManyRequests", message))
+            }
+            Some(_) => {
+                self.delete(PODS, name);
+                Answer::Json(
+                    201,
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+                )
+            }
+        }
+    }
+
+    /// The story goes on by as much as one moment allows.
+    pub fn tick(&mut self) {
+        let Some(table) = self.table.clone() else { return };
+        let here = |node: &&NodeAddress| self.present.as_ref().is_none_or(|present| present(&node.name));
+        let present: Vec<NodeAddress> = table.nodes.iter().filter(here).cloned().collect();
+        let of_role = |role| present.iter().filter(move |node: &&NodeAddress| node.role == role);
+        if self.gate >= Stage::Masters {
+            for node in of_role(Role::Master) {
+                self.join_master(&table.id().fqdn(node.name.as_str()));
+            }
+            self.etcd(&table);
+        }
+        let masters = table.nodes.iter().filter(|node| node.role == Role::Master).count();
+        if self.gate >= Stage::Bootstrapped
+            && self.ready(Role::Master) == masters
+            && self.get(CONFIG_MAPS, "bootstrap").is_none()
+        {
+            self.put(
+                CONFIG_MAPS,
+                json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "bootstrap", "namespace": "kube-system"}, "data": {"status": "complete"}}),
+            );
+        }
+        if self.gate >= Stage::Workers && self.get(CONFIG_MAPS, "bootstrap").is_some() {
+            for node in of_role(Role::Worker) {
+                self.join_worker(&table.id().fqdn(node.name.as_str()), node);
+            }
+        }
+        self.operators(&table);
+    }
+
+    fn ready(&self, role: Role) -> usize {
+        let label = format!("node-role.kubernetes.io/{role}");
+        let nodes = self.objects.get(NODES).into_iter().flat_map(BTreeMap::values);
+        let ready = |node: &&Value| {
+            node["metadata"]["labels"].get(&label).is_some() && node["status"]["conditions"][0]["status"] == "True"
+        };
+        nodes.filter(ready).count()
+    }
+
+    fn put_node(&mut self, host: &str, role: Role) {
+        let mut labels = json!({"kubernetes.io/hostname": host});
+        labels[format!("node-role.kubernetes.io/{role}")] = json!("");
+        self.put(
+            NODES,
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": host, "labels": labels},
+            "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady",
+                "message": "container runtime network not ready"}]}}),
+        );
+    }
+
+    fn set_ready(&mut self, host: &str) {
+        self.edit(NODES, host, |node| {
+            node["status"]["conditions"] = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady",
+                "message": "kubelet is posting ready status"}]);
+        });
+    }
+
+    fn is_ready(&self, host: &str) -> bool {
+        self.get(NODES, host)
+            .is_some_and(|node| node["status"]["conditions"][0]["status"] == "True")
+    }
+
+    /// The bootstrap approves what masters ask for, so there is nothing left to do for anybody.
+    fn join_master(&mut self, host: &str) {
+        if self.get(NODES, host).is_none() {
+            let mut request = client(host).object(&format!("csr-of-{host}"));
+            request["status"] = json!({"certificate": "LS0t", "conditions": [{"type": "Approved", "status": "True",
+                "reason": "BootstrapApprove", "message": "approved by the bootstrap"}]});
+            self.put(REQUESTS, request);
+            self.put_node(host, Role::Master);
+        } else if !self.is_ready(host) {
+            self.set_ready(host);
+        }
+    }
+
+    fn join_worker(&mut self, host: &str, node: &NodeAddress) {
+        let (first, second) = (
+            format!("csr-client-{}", node.name),
+            format!("csr-serving-{}", node.name),
+        );
+        if self.is_ready(host) {
+            return;
+        }
+        if self.get(REQUESTS, &first).is_none() {
+            self.rightful.push(first.clone());
+            self.put(REQUESTS, client(host).object(&first));
+        } else if self.is_approved(&first) && self.get(NODES, host).is_none() {
+            self.put_node(host, Role::Worker);
+            self.rightful.push(second.clone());
+            self.put(REQUESTS, serving(host, node).object(&second));
+        } else if self.is_approved(&second) {
+            self.set_ready(host);
+        }
+    }
+
+    fn is_approved(&self, request: &str) -> bool {
+        let request = self.get(REQUESTS, request);
+        request.is_some_and(|request| request["status"]["conditions"][0]["type"] == "Approved")
+    }
+
+    fn etcd(&mut self, table: &Parameters) {
+        let members = self.ready(Role::Master);
+        let message = format!("{members} members are available");
+        let said = |etcd: &Value| etcd["status"]["conditions"][0]["message"] == message.as_str();
+        if table.nodes.is_empty() || self.get(ETCDS, "cluster").is_some_and(said) {
+            return;
+        }
+        self.put(ETCDS, json!({"apiVersion": "operator.openshift.io/v1", "kind": "Etcd", "metadata": {"name": "cluster"},
+            "status": {"conditions": [{"type": "EtcdMembersAvailable", "status": if members > 0 { "True" } else { "False" },
+                "reason": "EtcdQuorate", "message": message}]}}));
+    }
+
+    fn operators(&mut self, table: &Parameters) {
+        if self.gate < Stage::Bootstrapped || self.get(CONFIG_MAPS, "bootstrap").is_none() {
+            return;
+        }
+        let all = table.nodes.iter().filter(|node| node.role != Role::Bootstrap).count();
+        let joined = self.ready(Role::Master) + self.ready(Role::Worker) == all;
+        for name in OPERATOR_NAMES {
+            match self.get(OPERATORS, name) {
+                None => self.put(OPERATORS, operator(name, false)),
+                Some(seen)
+                    if seen["status"]["conditions"][0]["status"] == "False"
+                        && joined
+                        && self.gate >= Stage::Operators =>
+                {
+                    self.put(OPERATORS, operator(name, true));
+                    return self.cluster_version();
+                }
+                Some(_) => {}
+            }
+        }
+        self.cluster_version();
+    }
+
+    fn cluster_version(&mut self) {
+        let operators = self.objects.get(OPERATORS).into_iter().flat_map(BTreeMap::values);
+        let available = operators
+            .filter(|seen| seen["status"]["conditions"][0]["status"] == "True")
+            .count();
+        let percent = 100 * available / OPERATOR_NAMES.len();
+        let done = percent == 100 && self.gate >= Stage::Installed;
+        let condition = |kind: &str, yes: bool, message: &str| json!({"type": kind, "status": if yes { "True" } else { "False" }, "message": message});
+        let progress = format!(
+            "Working towards 4.19.0: {} of 900 done ({percent}% complete)",
+            9 * percent
+        );
+        let progress = if done { "Cluster version is 4.19.0" } else { &progress };
+        let conditions = json!([
+            condition("Available", done, if done { "Done applying 4.19.0" } else { "" }),
+            condition("Failing", false, ""),
+            condition("Progressing", !done, progress),
+        ]);
+        if self
+            .get(VERSIONS, "version")
+            .is_some_and(|seen| seen["status"]["conditions"] == conditions)
+        {
+            return;
+        }
+        self.put(
+            VERSIONS,
+            json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion",
+            "metadata": {"name": "version"}, "spec": {"clusterID": "7b1d2ff4-0000-0000-0000-000000000000"},
+            "status": {"desired": {"version": "4.19.0"}, "conditions": conditions}}),
+        );
+    }
+}
+
+fn operator(name: &str, available: bool) -> Value {
+    let condition = |kind: &str, yes: bool, message: &str| json!({"type": kind, "status": if yes { "True" } else { "False" }, "reason": "AsExpected", "message": message});
+    let why = if available { "" } else { "no replicas are available" };
+    json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": name}, "status": {"conditions": [
+        condition("Available", available, why), condition("Progressing", !available, why), condition("Degraded", false, ""),
+    ]}})
+}
+
+fn not_found(name: &str) -> Answer {
+    Answer::Json(404, status(404, "NotFound", &format!("\"{name}\" not found")))
+}
+
+fn kind_of(path: &str) -> (&'static str, &'static str) {
+    match path {
+        NODES => ("Node", "v1"),
+        PODS => ("Pod", "v1"),
+        REQUESTS => ("CertificateSigningRequest", "certificates.k8s.io/v1"),
+        VERSIONS => ("ClusterVersion", "config.openshift.io/v1"),
+        OPERATORS => ("ClusterOperator", "config.openshift.io/v1"),
+        ETCDS => ("Etcd", "operator.openshift.io/v1"),
+        CONFIG_MAPS => ("ConfigMap", "v1"),
+        _ => ("Secret", "v1"),
+    }
+}
+
+fn version() -> Value {
+    json!({"major": "1", "minor": "32", "gitVersion": "v1.32.5", "gitCommit": "0", "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z", "goVersion": "go1.23.4", "compiler": "gc", "platform": "linux/amd64"})
+}
