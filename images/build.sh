@@ -50,7 +50,7 @@ initramfs() {
     mkdir -p "$dir"/{dev,proc,sys,run,sysroot,tmp,etc,sbin,lib/modules/"$kernel"}
     busybox_into "$dir/bin"
     ln -s ../bin/modprobe "$dir/sbin/modprobe"      # the kernel calls it by this path
-    for m in virtio_pci virtio_net virtio_blk qemu_fw_cfg button evdev vfat nls_cp437 nls_ascii isofs; do
+    for m in virtio_pci virtio_net virtio_blk virtio_scsi sd_mod ata_piix sr_mod qemu_fw_cfg button evdev vfat nls_cp437 nls_ascii isofs; do
         modprobe -S "$kernel" --show-depends "$m" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
     done | sort -u | while read -r f; do
         install -D -m 644 "$f" "$dir/lib/modules/$kernel/${f#*/"$kernel"/}"

@@ -6,6 +6,8 @@ case $1 in
 bound | renew)
     read -r old 2>/dev/null <"/run/dhcp.$interface.ip"
     [ "$old" != "$ip/$mask" ] || [ "$1" = bound ] || exit 0
+    # A network in a tunnel says how little fits into it.
+    [ -z "$mtu" ] || ip link set "$interface" mtu "$mtu"
     [ -z "$old" ] || [ "$old" = "$ip/$mask" ] || ip addr del "$old" dev "$interface"
     [ "$old" = "$ip/$mask" ] || {
         ip addr add "$ip/$mask" broadcast + dev "$interface"

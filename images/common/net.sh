@@ -14,7 +14,7 @@ dhcp_start() {
         [ -e "/run/dhcp.$nic.ip" ] || say "$nic mac $(cat "/sys/class/net/$nic/address"), asking for an address"
         ip link set "$nic" up
         udhcpc -f -i "$nic" -p "/run/dhcp.$nic.pid" -s /lib/dhcp.sh \
-            -t 1000000 -T 1 ${1:+-x hostname:"$1"} >/dev/null 2>&1 &
+            -O mtu -t 1000000 -T 1 ${1:+-x hostname:"$1"} >/dev/null 2>&1 &
     done
 }
 
