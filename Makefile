@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: build test test-fast lint deny test-lab rehearse bench bench-ignition fuzz install clean help
+.PHONY: build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition fuzz install clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds.
 FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -35,6 +35,12 @@ $(DENY):
 
 test-lab: ## the tests on a real libvirt (root)
 	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
+
+test-openstack: install ## the tests on a real OpenStack, which is started for them (root, 4.5 GB of memory)
+	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
+
+lab-openstack: install ## start that OpenStack and leave it running; tests/lab/openstack/README.md tells how to reach and stop it
+	tests/lab/openstack/lab.sh up
 
 rehearse: install ## both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
 	$(MAKE) build

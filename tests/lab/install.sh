@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the lab and the rehearsal images need, on Debian 12. Fast when nothing is missing.
+# install.sh [LIST...]: installs the packages of these lists, or what the lab and the rehearsal images need, on Debian 12.
+# Fast when nothing is missing.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-mapfile -t wanted < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$here/packages.txt" "$here/../../images/packages.txt" | sort -u)
+[ $# -gt 0 ] || set -- "$here/packages.txt" "$here/../../images/packages.txt"
+mapfile -t wanted < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$@" | sort -u)
 
 installed() { dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
 missing=()

@@ -1,0 +1,215 @@
+#!/usr/bin/env bash
+# sandbox.sh hold DIR N: first process of the sandbox (N=1), or of a further compute's network and mounts.
+# sandbox.sh run DIR: starts the services, inside, and waits for them. Only lab.sh calls this.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+dir=$2
+packages=$dir/packages state=$dir/state
+log=$state/log etc=$state/etc pids=$state/pids
+# Sockets and locks: the sandbox's /run is its own, and its path is short enough for a socket.
+mysql=/run/mysql.sock
+# Computes with QEMU, each a network namespace, and pretend ones with room for a thousand servers.
+COMPUTES=2 FAKES=1
+# Of all users; nothing outside can reach the services.
+PASSWORD=lab-secret
+# The services' ports on loopback, and RabbitMQ's.
+PORTS=5000,5672,8774,8778,9292,9696
+
+die() { echo "openstack lab: $*" >&2; exit 1; }
+say() { echo "openstack lab: $*, $SECONDS s"; }
+
+# libvirtd wants its user, and folders that two computes must not share.
+hold() {
+    local n=$1 mine=$state/node$1 what
+    mount --make-rprivate /
+    if [ "$n" = 1 ]; then
+        # Still the machine's own view of processes.
+        local pid
+        read -r pid _ </proc/self/stat
+        echo "$pid" >"$state/holder.pid"
+        mount -t proc proc /proc
+        mount -t tmpfs -o mode=755 tmpfs /run
+        mkdir -p /run/netns /run/lock
+        local user
+        for what in passwd group; do
+            user='libvirt-qemu:x:64055:'
+            [ $what = group ] || user+='64055::/nonexistent:/usr/sbin/nologin'
+            { grep -v '^libvirt-qemu:' /etc/$what; echo "$user"; } >"$state/$what"
+            mount --bind "$state/$what" /etc/$what
+        done
+        {
+            echo 127.0.0.1 localhost
+            for ((i = 1; i <= COMPUTES; i++)); do echo "10.222.0.$i compute$i"; done
+        } >"$state/hosts"
+        mount --bind "$state/hosts" /etc/hosts
+    fi
+    hostname "compute$n"
+    for what in /etc/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /run/libvirt; do
+        mkdir -p "$what" "$mine$what"
+        mount --bind "$mine$what" $what
+    done
+    mkdir -p /etc/libvirt/qemu /var/lib/libvirt/qemu "$mine"/{nova/instances,neutron,lock}
+    touch "$mine/held"
+    # It adopts what its services leave behind, and reaps it.
+    trap : CHLD TERM INT HUP
+    while :; do sleep 86400 & wait $! || true; done
+}
+
+if [ "$1" = hold ]; then hold "$3"; fi
+[ "$1" = run ] || die "$1?"
+
+# shellcheck source=config.sh
+. "$here/config.sh"
+
+# start NODE NAME CMD...: a daemon on a compute; the services live on the first.
+start() {
+    local n=$1 name=$2
+    shift 2
+    local enter=()
+    [ "$n" = 1 ] || enter=(nsenter -t "$(cat "$pids/node$n")" -m -u -n -r -w --)
+    setsid "${enter[@]}" "$@" >>"$log/$name.out" 2>&1 </dev/null &
+    echo $! >"$pids/$name"
+}
+
+# wait_for SECONDS NAME CMD...: until CMD succeeds; an ended daemon ends the wait.
+wait_for() {
+    local end=$((SECONDS + $1)) name=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        if [ -e "$pids/$name" ] && ! kill -0 "$(cat "$pids/$name")" 2>/dev/null || [ "$SECONDS" -ge "$end" ]; then
+            tail -n 15 "$log/$name".* >&2 || true
+            die "$name did not come up"
+        fi
+        sleep 0.2
+    done
+    say "$name is up"
+}
+answers() { [ "$(curl -s -m 5 -o /dev/null -w '%{http_code}' "http://127.0.0.1:$1$2")" -lt 500 ]; }
+listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+sql() { mariadb --no-defaults -uroot -S $mysql <<<"$1"; }
+python() { /usr/bin/python3 -W ignore "$here/$1" "${@:2}"; }
+
+# wsgi NAME PORT FILE PROCESSES ENV...: a service under uwsgi.
+wsgi() {
+    local name=$1 port=$2 file=$3 processes=$4
+    shift 4
+    start 1 "$name" env "$@" uwsgi --plugin python3 --master --lazy-apps --die-on-term --no-orphans --need-app \
+        --enable-threads --buffer-size 65535 --rem-header Content-Length --listen 100 --processes "$processes" \
+        --threads 4 --http-socket "127.0.0.1:$port" --wsgi-file "$file" --disable-logging
+}
+
+# The provider's network is a bridge on which this namespace is the gateway; computes reach each other over another.
+networks() {
+    local bridge n
+    for bridge in provider underlay; do
+        ip link add br-$bridge type bridge
+        ip link set br-$bridge up
+    done
+    ip address add 203.0.113.1/24 dev br-provider
+    ip address add 10.222.0.1/24 dev br-underlay
+    ip link add provider type veth peer name provider-1
+    ip link set provider-1 master br-provider up
+    ip link set provider up
+    sysctl -qw net.ipv4.ip_forward=1
+    for ((n = 2; n <= COMPUTES; n++)); do
+        ip netns add "compute$n"
+        for bridge in provider underlay; do
+            ip link add $bridge netns "compute$n" type veth peer name "$bridge-$n"
+            ip link set "$bridge-$n" master br-$bridge up
+            ip -n "compute$n" link set $bridge up
+        done
+        ip -n "compute$n" link set lo up
+        ip -n "compute$n" address add "10.222.0.$n/24" dev underlay
+        setsid ip netns exec "compute$n" unshare --mount --uts "$here/sandbox.sh" hold "$dir" "$n" \
+            >"$log/node$n.out" 2>&1 </dev/null &
+        echo $! >"$pids/node$n"
+        wait_for 20 "node$n" test -e "$state/node$n/held"
+    done
+}
+
+# Database and message bus, and everybody's tables.
+schemas() {
+    mariadb-install-db --no-defaults --user=root --datadir="$state/mysql" --auth-root-authentication-method=normal \
+        --skip-test-db >"$log/mariadb-install.out" 2>&1 || { tail "$log/mariadb-install.out" >&2; die "mariadb-install-db failed"; }
+    start 1 mariadb mariadbd --defaults-file="$etc/my.cnf"
+    mkdir -p "$state/rabbit"
+    start 1 rabbitmq env HOME="$state/rabbit" ERL_EPMD_ADDRESS=127.0.0.1 RABBITMQ_CONF_ENV_FILE=/dev/null \
+        RABBITMQ_NODENAME=rabbit@localhost RABBITMQ_CONFIG_FILE="$etc/rabbitmq.conf" \
+        RABBITMQ_ENABLED_PLUGINS_FILE="$etc/enabled_plugins" RABBITMQ_MNESIA_BASE="$state/rabbit/mnesia" \
+        RABBITMQ_LOG_BASE="$log" \
+        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none" \
+        "$packages"/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server
+    wait_for 60 mariadb sql 'select 1'
+    local name
+    for name in keystone glance placement nova_api nova nova_cell0 neutron; do
+        sql "create database $name character set utf8mb3"
+    done
+    (
+        set -e
+        keystone-manage --config-file "$etc/keystone.conf" db_sync
+        glance-manage --config-file "$etc/glance.conf" db_sync
+        placement-manage --config-file "$etc/placement.conf" db sync
+        neutron-db-manage --config-file "$etc/neutron.conf" --config-file "$etc/ml2.ini" upgrade heads
+        keystone-manage --config-file "$etc/keystone.conf" fernet_setup --keystone-user root --keystone-group root
+        keystone-manage --config-file "$etc/keystone.conf" credential_setup --keystone-user root --keystone-group root
+        url=http://127.0.0.1:5000/v3
+        keystone-manage --config-file "$etc/keystone.conf" bootstrap --bootstrap-password $PASSWORD \
+            --bootstrap-region-id RegionOne --bootstrap-public-url $url --bootstrap-internal-url $url --bootstrap-admin-url $url
+    ) >"$log/schemas.out" 2>&1 &
+    local others=$!
+    (
+        set -e
+        nova=(nova-manage --config-file "$etc/nova-compute1.conf")
+        "${nova[@]}" api_db sync
+        "${nova[@]}" cell_v2 map_cell0 --database_connection "$(db nova_cell0)"
+        "${nova[@]}" cell_v2 create_cell --name cell1
+        "${nova[@]}" db sync
+    ) >"$log/schemas-nova.out" 2>&1 &
+    wait $! || { tail "$log/schemas-nova.out" >&2; die "nova's tables"; }
+    wait $others || { tail "$log/schemas.out" >&2; die "the services' tables"; }
+    say "tables are made"
+}
+
+services() {
+    local n
+    wsgi keystone 5000 /usr/bin/keystone-wsgi-public 2 OS_KEYSTONE_CONFIG_FILES="$etc/keystone.conf" OS_KEYSTONE_CONFIG_DIR="$etc/none"
+    wait_for 60 keystone answers 5000 /v3
+    wait_for 60 rabbitmq listens 5672
+    python seed.py catalog $PASSWORD
+    local others=()
+    for ((n = 2; n <= COMPUTES; n++)); do others+=("compute$n"); done
+    start 1 forward /usr/bin/python3 "$here/forward.py" $PORTS "${others[@]}"
+    wsgi placement 8778 /usr/bin/placement-api 1 OS_PLACEMENT_CONFIG_DIR="$etc"
+    start 1 neutron neutron-server --config-file "$etc/neutron.conf" --config-file "$etc/ml2.ini"
+    for n in api conductor scheduler; do start 1 nova-$n nova-$n --config-file "$etc/nova-compute1.conf"; done
+    start 1 glance glance-api --config-file "$etc/glance.conf"
+    for ((n = 1; n <= COMPUTES; n++)); do
+        start "$n" "libvirtd$n" libvirtd --config /etc/libvirt/libvirtd.conf --pid-file /run/libvirt/libvirtd.pid
+    done
+    wait_for 120 placement answers 8778 /
+    wait_for 120 neutron answers 9696 /
+    wait_for 120 nova-api answers 8774 /
+    wait_for 120 glance answers 9292 /
+    for ((n = 1; n <= COMPUTES; n++)); do
+        start "$n" "linuxbridge$n" neutron-linuxbridge-agent --config-file "$etc/neutron.conf" --config-file "$etc/ml2.ini" --config-file "$etc/linuxbridge$n.ini"
+        start "$n" "compute$n" nova-compute --config-file "$etc/nova-compute$n.conf"
+    done
+    for ((n = 1; n <= FAKES; n++)); do start 1 "fake$n" nova-compute --config-file "$etc/nova-fake$n.conf"; done
+    for n in dhcp l3; do start 1 $n-agent neutron-$n-agent --config-file "$etc/neutron.conf" --config-file "$etc/$n.ini"; done
+}
+
+mkdir -p "$log" "$etc" "$pids" "$state"/{bin,lock,glance/images,glance/tmp,keystone}
+# All run as root: the services' way to root is none.
+cp "$here/sudo" "$state/bin/sudo"
+export PATH=$state/bin:$PATH
+configure
+export PYTHONPATH=$state/python
+networks
+schemas
+services
+python seed.py world $PASSWORD "$dir/clouds.yaml"
+python seed.py wait $PASSWORD $((COMPUTES + FAKES)) $((COMPUTES + 2))
+# Guests on the private network answer the namespace by their own address.
+gateway=$(python seed.py gateway $PASSWORD)
+ip route add 10.20.0.0/16 via "$gateway"

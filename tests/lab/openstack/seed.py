@@ -1,0 +1,151 @@
+"""What the lab's cloud has before any test: catalog, projects, users, flavors, networks. Everything may be run again.
+
+seed.py catalog PASSWORD           users of the services, and their endpoints
+seed.py world PASSWORD CLOUDS      projects, flavors and networks; CLOUDS gets their clouds.yaml
+seed.py wait PASSWORD COMPUTES AGENTS
+seed.py gateway PASSWORD           prints the router's address on the provider's network
+"""
+
+import os
+import sys
+import time
+
+import openstack
+from openstack.exceptions import ConflictException, SDKException
+
+AUTH_URL = "http://127.0.0.1:5000/v3"
+ENDPOINTS = {
+    "image": ("glance", ":9292"),
+    "placement": ("placement", ":8778"),
+    "compute": ("nova", ":8774/v2.1"),
+    "network": ("neutron", ":9696"),
+}
+# Guests reach what is public through their router; only Glance has something for them.
+HOSTS = {"public": {"image": "http://203.0.113.1"}, "internal": {}, "admin": {}}
+# Name, vCPUs, memory in MiB, disk in GiB. The first is what a rehearsal's guest needs.
+FLAVORS = [("nano", 1, 192, 1), ("tiny", 1, 256, 1), ("small", 1, 512, 2), ("medium", 2, 1024, 10), ("large", 4, 16384, 100)]
+# User and project of one name, member only; `demo` owns the network `private`, `other` sees the shared one.
+MEMBERS = ["demo", "other"]
+
+what, password = sys.argv[1:3]
+
+
+def connect(user, project):
+    auth = {
+        "auth_url": AUTH_URL,
+        "username": user,
+        "password": password,
+        "project_name": project,
+        "user_domain_id": "default",
+        "project_domain_id": "default",
+    }
+    return openstack.connect(auth=auth, region_name="RegionOne")
+
+
+admin = connect("admin", "admin")
+identity = admin.identity
+
+
+def user_of(name, project, *roles):
+    project = identity.find_project(project) or identity.create_project(name=project, domain_id="default")
+    user = identity.find_user(name) or identity.create_user(name=name, password=password, domain_id="default")
+    for role in roles:
+        role = identity.find_role(role) or identity.create_role(name=role)
+        identity.assign_project_role_to_user(project, user, role)
+
+
+def catalog():
+    for kind, (name, port) in ENDPOINTS.items():
+        user_of(name, "service", "admin", "service")
+        service = next(identity.services(type=kind), None) or identity.create_service(name=name, type=kind)
+        there = {endpoint.interface for endpoint in identity.endpoints(service_id=service.id)}
+        for interface in HOSTS.keys() - there:
+            url = HOSTS[interface].get(kind, "http://127.0.0.1") + port
+            identity.create_endpoint(service_id=service.id, interface=interface, url=url, region_id="RegionOne")
+
+
+def networks():
+    """`public`, the provider's, external and shared; `private`, of project demo, behind a router."""
+    all_ = admin.network
+    public = all_.find_network("public") or all_.create_network(
+        name="public",
+        provider_network_type="flat",
+        provider_physical_network="provider",
+        is_router_external=True,
+        is_shared=True,
+    )
+    all_.find_subnet("public") or all_.create_subnet(
+        name="public",
+        network_id=public.id,
+        ip_version=4,
+        cidr="203.0.113.0/24",
+        gateway_ip="203.0.113.1",
+        allocation_pools=[{"start": "203.0.113.100", "end": "203.0.113.250"}],
+    )
+    mine = connect("demo", "demo").network
+    private = mine.find_network("private") or mine.create_network(name="private")
+    # Room for hundreds of pretend servers; the top is left for addresses that are asked for by number.
+    subnet = mine.find_subnet("private") or mine.create_subnet(
+        name="private",
+        network_id=private.id,
+        ip_version=4,
+        cidr="10.20.0.0/16",
+        gateway_ip="10.20.0.1",
+        allocation_pools=[{"start": "10.20.1.0", "end": "10.20.15.255"}],
+    )
+    if not mine.find_router("router"):
+        router = mine.create_router(name="router", external_gateway_info={"network_id": public.id})
+        mine.add_interface_to_router(router, subnet_id=subnet.id)
+
+
+def world(clouds):
+    for name in MEMBERS:
+        user_of(name, name, "member")
+    user_of("admin", "demo", "admin")
+    for name, vcpus, ram, disk in FLAVORS:
+        admin.compute.find_flavor(name) or admin.compute.create_flavor(name=name, vcpus=vcpus, ram=ram, disk=disk)
+    networks()
+    with open(os.open(clouds, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        print("clouds:", file=file)
+        for user, project in [(name, name) for name in MEMBERS] + [("admin", "demo")]:
+            print(
+                f"  {user}:\n    region_name: RegionOne\n    identity_api_version: 3\n    auth:\n"
+                f"      auth_url: {AUTH_URL}\n      username: {user}\n      password: {password}\n"
+                f"      project_name: {project}\n      user_domain_id: default\n      project_domain_id: default",
+                file=file,
+            )
+
+
+def wait(computes, agents):
+    """Until all of them are alive; then each kind of compute is a zone of its own."""
+    seen, end = None, time.monotonic() + 300
+    while time.monotonic() < end:
+        try:
+            hosts = {one.name: one for one in admin.compute.hypervisors(details=True) if one.state == "up"}
+            seen = sorted(hosts), sorted(agent.binary for agent in admin.network.agents() if agent.is_alive)
+            if len(seen[0]) >= computes and len(seen[1]) >= agents:
+                break
+        except SDKException as error:
+            seen = error
+        time.sleep(0.5)
+    else:
+        sys.exit(f"openstack lab: not all computes and agents came up: {seen}")
+    for zone in "real", "fake":
+        group = admin.compute.find_aggregate(zone) or admin.compute.create_aggregate(name=zone, availability_zone=zone)
+        for host in (one.service_details["host"] for one in hosts.values()):
+            if host.startswith("fake") == (zone == "fake"):
+                try:
+                    admin.compute.add_host_to_aggregate(group, host)
+                except ConflictException:
+                    pass
+
+
+if what == "catalog":
+    catalog()
+elif what == "world":
+    world(sys.argv[3])
+elif what == "wait":
+    wait(int(sys.argv[3]), int(sys.argv[4]))
+elif what == "gateway":
+    router = admin.network.find_router("router")
+    print(router.external_gateway_info["external_fixed_ips"][0]["ip_address"])

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# with.sh CMD...: runs CMD with the OpenStack lab up. A lab that this started is taken down afterwards; KEEP=1 keeps it.
+set -euo pipefail
+lab=$(dirname "$0")/lab.sh
+if ! "$lab" status >/dev/null; then
+    leave() { [ "${KEEP-}" = 1 ] || "$lab" down; }
+    trap leave EXIT
+    "$lab" up
+fi
+"$@"
