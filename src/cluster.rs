@@ -342,16 +342,35 @@ impl fmt::Display for Harvest {
     }
 }
 
-/// How masters and workers reach the machine config server.
+/// How masters and workers get what the machine config server has for them.
 ///
 /// Its certificate names only `api-int.<cluster>.<domain>`, so `tls` needs a network DNS that knows this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mcs {
+    /// The safest of the others that works on the platform; `Mcs::settled` tells which.
+    Auto,
     /// `https://api-int.<cluster>.<domain>:22623`, as the installer writes it.
     Tls,
     /// `http://<api_ip>:22624`: unauthenticated, and secrets travel in clear.
     Http,
+    /// This program asks it at the API's virtual IP, TLS verified, and puts the answer into the nodes' configs.
+    Embed,
+}
+
+/// Bytes that a rendered config wants of a carrier; real ones have 150 to 300 KB, and some are larger.
+const RENDERED: usize = 512 << 10;
+
+impl Mcs {
+    /// What `Auto` is where the network's DNS knows api-int or not, and the carrier has this much room, `None` for any.
+    pub fn settled(self, dns_knows: bool, room: Option<usize>) -> Self {
+        match self {
+            Mcs::Auto if dns_knows => Mcs::Tls,
+            Mcs::Auto if room.is_none_or(|room| room >= RENDERED) => Mcs::Embed,
+            Mcs::Auto => Mcs::Http,
+            chosen => chosen,
+        }
+    }
 }
 
 /// Where Ignition configs of the user's own are, and for which nodes.
@@ -828,6 +847,23 @@ mod tests {
             "", "latest", "4", "3.11", "4.x", "4.19/..", "4.19..1", "v4.19.1", "4.19 ",
         ] {
             assert!(bad.parse::<Wanted>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn auto_is_the_safest_way_to_the_mcs_that_works() {
+        let user_data = Some(49_149);
+        for (wish, dns_knows, room, settled) in [
+            (Mcs::Auto, true, user_data, Mcs::Tls),
+            (Mcs::Auto, true, None, Mcs::Tls),
+            (Mcs::Auto, false, None, Mcs::Embed),
+            (Mcs::Auto, false, Some(1 << 20), Mcs::Embed),
+            (Mcs::Auto, false, user_data, Mcs::Http),
+            (Mcs::Tls, false, None, Mcs::Tls),
+            (Mcs::Http, true, None, Mcs::Http),
+            (Mcs::Embed, true, user_data, Mcs::Embed),
+        ] {
+            assert_eq!(wish.settled(dns_knows, room), settled, "{wish:?} {dns_knows} {room:?}");
         }
     }
 

@@ -11,6 +11,7 @@ use crate::ignition::IgnitionError;
 use crate::installer::InstallerError;
 use crate::inventory::InventoryError;
 use crate::journal::JournalError;
+use crate::mcs::McsError;
 use crate::parameters::ParametersError;
 use crate::passes::PassError;
 use crate::services::ServiceError;
@@ -110,6 +111,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
         .or_else(|| if_is(error, of_client_dns))
         .or_else(|| if_is(error, of_api))
         .or_else(|| if_is(error, |e: &DownloadError| (Kind::Tool, e.hint().into_iter().collect())))
+        .or_else(|| if_is(error, of_mcs))
         .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
@@ -141,6 +143,14 @@ fn of_api(error: &ApiError) -> (Kind, Vec<String>) {
         ApiError::Untrusted { .. } | ApiError::ServerExpired { .. } | ApiError::Refused { .. } => Kind::Platform,
     };
     (kind, vec![error.hint()])
+}
+
+fn of_mcs(error: &McsError) -> (Kind, Vec<String>) {
+    let kind = match error {
+        _ if error.is_timeout() => Kind::Waited,
+        _ => Kind::Platform,
+    };
+    (kind, error.hint().map(str::to_owned).into_iter().collect())
 }
 
 fn of_ignition(error: &IgnitionError) -> (Kind, Vec<String>) {

@@ -104,6 +104,11 @@ impl ClusterDir {
         self.ignition_folder().join(format!("{node}.ign"))
     }
 
+    /// What the machine config server had for a role.
+    pub fn served(&self, role: &str) -> PathBuf {
+        self.ignition_folder().join(format!("served-{role}.ign"))
+    }
+
     /// What the nodes' configs were made of.
     pub fn ignition_layers(&self) -> PathBuf {
         self.ignition_folder().join("layers.json")

@@ -21,7 +21,7 @@ use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, NetworkFacts};
-use crate::cluster::{ClusterConfig, Harvest, ImageSource, Lease, MachineName, NodeName, Pass, Vip};
+use crate::cluster::{ClusterConfig, Harvest, ImageSource, Lease, MachineName, Mcs, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
 use crate::images;
@@ -35,6 +35,9 @@ use crate::services;
 pub use self::check::check;
 pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError};
+
+/// The roles of a cluster's nodes.
+const NODES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
 
 /// How a deployment is to be done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +76,7 @@ pub async fn deploy<B: Backend>(
 ) -> Result<Deployed> {
     let installer = Installer::choose(config)?;
     let facts = check(backend, config, home, options).await?;
+    let config = &check::settled(config, &facts, backend.limits().carrier);
     let run = Run::begin(backend, config, home, &facts)?;
     if options.harvest_again && run.dir.parameters().exists() {
         run.start_over().await?;
@@ -89,9 +93,16 @@ pub async fn deploy<B: Backend>(
         leased: &leased_vips(config, &parameters, &held),
     };
     let assets = run.assets(&installer, &services).await?;
-    let configs = run.node_configs(&services, &assets).await?;
+    // Nodes that ask the machine config server themselves are made at once; for the others it is asked when it runs.
+    let embeds = config.mcs == Mcs::Embed;
+    let first: &[Role] = if embeds { &[Role::Bootstrap] } else { &NODES };
+    let mut configs = run.node_configs(&services, &assets, first).await?;
     run.pass_two(&parameters, &configs, &image).await?;
-    run.compare_addresses(&parameters, &held).await?;
+    if embeds {
+        configs.extend(run.node_configs(&services, &assets, &[Role::Master]).await?);
+        run.pass_two(&parameters, &configs, &image).await?;
+    }
+    run.compare_addresses(&parameters, &held, &configs).await?;
 
     let wait = WaitContext {
         config,
@@ -101,6 +112,11 @@ pub async fn deploy<B: Backend>(
     };
     let mut reports = run.bootstrap_complete(&installer, &wait, &assets).await?;
     run.remove_bootstrap().await?;
+    if embeds && config.workers > 0 {
+        configs.extend(run.node_configs(&services, &assets, &[Role::Worker]).await?);
+        run.pass_two(&parameters, &configs, &image).await?;
+        run.compare_addresses(&parameters, &held, &configs).await?;
+    }
     reports.extend(run.install_complete(&installer, &wait).await?);
     Ok(Deployed {
         rows: rows(&parameters, &held, &configs, reports),

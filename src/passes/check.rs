@@ -8,8 +8,8 @@ use tracing::info;
 use super::{DeployOptions, PassError, fragments};
 use crate::PROGRESS;
 use crate::addresses::vip_problem;
-use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Harvest, Lb, Lease, NodeName, Vip};
+use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
+use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mcs, NodeName, Vip};
 use crate::home::Home;
 use crate::ignition;
 use crate::inventory::{self, Known};
@@ -79,6 +79,18 @@ pub async fn check<B: Backend>(
     } else {
         Err(PassError::Preflight { findings }.into())
     }
+}
+
+/// The configuration with its way to the machine config server decided.
+pub(super) fn settled(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> ClusterConfig {
+    let dns_knows = facts.answers_dns || config.dns == Dns::User;
+    let mcs = config.mcs.settled(dns_knows, carrier.room());
+    if config.mcs == Mcs::Auto && mcs == Mcs::Http {
+        let reason = "the network's DNS does not know api-int, and a rendered config is too large for";
+        let clear = "secrets travel in clear";
+        tracing::warn!(target: PROGRESS, step = "checks", "mcs=http, for {reason} {}: {clear}", carrier.name);
+    }
+    ClusterConfig { mcs, ..config.clone() }
 }
 
 fn fail(text: String) -> Finding {

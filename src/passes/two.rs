@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::{PassError, Run, fragments};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, Machine, Payload};
-use crate::cluster::{MachineName, NodeName, Role};
+use crate::cluster::{MachineName, Mcs, NodeName, Role};
 use crate::digest::sha512;
 use crate::harvest::{Seen, Watch, judge};
 use crate::home;
@@ -22,11 +22,17 @@ use crate::ignition::budget::{self, Fitted};
 use crate::ignition::node::{Fragment, NodeConfigs};
 use crate::installer::{self, Assets, Installer, NodeReport, WaitContext};
 use crate::machines::{self, MacTable, Planned};
+use crate::mcs;
 use crate::parameters::Parameters;
 use crate::services::{self, Release};
 
-/// The step that writes every node's Ignition config.
+/// The step that writes the nodes' Ignition configs.
 const MERGE: &str = "merge";
+
+/// The step that asks the machine config server.
+fn served_step(role: Role) -> String {
+    format!("mcs/{role}")
+}
 
 impl<B: Backend> Run<'_, B> {
     /// The release to be installed; asked before anything is made, since its registry may refuse.
@@ -55,50 +61,103 @@ impl<B: Backend> Run<'_, B> {
         self.journal.step("assets", &input, make).await
     }
 
-    /// One Ignition config for each node: the installer's, the user's and ours, in a form that fits the carrier.
+    /// One Ignition config for each node of these roles: the installer's, the user's and ours, in a form that fits the
+    /// carrier.
     pub(super) async fn node_configs(
         &self,
         services: &services::Input<'_>,
         assets: &Assets,
+        roles: &[Role],
     ) -> Result<BTreeMap<NodeName, NodeConfig>> {
         let parameters = services.parameters;
         let fragments = fragments::read(self.config)?;
         let bootstrap = services::parts(services, Role::Bootstrap)?;
-        let prints = fragments::fingerprints(&fragments);
-        let input = (assets, parameters, self.config.mcs, prints, &bootstrap);
-        // What the user changed since is merged anew. A machine that has its config by then says so itself.
-        if self.journal.is_outdated(MERGE, &input)? {
-            self.journal.forget(MERGE)?;
+        let mut all = self.layers(parameters, assets, &fragments, &bootstrap)?;
+        let mut asked = BTreeMap::new();
+        for role in [Role::Master, Role::Worker] {
+            // What was put into the configs of an earlier role is still told of.
+            if self.config.mcs == Mcs::Embed && (roles.contains(&role) || self.is_served(role)) {
+                let served = self.served(&all, role, parameters.api_ip).await?;
+                all.serve(role, &served)?;
+                asked.insert(role, sha512(&served));
+            }
         }
-        let merge = || async { self.merge(parameters, assets, &fragments, &bootstrap) };
-        let configs = self.journal.step(MERGE, &input, merge()).await?;
+        let step = match roles {
+            [role] => format!("{MERGE}/{role}"),
+            _ => MERGE.to_owned(),
+        };
+        let prints = fragments::fingerprints(&fragments);
+        let input = (assets, parameters, self.config.mcs, prints, &bootstrap, &asked);
+        // What the user changed since is merged anew. A machine that has its config by then says so itself.
+        if self.journal.is_outdated(&step, &input)? {
+            self.journal.forget(&step)?;
+        }
+        let merge = || async { self.merge(&all, roles) };
+        let configs = self.journal.step(&step, &input, merge()).await?;
         if self.are_written(&configs) {
             return Ok(configs);
         }
-        self.journal.forget(MERGE)?;
-        self.journal.step(MERGE, &input, merge()).await
+        self.journal.forget(&step)?;
+        self.journal.step(&step, &input, merge()).await
     }
 
-    fn merge(
-        &self,
-        parameters: &Parameters,
+    fn layers<'c>(
+        &'c self,
+        parameters: &'c Parameters,
         assets: &Assets,
         fragments: &[Fragment],
         bootstrap: &HostParts,
-    ) -> Result<BTreeMap<NodeName, NodeConfig>> {
+    ) -> Result<NodeConfigs<'c>> {
         let mut installer = BTreeMap::new();
         for (_, role) in self.config.nodes() {
             if let Entry::Vacant(entry) = installer.entry(role) {
                 entry.insert(assets.read(role)?);
             }
         }
-        let all = NodeConfigs::new(self.config, parameters, &installer, fragments, bootstrap)?;
+        Ok(NodeConfigs::new(
+            self.config,
+            parameters,
+            &installer,
+            fragments,
+            bootstrap,
+        )?)
+    }
+
+    fn is_served(&self, role: Role) -> bool {
+        self.journal.done_at(&served_step(role)).is_some()
+    }
+
+    /// What the machine config server has for a role; asked once, for what it has changes and machines must not.
+    async fn served(&self, all: &NodeConfigs<'_>, role: Role, api_ip: Ipv4Addr) -> Result<Vec<u8>> {
+        let (server, version) = all.server(role)?;
+        let (path, step) = (self.dir.served(&role.to_string()), served_step(role));
+        let input = (&server.path, sha512(server.authorities.concat()), api_ip);
+        let ask = || async {
+            info!(target: PROGRESS, step = "mcs", "asking the machine config server at {api_ip} for {role}");
+            let served = mcs::fetch(&server, api_ip, version, self.config.timeouts.bootstrap).await?;
+            home::write_private(&path, &served)?;
+            Ok(sha512(&served))
+        };
+        if self.journal.is_outdated(&step, &input)? {
+            self.journal.forget(&step)?;
+        }
+        let hash = self.journal.step(&step, &input, ask()).await?;
+        match fs_err::read(&path) {
+            Ok(served) if sha512(&served) == hash => return Ok(served),
+            _ => self.journal.forget(&step)?,
+        }
+        self.journal.step(&step, &input, ask()).await?;
+        Ok(fs_err::read(&path)?)
+    }
+
+    fn merge(&self, all: &NodeConfigs<'_>, roles: &[Role]) -> Result<BTreeMap<NodeName, NodeConfig>> {
         for warning in &all.warnings {
             warn!(target: PROGRESS, step = "merge", "{warning}");
         }
         let carrier = self.backend.limits().carrier;
         let mut configs = BTreeMap::new();
-        for (node, role) in self.config.nodes() {
+        let nodes = self.config.nodes().into_iter();
+        for (node, role) in nodes.filter(|(_, role)| roles.contains(role)) {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
@@ -129,14 +188,14 @@ impl<B: Backend> Run<'_, B> {
         })
     }
 
-    /// Pass two: the cluster's machines with the MACs of the table.
+    /// Pass two: the machines of these configs, with the MACs of the table.
     pub(super) async fn pass_two(
         &self,
         parameters: &Parameters,
         configs: &BTreeMap<NodeName, NodeConfig>,
         image: &ImageHandle,
     ) -> Result<()> {
-        let planned = self.planned_nodes(parameters);
+        let planned = self.planned_nodes(parameters, configs);
         info!(target: PROGRESS, step = "pass two", total = planned.len(), "{} machines", planned.len());
         stream::iter(&planned)
             .map(|machine| self.create_node(machine, configs.get(&machine.node), image))
@@ -146,8 +205,10 @@ impl<B: Backend> Run<'_, B> {
         Ok(())
     }
 
-    fn planned_nodes(&self, parameters: &Parameters) -> Vec<Planned> {
-        machines::pass_two(self.config, &MacTable::new(), Some(parameters))
+    fn planned_nodes(&self, parameters: &Parameters, configs: &BTreeMap<NodeName, NodeConfig>) -> Vec<Planned> {
+        let mut planned = machines::pass_two(self.config, &MacTable::new(), Some(parameters));
+        planned.retain(|machine| configs.contains_key(&machine.node));
+        planned
     }
 
     async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, image: &ImageHandle) -> Result<()> {
@@ -175,8 +236,9 @@ impl<B: Backend> Run<'_, B> {
         &self,
         parameters: &Parameters,
         held: &BTreeMap<NodeName, Held>,
+        configs: &BTreeMap<NodeName, NodeConfig>,
     ) -> Result<()> {
-        let mut planned = self.planned_nodes(parameters);
+        let mut planned = self.planned_nodes(parameters, configs);
         if self.journal.done_at("bootstrap-removed").is_some() {
             planned.retain(|machine| machine.role != Role::Bootstrap);
         }

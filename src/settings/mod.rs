@@ -406,7 +406,13 @@ fn image(values: &mut Values<'_>, name: &'static str, file: &str, chosen: ImageS
 }
 
 fn mcs(values: &mut Values<'_>) -> Option<Mcs> {
-    let mcs = values.choice("mcs", &[("auto", Mcs::Tls), ("tls", Mcs::Tls), ("http", Mcs::Http)])?;
+    let choices = [
+        ("auto", Mcs::Auto),
+        ("tls", Mcs::Tls),
+        ("embed", Mcs::Embed),
+        ("http", Mcs::Http),
+    ];
+    let mcs = values.choice("mcs", &choices)?;
     if mcs == Mcs::Http && !values.sources.rehearse {
         values.warn(
             "mcs",

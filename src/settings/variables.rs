@@ -541,9 +541,9 @@ pub const VARIABLES: &[Variable] = &[
     used(
         IMAGES,
         "mcs",
-        Kind::Choice(&["auto", "tls", "http"]),
+        Kind::Choice(&["auto", "tls", "embed", "http"]),
         "auto",
-        "How nodes reach the machine config server: tls needs a DNS that knows api-int, http is in clear.",
+        "How nodes get the machine config server's config: tls wants a DNS that knows api-int, embed puts it into theirs.",
     ),
     // Access and trust.
     used(
