@@ -1,0 +1,157 @@
+//! Refusals in the engine's form, and faults that a test puts in its way.
+
+use super::http::Answer;
+use super::xml::{Node, node};
+
+/// Why a request was not fulfilled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// An entity that is not there: 404 without a body (oVirt/ovirt-engine: BaseBackendResource).
+    NotFound,
+    Fault {
+        status: u16,
+        reason: &'static str,
+        detail: String,
+    },
+    /// Nothing that the fake knows.
+    Unknown,
+}
+
+pub type Outcome<T> = Result<T, Refusal>;
+
+impl Refusal {
+    /// 409: something is in the way now, or for good.
+    pub fn conflict<T>(sentence: impl Into<String>) -> Outcome<T> {
+        Err(Self::failed(409, sentence))
+    }
+
+    /// 400: what was asked can never be.
+    pub fn bad<T>(sentence: impl Into<String>) -> Outcome<T> {
+        Err(Self::failed(400, sentence))
+    }
+
+    pub fn failed(status: u16, sentence: impl Into<String>) -> Self {
+        Self::Fault {
+            status,
+            reason: "Operation Failed",
+            detail: format!("[{}]", sentence.into()),
+        }
+    }
+
+    /// `Vm [name] required for add`.
+    pub fn incomplete<T>(what: &str, fields: &str, deed: &str) -> Outcome<T> {
+        Err(Self::Fault {
+            status: 400,
+            reason: "Incomplete parameters",
+            detail: format!("{what} [{fields}] required for {deed}"),
+        })
+    }
+
+    pub fn syntax(usage: &str) -> Self {
+        Self::Fault {
+            status: 400,
+            reason: "Request syntactically incorrect.",
+            detail: format!("For correct usage, see: https://127.0.0.1/ovirt-engine/apidoc#services/{usage}"),
+        }
+    }
+
+    /// In an action the fault is inside of it.
+    pub fn answer(&self, is_action: bool) -> Answer {
+        let (status, reason, detail) = match self {
+            Self::NotFound | Self::Unknown => return Answer::new(404, "", ""),
+            Self::Fault { status, reason, detail } => (*status, *reason, detail),
+        };
+        let fault = node("fault").text("detail", detail).text("reason", reason);
+        let body: Node = match is_action {
+            true => node("action").add(fault).text("status", "failed"),
+            false => fault,
+        };
+        Answer::new(status, "application/xml;charset=UTF-8", body.to_string())
+    }
+}
+
+/// Something that goes wrong with requests of one kind. One that never happened fails the test.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub method: String,
+    /// Below `/ovirt-engine/api`, or a whole path; `*` stands for any text.
+    pub path: String,
+    /// Requests that are let through first.
+    pub skip: usize,
+    /// How often it happens.
+    pub times: usize,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    /// The engine's own form.
+    Refuse(Refusal),
+    /// A proxy in front of the engine, or the engine while it starts: HTML.
+    Html(u16),
+    /// The session ended: the token is forgotten.
+    Expired,
+    /// The connection breaks before the engine has seen the request.
+    LostRequest,
+    /// The engine does what it was asked, and its answer is lost.
+    LostAnswer,
+}
+
+impl Fault {
+    /// Locked once, until another act on the same thing is over.
+    pub fn on(method: &str, path: &str) -> Self {
+        let sentence = "Cannot do this. Related operation is currently in progress. Please try again later.";
+        Self {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            skip: 0,
+            times: 1,
+            what: What::Refuse(Refusal::failed(409, sentence)),
+        }
+    }
+
+    pub fn skip(mut self, skip: usize) -> Self {
+        self.skip = skip;
+        self
+    }
+
+    pub fn times(mut self, times: usize) -> Self {
+        self.times = times;
+        self
+    }
+
+    pub fn what(mut self, what: What) -> Self {
+        self.what = what;
+        self
+    }
+
+    /// 409 or another code, with a sentence of the engine's.
+    pub fn refused(self, status: u16, sentence: &str) -> Self {
+        self.what(What::Refuse(Refusal::failed(status, sentence)))
+    }
+
+    pub fn matches(&self, method: &str, path: &str) -> bool {
+        let below = path.strip_prefix("/ovirt-engine/api").unwrap_or(path);
+        self.method == method && (like(&self.path, below) || like(&self.path, path))
+    }
+}
+
+/// Whether a text fits a pattern in which `*` stands for any text.
+pub fn like(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    ends.any(|at| like(rest, &text[at..]))
+}
+
+pub fn html(status: u16, title: &str) -> Answer {
+    Answer::new(
+        status,
+        "text/html;charset=UTF-8",
+        format!("<html><head><title>Error</title></head><body>{title}</body></html>"),
+    )
+}

@@ -1,0 +1,459 @@
+//! Images: transfers of their data, and templates made of machines.
+
+use super::faults::{Outcome, Refusal};
+use super::http::{Answer, Request};
+use super::shapes;
+use super::show::Follow;
+use super::world::*;
+use super::xml::Node;
+
+pub const TEMPLATE_FOLLOWED: &[&str] = &["nics", "disk_attachments", "disk_attachments.disk"];
+
+impl World {
+    pub fn template(&self, id: &str) -> Outcome<&Template> {
+        super::check_guid(id)?;
+        self.templates
+            .iter()
+            .find(|template| template.id == id)
+            .ok_or(Refusal::NotFound)
+    }
+
+    pub fn template_fields(&self, template: &Template) -> super::search::Fields {
+        let cluster = self.clusters.iter().find(|cluster| cluster.id == template.cluster);
+        vec![
+            ("name", template.name.clone()),
+            ("description", template.description.clone()),
+            ("comment", template.comment.clone()),
+            ("id", template.id.clone()),
+            ("status", template.status.clone()),
+            (
+                "cluster",
+                cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
+            ),
+        ]
+    }
+
+    pub fn add_template(&mut self, request: &Request) -> Outcome<Node> {
+        let body = super::read(request, "template", shapes::TEMPLATE, "templates/methods/add")?;
+        let Some(name) = body.get("name") else {
+            return Refusal::incomplete("Template", "name", "add");
+        };
+        let Some(vm) = body.at("vm").and_then(|vm| vm.id.clone()) else {
+            return Refusal::incomplete("Template", "vm.id", "add");
+        };
+        let vm = self.vm(&vm)?.clone();
+        if self.templates.iter().any(|template| template.name == name) {
+            return Refusal::conflict(
+                "Cannot add Template. The Template name is already in use, please choose a unique name and try again.",
+            );
+        }
+        if vm.status == "image_locked" {
+            return Refusal::conflict("Cannot add Template. VM is locked. Please try again later.");
+        }
+        if vm.status != "down" {
+            return Refusal::conflict("Cannot add Template. VM is not down.");
+        }
+        self.disks_unlocked(
+            vm.disks.iter().map(|attachment| attachment.disk.as_str()),
+            "add Template",
+        )?;
+        let id = self.new_id();
+        let mut disks = Vec::new();
+        for attachment in &vm.disks {
+            let source = self.find_disk(&attachment.disk)?.clone();
+            self.take_space(&source.storage_domain, source.initial_size.max(GIB), "add Template")?;
+            let disk = Disk {
+                id: self.new_id(),
+                template: Some(id.clone()),
+                status: "locked".to_owned(),
+                ..source
+            };
+            disks.push(Attachment {
+                disk: disk.id.clone(),
+                ..attachment.clone()
+            });
+            let time = self.times.template;
+            self.after(time, Effect::DiskOk(disk.id.clone()));
+            self.disks.push(disk);
+        }
+        let template = Template {
+            id: id.clone(),
+            name: name.clone(),
+            description: body.get("description").unwrap_or_default(),
+            comment: body.get("comment").unwrap_or_default(),
+            cluster: vm.cluster.clone(),
+            status: "locked".to_owned(),
+            shape: vm.shape.clone(),
+            nics: vm
+                .nics
+                .iter()
+                .map(|nic| Nic {
+                    mac: String::new(),
+                    ..nic.clone()
+                })
+                .collect(),
+            disks,
+            agent: self.uploaded_agent,
+            created: self.now,
+        };
+        self.templates.push(template.clone());
+        if let Some(vm) = self.vm_mut(&vm.id) {
+            vm.status = "image_locked".to_owned();
+            vm.is_busy = true;
+        }
+        let time = self.times.template;
+        self.job(format!("Creating Template {name} from VM {}", vm.name), time);
+        self.after(
+            time,
+            Effect::TemplateOk {
+                template: id,
+                vm: vm.id,
+            },
+        );
+        Ok(self.show_template(&template, &Follow::default()))
+    }
+
+    pub fn update_template(&mut self, id: &str, request: &Request) -> Outcome<Node> {
+        let body = super::read(request, "template", shapes::TEMPLATE, "template/methods/update")?;
+        let mut template = self.template(id)?.clone();
+        if template.status != "ok" {
+            return Refusal::conflict("Cannot edit Template. The Template is locked. Please try again later.");
+        }
+        template.name = body.get("name").unwrap_or(template.name);
+        template.description = body.get("description").unwrap_or(template.description);
+        template.comment = body.get("comment").unwrap_or(template.comment);
+        if let Some(known) = self.templates.iter_mut().find(|known| known.id == id) {
+            known.clone_from(&template);
+        }
+        Ok(self.show_template(&template, &Follow::default()))
+    }
+
+    pub fn remove_template(&mut self, id: &str) -> Outcome<()> {
+        let template = self.template(id)?.clone();
+        if template.id == BLANK {
+            return Refusal::conflict("Cannot remove Template. The Blank Template cannot be removed.");
+        }
+        if template.status == "locked" {
+            return Refusal::conflict("Cannot remove Template. The Template is locked. Please try again later.");
+        }
+        let thin = |vm: &&Vm| vm.template == id && !vm.is_clone;
+        let users: Vec<_> = self.vms.iter().filter(thin).map(|vm| vm.name.as_str()).collect();
+        if !users.is_empty() {
+            return Refusal::conflict(format!(
+                "Cannot remove Template. The following VMs are still using it: {}.",
+                users.join(", ")
+            ));
+        }
+        self.templates.retain(|known| known.id != id);
+        for attachment in &template.disks {
+            self.lose_disk(&attachment.disk);
+        }
+        let time = self.times.disk_removal;
+        self.job(format!("Removing Template {}", template.name), time);
+        Ok(())
+    }
+
+    pub fn transfer(&self, id: &str) -> Outcome<&Transfer> {
+        super::check_guid(id)?;
+        self.transfers
+            .iter()
+            .find(|transfer| transfer.id == id)
+            .ok_or(Refusal::NotFound)
+    }
+
+    pub fn add_transfer(&mut self, request: &Request) -> Outcome<Node> {
+        let body = super::read(
+            request,
+            "image_transfer",
+            shapes::TRANSFER,
+            "image_transfers/methods/add",
+        )?;
+        let Some(disk) = body.at("disk").or(body.at("image")).and_then(|disk| disk.id.clone()) else {
+            return Refusal::incomplete("ImageTransfer", "image|disk|snapshot", "add");
+        };
+        let known = self.find_disk(&disk)?.clone();
+        if self
+            .transfers
+            .iter()
+            .any(|transfer| transfer.disk == disk && !is_over(&transfer.phase))
+        {
+            return Refusal::conflict(format!(
+                "Cannot transfer Virtual Disk. Image transfer is already in progress for disk {}.",
+                known.name
+            ));
+        }
+        self.disks_unlocked([disk.as_str()].into_iter(), "transfer Virtual Disk")?;
+        if self
+            .vms
+            .iter()
+            .any(|vm| vm.status != "down" && vm.disks.iter().any(|attachment| attachment.disk == disk))
+        {
+            return Refusal::conflict("Cannot transfer Virtual Disk. At least one of the VMs is not down.");
+        }
+        let (id, ticket) = (self.new_id(), self.new_id());
+        let transfer = Transfer {
+            id: id.clone(),
+            disk: disk.clone(),
+            phase: "initializing".to_owned(),
+            direction: body.get("direction").unwrap_or("upload".to_owned()),
+            format: body.get("format").unwrap_or(known.format),
+            ticket,
+            inactivity_timeout: body.number("inactivity_timeout").unwrap_or(60) * 1000,
+            timeout_policy: body.get("timeout_policy").unwrap_or("legacy".to_owned()),
+            last_active: self.now,
+            data: Vec::new(),
+            is_flushed: false,
+        };
+        self.transfers.push(transfer.clone());
+        if let Some(disk) = self.disk_mut(&disk) {
+            disk.status = "locked".to_owned();
+        }
+        let time = self.times.transfer;
+        self.after(time, Effect::Transferring(id));
+        self.job(format!("Uploading Image to Disk {}", known.name), time);
+        Ok(self.show_transfer(&transfer))
+    }
+
+    pub(super) fn transfer_began(&mut self, id: &str) {
+        let now = self.now;
+        let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.id == id) else {
+            return;
+        };
+        if !["initializing", "resuming"].contains(&transfer.phase.as_str()) {
+            return;
+        }
+        transfer.phase = "transferring".to_owned();
+        transfer.last_active = now;
+        let transfer = transfer.clone();
+        let size = self.disk(&transfer.disk).map_or(0, |disk| disk.provisioned_size);
+        let opened = self.imageio.as_ref().map(|daemon| daemon.open(&transfer.ticket, size));
+        if let Some(Err(why)) = opened {
+            // As the engine does when no host's daemon answers.
+            self.event(1_064, "error", format!("Transfer was paused by system: {why}"), None);
+            self.set_phase(id, "paused_system");
+        }
+    }
+
+    fn set_phase(&mut self, id: &str, phase: &str) {
+        if let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.id == id) {
+            transfer.phase = phase.to_owned();
+        }
+    }
+
+    pub fn act_on_transfer(&mut self, id: &str, act: &str, request: &Request) -> Outcome<()> {
+        super::read(request, "action", shapes::ACTION, "image_transfer/methods/finalize")?;
+        let transfer = self.transfer(id)?.clone();
+        let (time, phase) = (self.times.transfer, transfer.phase.as_str());
+        let refused = || {
+            Refusal::conflict(format!(
+                "Cannot {act} image transfer. Image transfer is in phase {phase}."
+            ))
+        };
+        match (act, phase) {
+            ("finalize", "transferring" | "paused_user" | "paused_system") => {
+                self.close_ticket(&transfer.ticket);
+                self.set_phase(id, "finalizing_success");
+                self.after(time, Effect::TransferFinished(id.to_owned()));
+                Ok(())
+            }
+            ("cancel", phase) if !is_over(phase) && !phase.starts_with("finalizing") => {
+                self.close_ticket(&transfer.ticket);
+                self.set_phase(id, "cancelled_user");
+                self.after(time, Effect::TransferCancelled(id.to_owned()));
+                Ok(())
+            }
+            ("pause", "transferring") => {
+                self.close_ticket(&transfer.ticket);
+                self.set_phase(id, "paused_user");
+                Ok(())
+            }
+            ("resume", "paused_user" | "paused_system") => {
+                self.set_phase(id, "resuming");
+                self.after(time, Effect::Transferring(id.to_owned()));
+                Ok(())
+            }
+            ("extend", "transferring") => {
+                let now = self.now;
+                self.transfers
+                    .iter_mut()
+                    .filter(|transfer| transfer.id == id)
+                    .for_each(|transfer| transfer.last_active = now);
+                Ok(())
+            }
+            _ => refused(),
+        }
+    }
+
+    fn close_ticket(&self, ticket: &str) {
+        if let Some(daemon) = &self.imageio {
+            daemon.close(ticket);
+        }
+    }
+
+    /// Bytes that have come so far.
+    pub fn received(&self, transfer: &Transfer) -> u64 {
+        match &self.imageio {
+            Some(daemon) => daemon.received(&transfer.ticket),
+            None => transfer.data.len() as u64,
+        }
+    }
+
+    pub(super) fn transfer_finished(&mut self, id: &str) {
+        let Some(transfer) = self.transfers.iter().find(|transfer| transfer.id == id).cloned() else {
+            return;
+        };
+        let data = match &self.imageio {
+            Some(daemon) => daemon.read(&transfer.ticket),
+            None => transfer.data.clone(),
+        };
+        let Some(disk) = self.disk_mut(&transfer.disk) else {
+            return;
+        };
+        // The engine has the volume verified: a qcow2 of another size or none at all is illegal.
+        let is_good = match transfer.format.as_str() {
+            "cow" => qcow2_size(&data).is_some_and(|size| size <= disk.provisioned_size),
+            _ => data.len() as u64 <= disk.provisioned_size,
+        };
+        disk.status = if is_good { "ok" } else { "illegal" }.to_owned();
+        disk.initial_size = data.len() as u64;
+        disk.data = data;
+        let name = disk.name.clone();
+        self.set_phase(
+            id,
+            if is_good {
+                "finished_success"
+            } else {
+                "finished_failure"
+            },
+        );
+        if !is_good {
+            self.event(
+                1_062,
+                "error",
+                format!("Image verification failed for disk {name}"),
+                None,
+            );
+        }
+        let shown = self.times.transfer_shown;
+        self.after(shown, Effect::TransferGone(id.to_owned()));
+    }
+
+    pub(super) fn transfer_cancelled(&mut self, id: &str) {
+        let Some(disk) = self
+            .transfers
+            .iter()
+            .find(|transfer| transfer.id == id)
+            .map(|transfer| transfer.disk.clone())
+        else {
+            return;
+        };
+        self.lose_disk(&disk);
+        self.set_phase(id, "finished_cleanup");
+        let shown = self.times.transfer_shown;
+        self.after(shown, Effect::TransferGone(id.to_owned()));
+    }
+
+    /// A transfer whose client has gone is paused or cancelled.
+    pub(super) fn idle_transfers(&mut self) {
+        let now = self.now;
+        let active: Vec<_> = self
+            .transfers
+            .iter()
+            .filter(|transfer| transfer.phase == "transferring")
+            .cloned()
+            .collect();
+        for transfer in active {
+            let moved = self
+                .imageio
+                .as_ref()
+                .is_some_and(|daemon| daemon.moved(&transfer.ticket));
+            if moved {
+                self.transfers
+                    .iter_mut()
+                    .filter(|known| known.id == transfer.id)
+                    .for_each(|known| known.last_active = now);
+            } else if now - transfer.last_active > transfer.inactivity_timeout {
+                self.close_ticket(&transfer.ticket);
+                match transfer.timeout_policy.as_str() {
+                    "cancel" => {
+                        self.set_phase(&transfer.id, "cancelled_system");
+                        self.after(0, Effect::TransferCancelled(transfer.id));
+                    }
+                    _ => self.set_phase(&transfer.id, "paused_system"),
+                }
+            }
+        }
+    }
+
+    /// The engine's stand-in for the daemon.
+    pub fn image_data(&mut self, ticket: &str, request: &Request) -> Answer {
+        let now = self.now;
+        let open = |transfer: &&mut Transfer| transfer.ticket == ticket && transfer.phase == "transferring";
+        let Some(transfer) = self.transfers.iter_mut().find(open) else {
+            return Answer::new(
+                403,
+                "text/plain",
+                format!("You are not allowed to access this resource: No such ticket {ticket}\n"),
+            );
+        };
+        transfer.last_active = now;
+        let size = self
+            .disks
+            .iter()
+            .find(|disk| disk.id == transfer.disk)
+            .map_or(0, |disk| disk.provisioned_size);
+        match request.method.as_str() {
+            "OPTIONS" => Answer::new(
+                200,
+                "application/json",
+                r#"{"features": ["checksum", "extents", "flush", "zero"], "max_readers": 1, "max_writers": 1, "unix_socket": null}"#,
+            ),
+            "PATCH" => {
+                let act: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
+                if act["op"] != "flush" {
+                    return Answer::new(400, "text/plain", "Unsupported op\n");
+                }
+                transfer.is_flushed = true;
+                Answer::new(200, "", "")
+            }
+            "PUT" => {
+                if !request.headers.contains_key("content-length") {
+                    return Answer::new(400, "text/plain", "Content-Length header is required\n");
+                }
+                let Some(at) = start_of_range(request) else {
+                    return Answer::new(416, "text/plain", "Requested range not satisfiable\n");
+                };
+                let end = at + request.body.len();
+                if end as u64 > size {
+                    return Answer::new(416, "text/plain", "Requested range not satisfiable\n");
+                }
+                let len = transfer.data.len().max(end);
+                transfer.data.resize(len, 0);
+                transfer.data[at..end].copy_from_slice(&request.body);
+                transfer.is_flushed = request.query.get("flush").is_none_or(|flush| flush == "y");
+                Answer::new(200, "", "")
+            }
+            _ => Answer::new(405, "text/plain", "Invalid method\n"),
+        }
+    }
+}
+
+/// The first byte's place in `bytes 0-99/*`; the range is as long as the body.
+fn start_of_range(request: &Request) -> Option<usize> {
+    let Some(range) = request.headers.get("content-range") else {
+        return Some(0);
+    };
+    let (first, last) = range.strip_prefix("bytes ")?.split_once('/')?.0.split_once('-')?;
+    let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    (last + 1 == first + request.body.len()).then_some(first)
+}
+
+fn is_over(phase: &str) -> bool {
+    phase.starts_with("finished") || phase.starts_with("cancelled")
+}
+
+/// The size that a guest sees (qemu: docs/interop/qcow2.txt).
+fn qcow2_size(data: &[u8]) -> Option<u64> {
+    let header = data.get(..32).filter(|header| header.starts_with(b"QFI\xfb"))?;
+    header[24..32].try_into().ok().map(u64::from_be_bytes)
+}

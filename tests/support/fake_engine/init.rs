@@ -1,0 +1,195 @@
+//! What the engine hands to a guest at its start: the table of decisions, with its silent ends.
+//!
+//! oVirt/ovirt-engine: RunVmCommand.updateVmInit, buildCreateVmParameters, IgnitionHandler; osinfo-defaults.properties.
+
+use serde_json::{Value, json};
+
+use super::faults::{Outcome, Refusal};
+use super::guests::Given;
+use super::world::{Init, Vm, World};
+use super::xml::Node;
+
+/// Types of operating systems that this engine knows, and how each is configured at its first boot.
+const SYSTEMS: &[(u32, &str, &str)] = &[
+    (0, "other", ""),
+    (5, "other_linux", "cloudinit"),
+    (19, "rhel_7x64", "cloudinit"),
+    (24, "rhel_6x64", "cloudinit"),
+    (25, "windows_2016x64", "sysprep"),
+    (30, "rhel_8x64", "cloudinit"),
+    (35, "rhcos_x64", "ignition_2.3.0"),
+    (37, "rhel_9x64", "cloudinit"),
+    (38, "debian_9", "cloudinit"),
+];
+
+impl World {
+    /// Id and name of each type; CoreOS's since 4.4.
+    pub fn systems(&self) -> Vec<(u32, &'static str)> {
+        let known = SYSTEMS
+            .iter()
+            .filter(|(_, name, _)| *name != "rhcos_x64" || self.knows_ignition());
+        known.map(|(id, name, _)| (*id, *name)).collect()
+    }
+
+    pub fn knows_ignition(&self) -> bool {
+        self.version >= [4, 4, 0]
+    }
+
+    fn passes_scripts_through(&self) -> bool {
+        self.version >= [4, 3, 4] && !self.knows_ignition()
+    }
+
+    /// Decides what a machine's guest is given when it is started by `action` now.
+    pub fn given(&self, vm: &Vm, action: &Node) -> Outcome<Given> {
+        let flag = |name: &str| action.get(name).map(|text| text == "true");
+        let (ignition, cloud_init, sysprep) = (flag("use_ignition"), flag("use_cloud_init"), flag("use_sysprep"));
+        if ignition.is_some() && !self.knows_ignition() {
+            return Err(Refusal::syntax("vm/methods/start"));
+        }
+        if let Some((_, data)) = vm.properties.iter().find(|(name, _)| name == "ignitiondata") {
+            return Ok(match self.has_ignition_hook {
+                true => Given::Hook(data.clone()),
+                false => Given::Nothing("the hosts have no hook"),
+            });
+        }
+        let flags = [(ignition, "ignition"), (cloud_init, "cloudinit"), (sysprep, "sysprep")];
+        let asked: Vec<_> = flags
+            .iter()
+            .filter(|(flag, _)| *flag == Some(true))
+            .map(|(_, kind)| *kind)
+            .collect();
+        if asked.len() > 1 {
+            return Refusal::conflict("Cannot run VM. Cannot use multiple initialization tags, only one is allowed.");
+        }
+        let by_system = SYSTEMS
+            .iter()
+            .find(|(_, name, _)| *name == vm.shape.os_type)
+            .map_or("", |(_, _, kind)| *kind);
+        let kind = match asked.first() {
+            Some(kind) => *kind,
+            None if flags.iter().any(|(flag, _)| *flag == Some(false)) => {
+                return Ok(Given::Nothing("the start says so"));
+            }
+            None if action.is_true("use_initialization") || (vm.init.is_some() && !vm.is_initialized) => {
+                match by_system {
+                    "sysprep" => "sysprep",
+                    "cloudinit" => "cloudinit",
+                    _ => "ignition",
+                }
+            }
+            None if vm.is_initialized => return Ok(Given::Nothing("it was up before")),
+            None => return Ok(Given::Nothing("it has no initialization")),
+        };
+        let init = match action.at("vm/initialization") {
+            Some(init) => Init::read(init),
+            None => vm.init.clone().unwrap_or_default(),
+        };
+        // Here a mismatch ends in silence.
+        match kind {
+            "ignition" if by_system.starts_with("ignition") => edited(&init, by_system),
+            "ignition" => Ok(Given::Nothing(
+                "Ignition was asked for, and its system type is not CoreOS",
+            )),
+            "cloudinit" if by_system == "cloudinit" || !self.knows_ignition() => Ok(self.cloud_init(&init)),
+            "cloudinit" => Ok(Given::Nothing("cloud-init was asked for, and its system type has none")),
+            _ if by_system == "sysprep" => Ok(Given::Sysprep),
+            _ => Ok(Given::Nothing("sysprep was asked for, and it is no Windows")),
+        }
+    }
+
+    fn cloud_init(&self, init: &Init) -> Given {
+        let script = init.custom_script.as_deref().unwrap_or_default();
+        let json: Option<Value> = serde_json::from_str(script).ok();
+        if self.passes_scripts_through() && json.is_some_and(|json| json.get("ignition").is_some()) {
+            return Given::Ignition(script.to_owned());
+        }
+        // The engine's own document, to which the script is appended.
+        let mut user_data = "#cloud-config\nssh_pwauth: true\ndisable_root: 0\n".to_owned();
+        if let Some(user) = &init.user_name {
+            user_data += &format!("user: {user}\n");
+        }
+        user_data += "output:\n  all: '>> /var/log/cloud-init-output.log'\n";
+        user_data += "runcmd:\n- 'sed -i ''/^datasource_list: /d'' /etc/cloud/cloud.cfg; echo ''datasource_list: [\"NoCloud\", \"ConfigDrive\"]'' >> /etc/cloud/cloud.cfg'\n";
+        user_data += script;
+        Given::CloudInit {
+            user_data,
+            host_name: init.host_name.clone(),
+            authorized_ssh_keys: init.authorized_ssh_keys.clone(),
+        }
+    }
+}
+
+/// The engine's changes of an Ignition config; each of them can break one.
+fn edited(init: &Init, by_system: &str) -> Outcome<Given> {
+    let internal = |words: &str| Err(Refusal::failed(500, format!("Internal Engine Error: {words}")));
+    let script = init.custom_script.as_deref().unwrap_or("{}");
+    let Ok(Value::Object(mut config)) = serde_json::from_str(script) else {
+        return internal("the custom script is no JSON");
+    };
+    let mut is_changed = false;
+    let version = config.entry("ignition").or_insert_with(|| json!({}));
+    if version.get("version").is_none() {
+        version["version"] = by_system.trim_start_matches("ignition_").into();
+        is_changed = true;
+    }
+    if let Some(host_name) = &init.host_name
+        && !script.contains("/etc/hostname")
+    {
+        let file = json!({"filesystem": "root", "path": "/etc/hostname", "mode": 420,
+            "contents": {"source": format!("data:,{host_name}")}});
+        match config
+            .get_mut("storage")
+            .and_then(|storage| storage.get_mut("files"))
+            .and_then(Value::as_array_mut)
+        {
+            Some(files) => files.push(file),
+            // All else that stood there is gone.
+            None => drop(config.insert("storage".to_owned(), json!({"files": [file]}))),
+        }
+        is_changed = true;
+    }
+    if let Some(user) = &init.user_name {
+        let Some(password) = &init.root_password else {
+            return internal("NullPointerException");
+        };
+        let passwd = config.entry("passwd").or_insert_with(|| json!({}));
+        let user = json!({"name": user, "passwordHash": password});
+        match passwd.get_mut("users").and_then(Value::as_array_mut) {
+            Some(users) => users.push(user),
+            None => passwd["users"] = json!([user]),
+        }
+        is_changed = true;
+    }
+    Ok(Given::Ignition(match is_changed {
+        true => Value::Object(config).to_string(),
+        false => script.to_owned(),
+    }))
+}
+
+impl Init {
+    pub fn read(node: &Node) -> Self {
+        Self {
+            custom_script: node.get("custom_script"),
+            host_name: node.get("host_name"),
+            user_name: node.get("user_name"),
+            root_password: node.get("root_password"),
+            authorized_ssh_keys: node.get("authorized_ssh_keys"),
+        }
+    }
+
+    /// As shown: never with the password.
+    pub fn show(&self) -> Node {
+        let mut shown = super::xml::node("initialization");
+        for (name, value) in [
+            ("authorized_ssh_keys", &self.authorized_ssh_keys),
+            ("custom_script", &self.custom_script),
+            ("host_name", &self.host_name),
+            ("user_name", &self.user_name),
+        ] {
+            if let Some(value) = value {
+                shown = shown.text(name, value);
+            }
+        }
+        shown
+    }
+}

@@ -1,0 +1,250 @@
+//! A pretend oVirt engine: the REST API of version 4 over TLS on the loopback, with the engine's rules and faults.
+//!
+//! It is written from what is known of oVirt's engine, and its own SDK holds it to that (`tests/ovirt_sdk.rs`). It
+//! shares nothing with the client. README.md beside this file says what it does and what it cannot prove.
+//!
+//! ```ignore
+//! let engine = FakeEngine::start();
+//! // engine.url (ends in /ovirt-engine), engine.ca_pem, engine.user, engine.password
+//! // A fresh site: cluster `Default`, storage `data` and `slow`, networks and vNIC profiles `ovirtmgmt`, `filtered`
+//! // and `plain`, hosts `host-1` and `host-2`, templates `centos` (10 GiB) and `rhcos` (16 GiB).
+//! engine.edit(|world| world.version = [4, 3, 10]);             // anything may be changed behind its back
+//! engine.edit(|world| { world.put_vm("stranger"); });
+//! engine.guest("52:54:00:00:00:01", Guest { gets_none: true, ..Guest::default() });
+//! engine.fault(Fault::on("POST", "/vms").times(2));            // 409, related operation in progress
+//! engine.fault(Fault::on("GET", "/vms").what(What::Html(503)));
+//! engine.fault(Fault::on("POST", "/vms/*/start").what(What::LostAnswer));
+//! engine.expire_tokens();
+//! engine.advance(Duration::from_secs(60));                     // each request takes `world.tick` besides
+//! engine.boots();                                              // what each started guest was given
+//! engine.look(|world| world.vms.len());
+//! ```
+//!
+//! Dropping it fails the test when the engine was asked for what it does not know, or when a fault never happened.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+mod control;
+mod devices;
+mod faults;
+mod guests;
+mod http;
+mod imageio;
+mod images;
+mod init;
+mod routes;
+mod search;
+mod shapes;
+mod show;
+mod site;
+mod sso;
+mod vms;
+mod world;
+mod xml;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[allow(unused_imports, reason = "each test file uses its part")]
+pub use self::{
+    faults::{Fault, Refusal, What},
+    guests::{Boot, Dhcp, Given, Guest},
+    http::Request,
+    world::*,
+};
+use faults::Outcome;
+use http::{Answer, Tls};
+use shapes::Shape;
+use xml::Node;
+
+/// A running engine. Its threads end with the process.
+pub struct FakeEngine {
+    /// `https://127.0.0.1:PORT/ovirt-engine`
+    pub url: String,
+    /// Of the CA that signed its certificate, and of nothing else.
+    pub ca_pem: String,
+    pub user: String,
+    pub password: String,
+    tls: Tls,
+    world: Arc<Mutex<World>>,
+}
+
+impl FakeEngine {
+    /// Starts an engine with a fresh site (see `World::site`).
+    pub fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// Starts an engine with a site that is changed first.
+    pub fn with(change: impl FnOnce(&mut World)) -> Self {
+        let (listener, tls) = (TcpListener::bind("127.0.0.1:0").unwrap(), Tls::fresh());
+        let origin = format!("https://{}", listener.local_addr().unwrap());
+        let mut world = World::site();
+        world.origin.clone_from(&origin);
+        world.ca_pem.clone_from(&tls.ca_pem);
+        change(&mut world);
+        let (user, password) = (sso::USER.to_owned(), world.password.clone());
+        let world = Arc::new(Mutex::new(world));
+        let served = world.clone();
+        http::serve(listener, &tls, move |request| serve(&mut lock(&served), request));
+        Self {
+            url: format!("{origin}/ovirt-engine"),
+            ca_pem: tls.ca_pem.clone(),
+            user,
+            password,
+            tls,
+            world,
+        }
+    }
+
+    /// Lets the real daemon take image data from now on; `program` is an installed `ovirt-imageio`.
+    pub fn start_imageio(&self, program: &Path) {
+        let daemon = imageio::Daemon::start(program, &self.tls);
+        self.edit(|world| world.imageio = Some(daemon));
+    }
+
+    pub fn look<T>(&self, look: impl FnOnce(&World) -> T) -> T {
+        look(&lock(&self.world))
+    }
+
+    pub fn edit<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+        change(&mut lock(&self.world))
+    }
+
+    pub fn advance(&self, time: Duration) {
+        self.edit(|world| world.advance(time.as_millis() as Instant));
+    }
+
+    pub fn fault(&self, fault: Fault) {
+        self.edit(|world| world.faults.push(fault));
+    }
+
+    /// Says how the guest behind a MAC behaves.
+    pub fn guest(&self, mac: &str, guest: Guest) {
+        self.edit(|world| world.guests.insert(mac.to_lowercase(), guest));
+    }
+
+    /// Ends every session, as an engine does that was started anew.
+    pub fn expire_tokens(&self) {
+        self.edit(|world| world.tokens.clear());
+    }
+
+    pub fn boots(&self) -> Vec<Boot> {
+        self.look(|world| world.boots.clone())
+    }
+
+    /// What the last start of a machine gave its guest.
+    pub fn last_boot(&self, name: &str) -> Option<Boot> {
+        self.look(|world| world.boots.iter().rev().find(|boot| boot.name == name).cloned())
+    }
+
+    /// All requests so far, those of image data and sessions included.
+    pub fn requests(&self) -> Vec<Request> {
+        self.look(|world| world.requests.clone())
+    }
+}
+
+impl Drop for FakeEngine {
+    fn drop(&mut self) {
+        let (surprises, faults) = self.edit(|world| {
+            world.imageio = None;
+            (std::mem::take(&mut world.surprises), std::mem::take(&mut world.faults))
+        });
+        if std::thread::panicking() {
+            return;
+        }
+        assert!(
+            surprises.is_empty(),
+            "the engine was asked for what it does not know: {surprises:?}"
+        );
+        let unused: Vec<_> = faults.iter().filter(|fault| fault.times > 0).collect();
+        assert!(unused.is_empty(), "these faults never happened: {unused:?}");
+    }
+}
+
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    // A test that failed while it held it says so itself.
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answers one request: image data, sessions, the tests' own, then the API behind its faults.
+fn serve(world: &mut World, request: Request) -> Answer {
+    if request.path.starts_with("/control/") {
+        return control::serve(world, &request);
+    }
+    world.requests.push(request.clone());
+    let images = request.path.strip_prefix("/proxied").unwrap_or(&request.path);
+    let what = take_fault(world, &request);
+    match what {
+        Some(What::Refuse(refusal)) => {
+            let is_action = request.method == "POST" && request.path.matches('/').count() > 4;
+            return refusal.answer(is_action && !COLLECTIONS_BELOW.iter().any(|name| request.path.ends_with(name)));
+        }
+        Some(What::Html(status)) => return faults::html(status, "Service Temporarily Unavailable"),
+        Some(What::Expired) => world.tokens.clear(),
+        Some(What::LostRequest) => {
+            return Answer {
+                is_lost: true,
+                ..Answer::new(0, "", "")
+            };
+        }
+        Some(What::LostAnswer) | None => {}
+    }
+    let answer = match images.strip_prefix("/images/") {
+        Some(ticket) => world.image_data(ticket, &request),
+        None if request.path.starts_with("/ovirt-engine/api") => {
+            let tick = world.tick;
+            world.advance(tick);
+            match world.authorize(&request) {
+                Ok(()) => world.answer(&request),
+                Err(refused) => refused,
+            }
+        }
+        None => world.session(&request),
+    };
+    Answer {
+        is_lost: matches!(what, Some(What::LostAnswer)),
+        ..answer
+    }
+}
+
+/// Collections below an entity, whose POST makes something and is no act.
+const COLLECTIONS_BELOW: &[&str] = &["/nics", "/diskattachments", "/tags", "/affinitygroups", "/vms"];
+
+fn take_fault(world: &mut World, request: &Request) -> Option<What> {
+    let fits = |fault: &&mut Fault| fault.times > 0 && fault.matches(&request.method, &request.path);
+    let fault = world.faults.iter_mut().find(fits)?;
+    if fault.skip > 0 {
+        fault.skip -= 1;
+        return None;
+    }
+    fault.times -= 1;
+    Some(fault.what.clone())
+}
+
+/// A request's document, with nothing in it that the engine does not know.
+fn read(request: &Request, name: &str, shape: Shape, usage: &str) -> Outcome<Node> {
+    let body = xml::parse(&request.body).filter(|body| body.name == name);
+    match body {
+        Some(body) if shapes::unknown(&body, shape).is_none() => Ok(body),
+        _ => Err(Refusal::syntax(usage)),
+    }
+}
+
+/// An id that is none at all is another error than one that is not there.
+fn check_guid(id: &str) -> Outcome<()> {
+    let is_guid = id.len() == 36
+        && id
+            .chars()
+            .all(|character| character.is_ascii_hexdigit() || character == '-');
+    match is_guid {
+        true => Ok(()),
+        false => Err(Refusal::Fault {
+            status: 400,
+            reason: "Operation failed",
+            detail: format!("Invalid UUID string: {id}"),
+        }),
+    }
+}

@@ -1,0 +1,179 @@
+//! What a request may hold: anything else is refused, as the engine does.
+
+use super::xml::Node;
+
+/// What a leaf of a request may hold.
+#[derive(Clone, Copy)]
+pub enum Leaf {
+    Text,
+    Flag,
+    Number,
+    One(&'static [&'static str]),
+    /// An element that refers to another by id.
+    Ref,
+}
+
+use Leaf::{Flag, Number, One, Ref, Text};
+
+pub type Shape = &'static [(&'static str, Leaf)];
+
+pub const VM: Shape = &[
+    ("cluster", Ref),
+    ("cluster/name", Text),
+    ("comment", Text),
+    ("console/enabled", Flag),
+    ("cpu/topology/cores", Number),
+    ("cpu/topology/sockets", Number),
+    ("cpu/topology/threads", Number),
+    ("custom_properties/custom_property/name", Text),
+    ("custom_properties/custom_property/value", Text),
+    ("delete_protected", Flag),
+    ("description", Text),
+    ("disk_attachments/disk_attachment/disk", Ref),
+    (
+        "disk_attachments/disk_attachment/disk/storage_domains/storage_domain",
+        Ref,
+    ),
+    ("high_availability/enabled", Flag),
+    ("high_availability/priority", Number),
+    ("initialization/authorized_ssh_keys", Text),
+    ("initialization/custom_script", Text),
+    ("initialization/host_name", Text),
+    ("initialization/root_password", Text),
+    ("initialization/user_name", Text),
+    ("memory", Number),
+    ("memory_policy/guaranteed", Number),
+    ("name", Text),
+    ("os/boot/devices/device", One(&["cdrom", "hd", "network"])),
+    ("os/type", Text),
+    (
+        "placement_policy/affinity",
+        One(&["migratable", "pinned", "user_migratable"]),
+    ),
+    ("placement_policy/hosts/host", Ref),
+    ("placement_policy/hosts/host/name", Text),
+    ("quota", Ref),
+    ("template", Ref),
+    ("template/name", Text),
+    ("type", One(&["desktop", "server", "high_performance"])),
+];
+
+pub const NIC: Shape = &[
+    ("interface", One(&["e1000", "e1000e", "rtl8139", "virtio"])),
+    ("mac/address", Text),
+    ("name", Text),
+    ("vnic_profile", Ref),
+];
+
+pub const DISK: Shape = &[
+    ("alias", Text),
+    ("content_type", One(&["data", "iso"])),
+    ("description", Text),
+    ("format", One(&["cow", "raw"])),
+    ("initial_size", Number),
+    ("name", Text),
+    ("provisioned_size", Number),
+    ("sparse", Flag),
+    ("storage_domains/storage_domain", Ref),
+    ("storage_domains/storage_domain/name", Text),
+];
+
+pub const ATTACHMENT: Shape = &[
+    ("active", Flag),
+    ("bootable", Flag),
+    ("disk", Ref),
+    ("disk/content_type", One(&["data", "iso"])),
+    ("disk/description", Text),
+    ("disk/format", One(&["cow", "raw"])),
+    ("disk/initial_size", Number),
+    ("disk/name", Text),
+    ("disk/provisioned_size", Number),
+    ("disk/sparse", Flag),
+    ("disk/storage_domains/storage_domain", Ref),
+    ("disk/storage_domains/storage_domain/name", Text),
+    ("interface", One(&["ide", "sata", "virtio", "virtio_scsi"])),
+];
+
+pub const TRANSFER: Shape = &[
+    ("direction", One(&["download", "upload"])),
+    ("disk", Ref),
+    ("format", One(&["cow", "raw"])),
+    ("image", Ref),
+    ("inactivity_timeout", Number),
+    ("timeout_policy", One(&["cancel", "legacy", "pause"])),
+];
+
+pub const TEMPLATE: Shape = &[("comment", Text), ("description", Text), ("name", Text), ("vm", Ref)];
+
+pub const TAG: Shape = &[("description", Text), ("name", Text)];
+
+pub const AFFINITY_GROUP: Shape = &[
+    ("description", Text),
+    ("name", Text),
+    ("vms/vm", Ref),
+    ("vms_rule/enabled", Flag),
+    ("vms_rule/enforcing", Flag),
+    ("vms_rule/positive", Flag),
+];
+
+/// `<vm id="…"/>` as a member of a group or label.
+pub const MEMBER: Shape = &[];
+
+pub const LABEL: Shape = &[("name", Text)];
+
+pub const ACTION: Shape = &[
+    ("async", Flag),
+    ("force", Flag),
+    ("use_cloud_init", Flag),
+    ("use_ignition", Flag),
+    ("use_initialization", Flag),
+    ("use_sysprep", Flag),
+    ("reason", Text),
+    ("vm/initialization/authorized_ssh_keys", Text),
+    ("vm/initialization/custom_script", Text),
+    ("vm/initialization/host_name", Text),
+    ("vm/initialization/root_password", Text),
+    ("vm/initialization/user_name", Text),
+];
+
+/// Every shape, by the element that has it.
+pub const ALL: &[(&str, Shape)] = &[
+    ("vm", VM),
+    ("nic", NIC),
+    ("disk", DISK),
+    ("disk_attachment", ATTACHMENT),
+    ("image_transfer", TRANSFER),
+    ("template", TEMPLATE),
+    ("tag", TAG),
+    ("affinity_group", AFFINITY_GROUP),
+    ("affinity_label", LABEL),
+    ("action", ACTION),
+];
+
+/// The first thing in a request that the engine does not know.
+pub fn unknown(request: &Node, shape: Shape) -> Option<String> {
+    request
+        .nodes
+        .iter()
+        .find_map(|child| unknown_in(child, &child.name, shape))
+}
+
+fn unknown_in(element: &Node, path: &str, shape: Shape) -> Option<String> {
+    let leaf = shape.iter().find(|(known, _)| *known == path).map(|(_, leaf)| *leaf);
+    let leads_on = shape
+        .iter()
+        .any(|(known, _)| known.starts_with(path) && known[path.len()..].starts_with('/'));
+    let fits = match leaf {
+        Some(Text) => true,
+        Some(Flag) => ["true", "false"].contains(&element.text.as_str()),
+        Some(Number) => element.text.parse::<u64>().is_ok(),
+        Some(One(known)) => known.contains(&element.text.as_str()),
+        Some(Ref) => element.id.is_some() || leads_on,
+        None => leads_on && element.text.is_empty(),
+    };
+    if !fits || (element.id.is_some() && !matches!(leaf, Some(Ref))) {
+        return Some(path.to_owned());
+    }
+    let below = |child: &Node| unknown_in(child, &format!("{path}/{}", child.name), shape);
+    element.nodes.iter().find_map(below)
+}

@@ -1,0 +1,253 @@
+//! The site a fresh engine has: two data centers whose names for networks repeat, two hosts, two images.
+
+use super::world::*;
+
+impl World {
+    /// Data center `Default` (cluster `Default`, hosts `host-1` and `host-2`, storage `data` and `slow`) and `Remote`.
+    pub fn site() -> Self {
+        let mut world = Self::empty();
+        world.password = "letmein".to_owned();
+        let pool = world.new_id();
+        world.mac_pools.push(MacPool {
+            id: pool.clone(),
+            name: "Default".to_owned(),
+            range: ([0x56, 0x6f, 0xf7, 0xbb, 0, 0], [0x56, 0x6f, 0xf7, 0xbb, 0xff, 0xff]),
+            allow_duplicates: false,
+        });
+        for name in [
+            "vdsm-no-mac-spoofing",
+            "clean-traffic",
+            "no-ip-spoofing",
+            "no-arp-ip-spoofing",
+        ] {
+            let id = world.new_id();
+            world.filters.push(Named {
+                id,
+                name: name.to_owned(),
+                description: String::new(),
+            });
+        }
+        for (center, cluster, networks) in [
+            ("Remote", "Far", &[("ovirtmgmt", "vdsm-no-mac-spoofing")][..]),
+            (
+                "Default",
+                "Default",
+                &[
+                    ("ovirtmgmt", "vdsm-no-mac-spoofing"),
+                    ("filtered", "clean-traffic"),
+                    ("plain", ""),
+                ],
+            ),
+        ] {
+            let data_center = world.new_id();
+            let (name, mac_pool) = (center.to_owned(), pool.clone());
+            world.data_centers.push(DataCenter {
+                id: data_center.clone(),
+                name,
+                mac_pool: mac_pool.clone(),
+                quota_mode: "disabled".to_owned(),
+            });
+            let quota = world.new_id();
+            world.quotas.push(Quota {
+                id: quota,
+                name: "Default".to_owned(),
+                data_center: data_center.clone(),
+            });
+            let id = world.new_id();
+            world.clusters.push(Cluster {
+                id,
+                name: cluster.to_owned(),
+                data_center: data_center.clone(),
+                mac_pool,
+                cpu_type: "Intel Cascadelake Server Family".to_owned(),
+                version: [4, 7],
+            });
+            for (name, filter) in networks {
+                let network = world.new_id();
+                world.networks.push(Network {
+                    id: network.clone(),
+                    name: (*name).to_owned(),
+                    data_center: data_center.clone(),
+                });
+                let id = world.new_id();
+                let filter = world
+                    .filters
+                    .iter()
+                    .find(|known| known.name == *filter)
+                    .map(|known| known.id.clone());
+                world.profiles.push(Profile {
+                    id,
+                    name: (*name).to_owned(),
+                    network,
+                    filter,
+                });
+            }
+        }
+        let (far, near) = (world.data_centers[0].id.clone(), world.data_centers[1].id.clone());
+        for (name, data_center, kind, available) in [
+            ("far-data", &far, "data", 500 * GIB),
+            ("data", &near, "data", 2_000 * GIB),
+            ("slow", &near, "data", 8_000 * GIB),
+            ("iso", &near, "iso", 50 * GIB),
+        ] {
+            let id = world.new_id();
+            world.storage_domains.push(StorageDomain {
+                id,
+                name: name.to_owned(),
+                data_center: data_center.clone(),
+                kind: kind.to_owned(),
+                status: "active".to_owned(),
+                available,
+                used: 100 * GIB,
+            });
+        }
+        let cluster = world.clusters[1].id.clone();
+        for number in 1..=2 {
+            let id = world.new_id();
+            world.hosts.push(Host {
+                id,
+                name: format!("host-{number}"),
+                cluster: cluster.clone(),
+                address: format!("host-{number}.example.com"),
+                status: "up".to_owned(),
+                memory: 256 * GIB,
+            });
+        }
+        let id = world.new_id();
+        world.permissions.push(Permission {
+            id,
+            role: "SuperUser".to_owned(),
+            on: None,
+        });
+        world.templates.push(Template {
+            id: BLANK.to_owned(),
+            name: "Blank".to_owned(),
+            description: "Blank template".to_owned(),
+            comment: String::new(),
+            cluster: String::new(),
+            status: "ok".to_owned(),
+            shape: Hardware::plain(),
+            nics: Vec::new(),
+            disks: Vec::new(),
+            agent: Agent::ByCloudInit,
+            created: 0,
+        });
+        world.put_template("centos", 10 * GIB, "rhel_9x64", Agent::ByCloudInit);
+        world.put_template("rhcos", 16 * GIB, "rhcos_x64", Agent::Never);
+        world
+    }
+
+    /// A template of the cluster `Default` with one disk on `data` and one NIC, as an administrator makes it.
+    pub fn put_template(&mut self, name: &str, disk_bytes: u64, os_type: &str, agent: Agent) -> String {
+        let id = self.new_id();
+        let disk = self.new_id();
+        let domain = self
+            .storage_domains
+            .iter()
+            .find(|domain| domain.name == "data")
+            .map(|domain| domain.id.clone());
+        self.disks.push(Disk {
+            id: disk.clone(),
+            name: format!("{name}_Disk1"),
+            description: String::new(),
+            format: "cow".to_owned(),
+            content_type: "data".to_owned(),
+            provisioned_size: disk_bytes,
+            initial_size: 0,
+            sparse: true,
+            storage_domain: domain.unwrap_or_default(),
+            status: "ok".to_owned(),
+            template: Some(id.clone()),
+            data: Vec::new(),
+        });
+        let network = self.networks.iter().rev().find(|network| network.name == "ovirtmgmt");
+        let profile = network.and_then(|network| self.profiles.iter().find(|profile| profile.network == network.id));
+        let nic = Nic {
+            id: String::new(),
+            name: "nic1".to_owned(),
+            interface: "virtio".to_owned(),
+            mac: String::new(),
+            profile: profile.map(|profile| profile.id.clone()),
+            linked: true,
+            plugged: true,
+        };
+        let nic = Nic {
+            id: self.new_id(),
+            ..nic
+        };
+        let cluster = self.clusters.iter().find(|cluster| cluster.name == "Default");
+        let template = Template {
+            id: id.clone(),
+            name: name.to_owned(),
+            description: String::new(),
+            comment: String::new(),
+            cluster: cluster.map(|cluster| cluster.id.clone()).unwrap_or_default(),
+            status: "ok".to_owned(),
+            shape: Hardware {
+                os_type: os_type.to_owned(),
+                ..Hardware::plain()
+            },
+            nics: vec![nic],
+            disks: vec![Attachment {
+                disk,
+                interface: "virtio_scsi".to_owned(),
+                bootable: true,
+                active: true,
+            }],
+            agent,
+            created: self.now,
+        };
+        self.templates.push(template);
+        id
+    }
+
+    /// A machine without disks or NICs that somebody else made by hand.
+    pub fn put_vm(&mut self, name: &str) -> String {
+        let id = self.new_id();
+        let cluster = self.clusters.iter().find(|cluster| cluster.name == "Default");
+        let vm = Vm {
+            id: id.clone(),
+            name: name.to_owned(),
+            comment: String::new(),
+            description: String::new(),
+            cluster: cluster.map(|cluster| cluster.id.clone()).unwrap_or_default(),
+            template: BLANK.to_owned(),
+            is_clone: false,
+            shape: Hardware::plain(),
+            init: None,
+            properties: Vec::new(),
+            is_highly_available: false,
+            priority: 0,
+            is_protected: false,
+            pinned: Vec::new(),
+            affinity: "migratable".to_owned(),
+            status: "down".to_owned(),
+            is_initialized: false,
+            is_busy: false,
+            nics: Vec::new(),
+            disks: Vec::new(),
+            tags: Vec::new(),
+            host: None,
+            created: self.now,
+            boot: None,
+            agent: Agent::ByCloudInit,
+        };
+        self.vms.push(vm);
+        id
+    }
+}
+
+impl Hardware {
+    pub fn plain() -> Self {
+        Self {
+            memory: GIB,
+            guaranteed: GIB,
+            cores: 1,
+            sockets: 1,
+            threads: 1,
+            os_type: "other".to_owned(),
+            boot: vec!["hd".to_owned()],
+            kind: "server".to_owned(),
+        }
+    }
+}

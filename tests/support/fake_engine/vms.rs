@@ -1,0 +1,534 @@
+//! Machines: made from a template, changed, started, stopped and removed.
+
+use super::faults::{Outcome, Refusal};
+use super::guests::Boot;
+use super::http::Request;
+use super::shapes;
+use super::show::Follow;
+use super::world::*;
+use super::xml::Node;
+
+pub const FOLLOWED: &[&str] = &[
+    "nics",
+    "disk_attachments",
+    "disk_attachments.disk",
+    "reported_devices",
+    "tags",
+];
+pub const SEARCHED: &[&str] = &[
+    "name",
+    "comment",
+    "description",
+    "tag",
+    "cluster",
+    "datacenter",
+    "status",
+    "id",
+    "template",
+    "os",
+    "host",
+];
+
+/// `MaxVmNameLength` of a fresh engine.
+const LONGEST_NAME: usize = 64;
+
+impl World {
+    pub fn vm(&self, id: &str) -> Outcome<&Vm> {
+        super::check_guid(id)?;
+        self.vms.iter().find(|vm| vm.id == id).ok_or(Refusal::NotFound)
+    }
+
+    pub fn vm_fields(&self, vm: &Vm) -> super::search::Fields {
+        let named = |id: &str| {
+            self.clusters
+                .iter()
+                .find(|cluster| cluster.id == id)
+                .map(|cluster| cluster.name.clone())
+        };
+        let data_center = self.data_center_of(&vm.cluster);
+        let data_center = self.data_centers.iter().find(|known| known.id == data_center);
+        let template = self.templates.iter().find(|template| template.id == vm.template);
+        let mut fields = vec![
+            ("name", vm.name.clone()),
+            ("comment", vm.comment.clone()),
+            ("description", vm.description.clone()),
+            ("status", vm.status.clone()),
+            ("id", vm.id.clone()),
+            ("os", vm.shape.os_type.clone()),
+            ("cluster", named(&vm.cluster).unwrap_or_default()),
+            (
+                "datacenter",
+                data_center.map(|center| center.name.clone()).unwrap_or_default(),
+            ),
+            (
+                "template",
+                template.map(|template| template.name.clone()).unwrap_or_default(),
+            ),
+            ("host", vm.host.clone().unwrap_or_default()),
+        ];
+        let tags = self.tags.iter().filter(|tag| vm.tags.contains(&tag.id));
+        fields.extend(tags.map(|tag| ("tag", tag.name.clone())));
+        fields
+    }
+
+    pub fn add_vm(&mut self, request: &Request) -> Outcome<(Node, bool)> {
+        let body = super::read(request, "vm", shapes::VM, "vms/methods/add")?;
+        let Some(name) = body.get("name").filter(|name| !name.is_empty()) else {
+            return Refusal::incomplete("Vm", "name", "add");
+        };
+        let (Some(cluster), Some(template)) = (body.at("cluster"), body.at("template")) else {
+            let lacks = if body.at("cluster").is_none() {
+                "cluster.id|name"
+            } else {
+                "template.id|name"
+            };
+            return Refusal::incomplete("Vm", lacks, "add");
+        };
+        let by = |node: &Node, id: &str, name: &str| match (&node.id, node.get("name")) {
+            (Some(wanted), _) => wanted == id,
+            (None, Some(wanted)) => wanted == name,
+            (None, None) => false,
+        };
+        let cluster = self
+            .clusters
+            .iter()
+            .find(|known| by(cluster, &known.id, &known.name))
+            .ok_or(Refusal::NotFound)?;
+        let (cluster, data_center) = (cluster.id.clone(), cluster.data_center.clone());
+        let template = self.templates.iter().find(|known| by(template, &known.id, &known.name));
+        let template = template.ok_or(Refusal::NotFound)?.clone();
+        check_name(&name, "add VM")?;
+        let is_same_place = |vm: &&Vm| self.data_center_of(&vm.cluster) == data_center;
+        if self.vms.iter().filter(is_same_place).any(|vm| vm.name == name) {
+            return Refusal::conflict(
+                "Cannot add VM. The VM name is already in use, please choose a unique name and try again.",
+            );
+        }
+        if template.status != "ok" {
+            return Refusal::conflict("Cannot add VM. The Template is locked. Please try again later.");
+        }
+        if template.id != BLANK && self.data_center_of(&template.cluster) != data_center {
+            return Refusal::conflict("Cannot add VM. The Template doesn't belong to the selected Data Center.");
+        }
+        let quota_mode = self.data_centers.iter().find(|known| known.id == data_center);
+        if quota_mode.is_some_and(|known| known.quota_mode == "enabled") && body.at("quota").is_none() {
+            return Refusal::bad("Cannot add VM. Quota is not valid.");
+        }
+        let is_clone = request.query.get("clone").is_some_and(|value| value == "true");
+        let targets = self.clone_targets(&body, &template, is_clone)?;
+        let id = self.new_id();
+        let mut vm = Vm {
+            id: id.clone(),
+            name: name.clone(),
+            comment: String::new(),
+            description: String::new(),
+            cluster,
+            template: template.id.clone(),
+            is_clone,
+            shape: template.shape.clone(),
+            init: None,
+            properties: Vec::new(),
+            is_highly_available: false,
+            priority: 0,
+            is_protected: false,
+            pinned: Vec::new(),
+            affinity: "migratable".to_owned(),
+            status: "image_locked".to_owned(),
+            is_initialized: false,
+            is_busy: true,
+            nics: Vec::new(),
+            disks: Vec::new(),
+            tags: Vec::new(),
+            host: None,
+            created: self.now,
+            boot: None,
+            agent: template.agent,
+        };
+        self.change_vm(&mut vm, &body, "add")?;
+        for nic in &template.nics {
+            let mac = self.free_mac(&vm.cluster)?;
+            let nic = Nic {
+                id: self.new_id(),
+                mac,
+                ..nic.clone()
+            };
+            vm.nics.push(nic);
+            // The next one must not get the same.
+            self.vms.retain(|known| known.id != id);
+            self.vms.push(vm.clone());
+        }
+        self.vms.retain(|known| known.id != id);
+        for attachment in &template.disks {
+            let source = self.disk(&attachment.disk).ok_or(Refusal::NotFound)?.clone();
+            let target = targets
+                .iter()
+                .find(|(disk, _)| *disk == source.id)
+                .map(|(_, domain)| domain.clone());
+            let domain = target.unwrap_or(source.storage_domain.clone());
+            let bytes = if is_clone { source.provisioned_size } else { GIB };
+            self.take_space(&domain, bytes, "add VM")?;
+            let disk = Disk {
+                id: self.new_id(),
+                template: None,
+                storage_domain: domain,
+                status: "locked".to_owned(),
+                data: Vec::new(),
+                ..source
+            };
+            vm.disks.push(Attachment {
+                disk: disk.id.clone(),
+                ..attachment.clone()
+            });
+            let time = if is_clone { self.times.clone } else { self.times.disk };
+            self.after(time, Effect::DiskOk(disk.id.clone()));
+            self.disks.push(disk);
+        }
+        let is_async = !vm.disks.is_empty();
+        let time = match (is_async, is_clone) {
+            (false, _) => 0,
+            (true, true) => self.times.clone,
+            (true, false) => self.times.disk,
+        };
+        self.job(
+            format!("Creating VM {name} from Template {} in Cluster", template.name),
+            time,
+        );
+        match is_async {
+            true => self.after(time, Effect::VmDown(id)),
+            false => {
+                vm.status = "down".to_owned();
+                vm.is_busy = false;
+            }
+        }
+        self.vms.push(vm.clone());
+        Ok((self.show_vm(&vm, &Follow::default()), is_async))
+    }
+
+    /// Where a copy's disks are to lie, by the template's disk.
+    fn clone_targets(&self, body: &Node, template: &Template, is_clone: bool) -> Outcome<Vec<(String, String)>> {
+        let Some(attachments) = body.at("disk_attachments") else {
+            return Ok(Vec::new());
+        };
+        let mut targets = Vec::new();
+        for attachment in &attachments.nodes {
+            let Some(disk) = attachment.at("disk") else { continue };
+            let id = disk.id.clone().unwrap_or_default();
+            if !template.disks.iter().any(|known| known.disk == id) {
+                return Err(Refusal::NotFound);
+            }
+            let Some(domain) = disk.at("storage_domains/storage_domain") else {
+                continue;
+            };
+            let domain = self.storage_domain(domain)?;
+            let source = self.disk(&id).map(|disk| disk.storage_domain.clone());
+            if !is_clone && source.as_ref() != Some(&domain) {
+                return Refusal::bad(
+                    "Cannot add VM. The Template's disk is not on the given Storage Domain, and the VM is not a clone.",
+                );
+            }
+            targets.push((id, domain));
+        }
+        Ok(targets)
+    }
+
+    /// What add and update have in common.
+    fn change_vm(&self, vm: &mut Vm, body: &Node, deed: &str) -> Outcome<()> {
+        let words = |path: &str, into: &mut String| body.get(path).into_iter().for_each(|text| *into = text);
+        let number = |path: &str, into: &mut u64| body.number(path).into_iter().for_each(|value| *into = value);
+        words("comment", &mut vm.comment);
+        words("description", &mut vm.description);
+        if vm.description.chars().count() > 255 {
+            return Refusal::bad(format!("Cannot {deed} VM. Description is too long."));
+        }
+        let guaranteed_given = body.number("memory_policy/guaranteed");
+        number("memory", &mut vm.shape.memory);
+        vm.shape.guaranteed = guaranteed_given.unwrap_or(vm.shape.guaranteed.min(vm.shape.memory));
+        if vm.shape.guaranteed > vm.shape.memory {
+            return Refusal::bad(format!(
+                "Cannot {deed} VM. Physical Memory Guaranteed cannot exceed Memory Size."
+            ));
+        }
+        number("cpu/topology/cores", &mut vm.shape.cores);
+        number("cpu/topology/sockets", &mut vm.shape.sockets);
+        number("cpu/topology/threads", &mut vm.shape.threads);
+        words("type", &mut vm.shape.kind);
+        if let Some(name) = body.get("os/type") {
+            if !self.systems().iter().any(|(_, known)| *known == name) {
+                return Refusal::bad(format!("Invalid value for os.type: {name}"));
+            }
+            vm.shape.os_type = name;
+        }
+        if let Some(devices) = body.at("os/boot/devices") {
+            vm.shape.boot = devices.nodes.iter().map(|device| device.text.clone()).collect();
+        }
+        if let Some(init) = body.at("initialization") {
+            vm.init = Some(super::world::Init::read(init));
+        }
+        if let Some(properties) = body.at("custom_properties") {
+            for property in &properties.nodes {
+                let (name, value) = (
+                    property.get("name").unwrap_or_default(),
+                    property.get("value").unwrap_or_default(),
+                );
+                if name != "ignitiondata" || !self.has_ignition_hook {
+                    return Refusal::bad(format!(
+                        "Cannot {deed} VM. Invalid parameter(s) in custom properties: the property {name} is not defined."
+                    ));
+                }
+                if value.contains('\n') {
+                    return Refusal::bad(format!("Cannot {deed} VM. Custom property {name} does not match .*"));
+                }
+                vm.properties.retain(|(known, _)| *known != name);
+                vm.properties.push((name, value));
+            }
+        }
+        if body.at("high_availability/enabled").is_some() {
+            vm.is_highly_available = body.is_true("high_availability/enabled");
+        }
+        number("high_availability/priority", &mut vm.priority);
+        if body.at("delete_protected").is_some() {
+            vm.is_protected = body.is_true("delete_protected");
+        }
+        words("placement_policy/affinity", &mut vm.affinity);
+        if let Some(hosts) = body.at("placement_policy/hosts") {
+            let known = |host: &Node| {
+                let by = |known: &&Host| {
+                    Some(&known.id) == host.id.as_ref() || Some(&known.name) == host.get("name").as_ref()
+                };
+                self.hosts
+                    .iter()
+                    .find(by)
+                    .map(|host| host.id.clone())
+                    .ok_or(Refusal::NotFound)
+            };
+            vm.pinned = hosts.nodes.iter().map(known).collect::<Outcome<_>>()?;
+        }
+        Ok(())
+    }
+
+    pub fn update_vm(&mut self, id: &str, request: &Request) -> Outcome<Node> {
+        let body = super::read(request, "vm", shapes::VM, "vm/methods/update")?;
+        let mut vm = self.vm(id)?.clone();
+        not_busy(&vm, "edit VM")?;
+        if vm.status == "image_locked" {
+            return Refusal::conflict("Cannot edit VM. VM is locked. Please try again later.");
+        }
+        let needs_down = ["os", "initialization", "cpu"]
+            .iter()
+            .any(|path| body.at(path).is_some());
+        if vm.status != "down" && needs_down {
+            return Refusal::conflict(format!(
+                "Cannot edit VM because the VM is in {} status.",
+                shown(&vm.status)
+            ));
+        }
+        if let Some(name) = body.get("name").filter(|name| *name != vm.name) {
+            check_name(&name, "edit VM")?;
+            if self.vm_named(&name).is_some() {
+                return Refusal::conflict(
+                    "Cannot edit VM. The VM name is already in use, please choose a unique name and try again.",
+                );
+            }
+            vm.name = name;
+        }
+        self.change_vm(&mut vm, &body, "edit")?;
+        if let Some(known) = self.vm_mut(id) {
+            known.clone_from(&vm);
+        }
+        Ok(self.show_vm(&vm, &Follow::default()))
+    }
+
+    pub fn remove_vm(&mut self, id: &str, request: &Request) -> Outcome<()> {
+        let vm = self.vm(id)?.clone();
+        let is = |flag: &str| request.query.get(flag).is_some_and(|value| value == "true");
+        if vm.is_protected {
+            return Refusal::conflict(
+                "Cannot remove VM. Delete protection is enabled. In order to delete, disable Delete protection first.",
+            );
+        }
+        if vm.is_busy {
+            not_busy(&vm, "remove VM")?;
+        }
+        if vm.status == "image_locked" && !is("force") {
+            return Refusal::conflict("Cannot remove VM. VM is locked. Please try again later.");
+        }
+        if !["down", "image_locked"].contains(&vm.status.as_str()) {
+            return Refusal::conflict("Cannot remove VM. VM is running.");
+        }
+        if is("detach_only") && !vm.is_clone && vm.template != BLANK && !vm.disks.is_empty() {
+            return Refusal::conflict("Cannot remove VM. Cannot detach disks of a VM that is based on a Template.");
+        }
+        self.disks_unlocked(vm.disks.iter().map(|attachment| attachment.disk.as_str()), "remove VM")?;
+        self.vms.retain(|known| known.id != id);
+        for group in &mut self.affinity_groups {
+            group.vms.retain(|member| member != id);
+        }
+        for label in &mut self.affinity_labels {
+            label.vms.retain(|member| member != id);
+        }
+        let time = self.times.disk_removal;
+        self.job(format!("Removing VM {}", vm.name), time);
+        if !is("detach_only") {
+            for attachment in &vm.disks {
+                self.lose_disk(&attachment.disk);
+            }
+        }
+        self.event(113, "normal", format!("VM {} was successfully removed.", vm.name), None);
+        Ok(())
+    }
+
+    pub fn start_vm(&mut self, id: &str, request: &Request) -> Outcome<()> {
+        let action = super::read(request, "action", shapes::ACTION, "vm/methods/start")?;
+        let vm = self.vm(id)?.clone();
+        if vm.status == "image_locked" {
+            return Refusal::conflict("Cannot run VM. VM is locked. Please try again later.");
+        }
+        not_busy(&vm, "run VM")?;
+        if vm.status != "down" {
+            return Refusal::conflict("Cannot run VM. VM is running.");
+        }
+        self.disks_unlocked(vm.disks.iter().map(|attachment| attachment.disk.as_str()), "run VM")?;
+        if !vm.disks.iter().any(|attachment| attachment.active) && !vm.shape.boot.contains(&"network".to_owned()) {
+            return Refusal::conflict(
+                "Cannot run VM without at least one bootable disk. Please attach a bootable disk and try again.",
+            );
+        }
+        let given = self.given(&vm, &action)?;
+        let host = self.schedule(&vm)?;
+        let boot = self.boots.len();
+        self.boots.push(Boot {
+            vm: id.to_owned(),
+            name: vm.name.clone(),
+            at: self.now,
+            host: host.clone(),
+            os_type: vm.shape.os_type.clone(),
+            macs: vm.nics.iter().map(|nic| nic.mac.clone()).collect(),
+            given,
+        });
+        if let Some(vm) = self.vm_mut(id) {
+            vm.status = "wait_for_launch".to_owned();
+            vm.is_busy = true;
+            vm.boot = Some(boot);
+            vm.host = Some(host);
+        }
+        let started = Vm {
+            boot: Some(boot),
+            ..vm.clone()
+        };
+        let up = match self.has_agent(&started) {
+            true => self.times.up_with_agent,
+            false => self.times.up_without_agent,
+        };
+        let launch = self.times.launch;
+        self.job(format!("Launching VM {}", vm.name), launch);
+        self.after(launch, Effect::PoweringUp(id.to_owned(), boot));
+        self.after(up, Effect::Up(id.to_owned(), boot));
+        let starts = self.boots.iter().filter(|boot| boot.vm == id).count();
+        let dies = vm.nics.iter().find_map(|nic| self.guest(&nic.mac).dies);
+        if let Some((_, after)) = dies.filter(|(times, _)| starts <= *times) {
+            self.after(after, Effect::Off(id.to_owned(), boot));
+        }
+        Ok(())
+    }
+
+    /// The host that runs least, of those that affinity and memory allow.
+    fn schedule(&self, vm: &Vm) -> Outcome<String> {
+        let running = |host: &Host| {
+            self.vms
+                .iter()
+                .filter(|vm| vm.host.as_ref() == Some(&host.name))
+                .collect::<Vec<_>>()
+        };
+        let fits = |host: &&Host| {
+            let used: u64 = running(host).iter().map(|vm| vm.shape.guaranteed).sum();
+            host.cluster == vm.cluster
+                && host.status == "up"
+                && used + vm.shape.guaranteed <= host.memory
+                && (vm.pinned.is_empty() || vm.pinned.contains(&host.id))
+        };
+        let groups = || {
+            self.affinity_groups
+                .iter()
+                .filter(|group| group.enabled && !group.positive && group.vms.contains(&vm.id))
+        };
+        let clash = |host: &Host, is_hard: bool| {
+            let mut groups = groups().filter(|group| !is_hard || group.enforcing);
+            groups.any(|group| running(host).iter().any(|other| group.vms.contains(&other.id)))
+        };
+        let mut hosts: Vec<_> = self
+            .hosts
+            .iter()
+            .filter(fits)
+            .filter(|host| !clash(host, true))
+            .collect();
+        hosts.sort_by_key(|host| (clash(host, false), running(host).len()));
+        match hosts.first() {
+            Some(host) => Ok(host.name.clone()),
+            None => Refusal::conflict(
+                "Cannot run VM. There is no host that satisfies current scheduling constraints. See below for details:",
+            ),
+        }
+    }
+
+    /// `stop` takes the power, `shutdown` asks the guest.
+    pub fn stop_vm(&mut self, id: &str, is_asked: bool, request: &Request) -> Outcome<()> {
+        super::read(request, "action", shapes::ACTION, "vm/methods/stop")?;
+        let vm = self.vm(id)?.clone();
+        let deed = if is_asked { "shutdown VM" } else { "stop VM" };
+        if ["down", "image_locked"].contains(&vm.status.as_str()) {
+            return Refusal::conflict(format!("Cannot {deed}. VM is not running."));
+        }
+        let Some(boot) = vm.boot else {
+            return Refusal::conflict(format!("Cannot {deed}. VM is not running."));
+        };
+        if is_asked && vm.status == "wait_for_launch" {
+            return Refusal::conflict(format!(
+                "Cannot {deed}. Related operation is currently in progress. Please try again later."
+            ));
+        }
+        let is_deaf = vm.nics.iter().any(|nic| self.guest(&nic.mac).ignores_shutdown);
+        let time = if is_asked {
+            self.times.shutdown
+        } else {
+            self.times.power_off
+        };
+        if !(is_asked && is_deaf) {
+            self.after(time, Effect::Off(id.to_owned(), boot));
+        }
+        if let Some(vm) = self.vm_mut(id) {
+            vm.status = "powering_down".to_owned();
+            vm.is_busy = false;
+        }
+        Ok(())
+    }
+}
+
+fn check_name(name: &str, deed: &str) -> Outcome<()> {
+    if name.chars().count() > LONGEST_NAME {
+        return Refusal::bad(format!("Cannot {deed}. The given name is too long."));
+    }
+    let fits = |character: char| character.is_alphanumeric() || "._-".contains(character);
+    match name.chars().all(fits) {
+        true => Ok(()),
+        false => Refusal::bad(format!(
+            "Cannot {deed}. The given name contains special characters. Only lower-case and upper-case letters, numbers, '_', '-', '.' are allowed."
+        )),
+    }
+}
+
+fn not_busy(vm: &Vm, deed: &str) -> Outcome<()> {
+    match vm.is_busy && vm.status != "image_locked" {
+        true => Refusal::conflict(format!(
+            "Cannot {deed}. Related operation is currently in progress. Please try again later."
+        )),
+        false => Ok(()),
+    }
+}
+
+/// `powering_up` as a sentence has it.
+fn shown(status: &str) -> String {
+    let words = status
+        .split('_')
+        .map(|word| format!("{}{}", word[..1].to_uppercase(), &word[1..]));
+    words.collect()
+}

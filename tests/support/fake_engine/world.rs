@@ -1,0 +1,604 @@
+//! What the engine knows: entities, the clock, and what is still to happen.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::faults::Fault;
+use super::guests::{Boot, Dhcp, Guest};
+use super::http::Request;
+use super::imageio::Daemon;
+
+pub const GIB: u64 = 1 << 30;
+pub const BLANK: &str = "00000000-0000-0000-0000-000000000000";
+
+/// Milliseconds since the engine began; it goes on with each request and by `advance`, never by itself.
+pub type Instant = u64;
+
+/// Everything there is. Tests may look at it and change it behind the engine's back.
+pub struct World {
+    pub now: Instant,
+    /// How much time each request of the API takes.
+    pub tick: Instant,
+    next: u64,
+    timers: Vec<(Instant, u64, Effect)>,
+    pub times: Times,
+
+    /// E.g. 4.5.6: decides what can be asked for, see `init.rs`.
+    pub version: [u32; 3],
+    pub password: String,
+    /// Each token and when it was used last.
+    pub tokens: BTreeMap<String, Instant>,
+    /// Requests by method and collection that this user may not make, e.g. `POST /vms`.
+    pub forbidden: Vec<(String, String)>,
+    /// `engine-config UserDefinedVMProperties`: without `ignitiondata` the hook's property is refused.
+    pub has_ignition_hook: bool,
+
+    pub data_centers: Vec<DataCenter>,
+    pub clusters: Vec<Cluster>,
+    pub hosts: Vec<Host>,
+    pub storage_domains: Vec<StorageDomain>,
+    pub networks: Vec<Network>,
+    pub filters: Vec<Named>,
+    pub profiles: Vec<Profile>,
+    pub mac_pools: Vec<MacPool>,
+    pub quotas: Vec<Quota>,
+    pub permissions: Vec<Permission>,
+    pub templates: Vec<Template>,
+    pub vms: Vec<Vm>,
+    pub disks: Vec<Disk>,
+    pub tags: Vec<Named>,
+    pub affinity_groups: Vec<AffinityGroup>,
+    pub affinity_labels: Vec<AffinityLabel>,
+    pub transfers: Vec<Transfer>,
+    pub events: Vec<Event>,
+    pub jobs: Vec<Job>,
+    /// The correlation id of the request that is being answered.
+    pub correlation: String,
+
+    /// By MAC, lower case: how the guest behind it behaves; a MAC without a line is `Guest::default()`.
+    pub guests: BTreeMap<String, Guest>,
+    pub dhcp: Dhcp,
+    /// Every start of a machine, in order, with what its guest was given.
+    pub boots: Vec<Boot>,
+    /// Whether images that tests upload have an agent; see `guests.rs`.
+    pub uploaded_agent: Agent,
+
+    pub faults: Vec<Fault>,
+    pub requests: Vec<Request>,
+    /// What was asked that the fake does not know: a test that ends with one fails.
+    pub surprises: Vec<String>,
+    /// Where image data goes: to the engine itself, or to a real daemon.
+    pub imageio: Option<Daemon>,
+    /// `https://127.0.0.1:PORT`
+    pub origin: String,
+    pub ca_pem: String,
+}
+
+/// How long things take, in milliseconds of the engine's clock.
+pub struct Times {
+    pub disk: Instant,
+    pub clone: Instant,
+    pub template: Instant,
+    pub disk_removal: Instant,
+    pub launch: Instant,
+    pub up_with_agent: Instant,
+    pub up_without_agent: Instant,
+    pub power_off: Instant,
+    pub shutdown: Instant,
+    pub transfer: Instant,
+    /// How long a finished transfer is still shown.
+    pub transfer_shown: Instant,
+    pub session: Instant,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            disk: 3_000,
+            clone: 10_000,
+            template: 5_000,
+            disk_removal: 5_000,
+            launch: 2_000,
+            up_with_agent: 10_000,
+            up_without_agent: 60_000,
+            power_off: 2_000,
+            shutdown: 8_000,
+            transfer: 3_000,
+            transfer_shown: 10_000,
+            session: 30 * 60_000,
+        }
+    }
+}
+
+/// What happens by itself after some time.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    DiskOk(String),
+    DiskGone(String),
+    VmDown(String),
+    TemplateOk {
+        template: String,
+        vm: String,
+    },
+    /// With the number of the boot, for a machine may be off and on again by then.
+    PoweringUp(String, usize),
+    Up(String, usize),
+    Off(String, usize),
+    Transferring(String),
+    TransferFinished(String),
+    TransferCancelled(String),
+    TransferGone(String),
+    JobDone(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct DataCenter {
+    pub id: String,
+    pub name: String,
+    pub mac_pool: String,
+    /// `disabled`, `audit` or `enabled`.
+    pub quota_mode: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+    pub mac_pool: String,
+    pub cpu_type: String,
+    pub version: [u32; 2],
+}
+
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub id: String,
+    pub name: String,
+    pub cluster: String,
+    pub address: String,
+    /// `up`, `maintenance` …
+    pub status: String,
+    pub memory: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct StorageDomain {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+    /// `data` or `iso`.
+    pub kind: String,
+    pub status: String,
+    pub available: u64,
+    pub used: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub id: String,
+    pub name: String,
+    pub network: String,
+    pub filter: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct MacPool {
+    pub id: String,
+    pub name: String,
+    /// First and last.
+    pub range: ([u8; 6], [u8; 6]),
+    pub allow_duplicates: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Quota {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+}
+
+/// A role that this engine's user has on something.
+#[derive(Clone, Debug)]
+pub struct Permission {
+    pub id: String,
+    pub role: String,
+    /// E.g. `("cluster", id)`; `None` is the whole system.
+    pub on: Option<(&'static str, String)>,
+}
+
+/// Whether an image's guest reports its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agent {
+    Installed,
+    /// When its cloud-init is told to install `qemu-guest-agent`.
+    ByCloudInit,
+    Never,
+}
+
+#[derive(Clone, Debug)]
+pub struct Template {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub comment: String,
+    pub cluster: String,
+    pub status: String,
+    pub shape: Hardware,
+    pub nics: Vec<Nic>,
+    pub disks: Vec<Attachment>,
+    pub agent: Agent,
+    pub created: Instant,
+}
+
+/// What a template hands on to its machines.
+#[derive(Clone, Debug)]
+pub struct Hardware {
+    pub memory: u64,
+    pub guaranteed: u64,
+    pub cores: u64,
+    pub sockets: u64,
+    pub threads: u64,
+    pub os_type: String,
+    pub boot: Vec<String>,
+    pub kind: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Nic {
+    pub id: String,
+    pub name: String,
+    pub interface: String,
+    pub mac: String,
+    pub profile: Option<String>,
+    pub linked: bool,
+    pub plugged: bool,
+}
+
+/// Its id is the disk's.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    pub disk: String,
+    pub interface: String,
+    pub bootable: bool,
+    pub active: bool,
+}
+
+/// What a machine is told at its first boot, as it was given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Init {
+    pub custom_script: Option<String>,
+    pub host_name: Option<String>,
+    pub user_name: Option<String>,
+    pub root_password: Option<String>,
+    pub authorized_ssh_keys: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Vm {
+    pub id: String,
+    pub name: String,
+    pub comment: String,
+    pub description: String,
+    pub cluster: String,
+    pub template: String,
+    pub is_clone: bool,
+    pub shape: Hardware,
+    pub init: Option<Init>,
+    pub properties: Vec<(String, String)>,
+    pub is_highly_available: bool,
+    pub priority: u64,
+    pub is_protected: bool,
+    /// Hosts it is pinned to, and `migratable`, `user_migratable` or `pinned`.
+    pub pinned: Vec<String>,
+    pub affinity: String,
+    pub status: String,
+    /// It was up once, so that it gets no payload any more unless asked for.
+    pub is_initialized: bool,
+    /// An act on it is under way, so that others are refused.
+    pub is_busy: bool,
+    pub nics: Vec<Nic>,
+    pub disks: Vec<Attachment>,
+    pub tags: Vec<String>,
+    pub host: Option<String>,
+    pub created: Instant,
+    /// The place of its last start in `boots`.
+    pub boot: Option<usize>,
+    pub agent: Agent,
+}
+
+#[derive(Clone, Debug)]
+pub struct Disk {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub format: String,
+    pub content_type: String,
+    pub provisioned_size: u64,
+    pub initial_size: u64,
+    pub sparse: bool,
+    pub storage_domain: String,
+    pub status: String,
+    /// The template it belongs to.
+    pub template: Option<String>,
+    /// What was uploaded.
+    pub data: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AffinityGroup {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub cluster: String,
+    pub enabled: bool,
+    pub positive: bool,
+    pub enforcing: bool,
+    pub vms: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AffinityLabel {
+    pub id: String,
+    pub name: String,
+    pub vms: Vec<String>,
+    pub hosts: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    pub id: String,
+    pub disk: String,
+    pub phase: String,
+    pub direction: String,
+    pub format: String,
+    /// What authorizes the data's requests.
+    pub ticket: String,
+    pub inactivity_timeout: Instant,
+    /// `legacy`, `cancel` or `pause`.
+    pub timeout_policy: String,
+    pub last_active: Instant,
+    pub data: Vec<u8>,
+    pub is_flushed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub index: u64,
+    pub code: u32,
+    pub severity: &'static str,
+    pub description: String,
+    pub correlation: String,
+    pub time: Instant,
+    pub vm: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub id: String,
+    pub description: String,
+    pub correlation: String,
+    /// `started`, `finished` or `failed`.
+    pub status: String,
+    pub start: Instant,
+    pub end: Option<Instant>,
+}
+
+impl World {
+    /// An id as the engine makes them, the same in each run.
+    pub fn new_id(&mut self) -> String {
+        self.next += 1;
+        format!(
+            "{:08x}-0000-4000-8000-{:012x}",
+            self.next.wrapping_mul(0x9e37_79b1) as u32,
+            self.next
+        )
+    }
+
+    pub fn after(&mut self, time: Instant, effect: Effect) {
+        self.next += 1;
+        self.timers.push((self.now + time, self.next, effect));
+    }
+
+    /// Lets time go by, and what is due happen in its order.
+    pub fn advance(&mut self, time: Instant) {
+        let until = self.now + time;
+        loop {
+            self.idle_transfers();
+            let due = self.timers.iter().enumerate().filter(|(_, timer)| timer.0 <= until);
+            let Some((index, _)) = due.min_by_key(|(_, timer)| (timer.0, timer.1)) else {
+                break;
+            };
+            let (at, _, effect) = self.timers.remove(index);
+            self.now = self.now.max(at);
+            self.happen(effect);
+        }
+        self.now = until;
+        self.idle_transfers();
+    }
+
+    fn happen(&mut self, effect: Effect) {
+        match effect {
+            Effect::DiskOk(id) => {
+                if let Some(disk) = self
+                    .disks
+                    .iter_mut()
+                    .find(|disk| disk.id == id && disk.status == "locked")
+                {
+                    disk.status = "ok".to_owned();
+                }
+            }
+            Effect::DiskGone(id) => self.disks.retain(|disk| disk.id != id),
+            Effect::VmDown(id) => {
+                if let Some(vm) = self
+                    .vms
+                    .iter_mut()
+                    .find(|vm| vm.id == id && vm.status == "image_locked")
+                {
+                    vm.status = "down".to_owned();
+                    vm.is_busy = false;
+                }
+            }
+            Effect::TemplateOk { template, vm } => {
+                if let Some(template) = self.templates.iter_mut().find(|known| known.id == template) {
+                    template.status = "ok".to_owned();
+                }
+                self.happen(Effect::VmDown(vm));
+            }
+            Effect::PoweringUp(id, boot) => {
+                if let Some(vm) = self.booting(&id, boot) {
+                    vm.status = "powering_up".to_owned();
+                    vm.is_busy = false;
+                }
+            }
+            Effect::Up(id, boot) => {
+                if let Some(vm) = self.booting(&id, boot) {
+                    vm.status = "up".to_owned();
+                    vm.is_initialized = true;
+                    let words = format!("VM {} started on Host {}", vm.name, vm.host.clone().unwrap_or_default());
+                    self.event(32, "normal", words, Some(id));
+                }
+            }
+            Effect::Off(id, boot) => {
+                if let Some(vm) = self.vms.iter_mut().find(|vm| vm.id == id && vm.boot == Some(boot)) {
+                    vm.status = "down".to_owned();
+                    vm.host = None;
+                    vm.is_busy = false;
+                    let words = format!("VM {} is down. Exit message: Admin shut down from the engine", vm.name);
+                    self.event(61, "normal", words, Some(id));
+                }
+            }
+            Effect::Transferring(id) => self.transfer_began(&id),
+            Effect::TransferFinished(id) => self.transfer_finished(&id),
+            Effect::TransferCancelled(id) => self.transfer_cancelled(&id),
+            Effect::TransferGone(id) => self.transfers.retain(|transfer| transfer.id != id),
+            Effect::JobDone(id) => {
+                let now = self.now;
+                if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id && job.status == "started") {
+                    job.status = "finished".to_owned();
+                    job.end = Some(now);
+                }
+            }
+        }
+    }
+
+    fn booting(&mut self, id: &str, boot: usize) -> Option<&mut Vm> {
+        let starts = ["wait_for_launch", "powering_up"];
+        self.vms
+            .iter_mut()
+            .find(|vm| vm.id == id && vm.boot == Some(boot) && starts.contains(&vm.status.as_str()))
+    }
+
+    pub fn event(&mut self, code: u32, severity: &'static str, description: String, vm: Option<String>) {
+        let (index, time, correlation) = (self.events.len() as u64 + 1, self.now, self.correlation.clone());
+        self.events.push(Event {
+            index,
+            code,
+            severity,
+            description,
+            correlation,
+            time,
+            vm,
+        });
+    }
+
+    /// A job of the request that is being answered, which takes this long.
+    pub fn job(&mut self, description: impl Into<String>, time: Instant) -> String {
+        let id = self.new_id();
+        self.jobs.push(Job {
+            id: id.clone(),
+            description: description.into(),
+            correlation: self.correlation.clone(),
+            status: "started".to_owned(),
+            start: self.now,
+            end: None,
+        });
+        // Disks are shown to be ready before their job is over.
+        self.after(time + 1_000, Effect::JobDone(id.clone()));
+        id
+    }
+
+    pub fn vm_mut(&mut self, id: &str) -> Option<&mut Vm> {
+        self.vms.iter_mut().find(|vm| vm.id == id)
+    }
+
+    pub fn disk(&self, id: &str) -> Option<&Disk> {
+        self.disks.iter().find(|disk| disk.id == id)
+    }
+
+    pub fn disk_mut(&mut self, id: &str) -> Option<&mut Disk> {
+        self.disks.iter_mut().find(|disk| disk.id == id)
+    }
+
+    pub fn vm_named(&self, name: &str) -> Option<&Vm> {
+        self.vms.iter().find(|vm| vm.name == name)
+    }
+
+    pub fn data_center_of(&self, cluster: &str) -> &str {
+        let cluster = self.clusters.iter().find(|known| known.id == cluster);
+        cluster.map_or("", |cluster| cluster.data_center.as_str())
+    }
+
+    /// What the guest behind a MAC does.
+    pub fn guest(&self, mac: &str) -> Guest {
+        self.guests.get(mac).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn empty() -> Self {
+        Self {
+            now: 0,
+            tick: 1_000,
+            next: 0,
+            timers: Vec::new(),
+            times: Times::default(),
+            version: [4, 5, 6],
+            password: String::new(),
+            tokens: BTreeMap::new(),
+            forbidden: Vec::new(),
+            has_ignition_hook: false,
+            data_centers: Vec::new(),
+            clusters: Vec::new(),
+            hosts: Vec::new(),
+            storage_domains: Vec::new(),
+            networks: Vec::new(),
+            filters: Vec::new(),
+            profiles: Vec::new(),
+            mac_pools: Vec::new(),
+            quotas: Vec::new(),
+            permissions: Vec::new(),
+            templates: Vec::new(),
+            vms: Vec::new(),
+            disks: Vec::new(),
+            tags: Vec::new(),
+            affinity_groups: Vec::new(),
+            affinity_labels: Vec::new(),
+            transfers: Vec::new(),
+            events: Vec::new(),
+            jobs: Vec::new(),
+            correlation: String::new(),
+            guests: BTreeMap::new(),
+            dhcp: Dhcp::from(Ipv4Addr::new(192, 168, 99, 50)),
+            boots: Vec::new(),
+            uploaded_agent: Agent::ByCloudInit,
+            faults: Vec::new(),
+            requests: Vec::new(),
+            surprises: Vec::new(),
+            imageio: None,
+            origin: String::new(),
+            ca_pem: String::new(),
+        }
+    }
+}
