@@ -114,6 +114,21 @@ impl ClusterDir {
         self.ignition_folder().join("layers.json")
     }
 
+    /// What the settings of the last deployment were made of.
+    pub fn settings(&self) -> PathBuf {
+        self.path.join("settings.json")
+    }
+
+    /// The keys by which `ssh` knows the nodes again.
+    pub fn known_hosts(&self) -> PathBuf {
+        self.path.join("known_hosts")
+    }
+
+    /// The admin's kubeconfig, as openshift-install wrote it.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.installer().join("auth/kubeconfig")
+    }
+
     /// How this computer was told the cluster's names.
     pub fn client_dns(&self) -> PathBuf {
         self.path.join("client-dns.json")

@@ -63,8 +63,18 @@ pub enum Event {
     Begun,
     Done,
     Failed,
-    /// Steps whose name starts with `step` count as never done from here on.
+    /// `step` and the steps beneath it count as never done from here on.
     Forgotten,
+}
+
+impl Event {
+    /// Whether a step is `forgotten` or beneath it, as `a/b` is beneath `a`; all are beneath the empty one.
+    pub fn forgets(forgotten: &str, step: &str) -> bool {
+        forgotten.is_empty()
+            || step
+                .strip_prefix(forgotten)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
 }
 
 /// One line of the journal.
@@ -175,11 +185,17 @@ impl Journal {
         self.done_before(step).map(|entry| entry.time)
     }
 
-    /// Makes all steps whose name starts with `prefix` count as never done.
-    pub fn forget(&self, prefix: &str) -> Result<(), JournalError> {
-        self.append(Event::Forgotten, prefix, "", serde_json::Value::Null, String::new())?;
+    /// What a step returned, if it was done.
+    pub fn output<T: DeserializeOwned>(&self, step: &str) -> anyhow::Result<Option<T>> {
+        let done = self.done_before(step);
+        Ok(done.map(|entry| serde_json::from_value(entry.output)).transpose()?)
+    }
+
+    /// Makes a step and the steps beneath it count as never done; the empty name means all.
+    pub fn forget(&self, forgotten: &str) -> Result<(), JournalError> {
+        self.append(Event::Forgotten, forgotten, "", serde_json::Value::Null, String::new())?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.done.retain(|step, _| !step.starts_with(prefix));
+        open.done.retain(|step, _| !Event::forgets(forgotten, step));
         Ok(())
     }
 
@@ -276,7 +292,7 @@ fn done_steps(entries: Vec<Entry>) -> BTreeMap<String, Entry> {
     for entry in entries {
         match entry.event {
             Event::Done => drop(done.insert(entry.step.clone(), entry)),
-            Event::Forgotten => done.retain(|step: &String, _| !step.starts_with(&entry.step)),
+            Event::Forgotten => done.retain(|step: &String, _| !Event::forgets(&entry.step, step)),
             Event::Begun | Event::Failed => {}
         }
     }
@@ -405,6 +421,8 @@ mod tests {
             "{error}"
         );
         journal.forget("on").unwrap();
+        assert_eq!(journal.output("one").unwrap(), Some(40), "`one` is not beneath `on`");
+        journal.forget("one").unwrap();
         drop(journal);
         assert_eq!(run(&Journal::open(&dir, "lab").unwrap(), 5, &runs).await.unwrap(), 50);
         assert_eq!(runs.get(), 2);
@@ -414,6 +432,19 @@ mod tests {
                 .windows(2)
                 .all(|pair| pair[0].seq < pair[1].seq)
         );
+    }
+
+    #[test]
+    fn forgetting_a_step_forgets_those_beneath_it_only() {
+        for (forgotten, step, forgets) in [
+            ("", "any", true),
+            ("join/worker-1", "join/worker-1", true),
+            ("join/worker-1", "join/worker-1/ready", true),
+            ("join/worker-1", "join/worker-10/ready", false),
+            ("join/worker-1/ready", "join/worker-1", false),
+        ] {
+            assert_eq!(Event::forgets(forgotten, step), forgets, "{forgotten}, {step}");
+        }
     }
 
     #[tokio::test]

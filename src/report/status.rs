@@ -123,7 +123,9 @@ impl Status {
         for node in nodes.iter_mut().filter(|node| node.power.is_none()) {
             (node.verdict, node.text) = if removed && node.role == Role::Bootstrap {
                 (Verdict::Removed, "removed".to_owned())
-            } else if is_done(journal, &format!("pass-two/create/{}", node.node)) {
+            } else if is_done(journal, &format!("pass-two/create/{}", node.node))
+                || is_done(journal, &format!("join/{}/begun", node.node))
+            {
                 (Verdict::Missing, "missing".to_owned())
             } else {
                 (Verdict::NotMade, "not made yet".to_owned())
@@ -275,7 +277,7 @@ fn phase(journal: &[Entry]) -> String {
 fn is_done(journal: &[Entry], step: &str) -> bool {
     let told = journal.iter().rev().find(|entry| match entry.event {
         Event::Done => entry.step == step,
-        Event::Forgotten => step.starts_with(&entry.step),
+        Event::Forgotten => Event::forgets(&entry.step, step),
         _ => false,
     });
     told.is_some_and(|entry| entry.event == Event::Done)
