@@ -527,6 +527,67 @@ pub struct LibvirtConfig {
     pub virt_type: VirtType,
 }
 
+/// Where the disks of OpenStack's servers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OsBoot {
+    /// On the host, as large as the flavor says.
+    Image,
+    /// In block storage, as large as the settings say.
+    Volume,
+}
+
+/// Whether OpenStack keeps masters, and workers, on different hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OsAffinity {
+    /// Where there are hosts enough.
+    Soft,
+    /// Always; a machine that finds no host of its own does not start.
+    Hard,
+    Off,
+}
+
+/// OpenStack's flavors by name or id; the smallest that is large enough where none is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsFlavors {
+    pub bootstrap: Option<String>,
+    pub master: Option<String>,
+    pub worker: Option<String>,
+    pub helper: Option<String>,
+}
+
+impl OsFlavors {
+    pub fn of(&self, role: Role) -> Option<&str> {
+        match role {
+            Role::Bootstrap => self.bootstrap.as_deref(),
+            Role::Master => self.master.as_deref(),
+            Role::Worker => self.worker.as_deref(),
+            Role::Helper => self.helper.as_deref(),
+        }
+    }
+}
+
+/// What the OpenStack backend needs to know; who signs in stands in clouds.yaml or in `OS_*`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenStackConfig {
+    /// A cloud of clouds.yaml.
+    pub cloud: Option<String>,
+    pub region: Option<String>,
+    pub boot: OsBoot,
+    /// Of the volumes that are made; the cloud's default without it.
+    pub volume_type: Option<String>,
+    /// Availability zone of the servers.
+    pub zone: Option<String>,
+    pub affinity: OsAffinity,
+    pub flavors: OsFlavors,
+    /// The network on which floating IPs are made; none are without it.
+    pub external_network: Option<String>,
+    /// Floating IPs that the project has already.
+    pub api_floating_ip: Option<Ipv4Addr>,
+    pub ingress_floating_ip: Option<Ipv4Addr>,
+}
+
 /// What the pretend platform needs to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimConfig {
@@ -539,6 +600,7 @@ pub struct SimConfig {
 #[serde(rename_all = "lowercase")]
 pub enum BackendConfig {
     Libvirt(LibvirtConfig),
+    OpenStack(OpenStackConfig),
     Sim(SimConfig),
 }
 
@@ -547,6 +609,7 @@ impl BackendConfig {
     pub fn name(&self) -> &'static str {
         match self {
             BackendConfig::Libvirt(_) => "libvirt",
+            BackendConfig::OpenStack(_) => "openstack",
             BackendConfig::Sim(_) => "sim",
         }
     }

@@ -240,6 +240,11 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs 
         memory_mib: sum(one, |size| size.memory_mib).max(sum(two, |size| size.memory_mib)),
         cpus_per_machine: two.iter().map(|machine| machine.size.cpus).max().unwrap_or(1),
         disk_gib: sum(one, disk).max(sum(two, disk)),
+        sizes: one
+            .iter()
+            .chain(two)
+            .map(|machine| (machine.pass, machine.role, machine.size.clone()))
+            .collect(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One list of promises, kept by every backend: the pretend platform, libvirt's test driver, and a real
-//! libvirt named by `OCPDEPLOY_CONTRACT_LIBVIRT_URI` (with `_POOL`, `_NETWORK` and, to see guests boot, `_IMAGE`).
+//! libvirt named by `OCPDEPLOY_CONTRACT_LIBVIRT_URI` (with `_POOL`, `_NETWORK` and, to see guests boot, `_IMAGE`), and a
+//! real OpenStack named by `OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD`, a cloud of clouds.yaml (with `_NETWORK` and `_IMAGE`).
 
 #[path = "support/contract.rs"]
 mod contract;
@@ -63,6 +64,7 @@ on_ground!(
 );
 #[cfg(feature = "libvirt")]
 on_ground!(libvirt_named, crate::ground_libvirt::LibvirtGround::named());
+on_ground!(openstack_named, crate::ground_openstack::OpenStackGround::named());
 
 /// The pretend platform, a fresh one for each promise.
 mod ground_sim {
@@ -323,6 +325,133 @@ mod ground_libvirt {
         fn remove_stranger(&self, name: &MachineName) {
             if let Ok(domain) = self.direct.lookup_domain_by_name(name.as_str()) {
                 domain.undefine().unwrap();
+            }
+        }
+    }
+}
+
+/// An OpenStack that the environment names; `openstack`, its own client, is the way past the backend.
+mod ground_openstack {
+    use std::io::Write;
+    use std::path::PathBuf;
+    use std::process::Command;
+    use std::sync::Once;
+
+    use ocpdeploy::backend::ImageRequest;
+    use ocpdeploy::backend::openstack::OpenStack;
+    use ocpdeploy::cluster::{MachineName, OpenStackConfig, OsAffinity, OsBoot, OsFlavors};
+    use ocpdeploy::digest;
+
+    use crate::contract::{Ability, Ground};
+
+    pub struct OpenStackGround {
+        backend: OpenStack,
+        cloud: String,
+        network: String,
+        image: ImageRequest,
+        _folder: tempfile::TempDir,
+    }
+
+    fn variable(name: &str) -> Option<String> {
+        std::env::var(format!("OCPDEPLOY_CONTRACT_OPENSTACK_{name}")).ok()
+    }
+
+    impl OpenStackGround {
+        /// None when the environment names no cloud.
+        pub fn named() -> Option<Self> {
+            static TOLD: Once = Once::new();
+            let Some(cloud) = variable("CLOUD") else {
+                TOLD.call_once(|| {
+                    let text = "left out: a real OpenStack, since OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD is not set";
+                    let _ = writeln!(std::io::stderr(), "{text}");
+                });
+                return None;
+            };
+            // An image of its own for each promise: the bytes behind a qcow2's end are nobody's.
+            let folder = tempfile::tempdir().unwrap();
+            let mut bytes = std::fs::read(variable("IMAGE").expect("OCPDEPLOY_CONTRACT_OPENSTACK_IMAGE")).unwrap();
+            bytes.extend(folder.path().as_os_str().as_encoded_bytes());
+            let path: PathBuf = folder.path().join("guest.qcow2");
+            std::fs::write(&path, &bytes).unwrap();
+            let config = OpenStackConfig {
+                cloud: Some(cloud.clone()),
+                region: None,
+                boot: OsBoot::Image,
+                volume_type: None,
+                zone: None,
+                affinity: OsAffinity::Soft,
+                flavors: OsFlavors::default(),
+                external_network: None,
+                api_floating_ip: None,
+                ingress_floating_ip: None,
+            };
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            Some(Self {
+                backend: runtime.block_on(OpenStack::connect(&config)).unwrap(),
+                cloud,
+                network: variable("NETWORK").unwrap_or("private".to_owned()),
+                image: ImageRequest::File {
+                    path,
+                    sha256: digest::sha256(&bytes),
+                    bytes: bytes.len() as u64,
+                },
+                _folder: folder,
+            })
+        }
+
+        fn client(&self, arguments: &[&str]) -> (bool, String) {
+            let output = Command::new("openstack")
+                .args(["--os-cloud", &self.cloud])
+                .args(arguments)
+                .output()
+                .unwrap();
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        }
+    }
+
+    impl Ground for OpenStackGround {
+        type Backend = OpenStack;
+
+        fn name(&self) -> &'static str {
+            "the OpenStack that is named"
+        }
+
+        fn backend(&self) -> &OpenStack {
+            &self.backend
+        }
+
+        fn network(&self) -> String {
+            self.network.clone()
+        }
+
+        fn image(&self) -> ImageRequest {
+            self.image.clone()
+        }
+
+        fn lacks(&self, _: Ability) -> Option<&'static str> {
+            None
+        }
+
+        fn put_stranger(&self, name: &MachineName) {
+            // It need not boot: a server that fails is a server too.
+            let (_, flavors) = self.client(&["flavor", "list", "-f", "value", "-c", "ID"]);
+            let (_, images) = self.client(&["image", "list", "-f", "value", "-c", "ID"]);
+            let [flavor, image] = [flavors, images].map(|list| list.lines().next().unwrap().to_owned());
+            let nic = ["--flavor", &flavor, "--image", &image, "--network", &self.network];
+            let made = self.client(&[&["server", "create"], &nic[..], &[name.as_str()]].concat());
+            assert!(made.0, "the stranger {name} is made");
+        }
+
+        fn has_stranger(&self, name: &MachineName) -> bool {
+            self.client(&["server", "show", name.as_str()]).0
+        }
+
+        fn remove_stranger(&self, name: &MachineName) {
+            if self.has_stranger(name) {
+                assert!(self.client(&["server", "delete", "--wait", name.as_str()]).0);
             }
         }
     }

@@ -14,11 +14,12 @@ use std::time::Duration;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{BackendConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
+use crate::cluster::{BackendConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role, Size};
 use crate::digest::sha256;
 
 #[cfg(feature = "libvirt")]
 pub mod libvirt;
+pub mod openstack;
 pub mod sim;
 
 /// A platform on which machines can be made.
@@ -113,6 +114,8 @@ pub struct Carrier {
     pub limit: Option<usize>,
     /// The platform counts the base64 of a config, not the config.
     pub counts_base64: bool,
+    /// A bootstrap's config over the limit is put by the backend where the machine fetches it.
+    pub bootstrap_fetches: bool,
 }
 
 impl Carrier {
@@ -121,36 +124,42 @@ impl Carrier {
         name: "fw_cfg",
         limit: None,
         counts_base64: false,
+        bootstrap_fetches: false,
     };
     /// oVirt: the engine checks no size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
     pub const CUSTOM_SCRIPT: Self = Self {
         name: "custom_script",
         limit: None,
         counts_base64: false,
+        bootstrap_fetches: false,
     };
     /// OpenStack: Nova's compute API takes 65535 bytes of base64.
     pub const USER_DATA: Self = Self {
         name: "user_data",
         limit: Some(65_535),
         counts_base64: true,
+        bootstrap_fetches: true,
     };
     /// KubeVirt: `userData` in the machine itself (kubevirt/kubevirt: vmi-create-admitter.go).
     pub const INLINE_USER_DATA: Self = Self {
         name: "inline userData",
         limit: Some(2_048),
         counts_base64: false,
+        bootstrap_fetches: false,
     };
     /// KubeVirt: a Secret. The API server adds up decoded values (kubernetes/kubernetes: ValidateSecret), and ours has one.
     pub const SECRET: Self = Self {
         name: "Secret",
         limit: Some(1 << 20),
         counts_base64: false,
+        bootstrap_fetches: false,
     };
 
     /// The carrier of a platform, without asking it; a pretend one may set a bound of its own.
     pub fn of(config: &BackendConfig) -> Self {
         match config {
             BackendConfig::Libvirt(_) | BackendConfig::Sim(_) => Self::FW_CFG,
+            BackendConfig::OpenStack(_) => Self::USER_DATA,
         }
     }
 
@@ -174,6 +183,8 @@ pub struct Needs {
     pub cpus_per_machine: u32,
     /// Sum of all disks if they were full, GiB.
     pub disk_gib: u64,
+    /// What each machine is to have, for platforms that sell fixed sizes.
+    pub sizes: Vec<(Pass, Role, Size)>,
 }
 
 /// One thing a preflight looked at.

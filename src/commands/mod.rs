@@ -63,6 +63,10 @@ macro_rules! with_backend {
             }
             #[cfg(not(feature = "libvirt"))]
             $crate::cluster::BackendConfig::Libvirt(_) => Err($crate::commands::without_libvirt().into()),
+            $crate::cluster::BackendConfig::OpenStack(config) => {
+                let $backend = &$crate::backend::openstack::OpenStack::connect(config).await?;
+                $body
+            }
             $crate::cluster::BackendConfig::Sim(config) => {
                 let $backend = &$crate::backend::sim::Sim::open(config)?;
                 $body

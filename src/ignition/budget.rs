@@ -301,6 +301,7 @@ mod tests {
             name: "toy",
             limit: Some(limit),
             counts_base64: false,
+            bootstrap_fetches: false,
         };
         let as_is = fit(&carrier(config.len()), config.clone()).unwrap();
         assert_eq!(

@@ -161,10 +161,15 @@ impl<B: Backend> Run<'_, B> {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
-            let Fitted { bytes, packed } = budget::fit(&carrier, bytes).map_err(|too_large| PassError::TooLarge {
-                node: node.clone(),
-                too_large,
-            })?;
+            let fetches = role == Role::Bootstrap && carrier.bootstrap_fetches;
+            let Fitted { bytes, packed } = match budget::fit(&carrier, bytes.clone()) {
+                Ok(fitted) => fitted,
+                Err(_) if fetches => Fitted { bytes, packed: false },
+                Err(too_large) => {
+                    let node = node.clone();
+                    return Err(PassError::TooLarge { node, too_large }.into());
+                }
+            };
             if packed {
                 info!(target: PROGRESS, step = "merge", "{node}: packed, so that {} carries it", carrier.name);
             }

@@ -21,8 +21,8 @@ use serde::Serialize;
 use crate::catalogue;
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource, GivenAddresses,
-    Harvest, ImageSource, InstallerChoice, Lb, LibvirtConfig, Mcs, Registry, SimConfig, Size, Timeouts, VirtType,
-    Wanted,
+    Harvest, ImageSource, InstallerChoice, Lb, LibvirtConfig, Mcs, OpenStackConfig, OsAffinity, OsBoot, OsFlavors,
+    Registry, SimConfig, Size, Timeouts, VirtType, Wanted,
 };
 
 pub use problem::{Problem, SettingsError};
@@ -149,6 +149,12 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     checks::sizes(values, workers);
     let network = values.text("network");
     let extra_networks = values.list("extra_networks", |text| Ok::<_, String>(text.to_owned()));
+    if matches!(backend, Some(BackendConfig::OpenStack(_)))
+        && !values.value("harvest").is_some_and(|value| value.is_given())
+    {
+        // A port keeps its address without any machine.
+        values.replace("harvest", "backend openstack", "reserve".to_owned());
+    }
     let harvest = values.choice(
         "harvest",
         &[
@@ -261,17 +267,47 @@ fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
         "sim" => Some(BackendConfig::Sim(SimConfig {
             state: values.path("sim_state")?,
         })),
-        later @ ("ovirt" | "openstack" | "kubevirt") => {
+        "openstack" => openstack(values).map(BackendConfig::OpenStack),
+        later @ ("ovirt" | "kubevirt") => {
             let message = format!("backend {later} is not in this version yet");
-            values.problem(&["backend"], message, "this version knows libvirt and sim");
+            values.problem(&["backend"], message, "this version knows libvirt, openstack and sim");
             None
         }
         other => {
             let message = format!("`{other}` is not a backend");
-            values.problem(&["backend"], message, "this version knows libvirt and sim");
+            values.problem(&["backend"], message, "this version knows libvirt, openstack and sim");
             None
         }
     }
+}
+
+fn openstack(values: &mut Values<'_>) -> Option<OpenStackConfig> {
+    let boot = values.choice("os_boot", &[("image", OsBoot::Image), ("volume", OsBoot::Volume)]);
+    let affinity = values.choice(
+        "os_affinity",
+        &[
+            ("soft", OsAffinity::Soft),
+            ("hard", OsAffinity::Hard),
+            ("off", OsAffinity::Off),
+        ],
+    );
+    Some(OpenStackConfig {
+        cloud: values.text("os_cloud"),
+        region: values.text("os_region"),
+        volume_type: values.text("os_volume_type"),
+        zone: values.text("os_zone"),
+        flavors: OsFlavors {
+            bootstrap: values.text("os_bootstrap_flavor"),
+            master: values.text("os_master_flavor"),
+            worker: values.text("os_worker_flavor"),
+            helper: values.text("os_helper_flavor"),
+        },
+        external_network: values.text("os_external_network"),
+        api_floating_ip: values.ip("os_api_floating_ip"),
+        ingress_floating_ip: values.ip("os_ingress_floating_ip"),
+        boot: boot?,
+        affinity: affinity?,
+    })
 }
 
 fn size(

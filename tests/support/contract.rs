@@ -608,6 +608,7 @@ fn needs<G: Ground>(stage: &Stage<G>, owner: &Owner, name: &MachineName) -> Need
         memory_mib: 192,
         cpus_per_machine: 1,
         disk_gib: 1,
+        ..Needs::default()
     }
 }
 

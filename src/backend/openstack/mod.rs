@@ -1,0 +1,231 @@
+//! OpenStack: Keystone, Glance, Neutron and Nova, for a plain member of a project.
+//!
+//! A port keeps MAC and address of each node and VIP, with or without a server; so pass one needs no machine. What is
+//! ours says so itself: servers by metadata and tags, images by tags, everything else by its description or name.
+
+mod auth;
+mod content;
+mod images;
+mod ports;
+mod preflight;
+mod servers;
+mod session;
+mod wire;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
+
+use self::session::{Failure, Session};
+use self::wire::{Flavor, mark, text};
+use crate::backend::{
+    Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
+    MachineSpec, Needs, NetworkFacts, Owned, Stop,
+};
+use crate::cluster::{ClusterId, Lease, MachineName, OpenStackConfig};
+
+/// How often a release looks whether something is left, which a request under way may just have made.
+const SWEEPS: u32 = 5;
+
+/// A project of a cloud.
+pub struct OpenStack {
+    session: Session,
+    config: OpenStackConfig,
+    flavors: OnceCell<Vec<Flavor>>,
+    limits: OnceCell<Value>,
+    /// Machines that are being made or deleted: one call at a time for each.
+    busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held by whoever makes what machines share: a group or an image.
+    groups: tokio::sync::Mutex<()>,
+    /// Read by whoever is about to use a group, written by whoever deletes unused ones.
+    in_use: RwLock<()>,
+}
+
+impl OpenStack {
+    /// Reads how to sign in, and signs in.
+    pub async fn connect(config: &OpenStackConfig) -> Result<Self, BackendError> {
+        let deed = || match &config.cloud {
+            Some(cloud) => format!("sign in to cloud {cloud}"),
+            None => "sign in to OpenStack".to_owned(),
+        };
+        let session = Session::open(config).map_err(|failure| failure.of_deed(deed()))?;
+        session.token().await.map_err(|failure| failure.of_deed(deed()))?;
+        Ok(Self {
+            session,
+            config: config.clone(),
+            flavors: OnceCell::new(),
+            limits: OnceCell::new(),
+            busy: Mutex::default(),
+            groups: tokio::sync::Mutex::default(),
+            in_use: RwLock::default(),
+        })
+    }
+
+    async fn alone_with(&self, name: &MachineName) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(busy.entry(name.clone()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    async fn owned(&self, cluster: &ClusterId) -> Result<BTreeSet<Owned>, Failure> {
+        let mut all = BTreeSet::new();
+        let mut add = |kind: &str, name: &str| {
+            all.insert(Owned {
+                kind: kind.to_owned(),
+                name: name.to_owned(),
+            });
+        };
+        for server in self.servers_of(cluster).await? {
+            add("server", text(&server, "name"));
+        }
+        for port in self.ports_of(cluster).await? {
+            add("port", &port.name);
+        }
+        for floating in self.floating_ips(&[("description", &mark(cluster))]).await? {
+            add("floating ip", text(&floating, "floating_ip_address"));
+        }
+        for group in self.security_groups(cluster).await? {
+            add("security group", text(&group, "name"));
+        }
+        for group in self.server_groups(cluster).await? {
+            add("server group", text(&group, "name"));
+        }
+        for image in self.images_of(cluster).await? {
+            add("image", text(&image, "name"));
+        }
+        Ok(all)
+    }
+
+    /// Deletes all that is not a machine, in an order in which nothing is in use.
+    async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
+        self.delete_content(cluster, None).await?;
+        let servers = self.servers_of(cluster).await?;
+        self.sink(cluster, None).await?;
+        for port in self.ports_of(cluster).await? {
+            // Without its port a server is cut off; it is deleted first, by whoever asks for that.
+            if !servers.iter().any(|server| server["id"] == port.device.as_str()) {
+                self.delete_port(&port.id).await?;
+            }
+        }
+        if servers.is_empty() {
+            let _alone = self.in_use.write().await;
+            self.leave_security_group(cluster).await?;
+            self.leave_server_groups(cluster).await?;
+        }
+        self.leave_images(cluster).await
+    }
+}
+
+impl Backend for OpenStack {
+    fn limits(&self) -> Limits {
+        Limits {
+            concurrency: 8,
+            poll_interval: Duration::from_secs(2),
+            carrier: Carrier::USER_DATA,
+            holds_addresses: true,
+            guests_answer: true,
+            image_artifact: "openstack",
+        }
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        let deed = || format!("look at {}", self.session.name());
+        self.look(needs).await.map_err(|failure| failure.of_deed(deed()))
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        let facts = self.network_facts(network).await;
+        facts.map_err(|failure| failure.of_deed(format!("look at network {network}")))
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        let deed = || match image {
+            ImageRequest::Platform(name) => format!("find image {name}"),
+            ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
+        };
+        self.image(cluster, image)
+            .await
+            .map_err(|failure| failure.of_deed(deed()))
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        let _turn = self.alone_with(&spec.name).await;
+        let created = self.create(spec).await;
+        created.map_err(|failure| failure.of_deed(format!("create machine {}", spec.name)))
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        let machines = self.machines(cluster).await;
+        machines.map_err(|failure| failure.of_deed(format!("list the machines of cluster {cluster}")))
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let _turn = self.alone_with(name).await;
+        let deleted = self.delete(cluster, name).await;
+        deleted.map_err(|failure| failure.of_deed(format!("delete machine {name}")))
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let started = self.start(cluster, name).await;
+        started.map_err(|failure| failure.of_deed(format!("start machine {name}")))
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        let stopped = self.stop(cluster, name, how).await;
+        stopped.map_err(|failure| failure.of_deed(format!("stop machine {name}")))
+    }
+
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+        let Lease { name, ip, .. } = &hold.lease;
+        let held = self.hold(hold).await;
+        held.map_err(|failure| failure.of_deed(format!("hold address {ip} for {name} on network {}", hold.network)))
+    }
+
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        let held = self.held(cluster).await;
+        held.map_err(|failure| failure.of_deed(format!("list the addresses held for cluster {cluster}")))
+    }
+
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+        let Lease { name, ip, .. } = &hold.lease;
+        let released = self.release_one(hold).await;
+        released.map_err(|failure| failure.of_deed(format!("release address {ip} of {name}")))
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        let failed = |failure: Failure| failure.of_deed(format!("release what cluster {cluster} holds"));
+        // Twice empty: a request whose answer never came may be done only after the first look.
+        let mut empty = 0;
+        for _ in 0..SWEEPS {
+            self.release(cluster).await.map_err(failed)?;
+            let mut left = self.owned(cluster).await.map_err(failed)?;
+            left.retain(|owned| owned.kind != "server");
+            empty = if left.is_empty() { empty + 1 } else { 0 };
+            if empty == 2 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        let owned = self.owned(cluster).await;
+        let owned = owned.map_err(|failure| failure.of_deed(format!("list what belongs to cluster {cluster}")))?;
+        Ok(owned.into_iter().collect())
+    }
+
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        let console = self.console(cluster, name).await;
+        console.map_err(|failure| failure.of_deed(format!("read the console of machine {name}")))
+    }
+}

@@ -1,0 +1,426 @@
+//! Servers: made, looked at and deleted.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::OpenStack;
+use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
+use super::session::Failure;
+use super::wire::{self, Flavor, Parts, Wanted, query, text};
+use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
+use crate::cluster::{ClusterId, MachineName, OsAffinity, OsBoot, Role};
+
+/// How long a server may take to go.
+const GOING: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_secs(1);
+/// Lines of a console.
+const TAIL: u32 = 50;
+/// Nova's default for members of one server group.
+const MEMBERS: i64 = 10;
+
+impl OpenStack {
+    pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
+        if let Some(server) = self.server_for(spec).await? {
+            return self.adopt(spec, &server).await;
+        }
+        let mut networks = Vec::new();
+        for nic in &spec.nics {
+            networks.push(self.network(&nic.network).await?);
+        }
+        self.check_image(spec).await?;
+        let has_volumes = self.session.has(CINDER).await?;
+        let flavor = self.flavor_for(spec, has_volumes).await?;
+        let user_data = self.user_data(spec).await?;
+
+        // While this goes on nobody deletes groups that look unused.
+        let _groups = self.in_use.read().await;
+        let main = networks.first().and_then(|network| network.main());
+        let groups = match networks.iter().any(|network| network.port_security) {
+            true => vec![
+                self.security_group(&spec.cluster, main.map(|subnet| subnet.cidr))
+                    .await?,
+            ],
+            false => Vec::new(),
+        };
+        let ports = self.ports_for(spec, &networks, &groups).await?;
+        if let Some(port) = ports.iter().find(|port| !port.device.is_empty()) {
+            let words = format!("server {} has port {} of {}", port.device, port.name, spec.name);
+            return Err(Failure::new(BackendErrorKind::Conflict, words));
+        }
+        let ports: Vec<_> = ports.into_iter().map(|port| port.id).collect();
+        let group = self.server_group(spec).await?;
+        let parts = Parts {
+            flavor: &flavor,
+            ports: &ports,
+            user_data: &user_data,
+            boot: self.config.boot,
+            volume_type: self.config.volume_type.as_deref(),
+            zone: self.config.zone.as_deref(),
+            group: group.as_deref(),
+            has_volumes,
+        };
+        match self.session.post(NOVA, "/servers", &wire::server(spec, &parts)).await {
+            Ok(_) => Ok(Action::Done(new(spec))),
+            Err(failure) => {
+                // Refused, and not merely unanswered: nothing of it shall stay.
+                if failure.status.is_some_and(|status| status < 500) {
+                    self.delete_parts(&spec.cluster, &spec.name).await?;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// The server for a spec, by its name or on its port; one that is not what is asked for is a conflict.
+    async fn server_for(&self, spec: &MachineSpec) -> Result<Option<Value>, Failure> {
+        let conflict = |words| Err(Failure::new(BackendErrorKind::Conflict, words));
+        let servers = self.servers_named(&spec.name).await?;
+        let Some(server) = servers.first() else { return Ok(None) };
+        if wire::cluster_of(server).as_ref() != Some(&spec.cluster) {
+            return conflict(format!(
+                "a server {} that is not of cluster {} is there",
+                spec.name, spec.cluster
+            ));
+        }
+        match wire::machine(server) {
+            Some(machine) if machine.fingerprint == spec.fingerprint() => Ok(Some(server.clone())),
+            Some(_) => conflict(format!("machine {} of this cluster has other settings", spec.name)),
+            None => conflict(format!("a server {} is on its way out", spec.name)),
+        }
+    }
+
+    async fn adopt(&self, spec: &MachineSpec, server: &Value) -> Result<Action<Machine>, Failure> {
+        let machine = wire::machine(server).unwrap_or_else(|| new(spec));
+        match machine.power {
+            Power::Off => {
+                self.act(server, &json!({"os-start": null})).await?;
+                Ok(Action::Done(machine))
+            }
+            _ => Ok(Action::AlreadySo(machine)),
+        }
+    }
+
+    /// Servers of exactly this name; Nova's filter is a pattern.
+    async fn servers_named(&self, name: &MachineName) -> Result<Vec<Value>, Failure> {
+        let path = query("/servers/detail", &[("name", &format!("^{name}$"))]);
+        let mut servers = self.session.list(NOVA, &path, "servers").await?;
+        servers.retain(|server| server["name"] == name.as_str() && !is_gone(server));
+        Ok(servers)
+    }
+
+    pub(super) async fn servers_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+        let tags = format!("{},{cluster}", wire::TAG);
+        let path = query("/servers/detail", &[("tags", &tags)]);
+        let mut servers = self.session.list(NOVA, &path, "servers").await?;
+        servers.retain(|server| wire::cluster_of(server).as_ref() == Some(cluster) && !is_gone(server));
+        Ok(servers)
+    }
+
+    pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
+        let servers = self.servers_of(cluster).await?;
+        let mut machines: Vec<_> = servers.iter().filter_map(wire::machine).collect();
+        machines.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(machines)
+    }
+
+    /// The name of a server of ours.
+    pub(super) async fn machine_of_server(&self, id: &str) -> Result<Option<MachineName>, Failure> {
+        let server = self.session.find(NOVA, &format!("/servers/{id}")).await?;
+        Ok(server.and_then(|answer| Some(wire::machine(&answer["server"])?.name)))
+    }
+
+    /// The cluster's server of this name; a stranger's is a conflict.
+    async fn server_of(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
+        let servers = self.servers_named(name).await?;
+        let is_ours = |server: &&Value| wire::cluster_of(server).as_ref() == Some(cluster);
+        match servers.iter().find(is_ours) {
+            Some(server) => Ok(Some(server.clone())),
+            None if servers.is_empty() => Ok(None),
+            None => Err(Failure::new(
+                BackendErrorKind::Conflict,
+                format!("server {name} is not of cluster {cluster}"),
+            )),
+        }
+    }
+
+    pub(super) async fn delete(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+        let server = self.server_of(cluster, name).await?;
+        let mut changed = server.is_some();
+        if let Some(server) = server {
+            self.delete_server(&server).await?;
+        }
+        changed |= self.delete_parts(cluster, name).await?;
+        let _alone = self.in_use.write().await;
+        self.leave_security_group(cluster).await?;
+        self.leave_server_groups(cluster).await?;
+        Ok(match changed {
+            true => Action::Done(()),
+            false => Action::AlreadySo(()),
+        })
+    }
+
+    /// Deletes a server and waits until it is gone: its ports can be used only then.
+    async fn delete_server(&self, server: &Value) -> Result<(), Failure> {
+        let path = format!("/servers/{}", text(server, "id"));
+        let begun = Instant::now();
+        let mut asked = Instant::now();
+        self.session.delete(NOVA, &path).await?;
+        while let Some(left) = self.session.find(NOVA, &path).await? {
+            if begun.elapsed() > GOING {
+                let left = &left["server"];
+                let task = left["OS-EXT-STS:task_state"].as_str().unwrap_or("no task");
+                let words = format!(
+                    "server {} is still {}, {task}",
+                    text(left, "name"),
+                    text(left, "status")
+                );
+                return Err(Failure::new(BackendErrorKind::Timeout, words));
+            }
+            // A deletion that came in the middle of something else may have been lost.
+            if asked.elapsed() > GOING / 5 {
+                asked = Instant::now();
+                self.session.delete(NOVA, &path).await?;
+            }
+            sleep(PAUSE).await;
+        }
+        let volumes = server["os-extended-volumes:volumes_attached"].as_array();
+        for volume in volumes.into_iter().flatten() {
+            // Nova deletes them with the server, unless the server never was whole.
+            let path = format!("/volumes/{}", text(volume, "id"));
+            if self.session.has(CINDER).await? && volume["delete_on_termination"] == true {
+                self.session.delete(CINDER, &path).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes what was made for one machine alone beside its server: ports that hold no address, and its config.
+    async fn delete_parts(&self, cluster: &ClusterId, name: &MachineName) -> Result<bool, Failure> {
+        let mut changed = self.delete_content(cluster, Some(name)).await?;
+        for port in self.ports_of(cluster).await? {
+            if port
+                .name
+                .rsplit_once(':')
+                .is_some_and(|(machine, _)| machine == name.as_str())
+            {
+                changed |= self.delete_port(&port.id).await?;
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn check_image(&self, spec: &MachineSpec) -> Result<(), Failure> {
+        let id = &spec.image.0;
+        let image = self
+            .session
+            .find(GLANCE, &format!("/images/{}", wire::escape(id)))
+            .await?;
+        let image = image.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("there is no image {id}")))?;
+        super::images::check_active(&image)
+    }
+
+    /// All flavors that this project may use.
+    pub(super) async fn flavors(&self) -> Result<&[Flavor], Failure> {
+        let read = async {
+            let flavors = self.session.list(NOVA, "/flavors/detail", "flavors").await?;
+            Ok::<_, Failure>(flavors.iter().map(Flavor::read).collect::<Vec<_>>())
+        };
+        Ok(self.flavors.get_or_try_init(|| read).await?)
+    }
+
+    async fn flavor_for(&self, spec: &MachineSpec, has_volumes: bool) -> Result<Flavor, Failure> {
+        let (cpus, memory_mib, disk_gib) = (spec.cpus, spec.memory_mib, spec.disk_gib);
+        let wanted = Wanted::of(
+            cpus,
+            memory_mib,
+            disk_gib,
+            &spec.extra_disks_gib,
+            self.config.boot,
+            has_volumes,
+        );
+        self.choose_flavor(spec.role, &wanted).await
+    }
+
+    /// The flavor that the settings name for a role, else the smallest that is large enough.
+    pub(super) async fn choose_flavor(&self, role: Role, wanted: &Wanted) -> Result<Flavor, Failure> {
+        let flavors = self.flavors().await?;
+        let chosen = match self.config.flavors.of(role) {
+            Some(name) => wanted.named(name, flavors),
+            None => wanted.choose(flavors),
+        };
+        chosen.cloned().map_err(|words| {
+            let names: Vec<_> = flavors.iter().map(|flavor| flavor.name.as_str()).collect();
+            let mut hint = format!("there are {}; os_{role}_flavor names one", super::ports::told(&names));
+            if wanted.ephemeral_gib > 0 {
+                hint += "; without block storage (Cinder) extra disks must be in the flavor";
+            } else if self.config.boot == OsBoot::Image {
+                hint += "; os_boot=volume takes the disk from block storage";
+            }
+            Failure::new(BackendErrorKind::Quota, words).hint(hint)
+        })
+    }
+
+    /// What Nova hands to the machine, in base64; a bootstrap's config that is too large becomes one that fetches it.
+    async fn user_data(&self, spec: &MachineSpec) -> Result<String, Failure> {
+        let bytes = match &spec.payload {
+            Payload::CloudInit { user_data, .. } => user_data.as_bytes(),
+            Payload::Ignition(config) => config,
+        };
+        let fits = |bytes: &[u8]| Carrier::USER_DATA.room().is_none_or(|room| bytes.len() <= room);
+        if fits(bytes) {
+            return Ok(STANDARD.encode(bytes));
+        }
+        let too_large = |bytes: usize| {
+            let room = Carrier::USER_DATA.room().unwrap_or_default();
+            let words = format!("{} has {bytes} bytes of user_data, and Nova takes {room}", spec.name);
+            Failure::new(BackendErrorKind::TooLarge, words)
+        };
+        if spec.role != Role::Bootstrap || !matches!(spec.payload, Payload::Ignition(_)) {
+            return Err(too_large(bytes.len()));
+        }
+        let stub = self.put_content(spec, bytes).await?;
+        match fits(&stub) {
+            true => Ok(STANDARD.encode(stub)),
+            false => Err(too_large(stub.len())),
+        }
+    }
+
+    /// Keeps masters, and workers, on different hosts as far as the settings want it.
+    async fn server_group(&self, spec: &MachineSpec) -> Result<Option<String>, Failure> {
+        let policy = match self.config.affinity {
+            OsAffinity::Soft => "soft-anti-affinity",
+            OsAffinity::Hard => "anti-affinity",
+            OsAffinity::Off => return Ok(None),
+        };
+        let most = self.absolute_limits().await?["maxServerGroupMembers"]
+            .as_i64()
+            .unwrap_or(MEMBERS);
+        let members = usize::try_from(most).unwrap_or(usize::MAX);
+        let Some(name) = wire::group_name(spec, members) else {
+            return Ok(None);
+        };
+        let _alone = self.groups.lock().await;
+        let there = self.server_groups(&spec.cluster).await?;
+        if let Some(group) = there.iter().find(|group| group["name"] == name.as_str()) {
+            return Ok(Some(text(group, "id").to_owned()));
+        }
+        let body = json!({"server_group": {"name": name, "policy": policy}});
+        let made = self.session.post(NOVA, "/os-server-groups", &body).await?;
+        Ok(Some(text(&made["server_group"], "id").to_owned()))
+    }
+
+    pub(super) async fn server_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+        let mut groups = self.session.list(NOVA, "/os-server-groups", "server_groups").await?;
+        groups.retain(|group| wire::is_group_of(text(group, "name"), cluster));
+        Ok(groups)
+    }
+
+    /// Deletes server groups that no server is in.
+    pub(super) async fn leave_server_groups(&self, cluster: &ClusterId) -> Result<(), Failure> {
+        for group in self.server_groups(cluster).await? {
+            if group["members"].as_array().is_none_or(Vec::is_empty) {
+                let path = format!("/os-server-groups/{}", text(&group, "id"));
+                self.session.delete(NOVA, &path).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn absolute_limits(&self) -> Result<&Value, Failure> {
+        let read = async {
+            let mut answer = self.session.get(NOVA, "/limits").await?;
+            Ok::<_, Failure>(answer["limits"]["absolute"].take())
+        };
+        self.limits.get_or_try_init(|| read).await
+    }
+
+    async fn act(&self, server: &Value, action: &Value) -> Result<Value, Failure> {
+        let path = format!("/servers/{}/action", text(server, "id"));
+        self.session.post(NOVA, &path, action).await
+    }
+
+    async fn there(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
+        let server = self.server_of(cluster, name).await?;
+        server.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("there is no server {name}")))
+    }
+
+    pub(super) async fn start(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+        let server = self.there(cluster, name).await?;
+        if wire::machine(&server).is_some_and(|machine| machine.power != Power::Off) {
+            return Ok(Action::AlreadySo(()));
+        }
+        self.act(&server, &json!({"os-start": null})).await?;
+        Ok(Action::Done(()))
+    }
+
+    /// Nova asks the guest first either way, and takes the power when it does not go.
+    pub(super) async fn stop(&self, cluster: &ClusterId, name: &MachineName, how: Stop) -> Result<Action<()>, Failure> {
+        let server = self.there(cluster, name).await?;
+        if wire::machine(&server).is_some_and(|machine| machine.power == Power::Off) {
+            return Ok(Action::AlreadySo(()));
+        }
+        let _ = how;
+        self.act(&server, &json!({"os-stop": null})).await?;
+        Ok(Action::Done(()))
+    }
+
+    pub(super) async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, Failure> {
+        let server = self.there(cluster, name).await?;
+        match self
+            .act(&server, &json!({"os-getConsoleOutput": {"length": TAIL}}))
+            .await
+        {
+            Ok(answer) => Ok(answer["output"]
+                .as_str()
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)),
+            // A server without a host has no console yet, and some hypervisors have none at all.
+            Err(failure) if matches!(failure.status, Some(404 | 409 | 501)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Names that strangers have among those that this cluster is going to use.
+    pub(super) async fn strangers(
+        &self,
+        cluster: Option<&ClusterId>,
+        names: &[&MachineName],
+    ) -> Result<Vec<String>, Failure> {
+        let servers = self.session.list(NOVA, "/servers/detail", "servers").await?;
+        let is_stranger = |server: &&Value| {
+            let named = names.iter().any(|name| server["name"] == name.as_str());
+            named && !is_gone(server) && (cluster.is_none() || wire::cluster_of(server).as_ref() != cluster)
+        };
+        Ok(servers
+            .iter()
+            .filter(is_stranger)
+            .map(|server| text(server, "name").to_owned())
+            .collect())
+    }
+}
+
+fn is_gone(server: &Value) -> bool {
+    matches!(text(server, "status"), "DELETED" | "SOFT_DELETED")
+}
+
+/// A machine that was just asked for.
+fn new(spec: &MachineSpec) -> Machine {
+    let nic = |nic: &crate::backend::Nic| SeenNic {
+        network: nic.network.clone(),
+        mac: nic.mac,
+        addresses: Vec::new(),
+    };
+    Machine {
+        name: spec.name.clone(),
+        node: spec.node.clone(),
+        role: spec.role,
+        pass: spec.pass,
+        fingerprint: spec.fingerprint(),
+        power: Power::Building,
+        nics: spec.nics.iter().map(nic).collect(),
+    }
+}

@@ -1,0 +1,526 @@
+//! One signed-in session: the token and its renewal, requests, retries, and faults in one form.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Body, Certificate, Client, Method, Response, StatusCode, redirect};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+use tracing::debug;
+
+use super::auth::{Access, Service, Sources, Unclear};
+use super::wire;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::cluster::OpenStackConfig;
+
+/// Tokens live an hour by default; what starts now must end before its token does.
+const EARLY: Duration = Duration::from_secs(300);
+/// How often a request is made before its fault is told.
+const TRIES: u32 = 5;
+/// The longest pause that a service may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The one microversion of Nova that is spoken: Stein's, of 2019. Tags at creation need 2.52, named policies of server
+/// groups 2.64, types of volumes that Nova makes 2.67.
+pub(super) const COMPUTE_VERSION: &str = "2.67";
+
+/// What a service or the way to it said instead of doing what it was asked.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub kind: BackendErrorKind,
+    pub words: String,
+    pub hint: Option<String>,
+    /// Of the answer, where there was one.
+    pub status: Option<u16>,
+}
+
+impl Failure {
+    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
+        Self {
+            kind,
+            words: words.into(),
+            hint: None,
+            status: None,
+        }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// As the error of what was being done.
+    pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
+        let error = BackendError::new(self.kind, deed).because(self.words);
+        match self.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl From<Unclear> for Failure {
+    fn from(unclear: Unclear) -> Self {
+        Failure::new(BackendErrorKind::Denied, unclear.words).hint(unclear.hint)
+    }
+}
+
+/// What Keystone gave us.
+#[derive(Clone)]
+pub(super) struct Token {
+    pub value: Arc<SecretString>,
+    pub expires: Timestamp,
+    pub project: Arc<str>,
+    catalog: Arc<Value>,
+}
+
+/// A cloud, and a token that is renewed when its time comes.
+pub(super) struct Session {
+    http: Client,
+    access: Access,
+    token: Mutex<Option<Token>>,
+    /// PEM of who signs the services' certificates; machines need it too.
+    pub ca: Option<String>,
+}
+
+/// One request.
+struct Ask<'a> {
+    method: Method,
+    url: String,
+    body: Option<&'a Value>,
+    headers: &'a [(&'a str, &'a str)],
+}
+
+impl Session {
+    /// Reads how to sign in; the cloud is asked for nothing yet.
+    pub fn open(config: &OpenStackConfig) -> Result<Self, Failure> {
+        let sources = Sources::here();
+        Self::with(Access::read(
+            config.cloud.as_deref(),
+            config.region.as_deref(),
+            &sources,
+        )?)
+    }
+
+    fn with(access: Access) -> Result<Self, Failure> {
+        let mut http = Client::builder()
+            .connect_timeout(Duration::from_secs(15))
+            .read_timeout(Duration::from_secs(120))
+            // A redirected request would carry the token along.
+            .redirect(redirect::Policy::none());
+        let ca = access.ca.as_deref().map(read_ca).transpose()?;
+        if let Some((_, certificates)) = &ca {
+            http = http.tls_certs_only(certificates.iter().cloned());
+        }
+        let http = http
+            .build()
+            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+        Ok(Self {
+            http,
+            access,
+            token: Mutex::new(None),
+            ca: ca.map(|(pem, _)| pem),
+        })
+    }
+
+    /// The cloud in a user's words.
+    pub fn name(&self) -> &str {
+        &self.access.name
+    }
+
+    pub fn auth_url(&self) -> &str {
+        &self.access.auth_url
+    }
+
+    /// A token that lives for some minutes yet.
+    pub async fn token(&self) -> Result<Token, Failure> {
+        let mut held = self.token.lock().await;
+        if let Some(token) = held.as_ref().filter(|token| lives(token)) {
+            return Ok(token.clone());
+        }
+        let token = self.sign_in().await?;
+        *held = Some(token.clone());
+        Ok(token)
+    }
+
+    /// Forgets a token that a service refused, unless somebody else has renewed it already.
+    async fn forget(&self, refused: &Token) {
+        let mut held = self.token.lock().await;
+        if held
+            .as_ref()
+            .is_some_and(|token| Arc::ptr_eq(&token.value, &refused.value))
+        {
+            *held = None;
+        }
+    }
+
+    async fn sign_in(&self) -> Result<Token, Failure> {
+        let url = format!("{}/auth/tokens", self.access.auth_url);
+        let body = self.access.sign_in();
+        let ask = Ask {
+            method: Method::POST,
+            url,
+            body: Some(&body),
+            headers: &[],
+        };
+        // Signing in twice harms nobody.
+        let (status, headers, body) = self.send(&ask, None, true).await?;
+        if status == StatusCode::UNAUTHORIZED {
+            let failure = Failure::new(
+                BackendErrorKind::Denied,
+                format!("{} does not let us in: {}", self.access.name, wire::fault(&body)),
+            );
+            return Err(failure.hint(format!(
+                "check user, project and password of {}; application credentials and tokens expire",
+                self.access.name
+            )));
+        }
+        let body = checked(status, &headers, body)?;
+        let odd = |what: &str| {
+            let words = format!("the answer of {} has no {what}", self.access.auth_url);
+            Failure::new(BackendErrorKind::Rejected, words).hint("auth_url must lead to Keystone, version 3")
+        };
+        let value = headers
+            .get("x-subject-token")
+            .and_then(|value| value.to_str().ok())
+            .ok_or_else(|| odd("token"))?;
+        let token = parse(&body)?;
+        let token = &token["token"];
+        let expires = token["expires_at"].as_str().and_then(|text| text.parse().ok());
+        let project = token["project"]["id"].as_str().ok_or_else(|| odd("project"))?;
+        Ok(Token {
+            value: Arc::new(SecretString::from(value)),
+            expires: expires.ok_or_else(|| odd("time of expiry"))?,
+            project: project.into(),
+            catalog: Arc::new(token["catalog"].clone()),
+        })
+    }
+
+    /// A token with all of its time before it.
+    pub async fn new_token(&self) -> Result<Token, Failure> {
+        let mut held = self.token.lock().await;
+        let token = self.sign_in().await?;
+        *held = Some(token.clone());
+        Ok(token)
+    }
+
+    /// Whether the catalog has the service.
+    pub async fn has(&self, service: Service) -> Result<bool, Failure> {
+        let token = self.token().await?;
+        let interface = &self.access.interface;
+        Ok(self.access.endpoint(service, interface, &token.catalog).is_some())
+    }
+
+    /// The address of a service, without a slash at its end.
+    pub async fn endpoint(&self, service: Service) -> Result<String, Failure> {
+        self.endpoint_of(service, &self.access.interface).await
+    }
+
+    /// The address of a service as machines reach it.
+    pub async fn public_endpoint(&self, service: Service) -> Result<String, Failure> {
+        self.endpoint_of(service, "public").await
+    }
+
+    async fn endpoint_of(&self, service: Service, interface: &str) -> Result<String, Failure> {
+        let token = self.token().await?;
+        self.access.endpoint(service, interface, &token.catalog).ok_or_else(|| {
+            let region = match &self.access.region {
+                Some(region) => format!(" in region {region}"),
+                None => String::new(),
+            };
+            let (name, service) = (&self.access.name, service.name());
+            let words = format!("the catalog of {name} has no {interface} endpoint of {service}{region}");
+            Failure::new(BackendErrorKind::NotFound, words)
+                .hint("`openstack catalog list` shows what there is; see region_name and interface, or os_region")
+        })
+    }
+
+    pub async fn get(&self, service: Service, path: &str) -> Result<Value, Failure> {
+        parse(&self.call(Method::GET, service, path, None).await?.1)
+    }
+
+    /// As `get`, where what is absent is no fault.
+    pub async fn find(&self, service: Service, path: &str) -> Result<Option<Value>, Failure> {
+        match self.get(service, path).await {
+            Ok(value) => Ok(Some(value)),
+            Err(failure) if failure.kind == BackendErrorKind::NotFound && failure.status == Some(404) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// All entries of a list, page after page.
+    pub async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        let mut next = Some(path.to_owned());
+        while let Some(path) = next.take() {
+            let mut page = self.get(service, &path).await?;
+            let link = wire::next_page(&page, key);
+            let Some(Value::Array(entries)) = page.get_mut(key).map(Value::take) else {
+                let words = format!("the answer to {path} has no {key}");
+                return Err(Failure::new(BackendErrorKind::Rejected, words));
+            };
+            if !entries.is_empty() {
+                next = link;
+            }
+            all.extend(entries);
+        }
+        Ok(all)
+    }
+
+    pub async fn post(&self, service: Service, path: &str, body: &Value) -> Result<Value, Failure> {
+        parse(&self.call(Method::POST, service, path, Some(body)).await?.1)
+    }
+
+    pub async fn put(&self, service: Service, path: &str, body: &Value) -> Result<Value, Failure> {
+        parse(&self.call(Method::PUT, service, path, Some(body)).await?.1)
+    }
+
+    /// A `PUT` whose path says it all; services refuse a body there.
+    pub async fn put_path(&self, service: Service, path: &str) -> Result<(), Failure> {
+        self.call(Method::PUT, service, path, None).await.map(drop)
+    }
+
+    /// Whether something was deleted; what is absent is no fault.
+    pub async fn delete(&self, service: Service, path: &str) -> Result<bool, Failure> {
+        match self.call(Method::DELETE, service, path, None).await {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.status == Some(404) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Sends bytes, with headers of its own.
+    pub async fn send_bytes(
+        &self,
+        service: Service,
+        path: &str,
+        body: impl Into<Body>,
+        headers: &[(&str, &str)],
+    ) -> Result<(), Failure> {
+        let url = format!("{}{path}", self.endpoint(service).await?);
+        let token = self.token().await?;
+        let mut request = self.http.put(&url).header("X-Auth-Token", token.value.expose_secret());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request
+            .body(body)
+            .send()
+            .await
+            .map_err(|error| unreachable(&url, &error))?;
+        let (status, headers, body) = read(&url, response).await?;
+        checked(status, &headers, body).map(drop)
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        service: Service,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(HeaderMap, Vec<u8>), Failure> {
+        // Links to further pages are whole addresses.
+        let url = match path.contains("://") {
+            true => path.to_owned(),
+            false => format!("{}{path}", self.endpoint(service).await?),
+        };
+        let version: &[(&str, &str)] = match service {
+            Service::Compute => &[("X-OpenStack-Nova-API-Version", COMPUTE_VERSION)],
+            _ => &[],
+        };
+        let repeatable = method != Method::POST;
+        let ask = Ask {
+            method,
+            url,
+            body,
+            headers: version,
+        };
+        for may_renew in [true, false] {
+            let token = self.token().await?;
+            let (status, headers, body) = self.send(&ask, Some(&token), repeatable).await?;
+            if status == StatusCode::UNAUTHORIZED && may_renew {
+                self.forget(&token).await;
+                continue;
+            }
+            let body = checked(status, &headers, body)?;
+            return Ok((headers, body));
+        }
+        Err(Failure::new(BackendErrorKind::Denied, "a new token was refused too"))
+    }
+
+    /// Makes a request, again where that is safe: after an answer that asks for a pause, and otherwise when the
+    /// request may be repeated.
+    async fn send(
+        &self,
+        ask: &Ask<'_>,
+        token: Option<&Token>,
+        repeatable: bool,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+        let mut attempt = 1;
+        loop {
+            let last = attempt == TRIES;
+            let begun = Instant::now();
+            let answer = self.send_once(ask, token).await;
+            let pause = match &answer {
+                Ok((status, headers, _)) => {
+                    debug!(method = %ask.method, url = ask.url, status = status.as_u16(), ms = begun.elapsed().as_millis());
+                    pause_after(*status, headers, repeatable, attempt)
+                }
+                Err(failed) => {
+                    debug!(method = %ask.method, url = ask.url, failed = %failed.failure.words);
+                    // What was not sent at all can be sent again.
+                    (repeatable || !failed.sent).then(|| backoff(attempt))
+                }
+            };
+            match pause.filter(|_| !last) {
+                Some(pause) => sleep(pause).await,
+                None => return answer.map_err(|failed| failed.failure),
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn send_once(
+        &self,
+        ask: &Ask<'_>,
+        token: Option<&Token>,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failed> {
+        let mut request = self
+            .http
+            .request(ask.method.clone(), &ask.url)
+            .header("Accept", "application/json");
+        if let Some(token) = token {
+            request = request.header("X-Auth-Token", token.value.expose_secret());
+        }
+        for (name, value) in ask.headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = ask.body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(|error| Failed {
+            sent: !error.is_connect(),
+            failure: unreachable(&ask.url, &error),
+        })?;
+        read(&ask.url, response)
+            .await
+            .map_err(|failure| Failed { sent: true, failure })
+    }
+}
+
+/// A request without an answer.
+struct Failed {
+    /// The service may have done it.
+    sent: bool,
+    failure: Failure,
+}
+
+fn lives(token: &Token) -> bool {
+    let left = token.expires.duration_since(Timestamp::now());
+    left.as_secs() > i64::try_from(EARLY.as_secs()).unwrap_or(i64::MAX)
+}
+
+async fn read(url: &str, response: Response) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = response.bytes().await.map_err(|error| {
+        let words = format!("the answer of {} was cut off: {}", host(url), innermost(&error));
+        Failure::new(BackendErrorKind::Unreachable, words)
+    })?;
+    Ok((status, headers, body.to_vec()))
+}
+
+/// How long to wait before another try; `None`: the answer stands.
+fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, attempt: u32) -> Option<Duration> {
+    let asked = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
+    let asked = asked.map(|seconds| Duration::from_secs(seconds).min(LONGEST_PAUSE));
+    match status.as_u16() {
+        429 => Some(asked.unwrap_or(backoff(attempt))),
+        // The service has not begun.
+        503 if asked.is_some() => asked,
+        500 | 502 | 503 | 504 if repeatable => Some(backoff(attempt)),
+        _ => None,
+    }
+}
+
+fn backoff(attempt: u32) -> Duration {
+    Duration::from_millis(250 << attempt.min(5))
+}
+
+fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    if status.is_success() {
+        return Ok(body);
+    }
+    let fault = wire::fault(&body);
+    let request = headers.get("x-openstack-request-id").and_then(|id| id.to_str().ok());
+    let words = match request {
+        Some(request) => format!("{fault} (HTTP {}, {request})", status.as_u16()),
+        None => format!("{fault} (HTTP {})", status.as_u16()),
+    };
+    let mut failure = Failure::new(wire::kind_of(status.as_u16(), &fault), words);
+    failure.status = Some(status.as_u16());
+    Err(failure)
+}
+
+fn parse(body: &[u8]) -> Result<Value, Failure> {
+    match body.is_empty() {
+        true => Ok(Value::Null),
+        false => serde_json::from_slice(body).map_err(|error| {
+            let words = format!("the answer is not JSON: {error}");
+            Failure::new(BackendErrorKind::Rejected, words).hint("a proxy on the way may have answered in its stead")
+        }),
+    }
+}
+
+fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
+    let why = innermost(error);
+    let kind = match error.is_timeout() {
+        true => BackendErrorKind::Timeout,
+        false => BackendErrorKind::Unreachable,
+    };
+    let failure = Failure::new(kind, format!("{}: {why}", host(url)));
+    match why.contains("certificate") || why.contains("UnknownIssuer") {
+        true => {
+            failure.hint("set `cacert` in clouds.yaml (or OS_CACERT) to the PEM file of who signed its certificate")
+        }
+        false => failure,
+    }
+}
+
+/// Scheme, host and port: a path may hold what nobody else should read.
+fn host(url: &str) -> &str {
+    let from = url.find("://").map_or(0, |at| at + 3);
+    url[from..].find('/').map_or(url, |at| &url[..from + at])
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
+    let unusable = |why: String| {
+        Failure::new(BackendErrorKind::Denied, format!("cacert {}: {why}", path.display()))
+            .hint("it is the PEM file of who signed the services' certificates")
+    };
+    let pem = std::fs::read_to_string(path).map_err(|error| unusable(error.kind().to_string()))?;
+    match Certificate::from_pem_bundle(pem.as_bytes()) {
+        Ok(certificates) if !certificates.is_empty() => Ok((pem, certificates)),
+        _ => Err(unusable("it holds no certificate".to_owned())),
+    }
+}
