@@ -595,11 +595,29 @@ pub struct SimConfig {
     pub state: PathBuf,
 }
 
+/// What the KubeVirt backend needs to know. No credential: those stay in the kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubevirtConfig {
+    /// `None`: what `kubectl` would use, or the pod that this runs in.
+    pub kubeconfig: Option<PathBuf>,
+    /// `None`: the kubeconfig's current one.
+    pub context: Option<String>,
+    /// `None`: the context's.
+    pub namespace: Option<String>,
+    /// `None`: the default one.
+    pub storage_class: Option<String>,
+    /// The URL of CDI's upload proxy, where CDI does not tell it to this user.
+    pub upload_proxy: Option<String>,
+    /// A PEM file of what signed the upload proxy's certificate.
+    pub upload_ca: Option<PathBuf>,
+}
+
 /// The chosen platform and its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendConfig {
     Libvirt(LibvirtConfig),
+    Kubevirt(KubevirtConfig),
     OpenStack(OpenStackConfig),
     Sim(SimConfig),
 }
@@ -609,6 +627,7 @@ impl BackendConfig {
     pub fn name(&self) -> &'static str {
         match self {
             BackendConfig::Libvirt(_) => "libvirt",
+            BackendConfig::Kubevirt(_) => "kubevirt",
             BackendConfig::OpenStack(_) => "openstack",
             BackendConfig::Sim(_) => "sim",
         }

@@ -362,7 +362,7 @@ fn independent_problems_are_told_together_each_with_its_place() {
 
 #[test]
 fn backends_of_later_versions_are_named_as_such() {
-    for backend in ["ovirt", "kubevirt"] {
+    for backend in ["ovirt"] {
         let given = Given {
             env: REQUIRED,
             flags: &[("backend", backend)],

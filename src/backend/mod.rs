@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{BackendConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role, Size};
 use crate::digest::sha256;
 
+pub mod kubevirt;
 #[cfg(feature = "libvirt")]
 pub mod libvirt;
 pub mod openstack;
@@ -160,6 +161,7 @@ impl Carrier {
         match config {
             BackendConfig::Libvirt(_) | BackendConfig::Sim(_) => Self::FW_CFG,
             BackendConfig::OpenStack(_) => Self::USER_DATA,
+            BackendConfig::Kubevirt(_) => Self::SECRET,
         }
     }
 

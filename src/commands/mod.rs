@@ -67,6 +67,10 @@ macro_rules! with_backend {
                 let $backend = &$crate::backend::openstack::OpenStack::connect(config).await?;
                 $body
             }
+            $crate::cluster::BackendConfig::Kubevirt(config) => {
+                let $backend = &$crate::backend::kubevirt::Kubevirt::connect(config).await?;
+                $body
+            }
             $crate::cluster::BackendConfig::Sim(config) => {
                 let $backend = &$crate::backend::sim::Sim::open(config)?;
                 $body

@@ -204,6 +204,29 @@ pub(super) fn libvirt_uri(text: &str) -> Result<String, String> {
     }
 }
 
+/// The name of an object of Kubernetes (RFC 1123 subdomain).
+pub(super) fn kube_name(text: &str) -> Result<String, String> {
+    match text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not a name in Kubernetes")),
+    }
+}
+
+/// Where CDI takes uploads: a host, or an https URL.
+pub(super) fn upload_proxy(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").unwrap_or(text);
+    match host.is_empty() || host.contains("://") || host.contains(['@', '?', '#']) {
+        true => Err(format!("`{text}` is neither a host nor an https URL")),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Whether an image is something that KubeVirt has or fetches itself.
+pub(super) fn is_kubevirt_image(text: &str) -> bool {
+    const KINDS: [&str; 5] = ["pvc:", "datasource:", "containerdisk:", "docker://", "import:"];
+    KINDS.iter().any(|kind| text.starts_with(kind))
+}
+
 /// The name or address of a host.
 pub(super) fn host(text: &str) -> Result<String, String> {
     let is_name = text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok());

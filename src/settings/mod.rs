@@ -21,8 +21,8 @@ use serde::Serialize;
 use crate::catalogue;
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource, GivenAddresses,
-    Harvest, ImageSource, InstallerChoice, Lb, LibvirtConfig, Mcs, OpenStackConfig, OsAffinity, OsBoot, OsFlavors,
-    Registry, SimConfig, Size, Timeouts, VirtType, Wanted,
+    Harvest, ImageSource, InstallerChoice, KubevirtConfig, Lb, LibvirtConfig, Mcs, OpenStackConfig, OsAffinity, OsBoot,
+    OsFlavors, Registry, SimConfig, Size, Timeouts, VirtType, Wanted,
 };
 
 pub use problem::{Problem, SettingsError};
@@ -245,6 +245,9 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     })
 }
 
+/// What a user can choose, in words.
+const KNOWN: &str = "this version knows libvirt, openstack, kubevirt and sim";
+
 fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
     match values.text("backend")?.as_str() {
         "libvirt" => {
@@ -268,14 +271,15 @@ fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
             state: values.path("sim_state")?,
         })),
         "openstack" => openstack(values).map(BackendConfig::OpenStack),
-        later @ ("ovirt" | "kubevirt") => {
+        "kubevirt" => kubevirt(values).map(BackendConfig::Kubevirt),
+        later @ "ovirt" => {
             let message = format!("backend {later} is not in this version yet");
-            values.problem(&["backend"], message, "this version knows libvirt, openstack and sim");
+            values.problem(&["backend"], message, KNOWN);
             None
         }
         other => {
             let message = format!("`{other}` is not a backend");
-            values.problem(&["backend"], message, "this version knows libvirt, openstack and sim");
+            values.problem(&["backend"], message, KNOWN);
             None
         }
     }
@@ -307,6 +311,35 @@ fn openstack(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         ingress_floating_ip: values.ip("os_ingress_floating_ip"),
         boot: boot?,
         affinity: affinity?,
+    })
+}
+
+fn kubevirt(values: &mut Values<'_>) -> Option<KubevirtConfig> {
+    // Given or not: a name of Kubernetes, or nothing.
+    let mut given = |name| match values.value(name) {
+        None => Some(None),
+        Some(_) => values.read(name, checks::kube_name).map(Some),
+    };
+    let (namespace, storage_class) = (given("namespace"), given("storage_class"));
+    let mut file = |name| {
+        let path = values.path(name)?;
+        if !(values.sources.is_file)(&path) {
+            values.problem(&[name], format!("there is no file {}", path.display()), "");
+        }
+        Some(path)
+    };
+    let (kubeconfig, upload_ca) = (file("kubeconfig"), file("upload_ca"));
+    let upload_proxy = match values.value("upload_proxy") {
+        None => Some(None),
+        Some(_) => values.read("upload_proxy", checks::upload_proxy).map(Some),
+    };
+    Some(KubevirtConfig {
+        kubeconfig,
+        context: values.text("kube_context"),
+        namespace: namespace?,
+        storage_class: storage_class?,
+        upload_proxy: upload_proxy?,
+        upload_ca,
     })
 }
 
@@ -394,12 +427,16 @@ fn images(
             values.replace(name, "rehearsal", folder.join(file).display().to_string());
         }
     }
-    let coreos = image(values, "image", "rhcos.qcow2", ImageSource::Release);
+    let names_on_platform = match backend {
+        Some(BackendConfig::Kubevirt(_)) => checks::is_kubevirt_image,
+        _ => |_: &str| false,
+    };
+    let coreos = image(values, "image", "rhcos.qcow2", ImageSource::Release, names_on_platform);
     // Nothing boots from it in the other ways of harvesting.
     let helper = match harvest {
         Some(Harvest::Boot) | None => {
             let chosen = ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
-            image(values, "helper_image", "centos.qcow2", chosen)
+            image(values, "helper_image", "centos.qcow2", chosen, names_on_platform)
         }
         _ => {
             values.text("helper_image");
@@ -410,7 +447,15 @@ fn images(
 }
 
 /// `auto`: the file of this name in `images_dir` if it is there, else what is chosen.
-fn image(values: &mut Values<'_>, name: &'static str, file: &str, chosen: ImageSource) -> Option<ImageSource> {
+///
+/// `names_on_platform` knows names of the platform's that look like a path or a URL.
+fn image(
+    values: &mut Values<'_>,
+    name: &'static str,
+    file: &str,
+    chosen: ImageSource,
+    names_on_platform: fn(&str) -> bool,
+) -> Option<ImageSource> {
     let value = values.value(name)?;
     if value.text == "auto" {
         let path = values.path("images_dir")?.join(file);
@@ -418,6 +463,9 @@ fn image(values: &mut Values<'_>, name: &'static str, file: &str, chosen: ImageS
             true => ImageSource::File(path),
             false => chosen,
         });
+    }
+    if names_on_platform(&value.text) {
+        return Some(ImageSource::Platform(value.text));
     }
     if value.text.contains("://") {
         return values.read(name, checks::image_url).map(ImageSource::Url);
@@ -561,6 +609,7 @@ mod tests {
             ("extra_disk=true", false),
             ("backend=sim", false),
             ("backend=libvirt", true),
+            ("backend=kubevirt", false),
         ] {
             let sources = Sources {
                 env_file: Some(("env.sh".into(), env.to_owned())),

@@ -1,0 +1,433 @@
+//! Images: volumes that clusters share and that machines are cloned from, brought by CDI.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::compare::quantity;
+use super::kind::Kind;
+use super::objects::{self, Import, Root};
+use super::session::{Failure, Session, if_allowed, if_there, stranger};
+use crate::backend::{BackendErrorKind, ImageHandle};
+use crate::cluster::{ClusterId, KubevirtConfig};
+
+const GIB: u64 = 1 << 30;
+/// What an image of unknown size is given room for: CoreOS unpacks to 16 GiB.
+const IMPORT_GIB: u64 = 20;
+/// An import that does not move for so long has failed.
+const STUCK: Duration = Duration::from_secs(20 * 60);
+const LOOK: Duration = Duration::from_millis(500);
+/// Restarts of CDI's pod after which no further one helps.
+const TRIES: u64 = 3;
+
+/// An image file of this computer.
+pub(super) struct LocalImage<'a> {
+    pub path: &'a Path,
+    pub sha256: &'a str,
+    pub bytes: u64,
+}
+
+/// Finds what the platform has, or has CDI fetch it: `NAME`, `pvc:NAMESPACE/NAME`, `datasource:NAMESPACE/NAME`,
+/// `containerdisk:IMAGE`, `docker://IMAGE`, `import:URL`.
+pub(super) async fn find(
+    session: &Session,
+    config: &KubevirtConfig,
+    cluster: &ClusterId,
+    image: &str,
+) -> Result<ImageHandle, Failure> {
+    let root = match image.split_once(':') {
+        Some(("import", url)) => {
+            return import(session, config, cluster, image, Import::Http(url.to_owned())).await;
+        }
+        Some(("docker", _)) => {
+            return import(session, config, cluster, image, Import::Registry(image.to_owned())).await;
+        }
+        Some(("containerdisk", _)) => Root::read(&ImageHandle(image.to_owned())),
+        Some(("pvc" | "datasource", place)) => {
+            let handle = match place.contains('/') {
+                true => image.to_owned(),
+                false => image.replacen(':', &format!(":{}/", session.namespace), 1),
+            };
+            Root::read(&ImageHandle(handle))
+        }
+        _ => own(session, image).await?,
+    };
+    let root = root.ok_or_else(|| missing(image, &session.namespace))?;
+    match &root {
+        Root::Container(_) => {}
+        _ => {
+            size(session, &root).await?;
+        }
+    }
+    may_clone(session, &root).await?;
+    super::machines::anchor(session, cluster).await?;
+    Ok(root.handle())
+}
+
+fn missing(image: &str, namespace: &str) -> Failure {
+    let words = format!("there is neither a data source nor a volume claim {image} in namespace {namespace}");
+    Failure::new(BackendErrorKind::NotFound, words)
+}
+
+/// A data source or a claim of our namespace.
+async fn own(session: &Session, name: &str) -> Result<Option<Root>, Failure> {
+    let namespace = session.namespace.clone();
+    let name = name.to_owned();
+    if session.get(Kind::DataSource, &name).await?.is_some() {
+        return Ok(Some(Root::Source { namespace, name }));
+    }
+    let claim = session.get(Kind::Claim, &name).await?;
+    Ok(claim.map(|_| Root::Claim { namespace, name }))
+}
+
+/// Cloning from another namespace needs a right there (containerized-data-importer: doc/RBAC.md).
+async fn may_clone(session: &Session, root: &Root) -> Result<(), Failure> {
+    let (Root::Claim { namespace, name } | Root::Source { namespace, name }) = root else {
+        return Ok(());
+    };
+    if *namespace == session.namespace
+        || super::preflight::may(
+            session,
+            "create",
+            "cdi.kubevirt.io",
+            "datavolumes/source",
+            Some(namespace),
+        )
+        .await?
+    {
+        return Ok(());
+    }
+    let words = format!("this user may not clone {name} from namespace {namespace}");
+    Err(Failure::new(BackendErrorKind::Denied, words).hint(format!(
+        "an administrator binds the cluster role cdi.kubevirt.io:clone-sourcer in {namespace} to this user"
+    )))
+}
+
+/// The bytes that a clone must have at least; 0 where that cannot be seen.
+pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, Failure> {
+    let (namespace, name) = match root {
+        Root::Container(_) => return Ok(0),
+        Root::Claim { namespace, name } => (namespace.clone(), name.clone()),
+        Root::Source { namespace, name } => {
+            let path = format!("{}/{name}", Kind::DataSource.folder(namespace));
+            let Some(source) = readable(session, &path, name, namespace).await? else {
+                return Ok(0);
+            };
+            let claim = &source["spec"]["source"]["pvc"];
+            let text = |key: &str| claim[key].as_str().map(str::to_owned);
+            match (text("namespace").unwrap_or(namespace.clone()), text("name")) {
+                (namespace, Some(name)) => (namespace, name),
+                // A snapshot, which CDI measures itself.
+                _ => return Ok(0),
+            }
+        }
+    };
+    // A data volume says what was asked for; its claim adds the file system's own room.
+    let volume = session
+        .read(&format!("{}/{name}", Kind::DataVolume.folder(&namespace)))
+        .await;
+    if let Some(Some(volume)) = if_allowed(if_there(volume))?
+        && let Some(bytes) = requested(&volume["spec"]["storage"]).or_else(|| requested(&volume["spec"]["pvc"]))
+    {
+        return Ok(bytes);
+    }
+    let path = format!("{}/{name}", Kind::Claim.folder(&namespace));
+    let claim = readable(session, &path, &name, &namespace).await?;
+    Ok(claim.and_then(|claim| requested(&claim["spec"])).unwrap_or(0))
+}
+
+/// What may not be read is `None`; what is absent is an error.
+async fn readable(session: &Session, path: &str, name: &str, namespace: &str) -> Result<Option<Value>, Failure> {
+    match if_allowed(if_there(session.read(path).await))? {
+        None => Ok(None),
+        Some(Some(found)) => Ok(Some(found)),
+        Some(None) => Err(missing(name, namespace)),
+    }
+}
+
+fn requested(storage: &Value) -> Option<u64> {
+    let thousandths = quantity(&storage["resources"]["requests"]["storage"])?;
+    u64::try_from(thousandths / 1000).ok()
+}
+
+async fn import(
+    session: &Session,
+    config: &KubevirtConfig,
+    cluster: &ClusterId,
+    url: &str,
+    from: Import,
+) -> Result<ImageHandle, Failure> {
+    let identity = objects::identity(url);
+    let class = config.storage_class.as_deref();
+    let wanted = objects::image(&identity, &from, class, IMPORT_GIB * GIB, cluster);
+    let volume = claimed(session, cluster, &wanted).await?;
+    settled(session, &volume, false).await?;
+    super::machines::anchor(session, cluster).await?;
+    Ok(handle(session, &volume))
+}
+
+fn handle(session: &Session, volume: &Value) -> ImageHandle {
+    let (namespace, name) = (session.namespace.clone(), objects::name(volume).to_owned());
+    Root::Claim { namespace, name }.handle()
+}
+
+/// The image's volume with this cluster among its users.
+async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Value, Failure> {
+    let name = objects::name(wanted);
+    loop {
+        let Some(there) = session.get(Kind::DataVolume, name).await? else {
+            match session.create(Kind::DataVolume, wanted).await {
+                // Another was quicker.
+                Err(failure) if failure.code == Some(409) => continue,
+                made => return made,
+            }
+        };
+        if objects::label(&there, objects::IMAGE) != objects::label(wanted, objects::IMAGE) {
+            return Err(stranger(Kind::DataVolume, name, cluster));
+        }
+        if super::look::is_going(&there) {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        }
+        // The uid: one that was deleted and made again meanwhile is looked at anew.
+        let patch = json!({"metadata": {
+            "uid": there["metadata"]["uid"],
+            "labels": {objects::used_by(cluster): ""},
+        }});
+        match session.merge(Kind::DataVolume, name, &patch).await {
+            Err(failure) if matches!(failure.code, Some(404 | 409)) => continue,
+            patched => return patched,
+        }
+    }
+}
+
+/// Brings a file.
+pub(super) async fn upload(
+    session: &Session,
+    config: &KubevirtConfig,
+    cluster: &ClusterId,
+    image: &LocalImage<'_>,
+) -> Result<ImageHandle, Failure> {
+    let class = config.storage_class.as_deref();
+    let bytes = virtual_size(image.path).map_err(|error| unreadable(image.path, &error))?;
+    let bytes = bytes.unwrap_or(image.bytes).div_ceil(GIB).max(1) * GIB;
+    let wanted = objects::image(image.sha256, &Import::Upload, class, bytes, cluster);
+    let volume = claimed(session, cluster, &wanted).await?;
+    if settled(session, &volume, true).await? == Settled::Ready {
+        let sent = send(session, config, image, objects::name(&volume)).await;
+        // Another run may have sent it at the same time; then the volume says so.
+        match settled(session, &volume, sent.is_err()).await? {
+            Settled::Whole => {}
+            Settled::Ready => sent?,
+        }
+    }
+    super::machines::anchor(session, cluster).await?;
+    Ok(handle(session, &volume))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        BackendErrorKind::NotFound,
+        format!("cannot read {}: {error}", path.display()),
+    )
+}
+
+/// The size of the disk in a qcow2 file (qemu/qemu: docs/interop/qcow2.rst); `None` for anything else.
+fn virtual_size(path: &Path) -> std::io::Result<Option<u64>> {
+    let mut header = Vec::new();
+    fs_err::File::open(path)?.take(32).read_to_end(&mut header)?;
+    let size = header
+        .get(24..32)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u64::from_be_bytes);
+    Ok(size.filter(|_| header.starts_with(b"QFI\xfb")))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settled {
+    Whole,
+    /// It waits for an upload.
+    Ready,
+}
+
+/// Waits until CDI is done with a volume, or wants its upload.
+async fn settled(session: &Session, volume: &Value, wants_upload: bool) -> Result<Settled, Failure> {
+    let name = objects::name(volume);
+    let (mut last, mut since) = (Value::Null, Instant::now());
+    loop {
+        let Some(there) = session.get(Kind::DataVolume, name).await? else {
+            let words = format!("data volume {name} was deleted by somebody");
+            return Err(Failure::new(BackendErrorKind::NotFound, words));
+        };
+        let status = &there["status"];
+        match status["phase"].as_str().unwrap_or_default() {
+            "Succeeded" => return Ok(Settled::Whole),
+            "UploadReady" if wants_upload => return Ok(Settled::Ready),
+            "Failed" => return Err(failed(name, status)),
+            _ if status["restartCount"].as_u64().unwrap_or(0) >= TRIES => return Err(failed(name, status)),
+            _ => {}
+        }
+        let now = json!([status["phase"], status["progress"]]);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        } else if since.elapsed() > STUCK {
+            let words = format!("data volume {name} does not get on: phase {}", status["phase"]);
+            return Err(Failure::new(BackendErrorKind::Timeout, words));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn failed(name: &str, status: &Value) -> Failure {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let said = conditions
+        .filter(|condition| condition["status"] != "True")
+        .find_map(|condition| condition["message"].as_str().filter(|text| !text.is_empty()));
+    let words = format!(
+        "CDI cannot fill data volume {name}: {}",
+        said.unwrap_or("it does not say why")
+    );
+    Failure::new(BackendErrorKind::Rejected, words)
+}
+
+/// Sends the file to CDI's upload proxy with a token for this one volume (containerized-data-importer: doc/upload.md).
+async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>, name: &str) -> Result<(), Failure> {
+    let (proxy, ca) = proxy(session, config).await?;
+    let request = json!({
+        "apiVersion": "upload.cdi.kubevirt.io/v1beta1",
+        "kind": "UploadTokenRequest",
+        "metadata": {"name": name, "namespace": session.namespace},
+        "spec": {"pvcName": name},
+    });
+    let path = format!(
+        "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/{}/uploadtokenrequests",
+        session.namespace
+    );
+    let granted = session.ask(&path, &request).await?;
+    let token = granted["status"]["token"].as_str().unwrap_or_default();
+    let mut client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
+    for pem in ca {
+        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| {
+            Failure::new(
+                BackendErrorKind::Rejected,
+                format!("the upload proxy's CA is no PEM: {error}"),
+            )
+        })?;
+        client = certificates
+            .into_iter()
+            .fold(client, reqwest::ClientBuilder::add_root_certificate);
+    }
+    let unreachable = |error: reqwest::Error| {
+        let mut words = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(inner) = cause {
+            words = inner.to_string();
+            cause = inner.source();
+        }
+        Failure::new(BackendErrorKind::Unreachable, format!("upload to {proxy}: {words}"))
+            .hint("upload_proxy gives the URL of CDI's upload proxy, upload_ca the certificate it shows")
+    };
+    let client = client.build().map_err(unreachable)?;
+    let file = tokio::fs::File::open(image.path)
+        .await
+        .map_err(|error| unreadable(image.path, &error))?;
+    let sent = client
+        .post(format!("{}/v1beta1/upload", proxy.trim_end_matches('/')))
+        .bearer_auth(token)
+        .header("content-type", "application/octet-stream")
+        .header("content-length", image.bytes)
+        .body(reqwest::Body::from(file))
+        .send()
+        .await
+        .map_err(unreachable)?;
+    let status = sent.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let kind = match status.as_u16() {
+        401 | 403 => BackendErrorKind::Denied,
+        502..=504 => BackendErrorKind::Unreachable,
+        _ => BackendErrorKind::Rejected,
+    };
+    let said = sent.text().await.unwrap_or_default();
+    Err(Failure::new(
+        kind,
+        format!("the upload proxy {proxy} answers {status}: {}", said.trim()),
+    ))
+}
+
+/// The URL of the upload proxy and the certificates to trust there beside the system's.
+async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Vec<String>), Failure> {
+    let mut trusted = Vec::new();
+    if let Some(path) = &config.upload_ca {
+        trusted.push(fs_err::read_to_string(path).map_err(|error| unreadable(path, &error))?);
+    }
+    if let Some(url) = &config.upload_proxy {
+        let url = if url.contains("://") {
+            url.clone()
+        } else {
+            format!("https://{url}")
+        };
+        return Ok((url, trusted));
+    }
+    let path = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
+    let found = if_allowed(if_there(session.read(path).await))?
+        .flatten()
+        .unwrap_or_default();
+    let status = &found["status"];
+    trusted.extend(
+        status["uploadProxyCA"]
+            .as_str()
+            .filter(|pem| !pem.is_empty())
+            .map(str::to_owned),
+    );
+    match status["uploadProxyURL"].as_str().filter(|url| !url.is_empty()) {
+        Some(url) => Ok((format!("https://{url}"), trusted)),
+        None => Err(Failure::new(
+            BackendErrorKind::NotFound,
+            "where CDI takes uploads is not told to this user",
+        )
+        .hint("set upload_proxy to the URL of CDI's upload proxy, or let CDI fetch the image: image=import:https://…")),
+    }
+}
+
+/// Takes a cluster off the users of all images, and deletes those that nobody uses any more.
+pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), Failure> {
+    for image in session.list(Kind::DataVolume, &objects::used_by(cluster)).await? {
+        let name = objects::name(&image);
+        let patch = json!({"metadata": {
+            "uid": image["metadata"]["uid"],
+            "labels": {objects::used_by(cluster): null},
+        }});
+        let left = match session.merge(Kind::DataVolume, name, &patch).await {
+            Err(failure) if matches!(failure.code, Some(404 | 409)) => continue,
+            patched => patched?,
+        };
+        // One who began to use it since has changed it, and then it stays.
+        if objects::users(&left).is_empty() && session.delete_unchanged(Kind::DataVolume, &left).await? {
+            let tag = objects::label(&left, objects::IMAGE).unwrap_or_default();
+            super::machines::sweep(session, Kind::Claim, &format!("{}={tag}", objects::IMAGE)).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_the_disk_within_a_qcow2_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let mut header = b"QFI\xfb".to_vec();
+        header.resize(24, 0);
+        header.extend((16 * GIB).to_be_bytes());
+        std::fs::write(&path, &header).unwrap();
+        assert_eq!(virtual_size(&path).unwrap(), Some(16 * GIB));
+        std::fs::write(&path, b"raw").unwrap();
+        assert_eq!(virtual_size(&path).unwrap(), None);
+    }
+}

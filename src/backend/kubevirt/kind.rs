@@ -1,0 +1,86 @@
+//! The kinds of objects we make or look at, and where the API server keeps them.
+
+/// A kind of object within a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Machine,
+    Instance,
+    DataVolume,
+    DataSource,
+    Claim,
+    Secret,
+    ConfigMap,
+    Service,
+    Policy,
+    Route,
+    Network,
+    Pod,
+    Quota,
+    LimitRange,
+}
+
+impl Kind {
+    /// Group and version; the core group has none, and its path is another.
+    fn group(self) -> &'static str {
+        match self {
+            Self::Machine | Self::Instance => "kubevirt.io/v1",
+            Self::DataVolume | Self::DataSource => "cdi.kubevirt.io/v1beta1",
+            Self::Policy => "networking.k8s.io/v1",
+            Self::Route => "route.openshift.io/v1",
+            Self::Network => "k8s.cni.cncf.io/v1",
+            Self::Claim
+            | Self::Secret
+            | Self::ConfigMap
+            | Self::Service
+            | Self::Pod
+            | Self::Quota
+            | Self::LimitRange => "v1",
+        }
+    }
+
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Machine => "virtualmachines",
+            Self::Instance => "virtualmachineinstances",
+            Self::DataVolume => "datavolumes",
+            Self::DataSource => "datasources",
+            Self::Claim => "persistentvolumeclaims",
+            Self::Secret => "secrets",
+            Self::ConfigMap => "configmaps",
+            Self::Service => "services",
+            Self::Policy => "networkpolicies",
+            Self::Route => "routes",
+            Self::Network => "network-attachment-definitions",
+            Self::Pod => "pods",
+            Self::Quota => "resourcequotas",
+            Self::LimitRange => "limitranges",
+        }
+    }
+
+    /// As messages name it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Machine => "virtual machine",
+            Self::Instance => "machine instance",
+            Self::DataVolume => "data volume",
+            Self::DataSource => "data source",
+            Self::Claim => "volume claim",
+            Self::Secret => "secret",
+            Self::ConfigMap => "config map",
+            Self::Service => "service",
+            Self::Policy => "network policy",
+            Self::Route => "route",
+            Self::Network => "network attachment definition",
+            Self::Pod => "pod",
+            Self::Quota => "resource quota",
+            Self::LimitRange => "limit range",
+        }
+    }
+
+    /// Where all of this kind in a namespace are.
+    pub fn folder(self, namespace: &str) -> String {
+        let group = self.group();
+        let root = if group.contains('/') { "apis" } else { "api" };
+        format!("/{root}/{group}/namespaces/{namespace}/{}", self.plural())
+    }
+}

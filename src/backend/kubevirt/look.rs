@@ -1,0 +1,163 @@
+//! What a virtual machine and its instance show, in our terms; pure.
+
+use std::net::Ipv4Addr;
+
+use serde_json::Value;
+
+use super::objects::{self, FINGERPRINT, NODE, PASS, POD_NETWORK, ROLE};
+use crate::backend::{Machine, Power, SeenNic};
+use crate::cluster::{Mac, MachineName, NodeName};
+
+/// A machine of ours; `None` for one whose labels are not all there.
+pub(super) fn machine(machine: &Value, instance: Option<&Value>) -> Option<Machine> {
+    Some(Machine {
+        name: MachineName::from_platform(objects::name(machine)),
+        node: NodeName::from_platform(objects::label(machine, NODE)?),
+        role: objects::label(machine, ROLE)?.parse().ok()?,
+        pass: objects::label(machine, PASS)?.parse().ok()?,
+        fingerprint: fingerprint(machine)?.to_owned(),
+        power: power(machine),
+        nics: nics(machine, instance),
+    })
+}
+
+pub(super) fn fingerprint(machine: &Value) -> Option<&str> {
+    machine["metadata"]["annotations"][FINGERPRINT].as_str()
+}
+
+pub(super) fn is_going(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Words of kubevirt/kubevirt `staging/src/kubevirt.io/api/core/v1/types.go`: VirtualMachinePrintableStatus.
+pub(super) fn power(machine: &Value) -> Power {
+    let status = machine["status"]["printableStatus"].as_str().unwrap_or_default();
+    match status {
+        "Running" | "Migrating" | "Stopping" => Power::Running,
+        "Stopped" | "Terminating" => Power::Off,
+        "Paused" => Power::Paused(reason(machine).unwrap_or("somebody paused it").to_owned()),
+        "CrashLoopBackOff"
+        | "ErrorUnschedulable"
+        | "ImagePullBackOff"
+        | "ErrorPvcNotFound"
+        | "ErrorDataVolumeNotFound"
+        | "DataVolumeError" => Power::Broken(match reason(machine) {
+            Some(reason) => format!("{status}: {reason}"),
+            None => status.to_owned(),
+        }),
+        _ => Power::Building,
+    }
+}
+
+/// The words of the condition that tells most.
+fn reason(machine: &Value) -> Option<&str> {
+    let conditions = machine["status"]["conditions"].as_array()?;
+    ["Failure", "Paused", "Ready"].into_iter().find_map(|kind| {
+        let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+        condition["message"].as_str().filter(|message| !message.is_empty())
+    })
+}
+
+/// The MACs that a machine's own object gives.
+pub(super) fn macs(machine: &Value) -> Vec<Mac> {
+    nics(machine, None).iter().map(|nic| nic.mac).collect()
+}
+
+/// NICs in the order of the spec, with what the instance reports for each MAC.
+fn nics(machine: &Value, instance: Option<&Value>) -> Vec<SeenNic> {
+    let spec = &machine["spec"]["template"]["spec"];
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let networks = list(&spec["networks"]);
+    let reported = instance
+        .map(|instance| list(&instance["status"]["interfaces"]))
+        .unwrap_or_default();
+    let interfaces = list(&spec["domain"]["devices"]["interfaces"]);
+    let nic = |interface: &Value| {
+        let mac: Mac = interface["macAddress"].as_str()?.parse().ok()?;
+        let network = networks.iter().find(|network| network["name"] == interface["name"])?;
+        let network = network["multus"]["networkName"]
+            .as_str()
+            .unwrap_or(POD_NETWORK)
+            .to_owned();
+        let of_mac = reported.iter().filter(|seen| {
+            seen["mac"]
+                .as_str()
+                .and_then(|text| text.to_ascii_lowercase().parse().ok())
+                == Some(mac)
+        });
+        let mut addresses: Vec<Ipv4Addr> = of_mac.flat_map(addresses).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        Some(SeenNic {
+            network,
+            mac,
+            addresses,
+        })
+    };
+    interfaces.iter().filter_map(nic).collect()
+}
+
+/// `ipAddress` repeats the first of `ipAddresses`, where there is such a list; either may bear a prefix length.
+fn addresses(interface: &Value) -> Vec<Ipv4Addr> {
+    let list = interface["ipAddresses"].as_array().into_iter().flatten();
+    list.chain([&interface["ipAddress"]])
+        .filter_map(|text| text.as_str()?.split('/').next()?.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_by_mac_and_not_by_name() {
+        let machine = json!({"spec": {"template": {"spec": {
+            "networks": [{"name": "net0", "multus": {"networkName": "a/br"}}, {"name": "net1", "pod": {}}],
+            "domain": {"devices": {"interfaces": [
+                {"name": "net0", "macAddress": "52:54:00:00:00:01"}, {"name": "net1", "macAddress": "52:54:00:00:00:02"},
+            ]}},
+        }}}});
+        let instance = json!({"status": {"interfaces": [
+            {"name": "", "interfaceName": "br-ex", "mac": "52:54:00:00:00:02", "ipAddress": "10.0.0.9/24"},
+            {"name": "net0", "mac": "52:54:00:00:00:01".to_uppercase(), "ipAddress": "10.0.0.5",
+             "ipAddresses": ["10.0.0.5", "fe80::1", "10.0.0.4"]},
+            {"name": "net1", "mac": "52:54:00:00:00:03", "ipAddress": "10.0.0.7"},
+        ]}});
+        let ips = |nic: &SeenNic| nic.addresses.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>();
+        let seen = nics(&machine, Some(&instance));
+        assert_eq!(
+            (seen[0].network.as_str(), ips(&seen[0])),
+            ("a/br", vec!["10.0.0.4".to_owned(), "10.0.0.5".to_owned()])
+        );
+        assert_eq!(
+            (seen[1].network.as_str(), ips(&seen[1])),
+            ("pod", vec!["10.0.0.9".to_owned()])
+        );
+        assert_eq!(nics(&machine, None).len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_get_better_is_broken_and_says_why() {
+        let with = |status: &str| {
+            let ready = json!({"type": "Ready", "status": "False", "message": "0/3 nodes are available"});
+            power(&json!({"status": {"printableStatus": status, "conditions": [ready]}}))
+        };
+        assert_eq!(with("Running"), Power::Running);
+        assert_eq!(with("Stopped"), Power::Off);
+        for building in [
+            "Provisioning",
+            "Starting",
+            "WaitingForVolumeBinding",
+            "ErrImagePull",
+            "Unknown",
+            "",
+        ] {
+            assert_eq!(with(building), Power::Building, "{building}");
+        }
+        let words = "ErrorUnschedulable: 0/3 nodes are available".to_owned();
+        assert_eq!(with("ErrorUnschedulable"), Power::Broken(words));
+        assert!(matches!(with("Paused"), Power::Paused(_)));
+    }
+}

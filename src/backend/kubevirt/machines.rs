@@ -1,0 +1,304 @@
+//! Machines: a VirtualMachine, its volumes and the Secret it reads at its first boot.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+use super::objects::{self, Root, Site};
+use super::session::{Failure, Session, if_there, stranger};
+use super::{images, look, network};
+use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, Stop};
+use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
+
+/// How long something that was deleted may still be seen; a guest that is asked to end has a minute.
+const GOING: Duration = Duration::from_secs(180);
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(super) async fn create(
+    session: &Session,
+    config: &KubevirtConfig,
+    spec: &MachineSpec,
+) -> Result<Action<Machine>, Failure> {
+    fits(spec)?;
+    if let Some(there) = still(session, spec.name.as_str()).await? {
+        return adopt(spec, &there);
+    }
+    for nic in &spec.nics {
+        network::find(session, &nic.network).await?;
+    }
+    let Some(root) = Root::read(&spec.image) else {
+        let words = format!("`{}` is no image of this platform", spec.image.0);
+        return Err(Failure::new(BackendErrorKind::NotFound, words));
+    };
+    let image_bytes = images::size(session, &root).await?;
+    let site = Site {
+        storage_class: config.storage_class.as_deref(),
+        image_bytes,
+    };
+    let anchor = anchor(session, &spec.cluster).await?;
+    // The pod waits for its Secret, and a machine that is there is whole.
+    session
+        .put(Kind::Secret, &spec.cluster, &objects::secret(spec, &anchor))
+        .await?;
+    let object = objects::machine(spec, &root, &site, &anchor);
+    match session.create(Kind::Machine, &object).await {
+        Ok(stored) => seen(&stored).map(Action::Done),
+        Err(failure) if failure.code == Some(409) => match session.get(Kind::Machine, spec.name.as_str()).await? {
+            Some(there) => adopt(spec, &there),
+            None => Err(failure),
+        },
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The anchor of a cluster, made if it is not there.
+pub(super) async fn anchor(session: &Session, cluster: &ClusterId) -> Result<Value, Failure> {
+    let name = objects::anchor_name(cluster);
+    match session.get(Kind::ConfigMap, &name).await? {
+        Some(there) if objects::owner(&there).as_ref() == Some(cluster) && !look::is_going(&there) => Ok(there),
+        _ => session.put(Kind::ConfigMap, cluster, &objects::anchor(cluster)).await,
+    }
+}
+
+fn fits(spec: &MachineSpec) -> Result<(), Failure> {
+    let bytes = match &spec.payload {
+        Payload::Ignition(config) => config.len(),
+        Payload::CloudInit {
+            user_data,
+            network_config,
+            ..
+        } => user_data.len() + network_config.len(),
+    };
+    match Carrier::SECRET.limit {
+        Some(limit) if bytes > limit => {
+            let words = format!(
+                "the first-boot config of {} has {bytes} bytes; a Secret takes {limit}",
+                spec.name
+            );
+            Err(Failure::new(BackendErrorKind::TooLarge, words))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The machine of this name, after one that is going has gone.
+async fn still(session: &Session, name: &str) -> Result<Option<Value>, Failure> {
+    match session.get(Kind::Machine, name).await? {
+        Some(there) if look::is_going(&there) => {
+            gone(session, Kind::Machine, name, &there).await?;
+            session.get(Kind::Machine, name).await
+        }
+        other => Ok(other),
+    }
+}
+
+fn adopt(spec: &MachineSpec, there: &Value) -> Result<Action<Machine>, Failure> {
+    if objects::owner(there).as_ref() != Some(&spec.cluster) {
+        return Err(stranger(Kind::Machine, spec.name.as_str(), &spec.cluster));
+    }
+    if look::fingerprint(there) != Some(spec.fingerprint().as_str()) {
+        let words = format!(
+            "virtual machine {} of cluster {} has other settings",
+            spec.name, spec.cluster
+        );
+        return Err(Failure::new(BackendErrorKind::Conflict, words));
+    }
+    seen(there).map(Action::AlreadySo)
+}
+
+fn seen(machine: &Value) -> Result<Machine, Failure> {
+    look::machine(machine, None).ok_or_else(|| {
+        let words = format!(
+            "virtual machine {} has lost labels that we gave it",
+            objects::name(machine)
+        );
+        Failure::new(BackendErrorKind::Rejected, words)
+    })
+}
+
+pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
+    let selector = objects::of_cluster(cluster);
+    let (machines, instances) = futures::try_join!(
+        session.list(Kind::Machine, &selector),
+        session.list(Kind::Instance, &selector)
+    )?;
+    let by_name: BTreeMap<&str, &Value> = instances
+        .iter()
+        .map(|instance| (objects::name(instance), instance))
+        .collect();
+    let of = |machine: &Value| look::machine(machine, by_name.get(objects::name(machine)).copied());
+    Ok(machines.iter().filter_map(of).collect())
+}
+
+/// A machine of this cluster; a stranger's is a conflict.
+pub(super) async fn find(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
+    match session.get(Kind::Machine, name.as_str()).await? {
+        Some(there) if objects::owner(&there).as_ref() != Some(cluster) => {
+            Err(stranger(Kind::Machine, name.as_str(), cluster))
+        }
+        found => Ok(found),
+    }
+}
+
+fn absent(name: &MachineName) -> Failure {
+    Failure::new(
+        BackendErrorKind::NotFound,
+        format!("there is no virtual machine {name}"),
+    )
+}
+
+/// Deletes a machine and all that was made for it alone, and looks that it is gone: its MAC may be wanted at once.
+pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    let mut changed = false;
+    let machine = find(session, cluster, name).await?;
+    if let Some(machine) = &machine {
+        changed = true;
+        if !look::is_going(machine) {
+            // Its power first: nobody waits for a guest that has nothing left to save.
+            cut(session, name, Some(0)).await?;
+            session.delete(Kind::Machine, machine).await?;
+        }
+        gone(session, Kind::Machine, name.as_str(), machine).await?;
+    }
+    let selector = objects::of_machine(cluster, name);
+    // A garbage collector would do the rest, where one runs and is quick.
+    for kind in [Kind::Instance, Kind::DataVolume, Kind::Claim, Kind::Secret] {
+        changed |= sweep(session, kind, &selector).await?;
+    }
+    Ok(if changed {
+        Action::Done(())
+    } else {
+        Action::AlreadySo(())
+    })
+}
+
+/// Deletes all of a kind that the selector chooses, and looks that it is gone.
+pub(super) async fn sweep(session: &Session, kind: Kind, selector: &str) -> Result<bool, Failure> {
+    let found = session.list(kind, selector).await?;
+    for object in found.iter().filter(|object| !look::is_going(object)) {
+        session.delete(kind, object).await?;
+    }
+    for object in &found {
+        gone(session, kind, objects::name(object), object).await?;
+    }
+    Ok(!found.is_empty())
+}
+
+/// Waits until this very object is gone; one that came in its place is none of ours.
+async fn gone(session: &Session, kind: Kind, name: &str, object: &Value) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        match session.get(kind, name).await? {
+            Some(there) if there["metadata"]["uid"] == object["metadata"]["uid"] => {
+                if begun.elapsed() > GOING {
+                    let finalizers = &there["metadata"]["finalizers"];
+                    let words = format!(
+                        "{} {name} was deleted and is still there, held by {finalizers}",
+                        kind.word()
+                    );
+                    return Err(Failure::new(BackendErrorKind::Timeout, words));
+                }
+            }
+            _ => return Ok(()),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Takes a machine's power, or asks the guest to end where no grace is given. One that does not run is let be.
+async fn cut(session: &Session, name: &MachineName, grace: Option<u32>) -> Result<bool, Failure> {
+    let body = grace.map_or(json!({}), |seconds| json!({"gracePeriod": seconds}));
+    subresource(session, name, "stop", &body).await
+}
+
+/// Calls a verb of a machine; `false` when the machine is so already.
+async fn subresource(session: &Session, name: &MachineName, verb: &str, body: &Value) -> Result<bool, Failure> {
+    let path = format!(
+        "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachines/{name}/{verb}",
+        session.namespace
+    );
+    match session.call(Method::PUT, &path, "application/json", Some(body)).await {
+        Ok(_) => Ok(true),
+        Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn action(changed: bool) -> Action<()> {
+    if changed {
+        Action::Done(())
+    } else {
+        Action::AlreadySo(())
+    }
+}
+
+pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    let machine = find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
+    match look::power(&machine) {
+        Power::Off => subresource(session, name, "start", &json!({})).await.map(action),
+        _ => Ok(Action::AlreadySo(())),
+    }
+}
+
+pub(super) async fn stop(
+    session: &Session,
+    cluster: &ClusterId,
+    name: &MachineName,
+    how: Stop,
+) -> Result<Action<()>, Failure> {
+    let machine = find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
+    match look::power(&machine) {
+        Power::Off => Ok(Action::AlreadySo(())),
+        _ => cut(session, name, (how == Stop::Force).then_some(0)).await.map(action),
+    }
+}
+
+/// What the guest wrote to its serial console, as KubeVirt 1.1 and later keep it in a container of the machine's pod.
+pub(super) async fn console(
+    session: &Session,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Option<String>, Failure> {
+    find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
+    let pods = session.list(Kind::Pod, &format!("vm.kubevirt.io/name={name}")).await?;
+    let newest = pods
+        .iter()
+        .max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str());
+    let Some(pod) = newest else { return Ok(None) };
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    if !containers.into_iter().any(|container| container["name"] == CONSOLE) {
+        return Ok(None);
+    }
+    let path = format!(
+        "{}/log?container={CONSOLE}&tailLines=60",
+        session.path(Kind::Pod, objects::name(pod))
+    );
+    let text = if_there(session.call(Method::GET, &path, "application/json", None).await)?;
+    Ok(text.map(|text| last_lines(&text)).filter(|text| !text.is_empty()))
+}
+
+/// kubevirt/kubevirt: pkg/virt-controller/services/renderresources.go.
+const CONSOLE: &str = "guest-console-log";
+
+/// Up to 20 lines, without what would move a terminal's cursor or change its colours.
+fn last_lines(text: &str) -> String {
+    let plain = |line: &str| {
+        let mut plain = String::new();
+        let mut characters = line.chars().peekable();
+        while let Some(character) = characters.next() {
+            if character == '\x1b' && characters.peek() == Some(&'[') {
+                characters.next();
+                // Parameters end with a letter or one of @ [ \ ] ^ _ ` { | } ~.
+                characters.by_ref().find(|c| ('@'..='~').contains(c));
+            } else if !character.is_control() || character == '\t' {
+                plain.push(character);
+            }
+        }
+        plain.trim_end().to_owned()
+    };
+    let lines: Vec<String> = text.lines().map(plain).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

@@ -1,0 +1,240 @@
+//! KubeVirt: machines on somebody else's Kubernetes or OpenShift, with the rights of a user of one namespace.
+//!
+//! The API server that is spoken to here is the one that runs the machines, never the one of the cluster on them.
+
+mod compare;
+mod images;
+mod kind;
+mod look;
+mod machines;
+mod network;
+mod objects;
+mod preflight;
+mod session;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use self::images::LocalImage;
+use self::kind::Kind;
+use self::session::{Failure, Session};
+use crate::backend::{
+    Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
+    MachineSpec, Needs, NetworkFacts, Owned, Stop,
+};
+use crate::cluster::{ClusterId, KubevirtConfig, Lease, MachineName};
+
+/// A namespace of a Kubernetes with KubeVirt, reached through a kubeconfig.
+pub struct Kubevirt {
+    session: Session,
+    config: KubevirtConfig,
+}
+
+impl Kubevirt {
+    /// Reads the kubeconfig; the server is not spoken to yet.
+    pub async fn connect(config: &KubevirtConfig) -> Result<Self, BackendError> {
+        let session = Session::open(config)
+            .await
+            .map_err(|failure| failure.of_deed("connect to KubeVirt"))?;
+        Ok(Self {
+            session,
+            config: config.clone(),
+        })
+    }
+}
+
+/// Says what was being done.
+trait Deed<T> {
+    fn deed(self, deed: String) -> Result<T, BackendError>;
+}
+
+impl<T> Deed<T> for Result<T, Failure> {
+    fn deed(self, deed: String) -> Result<T, BackendError> {
+        self.map_err(|failure| failure.of_deed(deed))
+    }
+}
+
+/// Kinds that may carry a cluster's label, machines first: what is deleted in this order leaves nothing waiting.
+const OURS: [Kind; 9] = [
+    Kind::Machine,
+    Kind::Instance,
+    Kind::DataVolume,
+    Kind::Claim,
+    Kind::Secret,
+    Kind::Service,
+    Kind::Policy,
+    Kind::Route,
+    Kind::ConfigMap,
+];
+
+impl Backend for Kubevirt {
+    fn limits(&self) -> Limits {
+        Limits {
+            concurrency: 8,
+            // Two lists, which the server answers from memory.
+            poll_interval: Duration::from_secs(1),
+            carrier: Carrier::SECRET,
+            holds_addresses: false,
+            guests_answer: true,
+            image_artifact: "kubevirt",
+        }
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        preflight::preflight(&self.session, &self.config, needs)
+            .await
+            .deed(format!("look at KubeVirt at {}", self.session.server))
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        network::look(&self.session, network)
+            .await
+            .deed(format!("look at network {network}"))
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        match image {
+            ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name)
+                .await
+                .deed(format!("find image {name}")),
+            ImageRequest::File { path, sha256, bytes } => {
+                let image = LocalImage {
+                    path,
+                    sha256,
+                    bytes: *bytes,
+                };
+                images::upload(&self.session, &self.config, cluster, &image)
+                    .await
+                    .deed(format!("upload image {}", path.display()))
+            }
+        }
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        machines::create(&self.session, &self.config, spec)
+            .await
+            .deed(format!("create machine {}", spec.name))
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        machines::list(&self.session, cluster)
+            .await
+            .deed(format!("list the machines of cluster {cluster}"))
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        machines::delete(&self.session, cluster, name)
+            .await
+            .deed(format!("delete machine {name}"))
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        machines::start(&self.session, cluster, name)
+            .await
+            .deed(format!("start machine {name}"))
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        machines::stop(&self.session, cluster, name, how)
+            .await
+            .deed(format!("stop machine {name}"))
+    }
+
+    /// Nobody keeps addresses on a secondary network: its DHCP server is none of Kubernetes'.
+    async fn hold_address(&self, _: &Hold) -> Result<Held, BackendError> {
+        Ok(Held::ByLuck)
+    }
+
+    async fn list_held(&self, _: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    async fn release_address(&self, _: &Hold) -> Result<Action<()>, BackendError> {
+        Ok(Action::AlreadySo(()))
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.release(cluster)
+            .await
+            .deed(format!("release what cluster {cluster} holds"))
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        self.owned(cluster)
+            .await
+            .deed(format!("list what belongs to cluster {cluster}"))
+    }
+
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        machines::console(&self.session, cluster, name)
+            .await
+            .deed(format!("read the console of machine {name}"))
+    }
+}
+
+impl Kubevirt {
+    /// All but machines and what belongs to them; the anchor goes last, so that a cut release is found again.
+    async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
+        let selector = objects::of_cluster(cluster);
+        let machines = self.session.list(Kind::Machine, &selector).await?;
+        let theirs: BTreeSet<&str> = machines.iter().map(objects::name).collect();
+        for kind in OURS
+            .into_iter()
+            .filter(|kind| !matches!(kind, Kind::Machine | Kind::ConfigMap))
+        {
+            for object in self.session.list(kind, &selector).await? {
+                let machine = objects::label(&object, objects::MACHINE);
+                if machine.is_none_or(|machine| !theirs.contains(machine)) {
+                    self.session.delete(kind, &object).await?;
+                }
+            }
+        }
+        images::leave(&self.session, cluster).await?;
+        if theirs.is_empty() {
+            machines::sweep(&self.session, Kind::ConfigMap, &selector).await?;
+        }
+        Ok(())
+    }
+
+    /// What this cluster has there. Controllers make instances, volumes and claims of a machine in their own time, so
+    /// a machine stands for its own, and only what has lost its maker is told apart.
+    async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+        let selector = objects::of_cluster(cluster);
+        let mut found = BTreeSet::new();
+        let mut add = |kind: Kind, name: &str| {
+            let (kind, name) = (kind.word().to_owned(), name.to_owned());
+            found.insert(Owned { kind, name });
+        };
+        let mut explained = BTreeSet::new();
+        for kind in OURS {
+            for object in self.session.list(kind, &selector).await? {
+                let name = objects::name(&object);
+                match kind {
+                    Kind::Machine => {
+                        explained.insert((Kind::Instance, name.to_owned()));
+                        for volume in objects::volumes_of(&object) {
+                            add(Kind::DataVolume, &volume);
+                            explained.insert((Kind::Claim, volume));
+                        }
+                    }
+                    Kind::DataVolume => {
+                        explained.insert((Kind::Claim, name.to_owned()));
+                    }
+                    _ => {}
+                }
+                if !explained.contains(&(kind, name.to_owned())) {
+                    add(kind, name);
+                }
+            }
+        }
+        for image in self.session.list(Kind::DataVolume, &objects::used_by(cluster)).await? {
+            add(Kind::DataVolume, objects::name(&image));
+        }
+        Ok(found.into_iter().collect())
+    }
+}

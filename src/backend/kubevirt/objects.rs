@@ -1,0 +1,376 @@
+//! The objects we make, as the API server takes them; pure.
+//!
+//! Shapes: kubevirt/kubevirt `staging/src/kubevirt.io/api/core/v1/schema.go`, kubevirt/containerized-data-importer
+//! `staging/src/kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1/types.go`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::backend::{ImageHandle, MachineSpec, Nic, Payload};
+use crate::cluster::{ClusterId, MachineName, Pass, Role};
+use crate::digest::sha256;
+
+/// Whose an object is; on everything.
+pub(super) const CLUSTER: &str = "ocpdeploy.io/cluster";
+/// Which machine an object was made for alone.
+pub(super) const MACHINE: &str = "ocpdeploy.io/machine";
+pub(super) const NODE: &str = "ocpdeploy.io/node";
+pub(super) const ROLE: &str = "ocpdeploy.io/role";
+pub(super) const PASS: &str = "ocpdeploy.io/pass";
+/// An image that clusters share; its value begins the image's digest.
+pub(super) const IMAGE: &str = "ocpdeploy.io/image";
+/// Followed by a cluster's id: that cluster uses the image.
+const USED_BY: &str = "used-by.ocpdeploy.io/";
+/// Of the spec a machine was made from.
+pub(super) const FINGERPRINT: &str = "ocpdeploy.io/fingerprint";
+
+/// The network that stands for the pods' own.
+pub(super) const POD_NETWORK: &str = "pod";
+
+const GIB: u64 = 1 << 30;
+
+pub(super) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+pub(super) fn label<'a>(object: &'a Value, label: &str) -> Option<&'a str> {
+    object["metadata"]["labels"][label].as_str()
+}
+
+/// The cluster an object belongs to.
+pub(super) fn owner(object: &Value) -> Option<ClusterId> {
+    label(object, CLUSTER).map(ClusterId::from_tag)
+}
+
+pub(super) fn of_cluster(cluster: &ClusterId) -> String {
+    format!("{CLUSTER}={cluster}")
+}
+
+pub(super) fn of_machine(cluster: &ClusterId, machine: &MachineName) -> String {
+    format!("{CLUSTER}={cluster},{MACHINE}={machine}")
+}
+
+pub(super) fn used_by(cluster: &ClusterId) -> String {
+    format!("{USED_BY}{cluster}")
+}
+
+/// The clusters that use an image.
+pub(super) fn users(image: &Value) -> Vec<ClusterId> {
+    let labels = image["metadata"]["labels"].as_object().into_iter().flatten();
+    labels
+        .filter_map(|(label, _)| label.strip_prefix(USED_BY))
+        .map(ClusterId::from_tag)
+        .collect()
+}
+
+pub(super) fn anchor_name(cluster: &ClusterId) -> String {
+    format!("ocpdeploy.{cluster}")
+}
+
+/// The owner of all else, so that a garbage collector finishes what a lost `destroy` began.
+pub(super) fn anchor(cluster: &ClusterId) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": anchor_name(cluster),
+            "labels": {CLUSTER: cluster.as_str()},
+        },
+        "data": {"about": "owns what `ocpdeploy destroy` removes"},
+    })
+}
+
+/// What a machine's root disk begins as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    /// A clone of a volume claim.
+    Claim { namespace: String, name: String },
+    /// A clone of what a data source leads to.
+    Source { namespace: String, name: String },
+    /// A container image with a disk in it; what is written is lost with the machine's pod.
+    Container(String),
+}
+
+impl Root {
+    pub fn handle(&self) -> ImageHandle {
+        ImageHandle(match self {
+            Self::Claim { namespace, name } => format!("pvc:{namespace}/{name}"),
+            Self::Source { namespace, name } => format!("datasource:{namespace}/{name}"),
+            Self::Container(image) => format!("containerdisk:{image}"),
+        })
+    }
+
+    pub fn read(handle: &ImageHandle) -> Option<Self> {
+        let (kind, rest) = handle.0.split_once(':')?;
+        let place = || {
+            let (namespace, name) = rest.split_once('/')?;
+            Some((namespace.to_owned(), name.to_owned()))
+        };
+        match kind {
+            "pvc" => place().map(|(namespace, name)| Self::Claim { namespace, name }),
+            "datasource" => place().map(|(namespace, name)| Self::Source { namespace, name }),
+            "containerdisk" => Some(Self::Container(rest.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn root_name(machine: &MachineName) -> String {
+    format!("{machine}-root")
+}
+
+pub(super) fn disk_name(machine: &MachineName, index: usize) -> String {
+    format!("{machine}-disk-{}", index + 1)
+}
+
+pub(super) fn secret_name(machine: &MachineName) -> String {
+    format!("{machine}-first-boot")
+}
+
+/// The names of all volumes of a machine as its object gives them.
+pub(super) fn volumes_of(machine: &Value) -> Vec<String> {
+    let templates = machine["spec"]["dataVolumeTemplates"].as_array().into_iter().flatten();
+    templates.map(|template| name(template).to_owned()).collect()
+}
+
+fn labels(spec: &MachineSpec) -> Value {
+    let mut labels = json!({
+        CLUSTER: spec.cluster.as_str(),
+        MACHINE: spec.name.as_str(),
+        NODE: spec.node.as_str(),
+        ROLE: spec.role.to_string(),
+        PASS: spec.pass.to_string(),
+    });
+    // One label for all who serve the API: selectors of Services know no "or".
+    if spec.pass == Pass::Two && matches!(spec.role, Role::Bootstrap | Role::Master) {
+        labels[CONTROL_PLANE] = "true".into();
+    }
+    labels
+}
+
+pub(super) const CONTROL_PLANE: &str = "ocpdeploy.io/control-plane";
+
+fn owned_by(anchor: &Value) -> Value {
+    json!([{
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": anchor["metadata"]["name"],
+        "uid": anchor["metadata"]["uid"],
+    }])
+}
+
+fn metadata(name: String, labels: &Value, anchor: &Value) -> Value {
+    json!({"name": name, "labels": labels, "ownerReferences": owned_by(anchor)})
+}
+
+/// What a machine is told at its first boot. KubeVirt looks for these keys in lower case.
+pub(super) fn secret(spec: &MachineSpec, anchor: &Value) -> Value {
+    let encode = |bytes: &[u8]| STANDARD.encode(bytes);
+    let data = match &spec.payload {
+        Payload::Ignition(config) => json!({"userdata": encode(config)}),
+        // KubeVirt makes the meta-data itself.
+        Payload::CloudInit {
+            user_data,
+            network_config,
+            ..
+        } => json!({"userdata": encode(user_data.as_bytes()), "networkdata": encode(network_config.as_bytes())}),
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(secret_name(&spec.name), &labels(spec), anchor),
+        "type": "Opaque",
+        "data": data,
+    })
+}
+
+/// How machines are made on this platform.
+pub(super) struct Site<'a> {
+    pub storage_class: Option<&'a str>,
+    /// The size of the image; a clone is never smaller.
+    pub image_bytes: u64,
+}
+
+/// A virtual machine with its volumes.
+pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: &Value) -> Value {
+    let labels = labels(spec);
+    let mut about = metadata(spec.name.to_string(), &labels, anchor);
+    about["annotations"] = json!({FINGERPRINT: spec.fingerprint()});
+    let disks = disks(spec, root, site, &labels);
+    let (networks, interfaces): (Vec<_>, Vec<_>) = spec.nics.iter().enumerate().map(nic).unzip();
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": about,
+        "spec": {
+            // One that powers itself off stays off, unless it is to start with its host.
+            "runStrategy": if spec.autostart { "Always" } else { "RerunOnFailure" },
+            "dataVolumeTemplates": disks.templates,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "affinity": apart(spec),
+                    "hostname": spec.node.as_str(),
+                    "terminationGracePeriodSeconds": if spec.pass == Pass::One { 0 } else { 60 },
+                    "domain": {
+                        "machine": {"type": "q35"},
+                        "cpu": {"cores": spec.cpus},
+                        "memory": {"guest": format!("{}Mi", spec.memory_mib)},
+                        "devices": {"disks": disks.disks, "interfaces": interfaces, "rng": {}},
+                    },
+                    "networks": networks,
+                    "volumes": disks.volumes,
+                },
+            },
+        },
+    })
+}
+
+struct Disks {
+    templates: Vec<Value>,
+    disks: Vec<Value>,
+    volumes: Vec<Value>,
+}
+
+fn disks(spec: &MachineSpec, root: &Root, site: &Site<'_>, labels: &Value) -> Disks {
+    let disk = |name: &str, order: Option<u32>| match order {
+        Some(order) => json!({"name": name, "bootOrder": order, "disk": {"bus": "virtio"}}),
+        None => json!({"name": name, "disk": {"bus": "virtio"}}),
+    };
+    let template = |name: String, source: Value, bytes: u64| {
+        let storage = storage(site.storage_class, bytes);
+        let mut volume = json!({"metadata": {"name": name, "labels": labels}, "spec": {"storage": storage}});
+        for (key, value) in source.as_object().into_iter().flatten() {
+            volume["spec"][key] = value.clone();
+        }
+        volume
+    };
+    let mut all = Disks {
+        templates: Vec::new(),
+        disks: vec![disk("root", Some(1))],
+        volumes: Vec::new(),
+    };
+    let source = match root {
+        Root::Claim { namespace, name } => Some(json!({"source": {"pvc": {"namespace": namespace, "name": name}}})),
+        Root::Source { namespace, name } => {
+            Some(json!({"sourceRef": {"kind": "DataSource", "namespace": namespace, "name": name}}))
+        }
+        Root::Container(_) => None,
+    };
+    match (source, root) {
+        (None, Root::Container(image)) => all
+            .volumes
+            .push(json!({"name": "root", "containerDisk": {"image": image}})),
+        (source, _) => {
+            let name = root_name(&spec.name);
+            all.volumes.push(json!({"name": "root", "dataVolume": {"name": name}}));
+            let bytes = site.image_bytes.max(spec.disk_gib * GIB);
+            all.templates.push(template(name, source.unwrap_or_default(), bytes));
+        }
+    }
+    for (index, gib) in spec.extra_disks_gib.iter().enumerate() {
+        let (name, of_machine) = (format!("disk-{}", index + 1), disk_name(&spec.name, index));
+        all.disks.push(disk(&name, None));
+        all.volumes
+            .push(json!({"name": name, "dataVolume": {"name": of_machine}}));
+        all.templates
+            .push(template(of_machine, json!({"source": {"blank": {}}}), gib * GIB));
+    }
+    let secret = json!({"name": secret_name(&spec.name)});
+    let first_boot = match spec.payload {
+        Payload::Ignition(_) => json!({"name": "first-boot", "cloudInitConfigDrive": {"secretRef": secret}}),
+        Payload::CloudInit { .. } => json!({
+            "name": "first-boot",
+            "cloudInitNoCloud": {"secretRef": secret, "networkDataSecretRef": secret},
+        }),
+    };
+    all.disks.push(json!({"name": "first-boot", "cdrom": {"bus": "sata"}}));
+    all.volumes.push(first_boot);
+    all
+}
+
+fn storage(class: Option<&str>, bytes: u64) -> Value {
+    let size = match bytes.is_multiple_of(GIB) {
+        true => format!("{}Gi", bytes / GIB),
+        false => bytes.to_string(),
+    };
+    let mut storage = json!({"resources": {"requests": {"storage": size}}});
+    if let Some(class) = class {
+        storage["storageClassName"] = class.into();
+    }
+    storage
+}
+
+fn nic((index, nic): (usize, &Nic)) -> (Value, Value) {
+    let name = format!("net{index}");
+    let mac = nic.mac.to_string();
+    match nic.network.as_str() {
+        // Only this binding goes everywhere on the pod network.
+        POD_NETWORK => (
+            json!({"name": name, "pod": {}}),
+            json!({"name": name, "macAddress": mac, "model": "virtio", "masquerade": {}}),
+        ),
+        network => (
+            json!({"name": name, "multus": {"networkName": network}}),
+            json!({"name": name, "macAddress": mac, "model": "virtio", "bridge": {}}),
+        ),
+    }
+}
+
+/// Machines of one role keep apart where the hosts suffice.
+fn apart(spec: &MachineSpec) -> Value {
+    let same = json!({CLUSTER: spec.cluster.as_str(), ROLE: spec.role.to_string(), PASS: spec.pass.to_string()});
+    json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 100,
+        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": same}},
+    }]}})
+}
+
+/// Where CDI takes an image from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Import {
+    /// Sent by us.
+    Upload,
+    Http(String),
+    /// `docker://…`.
+    Registry(String),
+}
+
+/// The name of a shared image: by digest of the file, or of where it is imported from.
+pub(super) fn image_name(identity: &str) -> String {
+    format!("ocpdeploy-image-{}", image_tag(identity))
+}
+
+fn image_tag(identity: &str) -> &str {
+    identity.get(..16).unwrap_or(identity)
+}
+
+/// The identity of an image that CDI fetches.
+pub(super) fn identity(url: &str) -> String {
+    sha256(url)
+}
+
+/// The volume of an image that clusters share.
+pub(super) fn image(identity: &str, import: &Import, class: Option<&str>, bytes: u64, cluster: &ClusterId) -> Value {
+    let source = match import {
+        Import::Upload => json!({"upload": {}}),
+        Import::Http(url) => json!({"http": {"url": url}}),
+        Import::Registry(url) => json!({"registry": {"url": url}}),
+    };
+    json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1",
+        "kind": "DataVolume",
+        "metadata": {
+            "name": image_name(identity),
+            "labels": {IMAGE: image_tag(identity), used_by(cluster): ""},
+            "annotations": {
+                // No pod is going to mount it, which a class that waits for the first consumer would wait for.
+                "cdi.kubevirt.io/storage.bind.immediate.requested": "true",
+                // Its phase is asked for by later clusters.
+                "cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
+            },
+        },
+        "spec": {"source": source, "storage": storage(class, bytes)},
+    })
+}

@@ -1,0 +1,375 @@
+//! The connection to the API server: requests, errors in our terms, and the comparison of what was stored with what was sent.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::{Method, Request};
+use kube::client::AuthError;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config, Error};
+use serde_json::{Value, json};
+
+use super::compare::{self, Difference};
+use super::kind::Kind;
+use super::objects;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::cluster::{ClusterId, KubevirtConfig};
+
+/// Tries of a call that the server put off.
+const TRIES: u32 = 4;
+
+/// Who set a field, as `kubectl get --show-managed-fields` shows it.
+const MANAGER: &str = "ocpdeploy";
+
+/// An API server, and the namespace in which everything of ours lives.
+pub(super) struct Session {
+    client: Client,
+    pub server: String,
+    pub namespace: String,
+}
+
+/// What a call came to, before the deed is known.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub kind: BackendErrorKind,
+    pub words: String,
+    pub hint: Option<String>,
+    /// HTTP status, where the server answered at all.
+    pub code: Option<u16>,
+}
+
+impl Failure {
+    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
+        let (words, hint, code) = (words.into(), None, None);
+        Self {
+            kind,
+            words,
+            hint,
+            code,
+        }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
+        let error = BackendError::new(self.kind, deed).because(self.words);
+        match self.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
+/// Which words of the server mean more than its status code.
+const SAID: &[(&str, BackendErrorKind, &str)] = &[
+    (
+        "exceeded quota",
+        BackendErrorKind::Quota,
+        "ask for less, or have the namespace's ResourceQuota raised",
+    ),
+    (
+        "requested mac address",
+        BackendErrorKind::Conflict,
+        "KubeMacPool knows the MAC from another machine: give other ones with master_macs and worker_macs",
+    ),
+];
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        use BackendErrorKind::{Conflict, Denied, NotFound, Quota, Rejected, Timeout, TooLarge, Unreachable};
+        match error {
+            Error::Api(status) => {
+                let said = SAID.iter().find(|(words, ..)| status.message.contains(words));
+                let (kind, hint) = match (said, status.code) {
+                    (Some((_, kind, hint)), _) => (*kind, Some(*hint)),
+                    (_, 401) => (
+                        Denied,
+                        Some(
+                            "the token of the kubeconfig is wrong or has expired: log in again, then run the same command",
+                        ),
+                    ),
+                    (_, 403) => (
+                        Denied,
+                        Some("`ocpdeploy deploy` lists the rights it needs before it makes anything"),
+                    ),
+                    (_, 404) => (NotFound, None),
+                    (_, 409) => (Conflict, None),
+                    (_, 413) => (TooLarge, None),
+                    (_, 429) => (Quota, Some("the server asks for patience; run the same command again")),
+                    (_, 408 | 504) => (Timeout, None),
+                    (_, 500 | 502 | 503) => (Unreachable, None),
+                    _ => (Rejected, None),
+                };
+                Self {
+                    kind,
+                    words: status.message,
+                    hint: hint.map(str::to_owned),
+                    code: Some(status.code),
+                }
+            }
+            Error::Auth(error) => auth(&error),
+            // The call was cut off or never began; the innermost cause says why.
+            error => Self::new(Unreachable, innermost(&error)),
+        }
+    }
+}
+
+fn auth(error: &AuthError) -> Failure {
+    let hint = match error {
+        AuthError::AuthExecStart(_) => {
+            "install the command that the kubeconfig names under `exec`, or use another kubeconfig"
+        }
+        AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
+            "run the command that the kubeconfig names under `exec` by hand; it may want a login first"
+        }
+        _ => "look at the user's entry in the kubeconfig",
+    };
+    // What an exec plugin printed may hold a token.
+    let words = match error {
+        AuthError::AuthExecRun { cmd, out } => {
+            let command = cmd.split_whitespace().next().unwrap_or_default().trim_matches('"');
+            format!("the kubeconfig's command `{command}` ended with {}", out.status)
+        }
+        AuthError::AuthExecStart(error) => format!("the kubeconfig's command cannot be started: {error}"),
+        AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
+            "the kubeconfig's command printed no credential".to_owned()
+        }
+        other => other.to_string(),
+    };
+    Failure::new(BackendErrorKind::Denied, words).hint(hint)
+}
+
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    last.to_string()
+}
+
+/// What is absent is `None`.
+pub(super) fn if_there<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.code == Some(404) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What one may not see is `None`.
+pub(super) fn if_allowed<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match outcome {
+        Err(failure) if failure.code == Some(403) && failure.kind == BackendErrorKind::Denied => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+impl Session {
+    pub async fn open(config: &KubevirtConfig) -> Result<Self, Failure> {
+        let kube = load(config).await?;
+        let server = kube.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let namespace = config
+            .namespace
+            .clone()
+            .unwrap_or_else(|| kube.default_namespace.clone());
+        let client = Client::try_from(kube)?;
+        Ok(Self {
+            client,
+            server,
+            namespace,
+        })
+    }
+
+    /// One request; put off and asked again while the server says that it took nothing in.
+    pub async fn call(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<String, Failure> {
+        let bytes = match body {
+            Some(body) => serde_json::to_vec(body).map_err(|error| broken(&error))?,
+            None => Vec::new(),
+        };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let request = Request::builder()
+                .method(method.clone())
+                .uri(path)
+                .header("content-type", kind)
+                .body(bytes.clone())
+                .map_err(|error| broken(&error))?;
+            match self.client.request_text(request).await.map_err(Failure::from) {
+                Err(failure) if matches!(failure.code, Some(429 | 503)) && tries < TRIES => {
+                    tokio::time::sleep(Duration::from_millis(200) * 3u32.pow(tries)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn json(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let text = self.call(method, path, kind, body).await?;
+        serde_json::from_str(&text).map_err(|error| broken(&error))
+    }
+
+    pub async fn read(&self, path: &str) -> Result<Value, Failure> {
+        self.json(Method::GET, path, JSON, None).await
+    }
+
+    pub async fn ask(&self, path: &str, question: &Value) -> Result<Value, Failure> {
+        self.json(Method::POST, path, JSON, Some(question)).await
+    }
+
+    pub fn path(&self, kind: Kind, name: &str) -> String {
+        format!("{}/{name}", kind.folder(&self.namespace))
+    }
+
+    pub async fn get(&self, kind: Kind, name: &str) -> Result<Option<Value>, Failure> {
+        if_there(self.read(&self.path(kind, name)).await)
+    }
+
+    /// All of a kind that a label selector chooses; a kind that the server does not know has none.
+    pub async fn list(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
+        let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
+        let list = if_there(self.read(&path).await)?.unwrap_or_default();
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Makes an object; one of this name that is there is `Conflict`, with code 409.
+    pub async fn create(&self, kind: Kind, object: &Value) -> Result<Value, Failure> {
+        let path = format!("{}?{STRICT}", kind.folder(&self.namespace));
+        let stored = self.json(Method::POST, &path, JSON, Some(object)).await?;
+        self.compared(kind, object, stored).await
+    }
+
+    /// Makes an object that belongs to a cluster, or makes the one there as it should be. A stranger's is `Conflict`.
+    pub async fn put(&self, kind: Kind, cluster: &ClusterId, object: &Value) -> Result<Value, Failure> {
+        let name = objects::name(object);
+        if self.get(kind, name).await?.is_none() {
+            match self.create(kind, object).await {
+                Err(failure) if failure.code == Some(409) => {}
+                other => return other,
+            }
+        }
+        let there = self.get(kind, name).await?.unwrap_or_default();
+        if objects::owner(&there).as_ref() != Some(cluster) {
+            return Err(stranger(kind, name, cluster));
+        }
+        let mut wanted = object.clone();
+        // Only this very object: one that came in its place is a 409.
+        wanted["metadata"]["uid"] = there["metadata"]["uid"].clone();
+        let path = format!("{}?{STRICT}&force=true", self.path(kind, name));
+        let stored = self.json(Method::PATCH, &path, APPLY, Some(&wanted)).await?;
+        self.compared(kind, object, stored).await
+    }
+
+    /// An API server of before fieldValidation drops what it does not know without a word. What is half stored goes again.
+    async fn compared(&self, kind: Kind, sent: &Value, stored: Value) -> Result<Value, Failure> {
+        let Some(Difference { path, what }) = compare::difference(sent, &stored) else {
+            return Ok(stored);
+        };
+        self.delete(kind, &stored).await?;
+        let name = objects::name(sent);
+        let words = format!(
+            "the server did not store {} {name} as it was sent: {path} {what}",
+            kind.word()
+        );
+        Err(Failure::new(BackendErrorKind::Rejected, words)
+            .hint("KubeVirt or CDI there is too old, or a webhook changes what is made"))
+    }
+
+    pub async fn merge(&self, kind: Kind, name: &str, patch: &Value) -> Result<Value, Failure> {
+        let path = format!("{}?fieldManager={MANAGER}", self.path(kind, name));
+        self.json(Method::PATCH, &path, MERGE, Some(patch)).await
+    }
+
+    /// Deletes exactly this object; `false` when it is gone, or another has its name.
+    pub async fn delete(&self, kind: Kind, object: &Value) -> Result<bool, Failure> {
+        self.delete_if(kind, object, json!({"uid": object["metadata"]["uid"]}))
+            .await
+    }
+
+    /// As `delete`, if it still is as it was seen.
+    pub async fn delete_unchanged(&self, kind: Kind, object: &Value) -> Result<bool, Failure> {
+        let (uid, version) = (&object["metadata"]["uid"], &object["metadata"]["resourceVersion"]);
+        self.delete_if(kind, object, json!({"uid": uid, "resourceVersion": version}))
+            .await
+    }
+
+    async fn delete_if(&self, kind: Kind, object: &Value, preconditions: Value) -> Result<bool, Failure> {
+        let options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            // Foreground would wait for a garbage collector, which we do not count on.
+            "propagationPolicy": "Background",
+            "preconditions": preconditions,
+        });
+        let path = self.path(kind, objects::name(object));
+        match self.call(Method::DELETE, &path, JSON, Some(&options)).await {
+            Ok(_) => Ok(true),
+            Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
+const STRICT: &str = "fieldManager=ocpdeploy&fieldValidation=Strict";
+
+fn broken(error: &dyn std::error::Error) -> Failure {
+    Failure::new(BackendErrorKind::Rejected, error.to_string())
+}
+
+pub(super) fn stranger(kind: Kind, name: &str, cluster: &ClusterId) -> Failure {
+    let words = format!("{} {name} is not of cluster {cluster}", kind.word());
+    Failure::new(BackendErrorKind::Conflict, words)
+}
+
+/// Label selectors hold letters, digits and few signs; those that mean something in a URL are escaped.
+fn escape(selector: &str) -> String {
+    selector
+        .replace('%', "%25")
+        .replace('=', "%3D")
+        .replace(',', "%2C")
+        .replace('/', "%2F")
+        .replace('!', "%21")
+}
+
+async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
+    let options = KubeConfigOptions {
+        context: config.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let loaded = match (&config.kubeconfig, &config.context) {
+        (Some(path), _) => match Kubeconfig::read_from(path) {
+            Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+            Err(error) => Err(error),
+        }
+        .map_err(|error| unusable(Some(path), &error)),
+        (None, Some(_)) => Config::from_kubeconfig(&options)
+            .await
+            .map_err(|error| unusable(None, &error)),
+        // `KUBECONFIG`, ~/.kube/config, or the pod that this runs in.
+        (None, None) => Config::infer().await.map_err(|error| {
+            let words = format!("there is no kubeconfig, and this is no pod: {}", innermost(&error));
+            Failure::new(BackendErrorKind::Denied, words).hint("set kubeconfig, or log in with `oc login`")
+        }),
+    };
+    let mut config = loaded?;
+    config.connect_timeout = Some(Duration::from_secs(10));
+    config.read_timeout = Some(Duration::from_secs(60));
+    Ok(config)
+}
+
+fn unusable(path: Option<&Path>, error: &KubeconfigError) -> Failure {
+    let place = path.map_or("the kubeconfig".to_owned(), |path| {
+        format!("kubeconfig {}", path.display())
+    });
+    Failure::new(
+        BackendErrorKind::Denied,
+        format!("cannot use {place}: {}", innermost(error)),
+    )
+    .hint("`kubectl config get-contexts` shows what a kubeconfig has; kubeconfig and kube_context choose")
+}
