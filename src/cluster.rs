@@ -623,6 +623,15 @@ pub enum BackendConfig {
 }
 
 impl BackendConfig {
+    /// Which CoreOS image boots there, without asking the platform.
+    pub fn image_artifact(&self) -> &'static str {
+        match self.name() {
+            "openstack" | "ovirt" => "openstack",
+            "kubevirt" => "kubevirt",
+            _ => "qemu",
+        }
+    }
+
     /// The name used in env files, parameter files and messages.
     pub fn name(&self) -> &'static str {
         match self {

@@ -8,6 +8,7 @@ use crate::client_dns::ClientDnsError;
 use crate::cluster_api::ApiError;
 use crate::download::DownloadError;
 use crate::ignition::IgnitionError;
+use crate::images::ImageError;
 use crate::installer::InstallerError;
 use crate::inventory::InventoryError;
 use crate::journal::JournalError;
@@ -110,6 +111,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
         })
         .or_else(|| if_is(error, of_client_dns))
         .or_else(|| if_is(error, of_api))
+        .or_else(|| if_is(error, of_image))
         .or_else(|| if_is(error, |e: &DownloadError| (Kind::Tool, e.hint().into_iter().collect())))
         .or_else(|| if_is(error, of_mcs))
         .or_else(|| if_is(error, |_: &TemplateError| (Kind::Settings, vec![])))
@@ -164,6 +166,10 @@ fn of_installer(error: &InstallerError) -> (Kind, Vec<String>) {
         _ => Kind::Tool,
     };
     (kind, error.hint().into_iter().collect())
+}
+
+fn of_image(error: &ImageError) -> (Kind, Vec<String>) {
+    (Kind::Tool, error.hint().into_iter().map(str::to_owned).collect())
 }
 
 fn of_inventory(error: &InventoryError) -> (Kind, Vec<String>) {

@@ -20,7 +20,7 @@ use tracing::info;
 use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, ImageHandle, NetworkFacts};
+use crate::backend::{Backend, Held, ImageHandle, ImageRequest, NetworkFacts};
 use crate::cluster::{ClusterConfig, Harvest, ImageSource, Lease, MachineName, Mcs, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
@@ -74,10 +74,12 @@ pub async fn deploy<B: Backend>(
     home: &Home,
     options: DeployOptions,
 ) -> Result<Deployed> {
-    let installer = Installer::choose(config)?;
+    let installer = Installer::obtain(config, &home.cluster(&config.name)).await?;
+    images::check(config, &installer.version().await?, backend.limits().image_artifact)?;
     let facts = check(backend, config, home, options).await?;
     let config = &check::settled(config, &facts, backend.limits().carrier);
     let run = Run::begin(backend, config, home, &facts)?;
+    installer.pin(config, &run.dir)?;
     if options.harvest_again && run.dir.parameters().exists() {
         run.start_over().await?;
     }
@@ -85,7 +87,7 @@ pub async fn deploy<B: Backend>(
     let release = run.release(&installer).await?;
 
     // The node image is usually the longest upload; it does not need to wait for the addresses.
-    let ((parameters, held), image) = futures::try_join!(run.pass_one(), run.node_image())?;
+    let ((parameters, held), image) = futures::try_join!(run.pass_one(), run.node_image(&installer))?;
     let services = services::Input {
         config,
         parameters: &parameters,
@@ -207,10 +209,11 @@ impl<'a, B: Backend> Run<'a, B> {
         Ok((parameters, held))
     }
 
-    async fn image(&self, step: &str, source: &ImageSource) -> Result<ImageHandle> {
-        let request = images::request(source)
+    async fn image(&self, step: &str, source: &ImageSource, installer: Option<&Installer>) -> Result<ImageHandle> {
+        let request = self
+            .image_request(step, source, installer)
             .await
-            .with_context(|| format!("read image {source}"))?;
+            .with_context(|| format!("get image {source}"))?;
         let ensure = async {
             // Not a step of its own: it goes on beside pass one.
             info!(target: PROGRESS, "image {source}");
@@ -219,8 +222,35 @@ impl<'a, B: Backend> Run<'a, B> {
         self.journal.step(step, &request, ensure).await
     }
 
-    async fn node_image(&self) -> Result<ImageHandle> {
-        self.image("pass-two/image", &self.config.image).await
+    /// What is asked of the platform; an image that was fetched stays the same when the same command is run again.
+    async fn image_request(
+        &self,
+        step: &str,
+        source: &ImageSource,
+        installer: Option<&Installer>,
+    ) -> Result<ImageRequest> {
+        let shop = images::Shop {
+            downloads: &self.config.downloads,
+            installer,
+            platform: self.backend.limits().image_artifact,
+        };
+        if matches!(source, ImageSource::File(_) | ImageSource::Platform(_)) {
+            return shop.request(source).await;
+        }
+        let fetch = format!("{step}/fetch");
+        let fetched = self.journal.step(&fetch, source, shop.request(source)).await?;
+        match &fetched {
+            // Pruned before it was uploaded.
+            ImageRequest::File { path, .. } if !path.exists() && self.journal.done_at(step).is_none() => {
+                self.journal.forget(&fetch)?;
+                self.journal.step(&fetch, source, shop.request(source)).await
+            }
+            _ => Ok(fetched),
+        }
+    }
+
+    async fn node_image(&self, installer: &Installer) -> Result<ImageHandle> {
+        self.image("pass-two/image", &self.config.image, Some(installer)).await
     }
 
     /// The end of a wait in vain: at once where a machine cannot recover, else when the time is over.

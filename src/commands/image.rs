@@ -1,23 +1,219 @@
 //! `ocpdeploy image`.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
 
-use super::{Session, print, runtime};
-use crate::cli::{Format, Image, ImagePayload, ImageVerb};
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::{Session, print, runtime, with_backend};
+use crate::backend::{Backend, ImageRequest};
+use crate::catalogue::{self, Helper};
+use crate::cli::{CacheFolder, Format, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
+use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource};
+use crate::download::{Cache, Cached};
+use crate::failure::{CommandError, Kind};
+use crate::home::ClusterDir;
+use crate::images::Shop;
 use crate::installer::Installer;
 use crate::report;
+use crate::settings;
 
 pub fn run(session: &Session, command: &Image) -> Result<()> {
     match &command.verb {
+        ImageVerb::List(command) => list(command),
+        ImageVerb::Pull(command) => pull(session, command),
+        ImageVerb::Push(command) => push(session, command),
+        ImageVerb::Prune(command) => prune(command),
         ImageVerb::Payload(command) => payload(session, command),
     }
 }
 
+/// The cache without an env file: the flag, which is also the variable `OCPDEPLOY_CACHE`, or the XDG cache folder.
+fn cache(folder: &CacheFolder) -> Result<Cache> {
+    let place = match &folder.cache {
+        Some(cache) if !cache.as_os_str().is_empty() => std::path::absolute(cache).context("find the cache")?,
+        _ => {
+            let set = |name| {
+                std::env::var_os(name)
+                    .map(std::path::PathBuf::from)
+                    .filter(|path| path.is_absolute())
+            };
+            let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+            base.map(|base| base.join("ocpdeploy")).ok_or_else(|| {
+                CommandError::new(Kind::Usage, "there is no home folder to keep downloads in").hint("use --cache DIR")
+            })?
+        }
+    };
+    Ok(Cache::new(place))
+}
+
+#[derive(Serialize)]
+struct Listed {
+    helpers: Vec<ListedHelper>,
+    cache: Vec<Cached>,
+}
+
+#[derive(Serialize)]
+struct ListedHelper {
+    #[serde(flatten)]
+    helper: Helper,
+    cached: bool,
+}
+
+fn list(command: &ImageList) -> Result<()> {
+    let cache = cache(&command.folder)?.list();
+    let helper = |helper: &Helper| ListedHelper {
+        cached: cache
+            .iter()
+            .any(|cached| catalogue::file_name(&cached.url) == catalogue::file_name(&helper.url)),
+        helper: helper.clone(),
+    };
+    let listed = Listed {
+        helpers: catalogue::helpers().iter().map(helper).collect(),
+        cache,
+    };
+    if command.output.output == Format::Json {
+        return print(&report::json(&listed)?);
+    }
+    let mut text = String::from("helper images\n");
+    for ListedHelper { helper, cached } in &listed.helpers {
+        let here = if *cached { "  (fetched)" } else { "" };
+        text += &format!("  {:<16} {}{here}\n", helper.name, helper.about);
+    }
+    text += "\nin the cache\n";
+    for cached in &listed.cache {
+        let used = cached.used.strftime("%Y-%m-%d");
+        text += &format!(
+            "  {:>6} MiB  used {used}  {}\n",
+            cached.bytes >> 20,
+            cached.path.display()
+        );
+    }
+    if listed.cache.is_empty() {
+        text += "  nothing\n";
+    }
+    print(&text)
+}
+
+fn pull(session: &Session, command: &ImagePull) -> Result<()> {
+    if !command.images.is_empty() {
+        let downloads = Downloads {
+            cache: cache(&command.folder)?.root().to_owned(),
+            version: None,
+            mirror: None,
+            image_mirror: None,
+        };
+        let named = |text: &String| match text.contains("://") {
+            true => settings::image_url(text).map(ImageSource::Url),
+            false => Ok(ImageSource::Catalogue(text.clone())),
+        };
+        let sources: Vec<_> = command
+            .images
+            .iter()
+            .map(named)
+            .collect::<Result<_, _>>()
+            .map_err(|why| {
+                CommandError::new(Kind::Usage, why).hint("give a name that `ocpdeploy image list` shows, or a URL")
+            })?;
+        return session.finish_or_stop(pull_all(&downloads, None, "", &sources));
+    }
+    let mut sources = session.sources(&command.source)?;
+    if let Some(cache) = &command.folder.cache {
+        sources.flags.insert("cache".to_owned(), cache.display().to_string());
+    }
+    let config = session.load_from(&sources)?.config;
+    let dir = session.home.cluster(&config.name);
+    session.finish_or_stop(async {
+        let installer = installer(&config, &dir).await?;
+        let platform = config.backend.image_artifact();
+        pull_all(&config.downloads, installer.as_ref(), platform, &wanted(&config)).await
+    })
+}
+
+/// The images that a deployment boots from.
+fn wanted(config: &ClusterConfig) -> Vec<ImageSource> {
+    let helper = (config.harvest == Harvest::Boot).then(|| config.helper_image.clone());
+    std::iter::once(config.image.clone()).chain(helper).collect()
+}
+
+/// Only the release's own CoreOS needs one.
+async fn installer(config: &ClusterConfig, dir: &ClusterDir) -> Result<Option<Installer>> {
+    match config.image {
+        ImageSource::Release => Ok(Some(Installer::obtain(config, dir).await?)),
+        _ => Ok(None),
+    }
+}
+
+async fn pull_all(
+    downloads: &Downloads,
+    installer: Option<&Installer>,
+    platform: &'static str,
+    sources: &[ImageSource],
+) -> Result<()> {
+    let shop = Shop {
+        downloads,
+        installer,
+        platform,
+    };
+    for source in sources {
+        let request = shop
+            .request(source)
+            .await
+            .with_context(|| format!("get image {source}"))?;
+        match request {
+            ImageRequest::File { path, .. } => print(&format!("{}\n", path.display()))?,
+            ImageRequest::Platform(name) => print(&format!("{name} (on the platform)\n"))?,
+        }
+    }
+    Ok(())
+}
+
+fn push(session: &Session, command: &ImagePush) -> Result<()> {
+    let config = session.load(&command.source)?.config;
+    let dir = session.home.cluster(&config.name);
+    session.finish_or_stop(async {
+        let installer = installer(&config, &dir).await?;
+        with_backend!(&config.backend, backend => push_all(backend, &config, installer.as_ref()).await)
+    })
+}
+
+async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Option<&Installer>) -> Result<()> {
+    let shop = Shop {
+        downloads: &config.downloads,
+        installer,
+        platform: backend.limits().image_artifact,
+    };
+    for source in wanted(config) {
+        let request = shop
+            .request(&source)
+            .await
+            .with_context(|| format!("get image {source}"))?;
+        let handle = backend.ensure_image(&config.id(), &request).await?;
+        print(&format!("{source}: {}\n", handle.0))?;
+    }
+    Ok(())
+}
+
+fn prune(command: &ImagePrune) -> Result<()> {
+    let unused = Duration::from_secs(command.days.saturating_mul(24 * 3600));
+    let gone = cache(&command.folder)?.prune(unused, command.dry_run)?;
+    let mut text = String::new();
+    for pruned in &gone {
+        text += &format!("{:>6} MiB  {}\n", pruned.bytes >> 20, pruned.path.display());
+    }
+    let sum = gone.iter().map(|pruned| pruned.bytes).sum::<u64>() >> 20;
+    let deed = if command.dry_run { "would be freed" } else { "freed" };
+    print(&format!("{text}{sum} MiB {deed}\n"))
+}
+
 fn payload(session: &Session, command: &ImagePayload) -> Result<()> {
     let config = session.load(&command.source)?.config;
-    let installer = Installer::choose(&config)?;
+    let dir = session.home.cluster(&config.name);
     let folder = tempfile::tempdir().context("make a folder for the pull secret")?;
-    let release = runtime()?.block_on(installer.release(&config, folder.path()))?;
+    let release = runtime()?.block_on(async {
+        let installer = Installer::obtain(&config, &dir).await?;
+        installer.release(&config, folder.path()).await
+    })?;
     match command.output.output {
         Format::Text => {
             let lines = release.images.values().map(|image| format!("{image}\n"));

@@ -115,7 +115,11 @@ impl Session {
 
     /// Reads and checks the settings; warnings go to the screen.
     fn load(&self, source: &Source) -> Result<Loaded> {
-        let loaded = settings::load(&self.sources(source)?)?;
+        self.load_from(&self.sources(source)?)
+    }
+
+    fn load_from(&self, sources: &Sources<'_>) -> Result<Loaded> {
+        let loaded = settings::load(sources)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }

@@ -188,6 +188,11 @@ impl Cache {
         Ok((folder, mode))
     }
 
+    /// Removes one file that is not needed any more; that of another user may stay.
+    pub fn forget(&self, cached: &Cached) {
+        drop(remove(&self.folder().join(&cached.sha256), false));
+    }
+
     /// Removes files not used for so long, and what is left of broken downloads that no process is at.
     pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Pruned>, DownloadError> {
         let mut gone = Vec::new();
@@ -373,6 +378,11 @@ impl Partial {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         options.mode(self.mode & 0o666).open(&path).map_err(disk(&path))
+    }
+
+    /// It is not needed any more.
+    pub fn discard(self) -> Result<(), DownloadError> {
+        std::fs::remove_dir_all(&self.folder).map_err(disk(&self.folder))
     }
 
     /// Begins anew.

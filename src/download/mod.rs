@@ -86,9 +86,12 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// A URL as it may be shown: without what follows `?`, where keys to it may stand.
+/// A URL as it may be shown: without what follows `?`, where keys to it may stand. In that of a file it is its state.
 fn shown(url: &str) -> &str {
-    url.split('?').next().unwrap_or(url)
+    match url.starts_with("file:") {
+        true => url,
+        false => url.split('?').next().unwrap_or(url),
+    }
 }
 
 /// Fetches a short text, such as a list of sums.
@@ -105,6 +108,7 @@ impl Cache {
         let partial = self.partial(artifact).await?;
         // Another process may have come to the end of it meanwhile.
         if let Some(found) = self.find(artifact) {
+            partial.discard()?;
             return Ok(found);
         }
         let url = shown(&artifact.url);

@@ -324,6 +324,7 @@ impl<'a> Transfer<'a> {
             (StatusCode::RANGE_NOT_SATISFIABLE, have) => {
                 return match range {
                     Some((_, Some(total))) if total == have => Ok(()),
+                    Some((_, Some(total))) if total > have => Err(again(ENDED)),
                     _ => Err(Broken::Anew("the file is another one now".to_owned())),
                 };
             }

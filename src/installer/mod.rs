@@ -9,7 +9,7 @@ use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{ClusterConfig, InstallerChoice, Mac, NodeName, Role};
+use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Mac, NodeName, Role};
 use crate::digest::{sha256, sha512};
 use crate::home::{self, ClusterDir};
 use crate::ignition::document;
@@ -17,6 +17,7 @@ use crate::parameters::{NodeAddress, Parameters};
 use crate::services::{self, Release};
 
 mod expected;
+mod fetch;
 mod openshift_install;
 mod probe;
 mod rehearsal;
@@ -102,6 +103,19 @@ pub struct NodeReport {
 pub enum InstallerError {
     #[error("no openshift-install {place}")]
     NotFound { place: String },
+    #[error("{} is openshift-install {version}, and version={wanted}", path.display())]
+    OtherVersion {
+        /// Or the URL of a mirror's folder.
+        path: PathBuf,
+        version: String,
+        wanted: String,
+    },
+    #[error("{url} lists no openshift-install and client for this computer")]
+    NotListed { url: String },
+    #[error("archive {name} is refused: {why}")]
+    Archive { name: String, why: String },
+    #[error("{0}")]
+    Unsupported(String),
     #[error("cannot run {}", path.display())]
     NotRun { path: PathBuf, source: io::Error },
     #[error("{deed} ended with {status}{}", indented(tail))]
@@ -145,10 +159,17 @@ impl InstallerError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound { .. } => Some(
-                "get it from https://mirror.openshift.com/pub/openshift-v4/clients/ocp/ (OKD: the releases of \
-                 github.com/okd-project/okd) and put it into PATH, or name it in the env file: installer=PATH"
+                "version=stable (or 4.19, okd, …) in the env file fetches it; or get it from \
+                 https://mirror.openshift.com/pub/openshift-v4/clients/ocp/ (OKD: the releases of \
+                 github.com/okd-project/okd) and put it into PATH, or name it: installer=PATH"
                     .to_owned(),
             ),
+            Self::OtherVersion { .. } => Some("leave out one of the settings version, installer and mirror".to_owned()),
+            Self::NotListed { .. } => {
+                Some("is the setting mirror the folder that holds ocp/, or OKD's releases?".to_owned())
+            }
+            Self::Archive { .. } => Some("the mirror serves something else than openshift-install".to_owned()),
+            Self::Unsupported(_) => Some("change the setting, or choose another version".to_owned()),
             Self::NotRun { .. } => {
                 Some("is it an executable for this computer? `openshift-install version` tells".to_owned())
             }
@@ -202,6 +223,14 @@ impl Installer {
         match self {
             Self::OpenshiftInstall(real) => Ok(real.about().await?.version),
             Self::Rehearsal(_) => Ok(rehearsal::VERSION.to_owned()),
+        }
+    }
+
+    /// What its release says of CoreOS images, as JSON; see `catalogue::coreos`.
+    pub async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Self::OpenshiftInstall(real) => real.coreos_stream(downloads).await,
+            Self::Rehearsal(_) => anyhow::bail!("a rehearsal has no CoreOS but its own"),
         }
     }
 

@@ -21,7 +21,8 @@ use tracing::{info, warn};
 use super::release::{self, About};
 use super::{InstallerError, Manifest, Manifests, WaitContext};
 use crate::PROGRESS;
-use crate::cluster::ClusterConfig;
+use crate::cluster::{ClusterConfig, Downloads};
+use crate::download::{self, Cache};
 use crate::home;
 use crate::ignition::overlay::ssh_keys;
 use crate::parameters::Parameters;
@@ -65,6 +66,40 @@ impl OpenshiftInstall {
             path,
             oc: oc.ok_or(InstallerError::NoOc)?,
         })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn oc(&self) -> &Path {
+        &self.oc
+    }
+
+    /// The stream within it (from 4.8), or else the older data at the commit that it was built from.
+    pub(super) async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
+        let mut command = Command::new(&self.path);
+        command
+            .args(["coreos", "print-stream-json"])
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = timeout(Duration::from_secs(30), command.output()).await;
+        let output = output.with_context(|| format!("{} coreos does not end", self.path.display()))?;
+        let output = output.map_err(|source| self.not_run(source))?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let commit = self
+            .about()
+            .await?
+            .commit
+            .context("openshift-install tells no commit")?;
+        let url = match &downloads.image_mirror {
+            Some(folder) => format!("{folder}/rhcos.json"),
+            None => format!("https://raw.githubusercontent.com/openshift/installer/{commit}/data/data/rhcos.json"),
+        };
+        let patience = Cache::new(&downloads.cache).patience();
+        Ok(download::text(&url, patience).await?.into_bytes())
     }
 
     /// What it tells of itself.

@@ -25,15 +25,22 @@ pub struct About {
     pub version: String,
     /// The release's own image, `None` where it is not told.
     pub release_image: Option<String>,
+    /// Of its source.
+    pub commit: Option<String>,
 }
 
 /// Reads the lines of `openshift-install version`.
 pub(super) fn about(text: &str) -> Option<About> {
     let version = text.lines().next()?.split_whitespace().nth(1)?;
-    let image = text.lines().find_map(|line| line.strip_prefix("release image "));
+    let after = |start| {
+        text.lines()
+            .find_map(|line| Some(line.strip_prefix(start)?.trim().to_owned()))
+    };
+    let is_hex = |commit: &String| commit.bytes().all(|b| b.is_ascii_hexdigit());
     Some(About {
         version: version.trim_start_matches('v').to_owned(),
-        release_image: image.map(|image| image.trim().to_owned()),
+        release_image: after("release image "),
+        commit: after("built from commit ").filter(is_hex),
     })
 }
 

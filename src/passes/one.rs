@@ -42,7 +42,7 @@ impl<B: Backend> Run<'_, B> {
     pub(super) async fn boot_and_look(&self, macs: &MacTable) -> Result<Vec<Lease>> {
         let planned = machines::pass_one(self.config, macs);
         let total = planned.len();
-        let image = self.image("pass-one/image", &self.config.helper_image).await?;
+        let image = self.image("pass-one/image", &self.config.helper_image, None).await?;
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
             stream::iter(&planned)

@@ -237,7 +237,7 @@ pub(super) fn host(text: &str) -> Result<String, String> {
 }
 
 /// The URL of an image, perhaps with `#sha256=<hex>` at its end.
-pub(super) fn image_url(text: &str) -> Result<String, String> {
+pub fn image_url(text: &str) -> Result<String, String> {
     let (url, sum) = text.split_once('#').unwrap_or((text, ""));
     let is_sum = |sum: &str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
     if !sum.is_empty() && !sum.strip_prefix("sha256=").is_some_and(is_sum) {

@@ -25,6 +25,7 @@ use crate::cluster::{
     OsFlavors, Registry, SimConfig, Size, Timeouts, VirtType, Wanted,
 };
 
+pub use checks::image_url;
 pub use problem::{Problem, SettingsError};
 use values::Values;
 
