@@ -188,7 +188,9 @@ Examples:
   ocpdeploy image pull                          # what ./env.sh needs
   ocpdeploy image pull lab.sh --set version=4.19
   ocpdeploy image pull --image centos10stream   # no env file is read
-  ocpdeploy image pull --image https://mirror.example.com/rhcos.qcow2.gz#sha256=2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae")]
+  ocpdeploy image pull --image https://mirror.example.com/rhcos.qcow2.gz
+
+A URL may end in #sha256= and the sum of its content, decompressed.")]
 pub struct ImagePull {
     #[command(flatten)]
     pub source: Source,

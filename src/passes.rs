@@ -75,7 +75,9 @@ pub async fn deploy<B: Backend>(
     options: DeployOptions,
 ) -> Result<Deployed> {
     let installer = Installer::obtain(config, &home.cluster(&config.name)).await?;
-    images::check(config, &installer.version().await?, backend.limits().image_artifact)?;
+    let version = installer.version().await?;
+    installer.check(config, &version)?;
+    images::check(config, &version, backend.limits().image_artifact)?;
     let facts = check(backend, config, home, options).await?;
     let config = &check::settled(config, &facts, backend.limits().carrier);
     let run = Run::begin(backend, config, home, &facts)?;

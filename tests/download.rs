@@ -293,7 +293,7 @@ fn a_file_that_changes_between_two_parts_is_begun_anew() {
         });
         // The first run is cut and finds nobody any more.
         let new = gzip(&bench.content);
-        let first = std::mem::replace(&mut bench.artifact.sha256, Some(sha256(&new)));
+        let first = bench.artifact.sha256.replace(sha256(&new));
         assert!(first.is_some());
         bench.mirror.change(FILE, |served| served.cuts = vec![150_000, 0, 0, 0]);
         let error = bench.fetch().unwrap_err();

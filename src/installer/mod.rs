@@ -18,6 +18,7 @@ use crate::services::{self, Release};
 
 mod expected;
 mod fetch;
+mod install_config;
 mod openshift_install;
 mod probe;
 mod rehearsal;
@@ -223,6 +224,14 @@ impl Installer {
         match self {
             Self::OpenshiftInstall(real) => Ok(real.about().await?.version),
             Self::Rehearsal(_) => Ok(rehearsal::VERSION.to_owned()),
+        }
+    }
+
+    /// Refuses settings that its release does not know.
+    pub fn check(&self, config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
+        match self {
+            Self::OpenshiftInstall(_) => install_config::check(config, version),
+            Self::Rehearsal(_) => Ok(()),
         }
     }
 

@@ -12,19 +12,19 @@ use std::time::Duration;
 use anyhow::Context;
 use fs_err as fs;
 use secrecy::ExposeSecret;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use super::install_config::{install_config, proxy_secrets, without_secrets};
 use super::release::{self, About};
 use super::{InstallerError, Manifest, Manifests, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::{ClusterConfig, Downloads};
 use crate::download::{self, Cache};
 use crate::home;
-use crate::ignition::overlay::ssh_keys;
 use crate::parameters::Parameters;
 use crate::services::Release;
 use crate::templates::yaml;
@@ -104,11 +104,18 @@ impl OpenshiftInstall {
 
     /// What it tells of itself.
     pub async fn about(&self) -> anyhow::Result<About> {
-        let mut command = Command::new(&self.path);
-        command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
-        let output = timeout(Duration::from_secs(30), command.output()).await;
-        let output = output.with_context(|| format!("{} version does not end", self.path.display()))?;
-        let output = output.map_err(|source| self.not_run(source))?;
+        let output = loop {
+            let mut command = Command::new(&self.path);
+            command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
+            let output = timeout(Duration::from_secs(30), command.output()).await;
+            match output.with_context(|| format!("{} version does not end", self.path.display()))? {
+                // It was just unpacked, and a child that is being started still has it open.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                    sleep(Duration::from_millis(20)).await
+                }
+                output => break output.map_err(|source| self.not_run(source))?,
+            }
+        };
         let about = release::about(&String::from_utf8_lossy(&output.stdout));
         match about.filter(|_| output.status.success()) {
             Some(about) => Ok(about),
@@ -138,8 +145,8 @@ impl OpenshiftInstall {
         folder: &Path,
         log: &Path,
     ) -> anyhow::Result<()> {
-        let install_config = yaml(&install_config(config, parameters));
-        home::write_private(&folder.join("install-config.yaml"), install_config.as_bytes())?;
+        let install_config = install_config(config, parameters, &self.about().await?.version);
+        home::write_private(&folder.join("install-config.yaml"), yaml(&install_config).as_bytes())?;
         let mask = Mask::new(config, folder);
         self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask)
             .await?;
@@ -156,6 +163,9 @@ impl OpenshiftInstall {
         }
         self.run(&["create", "ignition-configs"], folder, log, MAKE_LIMIT, &mask)
             .await?;
+        // Under another name: the installer would take that one for its own.
+        let kept = yaml(&without_secrets(install_config));
+        home::write_private(&folder.join("install-config.kept.yaml"), kept.as_bytes())?;
         make_private(folder).context("make the installer's files private")
     }
 
@@ -238,35 +248,6 @@ fn in_path(program: &str) -> Option<PathBuf> {
 
 fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-}
-
-/// What the installer is told. Platform `none`: it makes no machines, we do.
-fn install_config(config: &ClusterConfig, parameters: &Parameters) -> Value {
-    let networks = &config.networks;
-    let mut install_config = json!({
-        "apiVersion": "v1",
-        "metadata": {"name": config.name},
-        "baseDomain": config.domain,
-        // With no worker at all the installer itself makes the masters schedulable.
-        "controlPlane": {"name": "master", "replicas": config.masters},
-        "compute": [{"name": "worker", "replicas": config.workers}],
-        "networking": {
-            "networkType": networks.network_type,
-            "clusterNetwork": [{"cidr": networks.cluster_network, "hostPrefix": networks.host_prefix}],
-            "serviceNetwork": [networks.service_network],
-            "machineNetwork": [{"cidr": parameters.machine_network}],
-        },
-        "platform": {"none": {}},
-        "pullSecret": config.pull_secret.expose_secret(),
-    });
-    let keys = ssh_keys(config);
-    if !keys.is_empty() {
-        install_config["sshKey"] = json!(keys.join("\n"));
-    }
-    if let Some(ca) = &config.ca {
-        install_config["additionalTrustBundle"] = json!(ca);
-    }
-    install_config
 }
 
 /// Takes away from group and others what the installer's umask gave them.
@@ -378,6 +359,7 @@ impl Mask {
     fn new(config: &ClusterConfig, folder: &Path) -> Self {
         let pull_secret = config.pull_secret.expose_secret();
         let mut secrets = vec![pull_secret.to_owned()];
+        secrets.extend(proxy_secrets(config));
         let parsed: Value = serde_json::from_str(pull_secret).unwrap_or_default();
         for registry in parsed["auths"].as_object().into_iter().flat_map(|auths| auths.values()) {
             let fields = ["auth", "password", "identitytoken", "registrytoken"];
@@ -569,29 +551,5 @@ mod tests {
         }
         let whole = config.pull_secret.expose_secret().to_owned();
         assert_eq!(mask.apply(&whole), "****");
-    }
-
-    #[test]
-    fn the_install_config_of_the_example() {
-        let mut config = ClusterConfig::example();
-        config.ca = Some("-----BEGIN".to_owned());
-        let expected = json!({
-            "apiVersion": "v1",
-            "metadata": {"name": "lab"},
-            "baseDomain": "example.com",
-            "controlPlane": {"name": "master", "replicas": 3},
-            "compute": [{"name": "worker", "replicas": 2}],
-            "networking": {
-                "networkType": "OVNKubernetes",
-                "clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}],
-                "serviceNetwork": ["172.30.0.0/16"],
-                "machineNetwork": [{"cidr": "192.168.122.0/24"}],
-            },
-            "platform": {"none": {}},
-            "pullSecret": "{\"auths\":{}}",
-            "sshKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZ lab",
-            "additionalTrustBundle": "-----BEGIN",
-        });
-        assert_eq!(install_config(&config, &crate::parameters::tests::example()), expected);
     }
 }
