@@ -1,0 +1,413 @@
+//! Whole rehearsals of the program on a real OpenStack with real guests, judged by OpenStack's own library.
+//!
+//! `tests/lab/openstack/test.sh` runs these where the services and guests can be reached.
+
+#[path = "support/cut_line.rs"]
+mod cut_line;
+#[path = "support/openstack_lab.rs"]
+mod openstack_lab;
+
+/// Apart by name from the tests on libvirt, whose lab skips these.
+mod on_openstack {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::process::Child;
+    use std::time::{Duration, Instant};
+
+    use futures::stream::{self, StreamExt};
+    use ocpdeploy::backend::openstack::OpenStack;
+    use ocpdeploy::backend::{Backend, ImageRequest, MachineSpec, Nic, Payload, Power};
+    use ocpdeploy::cluster::{
+        ClusterId, MachineName, NodeName, OpenStackConfig, OsAffinity, OsBoot, OsFlavors, Pass, Role,
+    };
+    use ocpdeploy::digest;
+    use ocpdeploy::parameters::Parameters;
+
+    use crate::cut_line::{Line, until};
+    use crate::openstack_lab::{DOMAIN, Lab, Seen, addresses, judge, succeeded, text};
+
+    /// A cluster as it must be on the cloud after a deployment.
+    #[track_caller]
+    fn is_deployed(lab: &Lab, cluster: &str) {
+        let table = lab.parameters(cluster);
+        let seen = Seen::of("demo", &format!("{cluster}.{DOMAIN}"));
+        let servers = seen.servers();
+        let wanted: BTreeSet<String> = table
+            .nodes
+            .iter()
+            .filter(|node| node.name.as_str() != "bootstrap")
+            .map(|node| format!("{cluster}-{}", node.name))
+            .collect();
+        assert_eq!(servers.keys().cloned().collect::<BTreeSet<_>>(), wanted);
+        for node in &table.nodes {
+            let Some(server) = servers.get(&format!("{cluster}-{}", node.name)) else {
+                continue;
+            };
+            assert_eq!(text(server, "status"), "ACTIVE", "{}", node.name);
+            assert_eq!(seen.nics_of(server), [(node.mac, vec![node.ip])], "{}", node.name);
+        }
+        let ips: BTreeSet<_> = seen.kind("ports").iter().flat_map(addresses).collect();
+        for vip in [table.api_ip, table.ingress_ip] {
+            assert!(ips.contains(&vip), "no port keeps the VIP {vip}");
+        }
+        // The bootstrap's config has secrets in it, and goes with the bootstrap.
+        for image in seen.kind("images") {
+            let name = text(image, "name");
+            assert!(!name.contains("bootstrap") && !name.contains(".ign"), "{name} is left");
+            assert_eq!(text(image, "visibility"), "private", "{name}");
+        }
+    }
+
+    #[track_caller]
+    fn nothing_is_left(lab: &Lab) {
+        for cloud in ["demo", "other"] {
+            assert_eq!(Seen::of(cloud, &lab.mark).names(), [""; 0], "left in project {cloud}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn a_deployment_is_on_the_cloud_as_planned_and_leaves_nothing() {
+        let before = Seen::of("demo", "").names();
+        let lab = Lab::new("osd");
+        let cluster = lab.cluster("", "masters=3\nworkers=2\n");
+        let printed = succeeded(lab.start_deploy(&cluster));
+        assert_eq!(
+            printed.matches(" yes ").count(),
+            6,
+            "a guest is not as planned:\n{printed}"
+        );
+        is_deployed(&lab, &cluster);
+
+        let seen = Seen::of("demo", &format!("{cluster}.{DOMAIN}"));
+        let table = lab.parameters(&cluster);
+        let hosts = |role: &str| -> BTreeSet<String> {
+            let of_role = seen.servers().into_iter().filter(|(name, _)| name.contains(role));
+            of_role.map(|(_, server)| text(server, "host_id").to_owned()).collect()
+        };
+        assert_eq!(hosts("-master-").len(), 2, "masters are kept apart");
+        assert_eq!(hosts("-worker-").len(), 2, "workers are kept apart");
+        // Masters may answer for both VIPs, workers for the routers'.
+        for (name, server) in seen.servers() {
+            let port = seen
+                .kind("ports")
+                .iter()
+                .find(|port| port["device_id"] == server["id"])
+                .unwrap();
+            let pairs = port["allowed_address_pairs"].as_array().unwrap();
+            let pairs: BTreeSet<_> = pairs
+                .iter()
+                .map(|pair| text(pair, "ip_address"))
+                .map(str::to_owned)
+                .collect();
+            let mut wanted = BTreeSet::from([table.ingress_ip.to_string()]);
+            if name.contains("-master-") {
+                wanted.insert(table.api_ip.to_string());
+            }
+            assert_eq!(pairs, wanted, "{name}");
+        }
+        assert_eq!(
+            seen.kind("floating_ips"),
+            [] as [serde_json::Value; 0],
+            "none was asked for"
+        );
+
+        lab.destroy(&cluster);
+        assert_eq!(Seen::of("demo", "").names(), before);
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn throwaway_machines_harvest_the_same_addresses() {
+        let lab = Lab::new("osb");
+        let cluster = lab.cluster("", "masters=1\nworkers=0\nharvest=boot\n");
+        let printed = succeeded(lab.start_deploy(&cluster));
+        assert_eq!(printed.matches(" yes ").count(), 2, "{printed}");
+        is_deployed(&lab, &cluster);
+        lab.destroy(&cluster);
+        nothing_is_left(&lab);
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn floating_addresses_lead_to_the_virtual_ips_and_go_with_the_cluster() {
+        let lab = Lab::new("osf");
+        let cluster = lab.cluster("", "masters=1\nworkers=0\nos_external_network=public\n");
+        succeeded(lab.start_deploy(&cluster));
+        let table = lab.parameters(&cluster);
+        let seen = Seen::of("demo", &format!("{cluster}.{DOMAIN}"));
+        let leads_to: BTreeSet<_> = seen
+            .kind("floating_ips")
+            .iter()
+            .map(|one| text(one, "fixed_ip_address").to_owned())
+            .collect();
+        assert_eq!(
+            leads_to,
+            BTreeSet::from([table.api_ip.to_string(), table.ingress_ip.to_string()])
+        );
+        lab.destroy(&cluster);
+        nothing_is_left(&lab);
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn three_clusters_at_once_share_nothing_and_go_one_by_one() {
+        let lab = Lab::new("ost");
+        let clusters = ["a", "a-2", "b"].map(|name| lab.cluster(name, "masters=1\nworkers=1\n"));
+        let runs: Vec<_> = clusters.iter().map(|cluster| lab.start_deploy(cluster)).collect();
+        for run in runs {
+            let printed = succeeded(run);
+            assert_eq!(
+                printed.matches(" yes ").count(),
+                3,
+                "a guest is not as planned:\n{printed}"
+            );
+        }
+        let tables: Vec<_> = clusters.iter().map(|cluster| lab.parameters(cluster)).collect();
+        let leases: Vec<_> = tables.iter().flat_map(Parameters::leases).collect();
+        let ips: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
+        let macs: BTreeSet<_> = leases.iter().map(|lease| lease.mac).collect();
+        let vrids: BTreeSet<_> = tables
+            .iter()
+            .flat_map(|table| [table.virtual_router_id, table.ingress_virtual_router_id])
+            .collect();
+        assert_eq!((ips.len(), macs.len(), vrids.len()), (15, 15, 6));
+
+        for gone in 0..clusters.len() {
+            for cluster in &clusters[gone..] {
+                is_deployed(&lab, cluster);
+            }
+            lab.destroy(&clusters[gone]);
+            let id = format!("{}.{DOMAIN}", clusters[gone]);
+            assert_eq!(Seen::of("demo", &id).names(), [""; 0]);
+        }
+        nothing_is_left(&lab);
+    }
+
+    /// Runs the program until it ends by itself, killed after each change it made on the cloud, which never tells of the last.
+    ///
+    /// A run may have to undo what the last one left half done; where runs only repeat each other, one change more is let through.
+    #[track_caller]
+    fn killed_after_each_deed(lab: &Lab, line: &Line, arguments: &[&str]) -> usize {
+        let (mut seen, mut allowed, mut kills) = (BTreeSet::new(), 1, 0);
+        loop {
+            line.cut_after(allowed);
+            let mut child = lab.start_through(line, arguments);
+            if ends_or(&mut child, || line.is_cut()) {
+                let output = child.wait_with_output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "after {kills} kills:\n{said}\n{seen:#?}");
+                line.mend();
+                return kills;
+            }
+            child.kill().unwrap();
+            assert_eq!(child.wait().unwrap().code(), None, "it was not killed");
+            kills += 1;
+            let deeds: Vec<String> = line.deeds().iter().map(|deed| without_ids(deed)).collect();
+            assert!(kills < 300, "it does not get on; the last deeds: {deeds:#?}");
+            allowed = if seen.insert(deeds) { 1 } else { allowed + 1 };
+        }
+    }
+
+    /// A deed in which things that are made anew have the names of the old ones.
+    fn without_ids(deed: &str) -> String {
+        let parts = deed.split_inclusive(['/', ' ', '?']);
+        parts
+            .map(|part| {
+                if part.len() > 35 && part.contains('-') {
+                    "ID"
+                } else {
+                    part
+                }
+            })
+            .collect()
+    }
+
+    /// Waits for the child's end, true, or for what else may come, false.
+    #[track_caller]
+    fn ends_or(child: &mut Child, mut moment: impl FnMut() -> bool) -> bool {
+        let mut ended = false;
+        until("an end or a cut", Duration::from_secs(600), || {
+            ended = child.try_wait().unwrap().is_some();
+            ended || moment()
+        });
+        ended
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn killed_after_each_change_the_same_command_finishes() {
+        let (lab, line) = (Lab::new("osk"), Line::new());
+        let cluster = lab.cluster("", "masters=1\nworkers=0\n");
+        let deploy = lab.deploy(&cluster);
+        let kills = killed_after_each_deed(&lab, &line, &deploy.each_ref().map(String::as_str));
+        assert!(kills > 10, "only {kills} changes were seen");
+        is_deployed(&lab, &cluster);
+        let kills = killed_after_each_deed(&lab, &line, &["destroy", &cluster, "--yes"]);
+        assert!(kills > 5, "only {kills} changes were seen");
+        nothing_is_left(&lab);
+    }
+
+    /// Each third change; `OCPDEPLOY_CUT_STEP=1` takes them all.
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn cut_after_any_change_destroy_leaves_nothing() {
+        let (lab, line) = (Lab::new("osx"), Line::new());
+        // Pretend computes: servers are there at once, and nothing boots that would have to be waited for.
+        let cluster = lab.cluster("", "masters=1\nworkers=0\nos_zone=fake\n");
+        let deploy = lab.deploy(&cluster);
+        let step = std::env::var("OCPDEPLOY_CUT_STEP").map_or(3, |step| step.parse().unwrap());
+        for deeds in (1..).step_by(step) {
+            line.cut_after(deeds);
+            let mut child = lab.start_through(&line, &deploy.each_ref().map(String::as_str));
+            let mut seen = (0, Instant::now());
+            let mut is_idle = false;
+            let ended = ends_or(&mut child, || {
+                let done = line.deeds().len();
+                if done != seen.0 {
+                    seen = (done, Instant::now());
+                }
+                // All is made, and no guest will ever answer.
+                is_idle = seen.1.elapsed() > Duration::from_secs(20);
+                is_idle || line.is_cut()
+            });
+            assert!(!ended, "it ended: {:?}", child.wait_with_output());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let deeds = line.deeds();
+            line.mend();
+            lab.destroy(&cluster);
+            let left = Seen::of("demo", &cluster).names();
+            assert_eq!(left, [""; 0], "cut after {deeds:#?}");
+            if is_idle {
+                assert!(deeds.len() > 10, "only {deeds:?} changes were seen");
+                break;
+            }
+        }
+    }
+
+    /// A backend as the env file above would open it, for pretend computes.
+    async fn pretend_computes() -> OpenStack {
+        let config = OpenStackConfig {
+            cloud: Some("demo".to_owned()),
+            region: None,
+            boot: OsBoot::Image,
+            volume_type: None,
+            zone: Some("fake".to_owned()),
+            affinity: OsAffinity::Off,
+            flavors: OsFlavors::default(),
+            external_network: None,
+            api_floating_ip: None,
+            ingress_floating_ip: None,
+        };
+        OpenStack::connect(&config).await.unwrap()
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn a_hundred_and_fifty_machines_are_made_seen_and_deleted() {
+        const MACHINES: usize = 150;
+        let lab = Lab::new("osm");
+        let cluster = ClusterId::new(&lab.mark, DOMAIN);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let backend = &pretend_computes().await;
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images/helper.qcow2");
+            let bytes = std::fs::read(&path).unwrap();
+            let request = ImageRequest::File {
+                path,
+                sha256: digest::sha256(&bytes),
+                bytes: bytes.len() as u64,
+            };
+            let image = &backend.ensure_image(&cluster, &request).await.unwrap();
+            let spec = |index: usize| {
+                let node = NodeName::node(Role::Worker, index);
+                let digest = digest::sha256(format!("{cluster} {index}"));
+                let mac = format!("52:54:00:{}:{}:{}", &digest[..2], &digest[2..4], &digest[4..6]);
+                MachineSpec {
+                    cluster: cluster.clone(),
+                    name: MachineName::of_node(&lab.mark, &node),
+                    node,
+                    role: Role::Worker,
+                    pass: Pass::Two,
+                    cpus: 1,
+                    memory_mib: 192,
+                    disk_gib: 1,
+                    extra_disks_gib: vec![],
+                    image: image.clone(),
+                    nics: vec![Nic {
+                        network: "private".to_owned(),
+                        mac: mac.parse().unwrap(),
+                    }],
+                    payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),
+                    autostart: false,
+                }
+            };
+            let at_once = backend.limits().concurrency;
+            let begun = Instant::now();
+            stream::iter((0..MACHINES).map(spec))
+                .map(async |spec| backend.create_machine(&spec).await.unwrap())
+                .buffer_unordered(at_once)
+                .for_each(async |_| ())
+                .await;
+            let seen = loop {
+                let seen = backend.list_machines(&cluster).await.unwrap();
+                if seen.iter().all(|machine| machine.power == Power::Running) {
+                    break seen;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(600), "they do not run");
+                tokio::time::sleep(backend.limits().poll_interval).await;
+            };
+            let names: BTreeSet<_> = seen.iter().map(|machine| &machine.name).collect();
+            let addresses: BTreeSet<_> = seen.iter().flat_map(|machine| &machine.nics[0].addresses).collect();
+            assert_eq!((names.len(), addresses.len()), (MACHINES, MACHINES));
+            let judged = Seen::of("demo", cluster.as_str());
+            assert_eq!(judged.kind("servers").len(), MACHINES);
+
+            stream::iter(&seen)
+                .map(async |machine| backend.delete_machine(&cluster, &machine.name).await.unwrap())
+                .buffer_unordered(at_once)
+                .for_each(async |_| ())
+                .await;
+            backend.release_addresses(&cluster).await.unwrap();
+        });
+        nothing_is_left(&lab);
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn a_member_who_may_not_choose_addresses_is_told_so_before_anything_is_made() {
+        let lab = Lab::new("oso");
+        let cluster = lab.cluster("", "masters=1\nworkers=0\n");
+        let [deploy, env, rehearse] = &lab.deploy(&cluster);
+        let elsewhere = ["--set", "os_cloud=other", "--set", "network=public"];
+        let run = lab.start(&[&[deploy.as_str(), env, rehearse][..], &elsewhere].concat());
+        let output = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        for words in ["network public", "macs", "allowed_address_pairs"] {
+            assert!(said.to_lowercase().contains(words), "{words}: {said}");
+        }
+        nothing_is_left(&lab);
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
+    fn a_quota_that_is_short_by_one_is_told_before_anything_is_made() {
+        let lab = Lab::new("osq");
+        // Three nodes at the most at one time.
+        let cluster = lab.cluster("", "masters=1\nworkers=1\n");
+        for (quota, unlimited) in [
+            ("instances=2", "instances=-1"),
+            ("cores=2", "cores=-1"),
+            ("ram=575", "ram=-1"),
+        ] {
+            judge(&["admin", "quota", quota]);
+            let output = lab.start_deploy(&cluster).wait_with_output().unwrap();
+            judge(&["admin", "quota", unlimited]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(4), "{quota}: {said}");
+            nothing_is_left(&lab);
+        }
+    }
+}

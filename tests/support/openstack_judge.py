@@ -1,0 +1,144 @@
+"""What a cloud really has, read with OpenStack's own library; and what a test needs done past our program.
+
+openstack_judge.py CLOUD see [TEXT]          all of the project that has TEXT in a name, description, tag or metadata, as JSON
+openstack_judge.py CLOUD server-put NAME     a server of nobody's, on the pretend computes
+openstack_judge.py CLOUD server-drop NAME
+openstack_judge.py CLOUD port-put NETWORK IP
+openstack_judge.py CLOUD port-drop IP
+openstack_judge.py admin quota KEY=NUMBER..  of project demo; -1 is unlimited
+
+CLOUD is an entry of the clouds.yaml that OS_CLIENT_CONFIG_FILE names.
+"""
+
+import json
+import sys
+
+import openstack
+from keystoneauth1.exceptions import EndpointNotFound
+from openstack.exceptions import NotFoundException
+
+cloud, what, *arguments = sys.argv[1:]
+there = openstack.connect(cloud=cloud)
+mine = there.current_project_id
+
+
+def own(things):
+    """The library lists what the project sees, shared things of others included."""
+    return [thing for thing in things if (thing.project_id or mine) == mine]
+
+
+def image(one):
+    # Properties of the user's are the image's metadata; the library has some of them as fields of its own.
+    return plain(one) | {"metadata": dict(one.properties or {})}
+
+
+def plain(one):
+    return {key: value for key, value in one.to_dict(computed=False).items() if value is not None}
+
+
+def volumes():
+    try:
+        return list(there.block_storage.volumes(details=True))
+    except EndpointNotFound:
+        return []
+
+
+def objects():
+    try:
+        store = there.object_store
+        return [one for box in store.containers() for one in [box, *store.objects(box)]]
+    except EndpointNotFound:
+        return []
+
+
+def everything():
+    network = there.network
+    # Ports of the router and of DHCP are the cloud's.
+    ports = [one for one in own(network.ports()) if not (one.device_owner or "").startswith("network:")]
+    groups = [one for one in own(network.security_groups()) if one.name != "default"]
+    images = [one for one in there.image.images(visibility="private") if one.owner == mine]
+    return {
+        "servers": [plain(one) for one in there.compute.servers(details=True)],
+        "server_groups": [plain(one) for one in there.compute.server_groups()],
+        "ports": [plain(one) for one in ports],
+        "floating_ips": [plain(one) for one in own(network.ips())],
+        "security_groups": [plain(one) for one in groups],
+        "images": [image(one) for one in images + public_images()],
+        "volumes": [plain(one) for one in volumes()],
+        "objects": [plain(one) for one in objects()],
+    }
+
+
+def public_images():
+    return [one for kind in ("public", "shared", "community") for one in there.image.images(visibility=kind) if one.owner == mine]
+
+
+def words(thing):
+    """All by which a thing can say whose it is."""
+    for key in ("name", "description"):
+        yield thing.get(key) or ""
+    for tag in thing.get("tags") or []:
+        yield tag
+    for key, value in (thing.get("metadata") or {}).items():
+        yield f"{key}={value}"
+
+
+def see(text=""):
+    seen = {
+        kind: [thing for thing in things if any(text in word for word in words(thing))]
+        for kind, things in everything().items()
+    }
+    json.dump(seen, sys.stdout, default=str)
+
+
+def server_put(name):
+    """It has no image's system: the pretend computes run none, but Nova wants an image."""
+    picture = next(iter(there.image.images(name="nobodys")), None) or there.image.create_image(
+        name="nobodys", data=b"nothing", disk_format="raw", container_format="bare", wait=True
+    )
+    flavor = min(there.compute.flavors(), key=lambda flavor: flavor.ram)
+    server = there.compute.create_server(
+        name=name, image_id=picture.id, flavor_id=flavor.id, networks="none", availability_zone="fake"
+    )
+    there.compute.wait_for_server(server)
+
+
+def server_drop(name):
+    for server in there.compute.servers(name=f"^{name}$"):
+        there.compute.delete_server(server)
+        there.compute.wait_for_delete(server)
+    for picture in there.image.images(name="nobodys"):
+        there.image.delete_image(picture)
+
+
+def port_put(name, ip):
+    network = there.network.find_network(name)
+    there.network.create_port(network_id=network.id, name="nobodys", fixed_ips=[{"ip_address": ip}])
+
+
+def port_drop(ip):
+    for port in there.network.ports(fixed_ips=f"ip_address={ip}"):
+        try:
+            there.network.delete_port(port)
+        except NotFoundException:
+            pass
+
+
+def quota(*wanted):
+    numbers = {key: int(number) for key, number in (pair.split("=") for pair in wanted)}
+    of_nova = {key: number for key, number in numbers.items() if key in ("cores", "instances", "ram", "server_groups")}
+    if of_nova:
+        there.set_compute_quotas(mine, **of_nova)
+    of_neutron = {key: number for key, number in numbers.items() if key not in of_nova}
+    if of_neutron:
+        there.set_network_quotas(mine, **of_neutron)
+
+
+{
+    "see": see,
+    "server-put": server_put,
+    "server-drop": server_drop,
+    "port-put": port_put,
+    "port-drop": port_drop,
+    "quota": quota,
+}[what](*arguments)

@@ -1,0 +1,186 @@
+//! Clusters on the OpenStack lab: their env files, the program's runs, and what the judge sees of them.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use ocpdeploy::cluster::Mac;
+use ocpdeploy::home::Home;
+use ocpdeploy::parameters::Parameters;
+use serde_json::Value;
+
+use crate::cut_line::Line;
+
+pub const DOMAIN: &str = "example.com";
+
+/// A state folder and env files for clusters whose names nobody else has.
+pub struct Lab {
+    folder: tempfile::TempDir,
+    /// What the names of all clusters of this test begin with.
+    pub mark: String,
+    clouds: PathBuf,
+}
+
+impl Lab {
+    pub fn new(test: &str) -> Self {
+        let clouds = std::env::var("OS_CLIENT_CONFIG_FILE").expect("`lab.sh exec` says where clouds.yaml is");
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            folder,
+            mark: format!("{test}{}", std::process::id()),
+            clouds: clouds.into(),
+        }
+    }
+
+    pub fn home(&self) -> Home {
+        Home::new(self.folder.path().join("home"))
+    }
+
+    /// Writes the env file of a cluster with these lines after the usual ones; gives its name.
+    pub fn cluster(&self, name: &str, lines: &str) -> String {
+        let cluster = format!("{}{name}", self.mark);
+        let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
+        let text = format!(
+            "cluster={cluster}\ndomain={DOMAIN}\nbackend=openstack\nos_cloud=demo\nnetwork=private\n\
+             images_dir={}\n{lines}\n",
+            images.display(),
+        );
+        std::fs::write(self.env(&cluster), text).unwrap();
+        cluster
+    }
+
+    pub fn env(&self, cluster: &str) -> PathBuf {
+        self.folder.path().join(format!("{cluster}.sh"))
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        self.start_on(&self.clouds, arguments)
+    }
+
+    fn start_on(&self, clouds: &Path, arguments: &[&str]) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .args(arguments)
+            .env("OCPDEPLOY_HOME", self.home().root())
+            .env("OS_CLIENT_CONFIG_FILE", clouds)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// The program, with its calls going through the line.
+    pub fn start_through(&self, line: &Line, arguments: &[&str]) -> Child {
+        let text = std::fs::read_to_string(&self.clouds).unwrap();
+        let path = self.folder.path().join("clouds.yaml");
+        let text = text.replace("127.0.0.1:5000", &format!("127.0.0.1:{}", line.port_of(5000)));
+        std::fs::write(&path, text).unwrap();
+        self.start_on(&path, arguments)
+    }
+
+    pub fn deploy(&self, cluster: &str) -> [String; 3] {
+        let env = self.env(cluster).display().to_string();
+        ["deploy".to_owned(), env, "--rehearse".to_owned()]
+    }
+
+    pub fn start_deploy(&self, cluster: &str) -> Child {
+        self.start(&self.deploy(cluster).each_ref().map(String::as_str))
+    }
+
+    pub fn destroy(&self, cluster: &str) {
+        succeeded(self.start(&["destroy", cluster, "--yes"]));
+    }
+
+    pub fn parameters(&self, cluster: &str) -> Parameters {
+        let read = Parameters::read(&self.home().cluster(cluster).parameters()).unwrap();
+        read.expect("a parameter file")
+    }
+}
+
+impl Drop for Lab {
+    /// A failed test leaves nothing behind that could fail another.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for cluster in self.home().cluster_names().unwrap_or_default() {
+                let _ = self.start(&["destroy", &cluster, "--yes"]).wait_with_output();
+            }
+        }
+    }
+}
+
+/// Waits for the end, which must be good, and gives what was printed.
+#[track_caller]
+pub fn succeeded(child: Child) -> String {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// OpenStack's own library on a cloud of the lab; gives what it printed.
+#[track_caller]
+pub fn judge(arguments: &[&str]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/openstack_judge.py");
+    let Output { status, stdout, stderr } = Command::new("/usr/bin/python3")
+        .args(["-W", "ignore"])
+        .arg(script)
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+/// All of a cloud's project that names `text`, by kind.
+pub struct Seen(BTreeMap<String, Vec<Value>>);
+
+impl Seen {
+    #[track_caller]
+    pub fn of(cloud: &str, text: &str) -> Self {
+        Self(serde_json::from_str(&judge(&[cloud, "see", text])).unwrap())
+    }
+
+    pub fn kind(&self, kind: &str) -> &[Value] {
+        &self.0[kind]
+    }
+
+    /// Kind and name of each thing, in order.
+    pub fn names(&self) -> Vec<String> {
+        let all = self
+            .0
+            .iter()
+            .flat_map(|(kind, things)| things.iter().map(move |thing| (kind, thing)));
+        let mut names: Vec<_> = all
+            .map(|(kind, thing)| format!("{kind} {} {}", text(thing, "name"), text(thing, "id")))
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub fn servers(&self) -> BTreeMap<String, &Value> {
+        self.kind("servers")
+            .iter()
+            .map(|server| (text(server, "name").to_owned(), server))
+            .collect()
+    }
+
+    /// The MAC and addresses of each port that a server has.
+    pub fn nics_of(&self, server: &Value) -> Vec<(Mac, Vec<Ipv4Addr>)> {
+        let ports = self
+            .kind("ports")
+            .iter()
+            .filter(|port| port["device_id"] == server["id"]);
+        ports
+            .map(|port| (text(port, "mac_address").parse().unwrap(), addresses(port)))
+            .collect()
+    }
+}
+
+pub fn addresses(port: &Value) -> Vec<Ipv4Addr> {
+    let all = port["fixed_ips"].as_array().into_iter().flatten();
+    all.map(|ip| text(ip, "ip_address").parse().unwrap()).collect()
+}
+
+pub fn text<'a>(thing: &'a Value, key: &str) -> &'a str {
+    thing[key].as_str().unwrap_or_default()
+}
