@@ -13,7 +13,7 @@ build: ## build target/release/ocpdeploy (without libvirt where its headers are 
 	cargo build --release $(FEATURES)
 
 test: install ## all checks and tests, lab and rehearsal included (root, 20 to 60 minutes)
-	$(MAKE) test-fast deny
+	OVIRT_SDK=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab rehearse
 
 test-fast: lint ## format, clippy and the tests that need no lab (under 5 minutes when warm)
@@ -60,6 +60,7 @@ install: # what the lab, the guests' images and the build need
 	@[ "$$(id -u)" = 0 ] || { echo "make: this starts libvirt and networks of its own and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "make: cargo is not installed; https://rustup.rs tells how" >&2; exit 1; }
 	tests/lab/install.sh
+	tests/ovirt/install.sh
 
 clean: ## remove all that was built
 	cargo clean

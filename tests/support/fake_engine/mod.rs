@@ -144,6 +144,11 @@ impl FakeEngine {
     pub fn requests(&self) -> Vec<Request> {
         self.look(|world| world.requests.clone())
     }
+
+    /// The same as other programs read them (`tests/ovirt/echo.py`).
+    pub fn recorded(&self) -> serde_json::Value {
+        self.look(|world| world.requests.iter().map(control::recorded).collect())
+    }
 }
 
 impl Drop for FakeEngine {

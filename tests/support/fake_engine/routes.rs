@@ -438,7 +438,7 @@ impl World {
                     .ok_or(Refusal::NotFound)?;
                 Shown(show_mac_pool(pool))
             }
-            ("GET", ["operatingsystems"]) => Shown(node("operating_systems").all(self.systems().into_iter().map(
+            ("GET", ["operatingsystems"]) => Shown(node("operation_systems").all(self.systems().into_iter().map(
                 |(id, name)| {
                     entity("operating_system", "operatingsystems", &id.to_string())
                         .text("name", name)

@@ -1,0 +1,158 @@
+"""What oVirt's own SDK would have sent: echo.py REQUESTS.json USER PASSWORD.
+
+Each request that was recorded is asked of the SDK as the same act: the service of its path, the method of its verb, the
+body as an object of the SDK's types, the query as arguments. A server that answers anything records what the SDK then
+sends. Both are compared in method, path, query, headers that count, and XML regardless of the order of elements.
+"""
+
+import http.server
+import inspect
+import json
+import sys
+import threading
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+
+import ovirtsdk4 as sdk
+from ovirtsdk4 import services
+from ovirtsdk4.reader import Reader
+
+API = "/ovirt-engine/api"
+SESSION = "/ovirt-engine/sso/oauth/token"
+SENT = []
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def record(self):
+        length = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(length).decode()
+        path, _, query = self.path.partition("?")
+        SENT.append({
+            "method": self.command,
+            "path": path,
+            "query": dict(urllib.parse.parse_qsl(query, keep_blank_values=True)),
+            "headers": {name.lower(): value for name, value in self.headers.items()},
+            "body": body,
+        })
+        kind, text = "application/xml", "<action><status>complete</status></action>"
+        if not path.startswith(API):
+            kind, text = "application/json", '{"access_token": "token", "exp": "1"}'
+        elif self.command == "GET":
+            text = "<vms/>"
+        elif self.command in ("POST", "PUT") and not body.startswith("<action"):
+            text = f'<{ElementTree.fromstring(body).tag} id="1"/>'
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST = do_PUT = do_DELETE = record
+
+
+def arguments(method, query):
+    """The query as arguments; what every request may carry besides is handed on as it is."""
+    known = inspect.signature(method).parameters
+    given, rest = {}, {}
+    for name, value in query.items():
+        name = {"from": "from_", "async": "async_"}.get(name, name)
+        if name == "correlation_id":
+            rest[name] = value
+        elif name not in known:
+            raise ValueError(f"the SDK knows no query {name} for it")
+        elif value in ("true", "false"):
+            given[name] = value == "true"
+        else:
+            given[name] = int(value) if name in ("max", "from_") else value
+    return given | {"query": rest}
+
+
+def replay(system, request):
+    """Asks the SDK for the same act."""
+    path = request["path"].removeprefix(API).strip("/")
+    verb, query, body = request["method"], request["query"], request["body"]
+    if verb == "POST":
+        parent, _, last = path.rpartition("/")
+        owner = system.service(parent)
+        act = getattr(owner, last, None)
+        if act is not None and not hasattr(owner, f"{last}_service"):
+            fields = {name.lstrip("_"): value for name, value in vars(Reader.read(body)).items() if value is not None}
+            fields = {{"async": "async_"}.get(name, name): value for name, value in fields.items()}
+            return act(**fields, **arguments(act, query))
+        add = system.service(path).add
+        return add(Reader.read(body), **arguments(add, query))
+    service = system.service(path)
+    if verb == "PUT":
+        return service.update(Reader.read(body), **arguments(service.update, query))
+    if verb == "DELETE":
+        return service.remove(**arguments(service.remove, query))
+    look = getattr(service, "list", None) or service.get
+    return look(**arguments(look, query))
+
+
+def canonical(element):
+    """A form in which only the order among elements of one name counts."""
+    children = sorted(element, key=lambda child: child.tag)
+    text = "" if children else element.text or ""
+    return [element.tag, sorted(element.attrib.items()), text, [canonical(child) for child in children]]
+
+
+def form(request):
+    """What counts of a request."""
+    headers = request["headers"]
+    counting = {name: headers.get(name) for name in ("version", "accept")}
+    bearer = headers.get("authorization", "").startswith("Bearer ")
+    body = request["body"].strip()
+    if body:
+        counting["content-type"] = headers.get("content-type")
+    if request["path"] == SESSION:
+        body = sorted(urllib.parse.parse_qsl(body))
+    elif body:
+        body = canonical(ElementTree.fromstring(body))
+    path = request["path"].rstrip("/")
+    return {"method": request["method"], "path": path, "query": request["query"], "headers": counting,
+            "bearer": bearer, "body": body}
+
+
+def main(file, user, password):
+    with open(file, encoding="utf-8") as opened:
+        requests = json.load(opened)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}{API}"
+    connection = sdk.Connection(url=url, username=user, password=password)
+    system = services.SystemService(connection, "")
+    compared, different = 0, []
+    for request in requests:
+        if request["path"] == SESSION:
+            # Each session begins with one request of its own.
+            fresh = sdk.Connection(url=url, username=user, password=password)
+            SENT.clear()
+            fresh.authenticate()
+        elif request["path"].startswith(API):
+            connection.authenticate()
+            SENT.clear()
+            try:
+                replay(system, request)
+            except Exception as error:
+                different.append(f"{request['method']} {request['path']} {request['query']}: {error}\n  {request['body']}")
+                continue
+        else:
+            continue
+        compared += 1
+        ours, theirs = form(request), form(SENT[-1])
+        for part in ours:
+            if ours[part] != theirs[part]:
+                different.append(f"{request['method']} {request['path']}: {part}\n  ours   {ours[part]}\n  SDK's  {theirs[part]}")
+    print(f"{compared} requests are compared with the SDK's")
+    if different:
+        print("\n".join(different))
+        sys.exit(1)
+
+
+main(*sys.argv[1:])

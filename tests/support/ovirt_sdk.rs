@@ -1,0 +1,81 @@
+//! oVirt's own SDK and image daemon as judges; `tests/ovirt/install.sh` puts them into `target/ovirt-sdk`.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::fake_engine::FakeEngine;
+
+/// The installed SDK.
+pub struct Sdk {
+    bin: PathBuf,
+}
+
+impl Sdk {
+    /// `None` when it is not installed, and this is said; with `OVIRT_SDK=required`, as `make test` has it, that is a failure.
+    pub fn find() -> Option<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let bin = root.join("target/ovirt-sdk/bin");
+        if root.join("target/ovirt-sdk/installed").exists() {
+            return Some(Self { bin });
+        }
+        let missing = "oVirt's SDK is not installed: run tests/ovirt/install.sh";
+        assert!(std::env::var("OVIRT_SDK").as_deref() != Ok("required"), "{missing}");
+        // Past the test harness, which keeps the output of a passing test to itself.
+        let _ = writeln!(std::io::stderr(), "LEFT OUT, {missing}");
+        None
+    }
+
+    pub fn imageio(&self) -> PathBuf {
+        self.bin.join("ovirt-imageio")
+    }
+
+    /// Runs one of the scripts in `tests/ovirt`; what it prints.
+    pub fn run(&self, script: &str, arguments: &[&str]) -> Result<String, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let output = Command::new(self.bin.join("python"))
+            .arg("-B")
+            .arg(root.join("tests/ovirt").join(script))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(format!("{}{}", text(&output.stdout), text(&output.stderr))),
+        }
+    }
+
+    /// Lets the SDK drive an engine through everything that it can do there.
+    pub fn drive(&self, engine: &FakeEngine) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let (ca, image) = (folder.path().join("ca.pem"), folder.path().join("image.qcow2"));
+        std::fs::write(&ca, &engine.ca_pem).unwrap();
+        std::fs::write(&image, small_qcow2()).unwrap();
+        let arguments = [engine.url.as_str(), ca.to_str().unwrap(), image.to_str().unwrap()];
+        self.run("scenario.py", &arguments)
+            .unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Compares requests that an engine has seen with what the SDK sends for the same acts; how many, or the differences.
+    pub fn compare(&self, engine: &FakeEngine, requests: &serde_json::Value) -> Result<String, String> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(requests.to_string().as_bytes()).unwrap();
+        self.run(
+            "echo.py",
+            &[file.path().to_str().unwrap(), &engine.user, &engine.password],
+        )
+    }
+}
+
+/// An empty qcow2 image of 64 MiB, with as many bytes as a disk's blocks hold.
+pub fn small_qcow2() -> Vec<u8> {
+    let mut image = vec![0; 5 << 16];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    image[7] = 3;
+    image[24..32].copy_from_slice(&(64_u64 << 20).to_be_bytes());
+    image
+}
