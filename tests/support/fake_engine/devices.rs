@@ -27,7 +27,7 @@ impl World {
             interface: body.get("interface").unwrap_or("virtio".to_owned()),
             mac: match body.get("mac/address") {
                 Some(mac) => self.checked_mac(&mac, &vm, None)?,
-                None => self.free_mac(&vm.cluster)?,
+                None => self.free_mac(&vm.cluster, &[])?,
             },
             profile: self.profile_of(&body)?,
             linked: true,
@@ -139,7 +139,8 @@ impl World {
         }
     }
 
-    pub fn free_mac(&self, cluster: &str) -> Outcome<String> {
+    /// One of the pool that neither a machine has nor one of these.
+    pub fn free_mac(&self, cluster: &str, besides: &[Nic]) -> Outcome<String> {
         let number = |bytes: [u8; 6]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
         let text = |mac: u64| {
             mac.to_be_bytes()[2..]
@@ -152,7 +153,7 @@ impl World {
             return Err(Refusal::NotFound);
         };
         let mut all = (number(pool.range.0)..=number(pool.range.1)).map(text);
-        match all.find(|mac| self.holder_of(mac, cluster).is_none()) {
+        match all.find(|mac| self.holder_of(mac, cluster).is_none() && besides.iter().all(|nic| nic.mac != *mac)) {
             Some(mac) => Ok(mac),
             None => Refusal::conflict("Cannot add Interface. Not enough MAC addresses left in MAC Address Pool."),
         }

@@ -3,7 +3,7 @@
 //! A DHCP server answers them that goes by client-id: cloud-init's CentOS sends a DUID unless told to send its MAC,
 //! CoreOS sends the MAC. So a pass-one machine that was not told gets another address than its node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::world::{Agent, Instant, Vm, World};
@@ -74,6 +74,21 @@ impl Given {
             Self::Ignition(text) | Self::Hook(text) => Some(text),
             _ => None,
         }
+    }
+
+    /// Keys that the engine's own cloud-init document and the script both have: the later one wins in silence.
+    pub fn clashes(&self) -> Vec<String> {
+        let Self::CloudInit { user_data, .. } = self else {
+            return Vec::new();
+        };
+        let is_key = |line: &&str| line.starts_with(|first: char| first.is_ascii_alphabetic());
+        let keys = user_data
+            .lines()
+            .filter(is_key)
+            .filter_map(|line| line.split_once(':'))
+            .map(|(key, _)| key);
+        let mut seen = BTreeSet::new();
+        keys.filter(|key| !seen.insert(*key)).map(str::to_owned).collect()
     }
 
     fn text(&self) -> &str {

@@ -124,15 +124,7 @@ impl World {
         if let Some(init) = &vm.init {
             shown = shown.add(init.show());
         }
-        for (rel, path) in [
-            ("affinitylabels", "affinitylabels"),
-            ("cdroms", "cdroms"),
-            ("graphicsconsoles", "graphicsconsoles"),
-            ("permissions", "permissions"),
-            ("snapshots", "snapshots"),
-        ] {
-            shown = shown.link(rel, format!("{API}/vms/{id}/{path}"));
-        }
+        shown = shown.link("graphicsconsoles", format!("{API}/vms/{id}/graphicsconsoles"));
         let attachments = follow.has("disk_attachments.disk");
         for (name, path) in [
             ("nics", "nics"),
@@ -269,7 +261,6 @@ impl World {
             .text("wipe_after_delete", false)
             .text("bootable", is_bootable)
             .add(node("storage_domains").add(reference("storage_domain", "storagedomains", &disk.storage_domain)))
-            .link("permissions", format!("{API}/disks/{}/permissions", disk.id))
     }
 
     pub fn show_template(&self, template: &Template, follow: &Follow) -> Node {

@@ -146,18 +146,14 @@ impl World {
         };
         self.change_vm(&mut vm, &body, "add")?;
         for nic in &template.nics {
-            let mac = self.free_mac(&vm.cluster)?;
+            let mac = self.free_mac(&vm.cluster, &vm.nics)?;
             let nic = Nic {
                 id: self.new_id(),
                 mac,
                 ..nic.clone()
             };
             vm.nics.push(nic);
-            // The next one must not get the same.
-            self.vms.retain(|known| known.id != id);
-            self.vms.push(vm.clone());
         }
-        self.vms.retain(|known| known.id != id);
         for attachment in &template.disks {
             let source = self.disk(&attachment.disk).ok_or(Refusal::NotFound)?.clone();
             let target = targets

@@ -1,0 +1,407 @@
+//! What is around the machines, and changes seldom: clusters, storage, hosts, networks, pools, jobs and events.
+
+use super::faults::{Outcome, Refusal};
+use super::http::Request;
+use super::routes::Reply::{self, Shown};
+use super::search::select;
+use super::show::{API, Follow, entity, reference, time};
+use super::world::*;
+use super::xml::{Node, node};
+
+impl World {
+    pub(super) fn route_around(&mut self, request: &Request, path: &[&str]) -> Outcome<Reply> {
+        let query = &request.query;
+        let follow = |known: &[&str]| Follow::read(request.query.get("follow"), known);
+        Ok(match (request.method.as_str(), path) {
+            ("GET", ["clusters"]) => {
+                let fields = |cluster: &Cluster| vec![("name", cluster.name.clone()), ("id", cluster.id.clone())];
+                let found = select(self.clusters.clone(), query, &["name", "id"], fields)?;
+                Shown(node("clusters").all(found.iter().map(|cluster| self.show_cluster(cluster))))
+            }
+            ("GET", ["clusters", id]) => Shown(self.show_cluster(self.cluster(id)?)),
+            ("GET", ["clusters", id, "networks"]) => {
+                let center = &self.cluster(id)?.data_center;
+                let of = self.networks.iter().filter(|network| network.data_center == *center);
+                Shown(node("networks").all(of.map(|network| self.show_network(network))))
+            }
+
+            ("GET", ["datacenters"]) => {
+                let fields = |center: &DataCenter| vec![("name", center.name.clone()), ("id", center.id.clone())];
+                let found = select(self.data_centers.clone(), query, &["name", "id"], fields)?;
+                Shown(node("data_centers").all(found.iter().map(|center| self.show_data_center(center))))
+            }
+            ("GET", ["datacenters", id]) => Shown(self.show_data_center(self.data_center(id)?)),
+            ("GET", ["datacenters", id, "storagedomains"]) => {
+                self.data_center(id)?;
+                let of = self.storage_domains.iter().filter(|domain| domain.data_center == *id);
+                Shown(node("storage_domains").all(of.map(|domain| self.show_storage_domain(domain, true))))
+            }
+            ("GET", ["datacenters", id, "networks"]) => {
+                self.data_center(id)?;
+                let of = self.networks.iter().filter(|network| network.data_center == *id);
+                Shown(node("networks").all(of.map(|network| self.show_network(network))))
+            }
+            ("GET", ["datacenters", id, "quotas"]) => {
+                self.data_center(id)?;
+                let of = self.quotas.iter().filter(|quota| quota.data_center == *id);
+                Shown(node("quotas").all(of.map(|quota| {
+                    node("quota")
+                        .href(format!("{API}/datacenters/{id}/quotas/{}", quota.id))
+                        .id(&quota.id)
+                        .text("name", &quota.name)
+                        .add(reference("data_center", "datacenters", id))
+                })))
+            }
+            ("GET", ["storagedomains"]) => {
+                let known = ["name", "id", "status", "datacenter", "type"];
+                let center = |id: &str| {
+                    self.data_centers
+                        .iter()
+                        .find(|center| center.id == id)
+                        .map(|center| center.name.clone())
+                };
+                let fields = |domain: &StorageDomain| {
+                    vec![
+                        ("name", domain.name.clone()),
+                        ("id", domain.id.clone()),
+                        ("status", domain.status.clone()),
+                        ("type", domain.kind.clone()),
+                        ("datacenter", center(&domain.data_center).unwrap_or_default()),
+                    ]
+                };
+                let found = select(self.storage_domains.clone(), query, &known, fields)?;
+                Shown(node("storage_domains").all(found.iter().map(|domain| self.show_storage_domain(domain, false))))
+            }
+            ("GET", ["storagedomains", id]) => {
+                let domain = self
+                    .storage_domains
+                    .iter()
+                    .find(|domain| domain.id == *id)
+                    .ok_or(Refusal::NotFound)?;
+                Shown(self.show_storage_domain(domain, false))
+            }
+            ("GET", ["hosts"]) => {
+                let fields = |host: &Host| {
+                    vec![
+                        ("name", host.name.clone()),
+                        ("id", host.id.clone()),
+                        ("status", host.status.clone()),
+                    ]
+                };
+                let found = select(self.hosts.clone(), query, &["name", "id", "status"], fields)?;
+                Shown(node("hosts").all(found.iter().map(|host| self.show_host(host))))
+            }
+            ("GET", ["hosts", id]) => {
+                let host = self.hosts.iter().find(|host| host.id == *id).ok_or(Refusal::NotFound)?;
+                Shown(self.show_host(host))
+            }
+            ("GET", ["networks"]) => {
+                let fields = |network: &Network| vec![("name", network.name.clone()), ("id", network.id.clone())];
+                let found = select(self.networks.clone(), query, &["name", "id"], fields)?;
+                Shown(node("networks").all(found.iter().map(|network| self.show_network(network))))
+            }
+            ("GET", ["networks", id]) => {
+                let network = self
+                    .networks
+                    .iter()
+                    .find(|network| network.id == *id)
+                    .ok_or(Refusal::NotFound)?;
+                Shown(self.show_network(network))
+            }
+            ("GET", ["networkfilters"]) => Shown(node("network_filters").all(self.filters.iter().map(show_filter))),
+            ("GET", ["networkfilters", id]) => {
+                let filter = self
+                    .filters
+                    .iter()
+                    .find(|filter| filter.id == *id)
+                    .ok_or(Refusal::NotFound)?;
+                Shown(show_filter(filter))
+            }
+            ("GET", ["vnicprofiles"]) => {
+                let follow = follow(&["network", "network_filter"])?;
+                Shown(
+                    node("vnic_profiles").all(self.profiles.iter().map(|profile| self.show_profile(profile, &follow))),
+                )
+            }
+            ("GET", ["vnicprofiles", id]) => {
+                let follow = follow(&["network", "network_filter"])?;
+                let profile = self
+                    .profiles
+                    .iter()
+                    .find(|profile| profile.id == *id)
+                    .ok_or(Refusal::NotFound)?;
+                Shown(self.show_profile(profile, &follow))
+            }
+            ("GET", ["macpools"]) => Shown(node("mac_pools").all(self.mac_pools.iter().map(show_mac_pool))),
+            ("GET", ["macpools", id]) => {
+                let pool = self
+                    .mac_pools
+                    .iter()
+                    .find(|pool| pool.id == *id)
+                    .ok_or(Refusal::NotFound)?;
+                Shown(show_mac_pool(pool))
+            }
+            ("GET", ["operatingsystems"]) => Shown(node("operation_systems").all(self.systems().into_iter().map(
+                |(id, name)| {
+                    entity("operating_system", "operatingsystems", &id.to_string())
+                        .text("name", name)
+                        .text("description", name)
+                        .text("architecture", "x86_64")
+                },
+            ))),
+            ("GET", ["users", _, "permissions"] | ["permissions"]) => {
+                Shown(node("permissions").all(self.permissions.iter().map(show_permission)))
+            }
+            ("GET", ["roles"]) => Shown(
+                node("roles")
+                    .add(show_role("SuperUser"))
+                    .add(show_role("UserVmManager")),
+            ),
+            ("GET", ["jobs"]) => {
+                let fields = |job: &Job| {
+                    vec![
+                        ("correlation_id", job.correlation.clone()),
+                        ("status", job.status.clone()),
+                    ]
+                };
+                let found = select(self.jobs.clone(), query, &["correlation_id", "status"], fields)?;
+                Shown(node("jobs").all(found.iter().map(|job| self.show_job(job))))
+            }
+            ("GET", ["jobs", id]) => {
+                let job = self.jobs.iter().find(|job| job.id == *id).ok_or(Refusal::NotFound)?;
+                Shown(self.show_job(job))
+            }
+            ("GET", ["events"]) => {
+                let from = query.get("from").and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
+                let later: Vec<_> = self
+                    .events
+                    .iter()
+                    .rev()
+                    .filter(|event| event.index > from)
+                    .cloned()
+                    .collect();
+                let fields = |event: &Event| {
+                    vec![
+                        ("correlation_id", event.correlation.clone()),
+                        ("severity", event.severity.to_owned()),
+                    ]
+                };
+                let found = select(later, query, &["correlation_id", "severity"], fields)?;
+                Shown(node("events").all(found.iter().map(|event| self.show_event(event))))
+            }
+            _ => return self.route_groups(request, path),
+        })
+    }
+
+    pub fn show_api(&self) -> Node {
+        let [major, minor, build] = self.version;
+        let version = node("version")
+            .text("full_version", format!("{major}.{minor}.{build}-1.el8"))
+            .text("major", major)
+            .text("minor", minor)
+            .text("build", build)
+            .text("revision", 0);
+        let mut api = node("api");
+        for rel in COLLECTIONS {
+            api = api.link(rel, format!("{API}/{rel}"));
+        }
+        let user = "00000000-0000-4000-8000-00000000ad41";
+        api.add(
+            node("product_info")
+                .text("name", "oVirt Engine")
+                .text("vendor", "ovirt.org")
+                .add(version),
+        )
+        .add(
+            node("special_objects")
+                .add(reference("blank_template", "templates", BLANK))
+                .add(reference("root_tag", "tags", BLANK)),
+        )
+        .text("time", time(self.now))
+        .add(reference("authenticated_user", "users", user))
+        .add(reference("effective_user", "users", user))
+    }
+
+    pub fn cluster(&self, id: &str) -> Outcome<&Cluster> {
+        super::check_guid(id)?;
+        self.clusters
+            .iter()
+            .find(|cluster| cluster.id == id)
+            .ok_or(Refusal::NotFound)
+    }
+
+    fn data_center(&self, id: &str) -> Outcome<&DataCenter> {
+        super::check_guid(id)?;
+        self.data_centers
+            .iter()
+            .find(|center| center.id == id)
+            .ok_or(Refusal::NotFound)
+    }
+
+    fn show_cluster(&self, cluster: &Cluster) -> Node {
+        let [major, minor] = cluster.version;
+        entity("cluster", "clusters", &cluster.id)
+            .text("name", &cluster.name)
+            .text("description", "")
+            .text("ballooning_enabled", true)
+            .add(
+                node("cpu")
+                    .text("architecture", "x86_64")
+                    .text("type", &cluster.cpu_type),
+            )
+            .add(node("version").text("major", major).text("minor", minor))
+            .add(reference("data_center", "datacenters", &cluster.data_center))
+            .add(reference("mac_pool", "macpools", &cluster.mac_pool))
+            .link(
+                "affinitygroups",
+                format!("{API}/clusters/{}/affinitygroups", cluster.id),
+            )
+            .link("networks", format!("{API}/clusters/{}/networks", cluster.id))
+    }
+
+    fn show_data_center(&self, center: &DataCenter) -> Node {
+        let link = |rel: &str| format!("{API}/datacenters/{}/{rel}", center.id);
+        entity("data_center", "datacenters", &center.id)
+            .text("name", &center.name)
+            .text("local", false)
+            .text("quota_mode", &center.quota_mode)
+            .text("status", "up")
+            .text("storage_format", "v5")
+            .add(reference("mac_pool", "macpools", &center.mac_pool))
+            .link("storagedomains", link("storagedomains"))
+            .link("networks", link("networks"))
+            .link("quotas", link("quotas"))
+    }
+
+    /// Outside of a data center a domain has no status, but says which it is in.
+    fn show_storage_domain(&self, domain: &StorageDomain, is_attached: bool) -> Node {
+        let shown = entity("storage_domain", "storagedomains", &domain.id)
+            .text("name", &domain.name)
+            .text("available", domain.available)
+            .text("used", domain.used)
+            .text("committed", domain.used)
+            .text("master", domain.name == "data")
+            .add(node("storage").text("type", "nfs"))
+            .text("storage_format", "v5")
+            .text("type", &domain.kind)
+            .text("external_status", "ok");
+        match is_attached {
+            true => {
+                shown
+                    .text("status", &domain.status)
+                    .add(reference("data_center", "datacenters", &domain.data_center))
+            }
+            false => shown.add(node("data_centers").add(reference("data_center", "datacenters", &domain.data_center))),
+        }
+    }
+
+    fn show_host(&self, host: &Host) -> Node {
+        entity("host", "hosts", &host.id)
+            .text("name", &host.name)
+            .text("address", &host.address)
+            .text("memory", host.memory)
+            .text("max_scheduling_memory", host.memory)
+            .text("status", &host.status)
+            .text("type", "ovirt_node")
+            .add(node("cpu").add(node("topology").text("cores", 16).text("sockets", 2).text("threads", 2)))
+            .add(reference("cluster", "clusters", &host.cluster))
+    }
+
+    fn show_network(&self, network: &Network) -> Node {
+        let usage = |name: &str| {
+            let mut usage = node("usage");
+            usage.text = name.to_owned();
+            usage
+        };
+        entity("network", "networks", &network.id)
+            .text("name", &network.name)
+            .text("mtu", 0)
+            .text("stp", false)
+            .add(node("usages").add(usage("vm")))
+            .add(reference("data_center", "datacenters", &network.data_center))
+            .link("vnicprofiles", format!("{API}/networks/{}/vnicprofiles", network.id))
+    }
+
+    fn show_profile(&self, profile: &Profile, follow: &Follow) -> Node {
+        let network = self.networks.iter().find(|network| network.id == profile.network);
+        let filter = self
+            .filters
+            .iter()
+            .find(|filter| Some(&filter.id) == profile.filter.as_ref());
+        let network = match network {
+            Some(network) if follow.has("network") => self.show_network(network),
+            _ => reference("network", "networks", &profile.network),
+        };
+        let filter = filter.map(|filter| match follow.has("network_filter") {
+            true => show_filter(filter),
+            false => reference("network_filter", "networkfilters", &filter.id),
+        });
+        entity("vnic_profile", "vnicprofiles", &profile.id)
+            .text("name", &profile.name)
+            .add(node("pass_through").text("mode", "disabled"))
+            .text("port_mirroring", false)
+            .add(network)
+            .all(filter)
+    }
+}
+
+fn show_filter(filter: &Named) -> Node {
+    let version = node("version")
+        .text("major", 4)
+        .text("minor", 0)
+        .text("build", -1)
+        .text("revision", -1);
+    entity("network_filter", "networkfilters", &filter.id)
+        .text("name", &filter.name)
+        .add(version)
+}
+
+fn show_mac_pool(pool: &MacPool) -> Node {
+    let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+    let range = node("range")
+        .text("from", text(pool.range.0))
+        .text("to", text(pool.range.1));
+    entity("mac_pool", "macpools", &pool.id)
+        .text("name", &pool.name)
+        .text("allow_duplicates", pool.allow_duplicates)
+        .text("default_pool", true)
+        .add(node("ranges").add(range))
+}
+
+fn show_permission(permission: &Permission) -> Node {
+    let shown = entity("permission", "permissions", &permission.id).add(show_role(&permission.role));
+    shown.all(permission.on.iter().map(|(kind, id)| node(kind).id(id)))
+}
+
+fn show_role(name: &str) -> Node {
+    let number = name
+        .bytes()
+        .fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    let id = format!("{number:08x}-0000-4000-8000-000000000000");
+    entity("role", "roles", &id)
+        .text("name", name)
+        .text("administrative", name == "SuperUser")
+}
+
+const COLLECTIONS: &[&str] = &[
+    "affinitylabels",
+    "clusters",
+    "datacenters",
+    "disks",
+    "events",
+    "hosts",
+    "imagetransfers",
+    "jobs",
+    "macpools",
+    "networkfilters",
+    "networks",
+    "operatingsystems",
+    "permissions",
+    "roles",
+    "storagedomains",
+    "tags",
+    "templates",
+    "users",
+    "vms",
+    "vnicprofiles",
+];

@@ -1,0 +1,269 @@
+//! The things that an engine manages.
+
+use super::world::Instant;
+
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct DataCenter {
+    pub id: String,
+    pub name: String,
+    pub mac_pool: String,
+    /// `disabled`, `audit` or `enabled`.
+    pub quota_mode: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+    pub mac_pool: String,
+    pub cpu_type: String,
+    pub version: [u32; 2],
+}
+
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub id: String,
+    pub name: String,
+    pub cluster: String,
+    pub address: String,
+    /// `up`, `maintenance` …
+    pub status: String,
+    pub memory: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct StorageDomain {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+    /// `data` or `iso`.
+    pub kind: String,
+    pub status: String,
+    pub available: u64,
+    pub used: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub id: String,
+    pub name: String,
+    pub network: String,
+    pub filter: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct MacPool {
+    pub id: String,
+    pub name: String,
+    /// First and last.
+    pub range: ([u8; 6], [u8; 6]),
+    pub allow_duplicates: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Quota {
+    pub id: String,
+    pub name: String,
+    pub data_center: String,
+}
+
+/// A role that this engine's user has on something.
+#[derive(Clone, Debug)]
+pub struct Permission {
+    pub id: String,
+    pub role: String,
+    /// E.g. `("cluster", id)`; `None` is the whole system.
+    pub on: Option<(&'static str, String)>,
+}
+
+/// Whether an image's guest reports its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agent {
+    Installed,
+    /// When its cloud-init is told to install `qemu-guest-agent`.
+    ByCloudInit,
+    Never,
+}
+
+#[derive(Clone, Debug)]
+pub struct Template {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub comment: String,
+    pub cluster: String,
+    pub status: String,
+    pub shape: Hardware,
+    pub nics: Vec<Nic>,
+    pub disks: Vec<Attachment>,
+    pub agent: Agent,
+    pub created: Instant,
+}
+
+/// What a template hands on to its machines.
+#[derive(Clone, Debug)]
+pub struct Hardware {
+    pub memory: u64,
+    pub guaranteed: u64,
+    pub cores: u64,
+    pub sockets: u64,
+    pub threads: u64,
+    pub os_type: String,
+    pub boot: Vec<String>,
+    pub kind: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Nic {
+    pub id: String,
+    pub name: String,
+    pub interface: String,
+    pub mac: String,
+    pub profile: Option<String>,
+    pub linked: bool,
+    pub plugged: bool,
+}
+
+/// Its id is the disk's.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    pub disk: String,
+    pub interface: String,
+    pub bootable: bool,
+    pub active: bool,
+}
+
+/// What a machine is told at its first boot, as it was given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Init {
+    pub custom_script: Option<String>,
+    pub host_name: Option<String>,
+    pub user_name: Option<String>,
+    pub root_password: Option<String>,
+    pub authorized_ssh_keys: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Vm {
+    pub id: String,
+    pub name: String,
+    pub comment: String,
+    pub description: String,
+    pub cluster: String,
+    pub template: String,
+    pub is_clone: bool,
+    pub shape: Hardware,
+    pub init: Option<Init>,
+    pub properties: Vec<(String, String)>,
+    pub is_highly_available: bool,
+    pub priority: u64,
+    pub is_protected: bool,
+    /// Hosts it is pinned to, and `migratable`, `user_migratable` or `pinned`.
+    pub pinned: Vec<String>,
+    pub affinity: String,
+    pub status: String,
+    /// It was up once, so that it gets no payload any more unless asked for.
+    pub is_initialized: bool,
+    /// An act on it is under way, so that others are refused.
+    pub is_busy: bool,
+    pub nics: Vec<Nic>,
+    pub disks: Vec<Attachment>,
+    pub tags: Vec<String>,
+    pub host: Option<String>,
+    pub created: Instant,
+    /// The place of its last start in `boots`.
+    pub boot: Option<usize>,
+    pub agent: Agent,
+}
+
+#[derive(Clone, Debug)]
+pub struct Disk {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub format: String,
+    pub content_type: String,
+    pub provisioned_size: u64,
+    pub initial_size: u64,
+    pub sparse: bool,
+    pub storage_domain: String,
+    pub status: String,
+    /// The template it belongs to.
+    pub template: Option<String>,
+    /// What was uploaded.
+    pub data: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AffinityGroup {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub cluster: String,
+    pub enabled: bool,
+    pub positive: bool,
+    pub enforcing: bool,
+    pub vms: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AffinityLabel {
+    pub id: String,
+    pub name: String,
+    pub vms: Vec<String>,
+    pub hosts: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    pub id: String,
+    pub disk: String,
+    pub phase: String,
+    pub direction: String,
+    pub format: String,
+    /// What authorizes the data's requests.
+    pub ticket: String,
+    pub inactivity_timeout: Instant,
+    /// `legacy`, `cancel` or `pause`.
+    pub timeout_policy: String,
+    pub last_active: Instant,
+    pub data: Vec<u8>,
+    pub is_flushed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub index: u64,
+    pub code: u32,
+    pub severity: &'static str,
+    pub description: String,
+    pub correlation: String,
+    pub time: Instant,
+    pub vm: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub id: String,
+    pub description: String,
+    pub correlation: String,
+    /// `started`, `finished` or `failed`.
+    pub status: String,
+    pub start: Instant,
+    pub end: Option<Instant>,
+}

@@ -1,0 +1,262 @@
+//! What binds machines together: tags, affinity groups and affinity labels.
+
+use super::faults::{Outcome, Refusal};
+use super::http::Request;
+use super::routes::Reply::{self, Done, Made, Shown};
+use super::shapes;
+use super::show::{API, reference};
+use super::world::*;
+use super::xml::{Node, node};
+
+impl World {
+    pub(super) fn route_groups(&mut self, request: &Request, path: &[&str]) -> Outcome<Reply> {
+        Ok(match (request.method.as_str(), path) {
+            ("GET", ["clusters", id, "affinitygroups"]) => {
+                self.cluster(id)?;
+                let of = self.affinity_groups.iter().filter(|group| group.cluster == *id);
+                Shown(node("affinity_groups").all(of.map(|group| self.show_group(group))))
+            }
+            ("POST", ["clusters", id, "affinitygroups"]) => Made(self.add_group(id, request)?, false),
+            ("GET", ["clusters", id, "affinitygroups", group]) => Shown(self.show_group(self.group(id, group)?)),
+            ("PUT", ["clusters", id, "affinitygroups", group]) => Shown(self.update_group(id, group, request)?),
+            ("DELETE", ["clusters", id, "affinitygroups", group]) => {
+                self.group(id, group)?;
+                self.affinity_groups.retain(|known| known.id != *group);
+                Done
+            }
+            ("GET", ["clusters", id, "affinitygroups", group, "vms"]) => {
+                let members = &self.group(id, group)?.vms;
+                Shown(node("vms").all(members.iter().map(|vm| reference("vm", "vms", vm))))
+            }
+            ("POST", ["clusters", id, "affinitygroups", group, "vms"]) => {
+                Made(self.join_group(id, group, request)?, false)
+            }
+            ("DELETE", ["clusters", id, "affinitygroups", group, "vms", vm]) => {
+                self.group(id, group)?;
+                let known = self.affinity_groups.iter_mut().find(|known| known.id == *group);
+                known.ok_or(Refusal::NotFound)?.vms.retain(|member| member != vm);
+                Done
+            }
+            ("GET", ["affinitylabels"]) => {
+                Shown(node("affinity_labels").all(self.affinity_labels.iter().map(|label| self.show_label(label))))
+            }
+            ("POST", ["affinitylabels"]) => Made(self.add_label(request)?, false),
+            ("GET", ["affinitylabels", id]) => Shown(self.show_label(self.label(id)?)),
+            ("DELETE", ["affinitylabels", id]) => {
+                self.label(id)?;
+                self.affinity_labels.retain(|label| label.id != *id);
+                Done
+            }
+            ("GET", ["affinitylabels", id, "vms"]) => {
+                Shown(node("vms").all(self.label(id)?.vms.iter().map(|vm| reference("vm", "vms", vm))))
+            }
+            ("POST", ["affinitylabels", id, "vms"]) => {
+                let vm = self.member(request)?;
+                self.label(id)?;
+                let label = self
+                    .affinity_labels
+                    .iter_mut()
+                    .find(|label| label.id == *id)
+                    .ok_or(Refusal::NotFound)?;
+                if !label.vms.contains(&vm) {
+                    label.vms.push(vm.clone());
+                }
+                Made(reference("vm", "vms", &vm), false)
+            }
+
+            ("GET", ["tags"]) => Shown(node("tags").all(self.tags.iter().map(|tag| self.show_tag(tag)))),
+            ("POST", ["tags"]) => Made(self.add_tag(request)?, false),
+            ("GET", ["tags", id]) => Shown(self.show_tag(self.tag(id)?)),
+            ("PUT", ["tags", id]) => Shown(self.update_tag(id, request)?),
+            ("DELETE", ["tags", id]) => {
+                self.tag(id)?;
+                self.tags.retain(|tag| tag.id != *id);
+                for vm in &mut self.vms {
+                    vm.tags.retain(|tag| tag != id);
+                }
+                Done
+            }
+            _ => return Err(Refusal::Unknown),
+        })
+    }
+
+    fn tag(&self, id: &str) -> Outcome<&Named> {
+        super::check_guid(id)?;
+        self.tags.iter().find(|tag| tag.id == id).ok_or(Refusal::NotFound)
+    }
+
+    fn add_tag(&mut self, request: &Request) -> Outcome<Node> {
+        let body = super::read(request, "tag", shapes::TAG, "tags/methods/add")?;
+        let Some(name) = body.get("name") else {
+            return Refusal::incomplete("Tag", "name", "add");
+        };
+        if name.chars().count() > 50 || name.contains([' ', '"']) {
+            return Refusal::bad("Cannot add Tag. The given name is too long or has special characters.");
+        }
+        if self.tags.iter().any(|tag| tag.name == name) {
+            return Refusal::conflict(
+                "Cannot add Tag. The Tag name is already in use, please choose a unique name and try again.",
+            );
+        }
+        let tag = Named {
+            id: self.new_id(),
+            name,
+            description: body.get("description").unwrap_or_default(),
+        };
+        self.tags.push(tag.clone());
+        Ok(self.show_tag(&tag))
+    }
+
+    fn update_tag(&mut self, id: &str, request: &Request) -> Outcome<Node> {
+        let body = super::read(request, "tag", shapes::TAG, "tag/methods/update")?;
+        self.tag(id)?;
+        let tag = self.tags.iter_mut().find(|tag| tag.id == id).ok_or(Refusal::NotFound)?;
+        tag.name = body.get("name").unwrap_or(tag.name.clone());
+        tag.description = body.get("description").unwrap_or(tag.description.clone());
+        let tag = tag.clone();
+        Ok(self.show_tag(&tag))
+    }
+
+    pub fn tag_vm(&mut self, vm: &str, request: &Request) -> Outcome<Node> {
+        let body = super::read(request, "tag", shapes::TAG, "assigned_tags/methods/add")?;
+        let by = |tag: &&Named| Some(&tag.id) == body.id.as_ref() || Some(&tag.name) == body.get("name").as_ref();
+        let tag = self.tags.iter().find(by).ok_or(Refusal::NotFound)?.clone();
+        self.vm(vm)?;
+        let known = self.vm_mut(vm).ok_or(Refusal::NotFound)?;
+        if known.tags.contains(&tag.id) {
+            return Refusal::conflict("Cannot attach Tag to VM. The tag is already attached.");
+        }
+        known.tags.push(tag.id.clone());
+        Ok(self
+            .show_tag(&tag)
+            .href(format!("{API}/vms/{vm}/tags/{}", tag.id))
+            .add(reference("vm", "vms", vm)))
+    }
+
+    fn group(&self, cluster: &str, id: &str) -> Outcome<&AffinityGroup> {
+        self.cluster(cluster)?;
+        super::check_guid(id)?;
+        let of = |group: &&AffinityGroup| group.id == id && group.cluster == cluster;
+        self.affinity_groups.iter().find(of).ok_or(Refusal::NotFound)
+    }
+
+    fn add_group(&mut self, cluster: &str, request: &Request) -> Outcome<Node> {
+        let body = super::read(
+            request,
+            "affinity_group",
+            shapes::AFFINITY_GROUP,
+            "affinity_groups/methods/add",
+        )?;
+        self.cluster(cluster)?;
+        let Some(name) = body.get("name") else {
+            return Refusal::incomplete("AffinityGroup", "name", "add");
+        };
+        if self
+            .affinity_groups
+            .iter()
+            .any(|group| group.name == name && group.cluster == cluster)
+        {
+            return Refusal::conflict("Cannot add Affinity Group. Affinity Group with the same name already exists.");
+        }
+        let mut group = AffinityGroup {
+            id: self.new_id(),
+            name,
+            description: String::new(),
+            cluster: cluster.to_owned(),
+            enabled: true,
+            positive: false,
+            enforcing: false,
+            vms: Vec::new(),
+        };
+        self.change_group(&mut group, &body)?;
+        self.affinity_groups.push(group.clone());
+        Ok(self.show_group(&group))
+    }
+
+    fn change_group(&self, group: &mut AffinityGroup, body: &Node) -> Outcome<()> {
+        group.name = body.get("name").unwrap_or(group.name.clone());
+        group.description = body.get("description").unwrap_or(group.description.clone());
+        if body.at("vms_rule").is_some() {
+            group.enabled = body.is_true("vms_rule/enabled");
+            group.positive = body.is_true("vms_rule/positive");
+            group.enforcing = body.is_true("vms_rule/enforcing");
+        }
+        if let Some(vms) = body.at("vms") {
+            let ids = vms.nodes.iter().filter_map(|vm| vm.id.clone());
+            group.vms = ids
+                .map(|id| self.vm(&id).map(|vm| vm.id.clone()))
+                .collect::<Outcome<_>>()?;
+        }
+        Ok(())
+    }
+
+    fn update_group(&mut self, cluster: &str, id: &str, request: &Request) -> Outcome<Node> {
+        let body = super::read(
+            request,
+            "affinity_group",
+            shapes::AFFINITY_GROUP,
+            "affinity_group/methods/update",
+        )?;
+        let mut group = self.group(cluster, id)?.clone();
+        self.change_group(&mut group, &body)?;
+        if let Some(known) = self.affinity_groups.iter_mut().find(|known| known.id == id) {
+            known.clone_from(&group);
+        }
+        Ok(self.show_group(&group))
+    }
+
+    /// The machine of `<vm id="…"/>`.
+    fn member(&self, request: &Request) -> Outcome<String> {
+        let body = super::read(request, "vm", shapes::MEMBER, "affinity_group_vms/methods/add")?;
+        let Some(id) = &body.id else {
+            return Refusal::incomplete("Vm", "id|name", "add");
+        };
+        self.vm(id).map(|vm| vm.id.clone())
+    }
+
+    fn join_group(&mut self, cluster: &str, id: &str, request: &Request) -> Outcome<Node> {
+        let vm = self.member(request)?;
+        let group = self.group(cluster, id)?;
+        if self.vm(&vm)?.cluster != group.cluster {
+            return Refusal::conflict("Cannot edit Affinity Group. The VM is in a different cluster.");
+        }
+        let group = self
+            .affinity_groups
+            .iter_mut()
+            .find(|group| group.id == id)
+            .ok_or(Refusal::NotFound)?;
+        if group.vms.contains(&vm) {
+            return Refusal::conflict("Cannot edit Affinity Group. The VM is already part of the Affinity Group.");
+        }
+        group.vms.push(vm.clone());
+        Ok(reference("vm", "vms", &vm))
+    }
+
+    fn label(&self, id: &str) -> Outcome<&AffinityLabel> {
+        super::check_guid(id)?;
+        self.affinity_labels
+            .iter()
+            .find(|label| label.id == id)
+            .ok_or(Refusal::NotFound)
+    }
+
+    fn add_label(&mut self, request: &Request) -> Outcome<Node> {
+        let body = super::read(request, "affinity_label", shapes::LABEL, "affinity_labels/methods/add")?;
+        let Some(name) = body.get("name") else {
+            return Refusal::incomplete("AffinityLabel", "name", "add");
+        };
+        if self.affinity_labels.iter().any(|label| label.name == name) {
+            return Refusal::conflict(
+                "Cannot add Affinity Label. The Affinity Label name is already in use, please choose a unique name and try again.",
+            );
+        }
+        let label = AffinityLabel {
+            id: self.new_id(),
+            name,
+            vms: Vec::new(),
+            hosts: Vec::new(),
+        };
+        self.affinity_labels.push(label.clone());
+        Ok(self.show_label(&label))
+    }
+}
