@@ -1,0 +1,50 @@
+#!/bin/bash
+# Download, both sums and decompression of 1 GiB against `curl | gunzip`, which checks nothing, in turns.
+# Usage: tests/bench/download.sh [ROUNDS]; MIB=1024. Everything is on the loopback and under target/bench.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+rounds=${1:-5} mib=${MIB:-1024}
+program=$(realpath "${PROGRAM:-target/release/ocpdeploy}")
+dir=target/bench/download
+mkdir -p $dir/www
+cd $dir
+if [ "$(stat -c %s content-$mib 2>/dev/null || echo 0)" != $((mib << 20)) ]; then
+  # What an image of a system is made of.
+  { tar c /usr/lib /usr/bin /usr/share 2>/dev/null; cat /dev/urandom; } | head -c $((mib << 20)) > content-$mib || true
+  gzip -6 < content-$mib > www/$mib.img.gz
+fi
+sum=$(sha256sum < content-$mib | cut -d' ' -f1)
+python3 -c '
+import http.server, os
+os.chdir("www")
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("H", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: None}))
+print(server.server_address[1], flush=True)
+server.serve_forever()' > port &
+server=$!
+trap 'kill $server; rm -rf out cache' EXIT
+until [ -s port ]; do sleep 0.1; done
+url=http://127.0.0.1:$(cat port)/$mib.img.gz
+seconds() { # of a command
+  local begun ended
+  begun=$(date +%s.%N); "$@" > /dev/null; ended=$(date +%s.%N)
+  echo "$ended - $begun" | bc
+}
+plain() { curl -sf "$url" | gunzip > out; }
+ours() { HOME=$PWD "$program" -q image pull --cache cache --image "$url#sha256=$sum"; }
+for ((round = 1; round <= rounds; round++)); do
+  # What the round before wrote is on the disk, and neither writes over old blocks.
+  rm -rf out cache; sync
+  a=$(seconds plain)
+  rm -rf out cache; sync
+  b=$(seconds ours)
+  echo "round $round: curl | gunzip $a s, ocpdeploy $b s"
+  echo "$a $b" >> rounds.$$
+done
+[ "$(find cache/files -type f -size "$((mib - 1))M" -o -type f -size "${mib}M" | wc -l)" = 1 ]
+python3 - rounds.$$ <<'P'
+import statistics, sys
+pairs = [tuple(map(float, line.split())) for line in open(sys.argv[1])]
+a, b = (statistics.median(column) for column in zip(*pairs))
+print(f'median: curl | gunzip {a:.2f} s, ocpdeploy (both sums, on the disk) {b:.2f} s, ratio {b / a:.2f} (at most 1.15)')
+sys.exit(b > 1.15 * a)
+P
