@@ -6,7 +6,7 @@ use std::time::Duration;
 #[path = "support/fake_engine/mod.rs"]
 mod fake_engine;
 
-use fake_engine::{Agent, FakeEngine, Fault, GIB, Given, Guest};
+use fake_engine::{Agent, FakeEngine, Fault, GIB, Given, Guest, What};
 
 const IGNITION: &str = r#"{"ignition":{"version":"3.2.0"}}"#;
 const AGENT: &str = "packages:\n- qemu-guest-agent\nbootcmd:\n- echo dhcp-client-id=mac\n";
@@ -411,4 +411,82 @@ fn an_engine_that_was_asked_wrongly_fails_its_test() {
 fn a_user_without_rights_is_told_so() {
     let engine = FakeEngine::with(|world| world.forbidden.push(("POST".to_owned(), "/vms".to_owned())));
     refused(engine.ask("POST", "/vms", "<vm/>"), 403, "not authorized");
+}
+
+/// Over the wire, as a client: one connection pool, one token.
+struct Desk {
+    http: reqwest::Client,
+    url: String,
+    token: String,
+}
+
+impl Desk {
+    async fn at(engine: &FakeEngine) -> Self {
+        let ca = reqwest::Certificate::from_pem(engine.ca_pem.as_bytes()).unwrap();
+        let http = reqwest::Client::builder().tls_certs_only([ca]).build().unwrap();
+        let form = [
+            ("grant_type", "password"),
+            ("scope", "ovirt-app-api"),
+            ("username", engine.user.as_str()),
+            ("password", engine.password.as_str()),
+        ];
+        let url = format!("{}/sso/oauth/token", engine.url);
+        let request = http.post(url).header("Accept", "application/json").form(&form);
+        let answer: serde_json::Value = request.send().await.unwrap().json().await.unwrap();
+        let token = answer["access_token"].as_str().unwrap().to_owned();
+        Self {
+            http,
+            url: format!("{}/api", engine.url),
+            token,
+        }
+    }
+
+    async fn add_vm(&self, name: &str) -> Result<u16, reqwest::Error> {
+        let body = format!(
+            "<vm><name>{name}</name><cluster><name>Default</name></cluster><template><name>Blank</name></template></vm>"
+        );
+        let request = self.http.post(format!("{}/vms", self.url)).bearer_auth(&self.token);
+        let answer = request
+            .header("Content-Type", "application/xml")
+            .body(body)
+            .send()
+            .await?;
+        Ok(answer.status().as_u16())
+    }
+}
+
+#[tokio::test]
+async fn faults_happen_where_they_are_put() {
+    let engine = FakeEngine::start();
+    let desk = Desk::at(&engine).await;
+    let has = |name: &str| engine.look(|world| world.vm_named(name).is_some());
+    engine.fault(Fault::on("POST", "/vms").what(What::LostRequest));
+    assert!(desk.add_vm("a").await.is_err() && !has("a"));
+    engine.fault(Fault::on("POST", "/vms").what(What::LostAnswer));
+    assert!(desk.add_vm("b").await.is_err() && has("b"));
+    engine.fault(Fault::on("POST", "/vms").skip(1).times(2));
+    let statuses = [
+        desk.add_vm("c").await,
+        desk.add_vm("d").await,
+        desk.add_vm("d").await,
+        desk.add_vm("d").await,
+    ];
+    assert_eq!(statuses.map(Result::unwrap), [201, 409, 409, 201]);
+    engine.fault(Fault::on("POST", "/vms").what(What::Html(503)));
+    assert_eq!(desk.add_vm("e").await.unwrap(), 503);
+}
+
+#[tokio::test]
+async fn sessions_end_by_idleness_and_by_force() {
+    let engine = FakeEngine::start();
+    let desk = Desk::at(&engine).await;
+    assert_eq!(desk.add_vm("a").await.unwrap(), 201);
+    engine.advance(Duration::from_secs(29 * 60));
+    assert_eq!(desk.add_vm("b").await.unwrap(), 201);
+    engine.advance(Duration::from_secs(31 * 60));
+    assert_eq!(desk.add_vm("c").await.unwrap(), 401);
+    let desk = Desk::at(&engine).await;
+    engine.fault(Fault::on("POST", "/vms").skip(1).what(What::Expired));
+    assert_eq!(desk.add_vm("d").await.unwrap(), 201);
+    assert_eq!(desk.add_vm("e").await.unwrap(), 401);
 }

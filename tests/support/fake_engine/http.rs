@@ -13,8 +13,6 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 pub struct Request {
     pub method: String,
     pub path: String,
-    /// As sent, still encoded.
-    pub raw_query: String,
     pub query: BTreeMap<String, String>,
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
@@ -140,7 +138,6 @@ fn read<S: Read + Write>(stream: &mut BufReader<S>) -> Option<Request> {
     Some(Request {
         method,
         path: path.to_owned(),
-        raw_query: query.to_owned(),
         query: form(query),
         headers,
         body,

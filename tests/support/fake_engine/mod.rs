@@ -149,7 +149,6 @@ impl FakeEngine {
         let request = Request {
             method: method.to_owned(),
             path: format!("{}{path}", show::API),
-            raw_query: query.to_owned(),
             query: http::form(query),
             headers: [("content-type".to_owned(), "application/xml".to_owned())].into(),
             body: body.as_bytes().to_vec(),
