@@ -612,6 +612,63 @@ pub struct KubevirtConfig {
     pub upload_ca: Option<PathBuf>,
 }
 
+/// A password. It is shown and stored nowhere, and configurations that differ in it alone are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Password(pub Option<SecretString>);
+
+impl PartialEq for Password {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Password {}
+
+/// Whether masters keep away from each other's hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Affinity {
+    /// Where there are hosts enough.
+    Soft,
+    /// Always; a master that finds no host of its own does not start.
+    Hard,
+    Off,
+}
+
+/// How an oVirt engine hands Ignition to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OvirtIgnition {
+    /// As this engine's version can, from 4.3.4.
+    Auto,
+    /// By the custom property `ignitiondata` and a hook on the hosts, for older engines.
+    Hook,
+}
+
+/// What the oVirt backend needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OvirtConfig {
+    /// The engine without `/api`, e.g. `https://engine.example.com/ovirt-engine`.
+    pub url: String,
+    /// With its profile, e.g. `admin@internal`.
+    pub user: String,
+    #[serde(skip)]
+    pub password: Password,
+    /// Where the password was read, so that it is found again.
+    pub password_file: Option<PathBuf>,
+    /// PEM file of the only CA to be trusted; the system's CAs without it.
+    pub ca: Option<PathBuf>,
+    pub cluster: String,
+    /// For images and empty disks; the only one of the data center without it.
+    pub storage_domain: Option<String>,
+    /// For networks that have several.
+    pub vnic_profile: Option<String>,
+    pub affinity: Affinity,
+    /// Disks are copies of the template's, rather than layers upon it.
+    pub clone: bool,
+    pub ignition: OvirtIgnition,
+}
+
 /// The chosen platform and its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -619,6 +676,7 @@ pub enum BackendConfig {
     Libvirt(LibvirtConfig),
     Kubevirt(KubevirtConfig),
     OpenStack(OpenStackConfig),
+    Ovirt(OvirtConfig),
     Sim(SimConfig),
 }
 
@@ -638,6 +696,7 @@ impl BackendConfig {
             BackendConfig::Libvirt(_) => "libvirt",
             BackendConfig::Kubevirt(_) => "kubevirt",
             BackendConfig::OpenStack(_) => "openstack",
+            BackendConfig::Ovirt(_) => "ovirt",
             BackendConfig::Sim(_) => "sim",
         }
     }

@@ -32,6 +32,7 @@ pub mod report;
 pub mod services;
 pub mod settings;
 pub mod templates;
+mod xml;
 
 /// Target of the events that a person watches: fields `machine`, `state`, `step`, `done`, `total`, and a message.
 pub const PROGRESS: &str = "ocpdeploy::progress";

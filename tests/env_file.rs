@@ -361,24 +361,6 @@ fn independent_problems_are_told_together_each_with_its_place() {
 }
 
 #[test]
-fn backends_of_later_versions_are_named_as_such() {
-    for backend in ["ovirt"] {
-        let given = Given {
-            env: REQUIRED,
-            flags: &[("backend", backend)],
-            ..Given::default()
-        };
-        let error = given.load().unwrap_err();
-        assert_eq!(
-            error.problems[0].message,
-            format!("backend {backend} is not in this version yet")
-        );
-    }
-}
-
-// Precedence, aliases, profiles.
-
-#[test]
 fn the_nearest_layer_wins_and_says_so() {
     let env = format!("{REQUIRED}workers=4\n");
     let environment: &[(&str, &str)] = &[("OCPDEPLOY_WORKERS", "5")];

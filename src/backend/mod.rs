@@ -21,6 +21,7 @@ pub mod kubevirt;
 #[cfg(feature = "libvirt")]
 pub mod libvirt;
 pub mod openstack;
+pub mod ovirt;
 pub mod sim;
 
 /// A platform on which machines can be made.
@@ -162,6 +163,7 @@ impl Carrier {
             BackendConfig::Libvirt(_) | BackendConfig::Sim(_) => Self::FW_CFG,
             BackendConfig::OpenStack(_) => Self::USER_DATA,
             BackendConfig::Kubevirt(_) => Self::SECRET,
+            BackendConfig::Ovirt(_) => Self::CUSTOM_SCRIPT,
         }
     }
 

@@ -71,6 +71,10 @@ macro_rules! with_backend {
                 let $backend = &$crate::backend::kubevirt::Kubevirt::connect(config).await?;
                 $body
             }
+            $crate::cluster::BackendConfig::Ovirt(config) => {
+                let $backend = &$crate::backend::ovirt::Ovirt::connect(config).await?;
+                $body
+            }
             $crate::cluster::BackendConfig::Sim(config) => {
                 let $backend = &$crate::backend::sim::Sim::open(config)?;
                 $body

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::values::{Layer, Values, io_reason, is_path_of_secret};
 use super::{checks, parse};
-use crate::cluster::{Proxy, RegistryMirror};
+use crate::cluster::{Password, Proxy, RegistryMirror};
 
 /// Harmless, and of the shape that installers take.
 const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
@@ -18,7 +18,7 @@ const REHEARSAL_PULL_SECRET: &str = r#"{"auths":{}}"#;
 pub(super) fn pull_secret(values: &mut Values<'_>) -> Option<SecretString> {
     const HINT: &str = "download it from https://console.redhat.com/openshift/install/pull-secret";
     let value = values.value("pull_secret")?;
-    let (text, what) = if is_path_of_secret(&value) {
+    let (text, what) = if is_path_of_secret("pull_secret", &value) {
         let path = values.path("pull_secret")?;
         if values.sources.rehearse && value.layer == Layer::Default && !(values.sources.is_file)(&path) {
             values.replace("pull_secret", "rehearsal", REHEARSAL_PULL_SECRET.to_owned());
@@ -60,6 +60,36 @@ fn checked_pull_secret(text: &str) -> Result<String, String> {
         }
     }
     Ok(json.to_string())
+}
+
+/// The password of oVirt's user, and the file it was in.
+pub(super) fn ovirt_password(values: &mut Values<'_>) -> Option<(Password, Option<PathBuf>)> {
+    let Some(value) = values.value("ovirt_password") else {
+        values.missing(
+            "ovirt_password",
+            "`ovirt_password_file=FILE` names a file that holds it, or set OCPDEPLOY_OVIRT_PASSWORD",
+        );
+        return None;
+    };
+    if !is_path_of_secret("ovirt_password", &value) {
+        return Some((Password(Some(SecretString::from(value.text))), None));
+    }
+    let path = values.path("ovirt_password")?;
+    match (values.sources.read_file)(&path) {
+        Ok(text) => {
+            let password = text.trim_end_matches(['\n', '\r']);
+            Some((Password(Some(SecretString::from(password))), Some(path)))
+        }
+        Err(error) => {
+            let message = format!(
+                "cannot read the password file {}: {}",
+                path.display(),
+                io_reason(&error)
+            );
+            values.problem(&["ovirt_password"], message, "it holds the password and nothing else");
+            None
+        }
+    }
 }
 
 /// Public keys of `pub_key` and `keys`, one line each, without doubles.

@@ -53,6 +53,22 @@ pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
     Some((cluster, domain))
 }
 
+/// The engine's address, without the `/api` that may end it.
+pub(super) fn ovirt_url(text: &str) -> Result<String, String> {
+    let plain = text.trim_end_matches('/');
+    let plain = plain.strip_suffix("/api").unwrap_or(plain);
+    let host = plain
+        .strip_prefix("https://")
+        .ok_or_else(|| format!("`{text}` does not begin with https://, and a password is never sent in clear"))?;
+    let (host, path) = host.split_once('/').unwrap_or((host, "ovirt-engine"));
+    if host.is_empty() || host.contains(['@', '?', '#', ' ']) || path.contains(['?', '#', ' ']) {
+        return Err(format!(
+            "`{text}` is not an address such as https://engine.example.com/ovirt-engine"
+        ));
+    }
+    Ok(format!("https://{host}/{path}"))
+}
+
 fn dns_label(text: &str) -> Result<String, String> {
     let fits = !text.is_empty()
         && text.len() <= LONGEST_NAME

@@ -6,6 +6,7 @@
 mod access;
 mod checks;
 pub mod envfile;
+mod ovirt;
 mod parse;
 mod problem;
 pub mod profile;
@@ -148,6 +149,11 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         Some(Vec::new()),
     );
     checks::sizes(values, workers);
+    if matches!(backend, Some(BackendConfig::Ovirt(_)))
+        && !values.value("network").is_some_and(|value| value.is_given())
+    {
+        values.replace("network", "backend ovirt", "ovirtmgmt".to_owned());
+    }
     let network = values.text("network");
     let extra_networks = values.list("extra_networks", |text| Ok::<_, String>(text.to_owned()));
     if matches!(backend, Some(BackendConfig::OpenStack(_)))
@@ -166,6 +172,12 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     );
     let given = given_addresses(values);
     let networks = cluster_networks(values);
+    if matches!(backend, Some(BackendConfig::Ovirt(_))) && values.value("machine_network").is_none() {
+        values.missing(
+            "machine_network",
+            "oVirt does not tell a network's range; `machine_network=10.0.0.0/24` does",
+        );
+    }
     checks::addresses(values, given.as_ref(), networks.as_ref());
     checks::counts(values, given.as_ref(), harvest, masters, workers);
     checks::room_for_nodes(values, networks.as_ref(), masters, workers);
@@ -247,7 +259,7 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
 }
 
 /// What a user can choose, in words.
-const KNOWN: &str = "this version knows libvirt, openstack, kubevirt and sim";
+const KNOWN: &str = "this version knows libvirt, ovirt, openstack, kubevirt and sim";
 
 fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
     match values.text("backend")?.as_str() {
@@ -273,11 +285,7 @@ fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
         })),
         "openstack" => openstack(values).map(BackendConfig::OpenStack),
         "kubevirt" => kubevirt(values).map(BackendConfig::Kubevirt),
-        later @ "ovirt" => {
-            let message = format!("backend {later} is not in this version yet");
-            values.problem(&["backend"], message, KNOWN);
-            None
-        }
+        "ovirt" => ovirt::read(values).map(BackendConfig::Ovirt),
         other => {
             let message = format!("`{other}` is not a backend");
             values.problem(&["backend"], message, KNOWN);
@@ -609,6 +617,7 @@ mod tests {
         for (env, rehearse) in [
             ("extra_disk=true", false),
             ("backend=sim", false),
+            ("backend=ovirt\novirt_ca=ca.pem", false),
             ("backend=libvirt", true),
             ("backend=kubevirt", false),
         ] {

@@ -494,7 +494,7 @@ impl<'a> Values<'a> {
                     },
                 },
             };
-            let hide = variable.secret && !is_path_of_secret(&value);
+            let hide = variable.secret && !is_path_of_secret(variable.name, &value);
             resolved.push(ResolvedValue {
                 name: variable.name.to_owned(),
                 value: if hide {
@@ -529,8 +529,9 @@ pub(super) struct Finished {
 }
 
 /// Whether a secret's value is only the name of its file.
-pub(super) fn is_path_of_secret(value: &Value) -> bool {
-    value.written.ends_with("_file") || !value.text.contains(['{', '"'])
+pub(super) fn is_path_of_secret(name: &str, value: &Value) -> bool {
+    // A pull secret is JSON, so that what is none can only be the name of its file.
+    value.written.ends_with("_file") || (name == "pull_secret" && !value.text.contains(['{', '"']))
 }
 
 fn kind_of(name: &str) -> Kind {

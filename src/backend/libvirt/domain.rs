@@ -3,9 +3,9 @@
 use uuid::Uuid;
 
 use super::session::Failure;
-use super::xml::Element;
 use crate::backend::{BackendErrorKind, MachineSpec, Nic};
 use crate::cluster::{ClusterId, MachineName, NodeName, Pass, Role, VirtType};
+use crate::xml::Element;
 
 /// The namespace of our element in a domain's metadata.
 const NAMESPACE: &str = "https://ocpdeploy.dev/1";
@@ -242,8 +242,8 @@ impl Ours {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::libvirt::xml;
     use crate::backend::{ImageHandle, Payload};
+    use crate::xml;
 
     fn spec() -> MachineSpec {
         MachineSpec {

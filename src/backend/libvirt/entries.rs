@@ -10,9 +10,9 @@ use std::net::Ipv4Addr;
 use ipnetwork::Ipv4Network;
 
 use super::session::Failure;
-use super::xml::Element;
 use crate::backend::{BackendErrorKind, Hold};
 use crate::cluster::{ClusterId, Mac, NodeName};
+use crate::xml::Element;
 
 /// Ends the name of each entry that is ours.
 const MARK: &str = ".ocpdeploy";
@@ -233,7 +233,7 @@ pub(super) fn check_address(document: &Document, mac: Mac, ip: Ipv4Addr) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::libvirt::xml;
+    use crate::xml;
 
     const NETWORK: &str = "
 <network connections='1'>

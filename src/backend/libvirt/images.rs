@@ -19,10 +19,10 @@ use virt::storage_vol::StorageVol;
 use super::session::{Failure, Pulse, if_there};
 use super::storage::{Content, Qcow2, Storage};
 use super::volumes::{ImageKey, Volume};
-use super::xml;
 use crate::backend::BackendErrorKind;
 use crate::cluster::ClusterId;
 use crate::digest::hex;
+use crate::xml;
 
 /// Written last; more than any header that matters here.
 const HEAD: u64 = 64 * 1024;

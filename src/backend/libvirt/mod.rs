@@ -15,7 +15,6 @@ mod seed;
 mod session;
 mod storage;
 mod volumes;
-mod xml;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -283,7 +282,7 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
         let Some(described) = if_there(domain.xml_desc(0))? else {
             continue;
         };
-        if Ours::read(&xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
+        if Ours::read(&crate::xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
             all.insert(owned("domain", domain.name()?));
         }
     }

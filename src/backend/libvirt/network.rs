@@ -10,9 +10,9 @@ use virt::sys;
 use super::entries::{Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
 use super::leases::{self, DhcpLease};
 use super::session::{Failure, if_supported, if_there, plain};
-use super::xml::{self, Element};
 use crate::backend::{Action, BackendErrorKind, Held, Hold, NetworkFacts};
 use crate::cluster::{ClusterId, Lease, NodeName};
+use crate::xml::{self, Element};
 
 const ADD: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST;
 const DELETE: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_DELETE;

@@ -175,7 +175,7 @@ fn strangers(connect: &Connect, needs: &Needs, findings: &mut Findings) -> Resul
         let Some(xml) = if_there(domain.xml_desc(0))? else {
             continue;
         };
-        let described = super::xml::parse(&xml)?;
+        let described = crate::xml::parse(&xml)?;
         let ours = Ours::read(&described);
         if ours.is_some_and(|ours| needs.cluster.as_ref() == Some(&ours.cluster)) {
             continue;

@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 use virt::connect::Connect;
 use virt::error::{Error, ErrorDomain, ErrorNumber};
 
-use super::xml::{self, Element};
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::xml::{self, Element};
 
 /// Calls under way at once. libvirtd has 20 workers by default and lets each wait for an emulator's start or end.
 pub(super) const CONCURRENCY: usize = 16;

@@ -11,8 +11,8 @@ use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 
 use super::session::{Failure, Pulse, document, if_supported, if_there, plain};
-use super::xml::Element;
 use crate::backend::BackendErrorKind;
+use crate::xml::Element;
 
 /// Bytes handed to a stream at once; more gains nothing.
 const CHUNK: usize = 1 << 20;

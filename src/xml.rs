@@ -1,13 +1,13 @@
-//! libvirt's XML documents as a small tree, written and read with quick-xml.
+//! XML documents as a small tree, written and read with quick-xml; libvirt and oVirt speak it.
 
 use std::fmt;
 
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Reader, Writer, XmlVersion, escape};
 
-/// One element: what libvirt's documents are made of.
+/// One element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Element {
+pub(crate) struct Element {
     /// With its prefix, as written.
     pub name: String,
     attributes: Vec<(String, String)>,
@@ -37,6 +37,11 @@ impl Element {
     pub fn children(mut self, children: impl IntoIterator<Item = Element>) -> Self {
         self.children.extend(children);
         self
+    }
+
+    /// A child that holds nothing but text.
+    pub fn with(self, name: &str, text: impl fmt::Display) -> Self {
+        self.child(Element::new(name).text(text))
     }
 
     pub fn text(mut self, text: impl fmt::Display) -> Self {
@@ -77,6 +82,16 @@ impl Element {
         self.all(path).first().copied()
     }
 
+    /// The text of the first element that `path` leads to; empty counts as none.
+    pub fn text_of(&self, path: &str) -> Option<&str> {
+        let text = self.find(path)?.text.as_str();
+        (!text.is_empty()).then_some(text)
+    }
+
+    pub fn into_children(self) -> Vec<Element> {
+        self.children
+    }
+
     /// An attribute of the first element that `path` leads to.
     pub fn value(&self, path: &str, attribute: &str) -> Option<&str> {
         self.find(path)?.get(attribute)
@@ -108,13 +123,13 @@ impl fmt::Display for Element {
     }
 }
 
-/// A document that libvirt sent and that is not well formed.
+/// A document that is not well formed.
 #[derive(Debug, thiserror::Error)]
-#[error("libvirt's XML cannot be read: {0}")]
-pub(super) struct BadXml(String);
+#[error("XML cannot be read: {0}")]
+pub(crate) struct BadXml(String);
 
 /// Reads one document.
-pub(super) fn parse(document: &str) -> Result<Element, BadXml> {
+pub(crate) fn parse(document: &str) -> Result<Element, BadXml> {
     let bad = |error: &dyn fmt::Display| BadXml(error.to_string());
     let mut reader = Reader::from_str(document);
     // The last element is the innermost that is still open; the first holds the document.
@@ -184,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_libvirt_writes_is_read() {
+    fn what_platforms_write_is_read() {
         let document = parse(
             "<?xml version='1.0'?>\n<!-- by hand -->\n<network connections='1'>\n  <name>R&amp;D &#x41;</name>\n  <dns><host ip='10.0.0.1'>\
              <hostname>a</hostname><hostname><![CDATA[b<c]]></hostname></host></dns>\n</network>\n",

@@ -1,0 +1,491 @@
+//! Images: a local qcow2 becomes a template that all clusters share, named by its digest.
+//!
+//! The way is disk, upload, a machine that is never started, template. That machine is made only after the upload was
+//! finalized, so that its existence says that the disk is whole; all before is done again after a crash.
+
+use std::io::SeekFrom;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_RANGE;
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use uuid::Uuid;
+
+use super::Ovirt;
+use super::machines::id;
+use super::session::{Failure, Pause, if_free, if_there, unreachable, wait_for};
+use super::wire::{self, Tag};
+use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest, Owned};
+use crate::cluster::ClusterId;
+use crate::xml::Element;
+
+/// Sent in one request and flushed at its end; lost at most when the line breaks.
+const PIECE: u64 = 32 << 20;
+/// How often a piece is sent before the upload is given up.
+const ATTEMPTS: usize = 5;
+const TEMPLATE: Duration = Duration::from_secs(3600);
+const TRANSFER: Duration = Duration::from_secs(300);
+
+/// What machines are made from.
+pub(super) struct Template {
+    pub id: String,
+    /// Ids of its disks.
+    pub disks: Vec<String>,
+}
+
+/// A local file on its way to be a template.
+struct Upload<'a> {
+    /// Of template, disk and machine.
+    name: String,
+    disk: String,
+    sha256: &'a str,
+    path: &'a Path,
+    bytes: u64,
+}
+
+impl<'a> Upload<'a> {
+    fn new(path: &'a Path, sha256: &'a str, bytes: u64) -> Self {
+        Self {
+            name: image_name(sha256),
+            disk: image_disk(&image_name(sha256)),
+            sha256,
+            path,
+            bytes,
+        }
+    }
+
+    fn mark(&self) -> String {
+        format!("ocpdeploy image, sha256 {}", self.sha256)
+    }
+}
+
+fn image_name(sha256: &str) -> String {
+    format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
+}
+
+fn image_disk(name: &str) -> String {
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
+}
+
+impl Ovirt {
+    pub(super) async fn bring_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, Failure> {
+        match image {
+            ImageRequest::Platform(name) => {
+                self.template(name).await?;
+                Ok(ImageHandle(name.clone()))
+            }
+            ImageRequest::File { path, sha256, bytes } => {
+                let upload = Upload::new(path, sha256, *bytes);
+                // First, so that an upload that is given up is found by `destroy`.
+                self.ensure_tag(cluster, Some(&upload.name)).await?;
+                if self.find_template(&upload.name).await?.is_none()
+                    && let Err(failure) = self.make_template(&upload).await
+                    // Another cluster may have done it meanwhile.
+                    && self.find_template(&upload.name).await?.is_none()
+                {
+                    return Err(failure);
+                }
+                self.template(&upload.name).await?;
+                self.remove_scaffold(&upload.name).await?;
+                Ok(ImageHandle(upload.name))
+            }
+        }
+    }
+
+    /// A template by its name, the newest version of it, once it can be used.
+    pub(super) async fn template(&self, name: &str) -> Result<Template, Failure> {
+        let missing = || Failure::new(BackendErrorKind::NotFound, format!("there is no template {name}"));
+        let template = wait_for("the template is still locked", TEMPLATE, async || {
+            let template = self.find_template(name).await?.ok_or_else(missing)?;
+            Ok((template.text_of("status") != Some("locked")).then_some(template))
+        })
+        .await?;
+        let id = id(&template)?;
+        let disks = self
+            .session
+            .get(&format!("/templates/{id}/diskattachments"), &[])
+            .await?;
+        let bootable = disks.iter().any(|disk| disk.text_of("bootable") == Some("true"));
+        let disks: Vec<_> = disks
+            .iter()
+            .filter_map(|disk| disk.get("id"))
+            .map(str::to_owned)
+            .collect();
+        if !bootable {
+            let words = format!("template {name} has no disk to boot from");
+            return Err(Failure::new(BackendErrorKind::Rejected, words)
+                .hint("name a template of a cloud image, or a qcow2 file"));
+        }
+        Ok(Template { id, disks })
+    }
+
+    async fn find_template(&self, name: &str) -> Result<Option<Element>, Failure> {
+        let found = self.session.search("/templates", &wire::named(name), "").await?;
+        let version = |template: &Element| {
+            let number = template.text_of("version/version_number");
+            number.and_then(|number| number.parse::<u32>().ok())
+        };
+        let named = found
+            .into_iter()
+            .filter(|template| template.text_of("name") == Some(name));
+        Ok(named.max_by_key(version))
+    }
+
+    async fn make_template(&self, image: &Upload<'_>) -> Result<(), Failure> {
+        let vm = match self.scaffold(&image.name).await? {
+            Some(vm) => id(&vm)?,
+            None => {
+                self.upload(image).await?;
+                let vm = Element::new("vm")
+                    .with("comment", image.mark())
+                    .with("name", &image.name)
+                    .child(Element::new("cluster").with("name", &self.config.cluster))
+                    .child(Element::new("template").with("name", "Blank"));
+                match if_free(self.session.post("/vms", &[], &vm).await)? {
+                    Some(vm) => id(&vm)?,
+                    None => return Failure::conflict(format!("the name {} is taken by a machine", image.name)),
+                }
+            }
+        };
+        let attach = wire::attachment(&image.disk, true);
+        if_free(
+            self.session
+                .post(&format!("/vms/{vm}/diskattachments"), &[], &attach)
+                .await,
+        )?;
+        let template = Element::new("template")
+            .with("description", image.mark())
+            .with("name", &image.name)
+            .child(wire::reference("vm", &vm));
+        if_free(self.session.post("/templates", &[], &template).await)?;
+        Ok(())
+    }
+
+    /// The machine from which a template is made.
+    async fn scaffold(&self, name: &str) -> Result<Option<Element>, Failure> {
+        let found = self.session.search("/vms", &wire::named(name), "").await?;
+        let named = found.into_iter().find(|vm| vm.text_of("name") == Some(name));
+        match named {
+            Some(vm)
+                if !vm
+                    .text_of("comment")
+                    .is_some_and(|comment| comment.starts_with("ocpdeploy image,")) =>
+            {
+                Failure::conflict(format!("machine {name} has a name of ours and is a stranger's"))
+            }
+            vm => Ok(vm),
+        }
+    }
+
+    /// The template has a copy of the disk.
+    async fn remove_scaffold(&self, name: &str) -> Result<(), Failure> {
+        if let Some(vm) = self.scaffold(name).await? {
+            self.remove_vm(&id(&vm)?).await?;
+        }
+        self.remove_disk(&image_disk(name)).await
+    }
+
+    async fn upload(&self, image: &Upload<'_>) -> Result<(), Failure> {
+        let mut file = LocalImage::open(image).await?;
+        let transfer = match self.transfer_of(&image.disk).await? {
+            Some(transfer) => transfer,
+            None => self.begin_transfer(image, file.virtual_size).await?,
+        };
+        let path = format!("/imagetransfers/{}", id(&transfer)?);
+        let (transfer, url) = self.open_transfer(&path).await?;
+        // Pieces are sent in order, so that what is counted is the beginning of the file.
+        let sent = transfer
+            .text_of("transferred")
+            .and_then(|bytes| bytes.parse::<u64>().ok());
+        let mut at = sent.unwrap_or(0).min(image.bytes) / PIECE * PIECE;
+        let total = image.bytes >> 20;
+        while at < image.bytes {
+            tracing::info!("image {}: {} of {total} MiB uploaded", image.path.display(), at >> 20);
+            let piece = file.read(at, PIECE.min(image.bytes - at)).await?;
+            self.send_piece(&path, &url, at, piece).await?;
+            at += PIECE;
+        }
+        self.session
+            .post(&format!("{path}/finalize"), &[], &Element::new("action"))
+            .await?;
+        wait_for("the upload is not finalized", TRANSFER, async || {
+            let phase = if_there(self.session.get(&path, &[]).await)?;
+            match phase.as_ref().and_then(|transfer| transfer.text_of("phase")) {
+                None | Some("finished_success") => Ok(Some(())),
+                Some(phase @ ("finished_failure" | "cancelled" | "finished_cleanup" | "finalizing_failure")) => {
+                    Err(Failure::new(
+                        BackendErrorKind::Rejected,
+                        format!("the engine did not take the upload ({phase})"),
+                    )
+                    .hint("the file may be damaged; compare its checksum"))
+                }
+                Some(_) => Ok(None),
+            }
+        })
+        .await?;
+        self.disk_ready(&image.disk).await.map(drop)
+    }
+
+    /// An upload to the disk that was begun, by a run that ended or by one that goes on.
+    async fn transfer_of(&self, disk: &str) -> Result<Option<Element>, Failure> {
+        let all = self.session.get("/imagetransfers", &[]).await?.into_children();
+        let is_its = |transfer: &Element| {
+            // Answers name the disk `image`.
+            [transfer.value("image", "id"), transfer.value("disk", "id")].contains(&Some(disk))
+                && !transfer
+                    .text_of("phase")
+                    .is_some_and(|phase| phase.starts_with("finished") || phase == "cancelled")
+        };
+        Ok(all.into_iter().find(is_its))
+    }
+
+    async fn begin_transfer(&self, image: &Upload<'_>, virtual_size: u64) -> Result<Element, Failure> {
+        if if_there(self.session.get(&format!("/disks/{}", image.disk), &[]).await)?.is_none() {
+            let storage = self.storage_domain(self.site().await?).await?;
+            let disk = wire::image_disk(
+                &image.disk,
+                &image.name,
+                &image.mark(),
+                virtual_size,
+                image.bytes,
+                &storage,
+            );
+            if_free(self.session.post("/disks", &[], &disk).await)?;
+        }
+        self.disk_ready(&image.disk).await?;
+        self.session
+            .post("/imagetransfers", &[], &wire::upload(&image.disk))
+            .await
+    }
+
+    /// Waits until data may be sent, and finds out whereto: to the host itself, or through the engine.
+    async fn open_transfer(&self, path: &str) -> Result<(Element, String), Failure> {
+        let mut resumed = false;
+        let transfer = wait_for("the engine does not begin the upload", TRANSFER, async || {
+            let transfer = self.session.get(path, &[]).await?;
+            match transfer.text_of("phase") {
+                Some("transferring") => Ok(Some(transfer)),
+                Some("paused_user" | "paused_system") if !resumed => {
+                    resumed = true;
+                    self.session
+                        .post(&format!("{path}/resume"), &[], &Element::new("action"))
+                        .await?;
+                    Ok(None)
+                }
+                Some("paused_system") => Err(Failure::new(
+                    BackendErrorKind::Unreachable,
+                    "the engine paused the upload; no host's ovirt-imageio answers it",
+                )),
+                _ => Ok(None),
+            }
+        })
+        .await?;
+        let mut last = None;
+        for url in [transfer.text_of("transfer_url"), transfer.text_of("proxy_url")]
+            .into_iter()
+            .flatten()
+        {
+            match self.session.http().request(reqwest::Method::OPTIONS, url).send().await {
+                Ok(_) => return Ok((transfer.clone(), url.to_owned())),
+                Err(error) => last = Some(unreachable(origin(url), &error)),
+            }
+        }
+        Err(last
+            .unwrap_or_else(|| Failure::new(BackendErrorKind::Rejected, "the engine names no address for the upload")))
+    }
+
+    async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<(), Failure> {
+        let range = format!("bytes {at}-{}/*", at + piece.len() as u64 - 1);
+        let mut pause = Pause::new();
+        let mut attempt = 0;
+        loop {
+            let request = self
+                .session
+                .http()
+                .put(url)
+                .header(CONTENT_RANGE, &range)
+                .body(piece.clone());
+            let failure = match request.send().await {
+                Ok(answer) if answer.status().is_success() => return Ok(()),
+                Ok(answer) => {
+                    let status = answer.status();
+                    if status == StatusCode::FORBIDDEN {
+                        // The ticket has run out, or somebody paused the upload.
+                        self.open_transfer(path).await?;
+                    }
+                    Failure::new(
+                        BackendErrorKind::Rejected,
+                        format!("{} answers HTTP {status}", origin(url)),
+                    )
+                }
+                Err(error) => unreachable(origin(url), &error),
+            };
+            attempt += 1;
+            if attempt == ATTEMPTS {
+                return Err(failure);
+            }
+            pause.wait().await;
+        }
+    }
+
+    /// The cluster's tag, with an image added to what it uses.
+    pub(super) async fn ensure_tag(&self, cluster: &ClusterId, image: Option<&str>) -> Result<(), Failure> {
+        let _one_at_a_time = self.tags.lock().await;
+        let tags = self.session.get("/tags", &[]).await?;
+        let name = wire::tag_name(cluster);
+        let Some(there) = tags.iter().find(|tag| tag.text_of("name") == Some(name.as_str())) else {
+            let tag = Tag {
+                cluster: cluster.to_string(),
+                images: image.map(str::to_owned).into_iter().collect(),
+            };
+            return self.session.post("/tags", &[], &tag.element()).await.map(drop);
+        };
+        let Some(mut tag) = Tag::read(there).filter(|tag| tag.cluster == cluster.as_str()) else {
+            return Failure::conflict(format!("tag {name} is a stranger's"));
+        };
+        if let Some(image) = image.filter(|image| !tag.images.iter().any(|known| known == image)) {
+            tag.images.push(image.to_owned());
+            self.session
+                .put(&format!("/tags/{}", id(there)?), &tag.element())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// For people: the comment is what counts.
+    pub(super) async fn tag_machine(&self, cluster: &ClusterId, vm: &str) -> Result<(), Failure> {
+        self.ensure_tag(cluster, None).await?;
+        let (name, path) = (wire::tag_name(cluster), format!("/vms/{vm}/tags"));
+        let there = self.session.get(&path, &[]).await?;
+        if !there.iter().any(|tag| tag.text_of("name") == Some(name.as_str())) {
+            if_free(
+                self.session
+                    .post(&path, &[], &Element::new("tag").with("name", name))
+                    .await,
+            )?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn owned_images(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+        let tags = self.session.get("/tags", &[]).await?;
+        let ours = tags
+            .iter()
+            .filter_map(Tag::read)
+            .filter(|tag| tag.cluster == cluster.as_str());
+        Ok(ours
+            .flat_map(|tag| tag.images)
+            .map(|name| Owned {
+                kind: "template".to_owned(),
+                name,
+            })
+            .collect())
+    }
+
+    /// Removes the cluster's tag, and the images that no other cluster's names.
+    pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
+        let _one_at_a_time = self.tags.lock().await;
+        let tags = self.session.get("/tags", &[]).await?;
+        let all: Vec<_> = tags.iter().filter_map(|tag| Some((tag, Tag::read(tag)?))).collect();
+        let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tag)| tag.cluster == cluster.as_str());
+        for (element, tag) in ours {
+            for image in tag
+                .images
+                .iter()
+                .filter(|image| !others.iter().any(|(_, other)| other.images.contains(image)))
+            {
+                self.remove_image(image).await?;
+            }
+            self.session.delete(&format!("/tags/{}", id(element)?)).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_image(&self, name: &str) -> Result<(), Failure> {
+        if let Some(transfer) = self.transfer_of(&image_disk(name)).await? {
+            let path = format!("/imagetransfers/{}/cancel", id(&transfer)?);
+            match self.session.post(&path, &[], &Element::new("action")).await {
+                // It ended by itself.
+                Err(failure) if [BackendErrorKind::Conflict, BackendErrorKind::NotFound].contains(&failure.kind) => {}
+                cancelled => drop(cancelled?),
+            }
+        }
+        self.remove_scaffold(name).await?;
+        let Some(template) = self.find_template(name).await? else {
+            return Ok(());
+        };
+        let path = format!("/templates/{}", id(&template)?);
+        if let Err(failure) = self.session.delete(&path).await {
+            if failure.kind != BackendErrorKind::Conflict {
+                return Err(failure);
+            }
+            // Somebody else made machines from it.
+            tracing::warn!("template {name} stays: {}", failure.words);
+            return Ok(());
+        }
+        wait_for("the template is still there", TEMPLATE, async || {
+            Ok(if_there(self.session.get(&path, &[]).await)?.is_none().then_some(()))
+        })
+        .await
+    }
+}
+
+/// A URL without its path: an upload's ends with the ticket, which is a secret while it lasts.
+fn origin(url: &str) -> &str {
+    let path = url
+        .find("://")
+        .and_then(|scheme| Some(scheme + 3 + url.get(scheme + 3..)?.find('/')?));
+    path.map_or(url, |path| &url[..path])
+}
+
+/// The file that is uploaded.
+struct LocalImage<'a> {
+    path: &'a Path,
+    file: File,
+    /// Of the disk that a guest sees.
+    virtual_size: u64,
+}
+
+impl<'a> LocalImage<'a> {
+    async fn open(image: &Upload<'a>) -> Result<Self, Failure> {
+        let path = image.path;
+        let mut file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
+        let mut header = [0; 32];
+        let read = file.read_exact(&mut header).await;
+        match (read, header) {
+            // The magic, and the size at offset 24 (qemu: docs/interop/qcow2.txt).
+            (Ok(_), [b'Q', b'F', b'I', 0xfb, .., a, b, c, d, e, f, g, h]) => Ok(Self {
+                path,
+                file,
+                virtual_size: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            }),
+            _ => Err(Failure::new(
+                BackendErrorKind::Rejected,
+                format!("{} is no qcow2 image", path.display()),
+            )
+            .hint("CoreOS's image for OpenStack is one, when it is unpacked")),
+        }
+    }
+
+    async fn read(&mut self, at: u64, bytes: u64) -> Result<Vec<u8>, Failure> {
+        let mut piece = Vec::new();
+        let read = async {
+            self.file.seek(SeekFrom::Start(at)).await?;
+            (&mut self.file).take(bytes).read_to_end(&mut piece).await
+        };
+        match read.await {
+            Ok(count) if count as u64 == bytes => Ok(piece),
+            Ok(_) => Err(Failure::new(
+                BackendErrorKind::Rejected,
+                format!("{} became shorter while it was read", self.path.display()),
+            )),
+            Err(error) => Err(unreadable(self.path, &error)),
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(BackendErrorKind::Rejected, format!("{}: {error}", path.display()))
+}

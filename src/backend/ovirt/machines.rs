@@ -1,0 +1,392 @@
+//! Machines: made step by step so that any of them may be repeated, looked at in bulk, and removed with their disks.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::session::{Failure, if_free, if_there, wait_for};
+use super::site::Site;
+use super::wire::{self, GIB, Ours};
+use super::{Ovirt, affinity};
+use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Owned};
+use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
+use crate::xml::Element;
+
+/// A copied disk of 100 GiB takes minutes.
+const DISKS: Duration = Duration::from_secs(1800);
+const POWER_OFF: Duration = Duration::from_secs(180);
+
+impl Ovirt {
+    pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
+        let site = self.site().await?;
+        // All that can be missing is looked for before anything is made.
+        let profiles = self
+            .profiles(site, spec.nics.iter().map(|nic| nic.network.as_str()))
+            .await?;
+        let (vm, ours) = match self.find_vm(&spec.name).await? {
+            Some(vm) => (vm, false),
+            None => (self.add_vm(site, spec).await?, true),
+        };
+        let known = own(&vm, &spec.cluster, &spec.name)?;
+        if known.fingerprint != spec.fingerprint() {
+            return Failure::conflict(format!("machine {} of this cluster has other settings", spec.name));
+        }
+        let id = id(&vm)?;
+        let vm = self.unlocked(&id).await?;
+        let mut changed = ours;
+        if vm.text_of("status") == Some("down") {
+            self.complete(site, spec, &id, &vm, &profiles).await?;
+            changed |= self.start(spec, site, &id).await?;
+        }
+        let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
+        let machine = wire::machine(&vm, &known, &[])
+            .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, "the engine shows a machine without a name"))?;
+        Ok(if changed {
+            Action::Done(machine)
+        } else {
+            Action::AlreadySo(machine)
+        })
+    }
+
+    pub(super) async fn find_vm(&self, name: &MachineName) -> Result<Option<Element>, Failure> {
+        let found = self.session.search("/vms", &wire::named(name.as_str()), "").await?;
+        Ok(found.into_iter().find(|vm| vm.text_of("name") == Some(name.as_str())))
+    }
+
+    async fn add_vm(&self, site: &Site, spec: &MachineSpec) -> Result<Element, Failure> {
+        let template = self.template(&spec.image.0).await?;
+        let body = wire::vm(spec, site.way, &self.config.cluster, &template.id).ok_or_else(|| {
+            Failure::new(
+                BackendErrorKind::Rejected,
+                "the Ignition config is no text, which oVirt does not carry",
+            )
+        })?;
+        let body = self.placed(site, &template, body).await?;
+        let clone = if self.config.clone { "true" } else { "false" };
+        let added = self.session.post("/vms", &[("clone", clone)], &body).await;
+        // Somebody else asked for the same in this moment, or the answer of an earlier run was lost.
+        match if_free(added)? {
+            Some(vm) => Ok(vm),
+            None => match self.find_vm(&spec.name).await? {
+                Some(vm) => Ok(vm),
+                None => Failure::conflict(format!("the name {} is taken where this user cannot look", spec.name)),
+            },
+        }
+    }
+
+    /// The machine once its disks are no longer being made.
+    async fn unlocked(&self, id: &str) -> Result<Element, Failure> {
+        wait_for("the machine's disks are still locked", DISKS, async || {
+            let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
+            Ok((vm.text_of("status") != Some("image_locked")).then_some(vm))
+        })
+        .await
+    }
+
+    /// Brings what a machine that is down may lack: each step looks before it does.
+    async fn complete(
+        &self,
+        site: &Site,
+        spec: &MachineSpec,
+        id: &str,
+        vm: &Element,
+        profiles: &[String],
+    ) -> Result<(), Failure> {
+        let wanted = wire::os_type(spec, site.way);
+        let is = vm.text_of("os/type").unwrap_or_default();
+        if is != wanted {
+            let words = format!("its system type is {is}, and {wanted} alone makes the engine hand over its payload");
+            return Err(Failure::new(BackendErrorKind::Rejected, words));
+        }
+        self.nics(spec, id, profiles).await?;
+        self.system_disk(spec, id).await?;
+        self.extra_disks(site, spec, id).await?;
+        self.tag_machine(&spec.cluster, id).await?;
+        if spec.role == Role::Master && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
+            affinity::join(self, site, &spec.cluster, id).await?;
+        }
+        Ok(())
+    }
+
+    /// A template may bring NICs: they are made ours, and what is too much goes.
+    async fn nics(&self, spec: &MachineSpec, id: &str, profiles: &[String]) -> Result<(), Failure> {
+        let path = format!("/vms/{id}/nics");
+        let mut there = self.session.get(&path, &[]).await?.into_children();
+        there.sort_by(|a, b| a.text_of("name").cmp(&b.text_of("name")));
+        let wanted: Vec<_> = spec.nics.iter().zip(profiles).collect();
+        for surplus in there.iter().skip(wanted.len()) {
+            self.session.delete(&format!("{path}/{}", self::id(surplus)?)).await?;
+        }
+        for (index, (nic, profile)) in wanted.into_iter().enumerate() {
+            let body = wire::nic(index, nic.mac, profile);
+            match there.get(index) {
+                Some(is) if wire::nic_is(is, nic.mac, profile) => {}
+                Some(other) => {
+                    self.session.put(&format!("{path}/{}", self::id(other)?), &body).await?;
+                }
+                None => self.add_nic(&path, &body).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_nic(&self, path: &str, body: &Element) -> Result<(), Failure> {
+        let refused = match self.session.post(path, &[], body).await {
+            Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
+            added => return added.map(drop),
+        };
+        // Whoever was quicker has made the same; any other holder of the MAC is in the way.
+        let mac = body.text_of("mac/address");
+        let there = self.session.get(path, &[]).await?;
+        match there.iter().any(|nic| nic.text_of("mac/address") == mac) {
+            true => Ok(()),
+            false => {
+                Err(refused.hint("a MAC belongs to one machine at a time; that machine or its snapshot still has it"))
+            }
+        }
+    }
+
+    /// Gives the template's disk its size, and our mark so that it is found when its machine is gone.
+    async fn system_disk(&self, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
+        let path = format!("/vms/{id}/diskattachments");
+        let attachments = self.session.get(&path, &[("follow", "disk")]).await?;
+        let system = attachments
+            .iter()
+            .find(|attachment| attachment.text_of("bootable") == Some("true"))
+            .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, "it has no disk to boot from"))?;
+        let size = system
+            .text_of("disk/provisioned_size")
+            .and_then(|size| size.parse::<u64>().ok());
+        let (wanted, mark) = (spec.disk_gib * GIB, wire::disk_mark(&spec.cluster, &spec.name));
+        let grows = size.is_none_or(|size| size < wanted);
+        let is_marked = system.text_of("disk/description") == Some(mark.as_str());
+        if is_marked && !grows {
+            return Ok(());
+        }
+        let mut disk = Element::new("disk").with("description", mark);
+        if grows {
+            disk = disk.with("provisioned_size", wanted);
+        }
+        let disk_id = self::id(system)?;
+        let body = Element::new("disk_attachment").child(disk);
+        self.session.put(&format!("{path}/{disk_id}"), &body).await?;
+        self.disk_ready(&disk_id).await.map(drop)
+    }
+
+    async fn extra_disks(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
+        if spec.extra_disks_gib.is_empty() {
+            return Ok(());
+        }
+        let storage = self.storage_domain(site).await?;
+        let path = format!("/vms/{id}/diskattachments");
+        let there = self.session.get(&path, &[]).await?;
+        for (index, gib) in spec.extra_disks_gib.iter().enumerate() {
+            let disk = extra_disk_id(spec, index);
+            if there
+                .iter()
+                .any(|attachment| attachment.get("id") == Some(disk.as_str()))
+            {
+                continue;
+            }
+            let mark = wire::disk_mark(&spec.cluster, &spec.name);
+            let name = format!("{}-extra-{index}", spec.name);
+            let body = wire::empty_disk(&disk, &name, &mark, gib * GIB, &storage);
+            if if_there(self.session.get(&format!("/disks/{disk}"), &[]).await)?.is_none() {
+                if_free(self.session.post("/disks", &[], &body).await)?;
+            }
+            self.disk_ready(&disk).await?;
+            if_free(self.session.post(&path, &[], &wire::attachment(&disk, false)).await)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a disk can be used.
+    pub(super) async fn disk_ready(&self, id: &str) -> Result<Element, Failure> {
+        wait_for("the disk is still locked", DISKS, async || {
+            let disk = self.session.get(&format!("/disks/{id}"), &[]).await?;
+            match disk.text_of("status") {
+                Some("locked") => Ok(None),
+                Some("illegal") => Err(Failure::new(
+                    BackendErrorKind::Rejected,
+                    format!(
+                        "disk {} is illegal: an act on it failed",
+                        disk.text_of("name").unwrap_or(id)
+                    ),
+                )),
+                _ => Ok(Some(disk)),
+            }
+        })
+        .await
+    }
+
+    /// Whether it was we who started it.
+    async fn start(&self, spec: &MachineSpec, site: &Site, id: &str) -> Result<bool, Failure> {
+        let action = wire::start(spec, site.way);
+        let refused = match self.session.post(&format!("/vms/{id}/start"), &[], &action).await {
+            Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
+            started => return started.map(|_| true),
+        };
+        let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
+        match vm.text_of("status") {
+            Some("down") => Err(refused),
+            _ => Ok(false),
+        }
+    }
+
+    /// All machines of a cluster in one look; one more for a running machine of which it showed no address.
+    pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
+        let mut machines = Vec::new();
+        for (vm, ours) in self.vms_of(cluster, "reported_devices").await? {
+            let devices = match vm.find("reported_devices") {
+                Some(devices) => Some(devices.clone()),
+                // Older engines do not follow this link.
+                None if vm.text_of("status") == Some("up") => if_there(
+                    self.session
+                        .get(&format!("/vms/{}/reporteddevices", id(&vm)?), &[])
+                        .await,
+                )?,
+                None => None,
+            };
+            let addresses = devices
+                .map(|devices| wire::addresses(devices.iter()))
+                .unwrap_or_default();
+            machines.extend(wire::machine(&vm, &ours, &addresses));
+        }
+        machines.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(machines)
+    }
+
+    async fn vms_of(&self, cluster: &ClusterId, follow: &str) -> Result<Vec<(Element, Ours)>, Failure> {
+        let search = format!("comment={}*", wire::mark(cluster));
+        let found = self.session.search("/vms", &search, follow).await?;
+        let ours = |vm: Element| Ours::read(&vm).map(|ours| (vm, ours));
+        Ok(found
+            .into_iter()
+            .filter_map(ours)
+            .filter(|(_, ours)| ours.cluster == *cluster)
+            .collect())
+    }
+
+    pub(super) async fn remove(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+        let mut changed = false;
+        if let Some(vm) = self.find_vm(name).await? {
+            own(&vm, cluster, name)?;
+            changed = self.remove_vm(&id(&vm)?).await?;
+        }
+        // The row of the machine goes at once, its disks some time later; those of a failure never.
+        changed |= self.remove_disks(cluster, Some(name)).await?;
+        Ok(if changed {
+            Action::Done(())
+        } else {
+            Action::AlreadySo(())
+        })
+    }
+
+    /// Powers a machine off and removes it; its disks are still going when this returns.
+    pub(super) async fn remove_vm(&self, id: &str) -> Result<bool, Failure> {
+        let path = format!("/vms/{id}");
+        let is_down = async || {
+            let vm = if_there(self.session.get(&path, &[]).await)?;
+            Ok(vm
+                .is_none_or(|vm| matches!(vm.text_of("status"), Some("down")))
+                .then_some(()))
+        };
+        if if_there(self.unlocked(id).await)?.is_none() {
+            return Ok(false);
+        }
+        if is_down().await?.is_none() {
+            let stop = self
+                .session
+                .post(&format!("{path}/stop"), &[], &Element::new("action"))
+                .await;
+            if_there(if_free(stop))?;
+            wait_for("the machine is not off", POWER_OFF, is_down).await?;
+        }
+        self.session.delete(&path).await
+    }
+
+    /// Removes the disks that are marked as a cluster's, or as one machine's, and waits until they are gone.
+    pub(super) async fn remove_disks(
+        &self,
+        cluster: &ClusterId,
+        machine: Option<&MachineName>,
+    ) -> Result<bool, Failure> {
+        let disks = self.disks_of(cluster).await?;
+        let its = |(_, of): &(Element, String)| machine.is_none_or(|machine| machine.as_str() == of);
+        let ids = disks.iter().filter(|disk| its(disk)).map(|(disk, _)| id(disk));
+        let ids = ids.collect::<Result<Vec<_>, _>>()?;
+        for id in &ids {
+            self.remove_disk(id).await?;
+        }
+        Ok(!ids.is_empty())
+    }
+
+    pub(super) async fn remove_disk(&self, id: &str) -> Result<(), Failure> {
+        let path = format!("/disks/{id}");
+        wait_for("the disk is still there", DISKS, async || {
+            let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
+                return Ok(Some(()));
+            };
+            // A locked one is on its way.
+            if disk.text_of("status") != Some("locked") {
+                self.session.delete(&path).await?;
+            }
+            Ok(None)
+        })
+        .await
+    }
+
+    /// Disks of a cluster and the machine of each.
+    async fn disks_of(&self, cluster: &ClusterId) -> Result<Vec<(Element, String)>, Failure> {
+        let search = format!("description={}*", wire::mark(cluster));
+        let found = self.session.search("/disks", &search, "").await?;
+        let marked = |disk: Element| {
+            let of = wire::marked_machine(cluster, disk.text_of("description")?)?.to_owned();
+            Some((disk, of))
+        };
+        Ok(found.into_iter().filter_map(marked).collect())
+    }
+
+    pub(super) async fn owned_machines(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+        let thing = |kind: &str, element: &Element| Owned {
+            kind: kind.to_owned(),
+            name: element.text_of("name").unwrap_or_default().to_owned(),
+        };
+        let vms = self.vms_of(cluster, "").await?;
+        let mut owned: Vec<_> = vms.iter().map(|(vm, _)| thing("vm", vm)).collect();
+        for (disk, machine) in self.disks_of(cluster).await? {
+            // Disks of one template bear one name.
+            let name = match disk.text_of("name") {
+                Some(name) if name.starts_with(&machine) => name.to_owned(),
+                name => format!("{machine} {}", name.unwrap_or_default()),
+            };
+            owned.push(Owned {
+                kind: "disk".to_owned(),
+                name,
+            });
+        }
+        Ok(owned)
+    }
+}
+
+/// What is ours of this cluster; all else is a conflict.
+pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Result<Ours, Failure> {
+    match Ours::read(vm) {
+        Some(ours) if ours.cluster == *cluster => Ok(ours),
+        _ => Failure::conflict(format!("machine {name} is not of cluster {cluster}")),
+    }
+}
+
+pub(super) fn id(element: &Element) -> Result<String, Failure> {
+    let missing = || {
+        let words = format!("the engine shows a {} without an id", element.name);
+        Failure::new(BackendErrorKind::Rejected, words)
+    };
+    element.get("id").map(str::to_owned).ok_or_else(missing)
+}
+
+/// The same at every run, so that a lost answer leaves no second disk.
+fn extra_disk_id(spec: &MachineSpec, index: usize) -> String {
+    let name = format!("{}/{}/{}/{index}", spec.cluster, spec.name, spec.fingerprint());
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
+}

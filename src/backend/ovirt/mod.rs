@@ -1,0 +1,172 @@
+//! oVirt and Red Hat Virtualization, by the engine's REST API of version 4.
+//!
+//! A machine's comment says which cluster it belongs to; it is written by the call that makes the machine. Disks bear
+//! the same mark in their description. A tag of the cluster shows its machines to people and says which images it uses.
+//! oVirt gives out no addresses: they are what a guest's agent reports, and nobody holds them.
+
+mod affinity;
+mod images;
+mod machines;
+mod power;
+mod session;
+mod site;
+mod wire;
+
+use std::time::Duration;
+
+use tokio::sync::{Mutex, OnceCell};
+
+use super::{
+    Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
+    MachineSpec, Needs, NetworkFacts, Owned, Stop, Verdict,
+};
+use crate::cluster::{ClusterId, Lease, MachineName, OvirtConfig, OvirtIgnition};
+use session::{Failure, Session};
+use site::Site;
+
+/// An engine, as one of its users.
+#[derive(Debug)]
+pub struct Ovirt {
+    session: Session,
+    config: OvirtConfig,
+    site: OnceCell<Site>,
+    /// Held while the cluster's tag is read and written.
+    tags: Mutex<()>,
+}
+
+impl Ovirt {
+    /// Reads the CA and the password. The engine itself is first asked by what needs it.
+    pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
+        let session =
+            Session::new(config).map_err(|failure| failure.during(format!("reach oVirt at {}", config.url)))?;
+        Ok(Self {
+            session,
+            config: config.clone(),
+            site: OnceCell::new(),
+            tags: Mutex::new(()),
+        })
+    }
+
+    async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
+        affinity::remove(self, self.site().await?, cluster).await?;
+        // Disks of machines that are there go with them.
+        if self.machines(cluster).await?.is_empty() {
+            self.remove_disks(cluster, None).await?;
+        }
+        self.release_images(cluster).await
+    }
+
+    async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
+        let mut owned = self.owned_machines(cluster).await?;
+        if affinity::find(self, self.site().await?, cluster).await?.is_some() {
+            owned.push(Owned {
+                kind: "affinity group".to_owned(),
+                name: wire::affinity_name(cluster),
+            });
+        }
+        owned.extend(self.owned_images(cluster).await?);
+        Ok(owned)
+    }
+}
+
+impl Backend for Ovirt {
+    fn limits(&self) -> Limits {
+        Limits {
+            concurrency: 6,
+            poll_interval: Duration::from_secs(2),
+            carrier: Carrier::CUSTOM_SCRIPT,
+            holds_addresses: false,
+            guests_answer: true,
+            image_artifact: match self.config.ignition {
+                OvirtIgnition::Auto => "openstack",
+                OvirtIgnition::Hook => "qemu",
+            },
+        }
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        let deed = format!("look at oVirt at {}", self.session.url());
+        let mut findings = self.look_before(needs).await.map_err(|failure| failure.during(deed))?;
+        findings.push(Finding {
+            verdict: Verdict::Warn,
+            text: "oVirt holds no addresses: nodes keep theirs by renewing them".to_owned(),
+            hint: Some("give api_ip and ingress_ip outside of the DHCP server's range".to_owned()),
+        });
+        Ok(findings)
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        let identity = self.network_identity(network).await;
+        Ok(NetworkFacts {
+            identity: identity.map_err(|failure| failure.during(format!("look at network {network}")))?,
+            ..NetworkFacts::default()
+        })
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        let deed = match image {
+            ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
+            ImageRequest::Platform(name) => format!("find template {name}"),
+        };
+        self.bring_image(cluster, image)
+            .await
+            .map_err(|failure| failure.during(deed))
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        let made = self.create(spec).await;
+        made.map_err(|failure| failure.during(format!("create machine {}", spec.name)))
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        let machines = self.machines(cluster).await;
+        machines.map_err(|failure| failure.during(format!("list the machines of cluster {cluster}")))
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let removed = self.remove(cluster, name).await;
+        removed.map_err(|failure| failure.during(format!("delete machine {name}")))
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        let started = self.power_on(cluster, name).await;
+        started.map_err(|failure| failure.during(format!("start machine {name}")))
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        let stopped = self.power_off(cluster, name, how).await;
+        stopped.map_err(|failure| failure.during(format!("stop machine {name}")))
+    }
+
+    async fn hold_address(&self, _: &Hold) -> Result<Held, BackendError> {
+        Ok(Held::ByLuck)
+    }
+
+    async fn list_held(&self, _: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    async fn release_address(&self, _: &Hold) -> Result<Action<()>, BackendError> {
+        Ok(Action::AlreadySo(()))
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        let released = self.release(cluster).await;
+        released.map_err(|failure| failure.during(format!("release what is of cluster {cluster}")))
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        let owned = self.owned(cluster).await;
+        owned.map_err(|failure| failure.during(format!("list what belongs to cluster {cluster}")))
+    }
+
+    /// Consoles of oVirt are live only; nothing keeps what was written.
+    async fn console_tail(&self, _: &ClusterId, _: &MachineName) -> Result<Option<String>, BackendError> {
+        Ok(None)
+    }
+}

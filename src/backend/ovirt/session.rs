@@ -1,0 +1,548 @@
+//! One session with an engine: its token, requests and their repetition, and faults in words.
+//!
+//! Facts: oVirt/ovirt-engine: OAuthTokenServlet, EnforceAuthFilter, ErrorMessageHelper; oVirt/ovirt-engine-sdk.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE};
+use reqwest::{Certificate, Client, Method, StatusCode, redirect};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::cluster::OvirtConfig;
+use crate::digest::sha256;
+use crate::xml::{self, Element};
+
+/// Where the password of a cluster that was deployed earlier may stand.
+const PASSWORD_VARIABLE: &str = "OCPDEPLOY_OVIRT_PASSWORD";
+
+/// How long something that is locked is asked again; copying a large disk locks it for minutes.
+const LOCKED: Duration = Duration::from_secs(300);
+
+/// A request that the engine did not fulfil.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub kind: BackendErrorKind,
+    /// The engine's words, or those of the way to it.
+    pub words: String,
+    pub hint: Option<&'static str>,
+}
+
+impl Failure {
+    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
+        Self {
+            kind,
+            words: words.into(),
+            hint: None,
+        }
+    }
+
+    pub fn hint(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+
+    pub fn conflict<T>(words: impl Into<String>) -> Result<T, Self> {
+        Err(Self::new(BackendErrorKind::Conflict, words))
+    }
+
+    pub fn during(self, deed: impl Into<String>) -> BackendError {
+        let error = BackendError::new(self.kind, deed).because(self.words);
+        match self.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
+/// Absence as a value.
+pub(super) fn if_there<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// A conflict as no news, for what is looked at again anyway.
+pub(super) fn if_free<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.kind == BackendErrorKind::Conflict => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    http: Client,
+    /// Without `/api`.
+    url: String,
+    user: String,
+    password: SecretString,
+    token: Mutex<Option<SecretString>>,
+    /// Begins every correlation id; the engine's events name them.
+    correlation: String,
+    requests: AtomicU32,
+}
+
+impl Session {
+    /// Reads CA and password; the engine is asked for nothing yet.
+    pub fn new(config: &OvirtConfig) -> Result<Self, Failure> {
+        let mut http = Client::builder()
+            .connect_timeout(Duration::from_secs(15))
+            .timeout(Duration::from_secs(180))
+            // A redirected request would carry the token along.
+            .redirect(redirect::Policy::none());
+        if let Some(path) = &config.ca {
+            let unusable = |why: String| {
+                Failure::new(
+                    BackendErrorKind::Rejected,
+                    format!("ovirt_ca {}: {why}", path.display()),
+                )
+                .hint("it is the PEM file of the engine's CA")
+            };
+            let pem = fs_err::read(path).map_err(|error| unusable(error.kind().to_string()))?;
+            let certificates =
+                Certificate::from_pem_bundle(&pem).map_err(|_| unusable("it is no PEM file".to_owned()))?;
+            if certificates.is_empty() {
+                return Err(unusable("it holds no certificate".to_owned()));
+            }
+            http = http.tls_certs_only(certificates);
+        }
+        let http = http
+            .build()
+            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seed = format!("{} {}", std::process::id(), now.unwrap_or_default().as_nanos());
+        Ok(Self {
+            http,
+            url: config.url.clone(),
+            user: config.user.clone(),
+            password: password(config)?,
+            token: Mutex::new(None),
+            correlation: format!("ocpdeploy-{}", &sha256(seed)[..8]),
+            requests: AtomicU32::new(0),
+        })
+    }
+
+    /// For image data, which goes past the engine.
+    pub fn http(&self) -> &Client {
+        &self.http
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Reads an entity or a collection.
+    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Element, Failure> {
+        match self.send(&Method::GET, path, query, None).await {
+            // Nothing was changed, so that a broken line may be tried again.
+            Err(failure) if failure.kind == BackendErrorKind::Unreachable => {
+                self.send(&Method::GET, path, query, None).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Entities that a search finds; letters count as they are. The caller filters exactly.
+    pub async fn search(&self, collection: &str, search: &str, follow: &str) -> Result<Vec<Element>, Failure> {
+        let mut query = vec![("case_sensitive", "true"), ("search", search)];
+        if !follow.is_empty() {
+            query.push(("follow", follow));
+        }
+        Ok(self.get(collection, &query).await?.into_children())
+    }
+
+    pub async fn post(&self, path: &str, query: &[(&str, &str)], body: &Element) -> Result<Element, Failure> {
+        self.change(&Method::POST, path, query, Some(body)).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Element) -> Result<Element, Failure> {
+        self.change(&Method::PUT, path, &[], Some(body)).await
+    }
+
+    /// Absent is success.
+    pub async fn delete(&self, path: &str) -> Result<bool, Failure> {
+        Ok(if_there(self.change(&Method::DELETE, path, &[], None).await)?.is_some())
+    }
+
+    /// A change, asked for again while the engine says that something is locked.
+    async fn change(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Element>,
+    ) -> Result<Element, Failure> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let correlation = format!("{}-{number}", self.correlation);
+        let query: Vec<_> = query
+            .iter()
+            .copied()
+            .chain([("correlation_id", &*correlation)])
+            .collect();
+        let begun = Instant::now();
+        let mut pause = Pause::new();
+        loop {
+            let answer = self.send(method, path, &query, body).await;
+            match answer {
+                Err(failure) if failure.kind == BackendErrorKind::Timeout && begun.elapsed() < LOCKED => {
+                    tracing::debug!(path, "{}", failure.words);
+                }
+                Err(failure) => {
+                    let words = format!("{} (correlation id {correlation})", failure.words);
+                    return Err(Failure { words, ..failure });
+                }
+                Ok(answer) => return Ok(answer),
+            }
+            pause.wait().await;
+        }
+    }
+
+    /// One request; a token that has run out is replaced once, for the engine did nothing then.
+    async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Element>,
+    ) -> Result<Element, Failure> {
+        let token = self.token().await?;
+        match self.send_as(&token, method, path, query, body).await? {
+            (StatusCode::UNAUTHORIZED, _) => {}
+            (status, text) => return read(status, &text),
+        }
+        self.forget(&token).await;
+        let token = self.token().await?;
+        let (status, text) = self.send_as(&token, method, path, query, body).await?;
+        read(status, &text)
+    }
+
+    async fn send_as(
+        &self,
+        token: &SecretString,
+        method: &Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Element>,
+    ) -> Result<(StatusCode, String), Failure> {
+        let mut request = self
+            .http
+            .request(method.clone(), format!("{}/api{path}", self.url))
+            .bearer_auth(token.expose_secret())
+            .header("Version", "4")
+            .header(ACCEPT, "application/xml")
+            // Faults are sentences, and some are told apart by their words.
+            .header(ACCEPT_LANGUAGE, "en-US")
+            .header(CONTENT_TYPE, "application/xml")
+            .query(query);
+        if let Some(body) = body {
+            request = request.body(body.to_string());
+        }
+        let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
+        Ok((status, text))
+    }
+
+    /// The token, asked for when there is none.
+    async fn token(&self) -> Result<SecretString, Failure> {
+        let mut kept = self.token.lock().await;
+        if let Some(token) = &*kept {
+            return Ok(token.clone());
+        }
+        let form = [
+            ("grant_type", "password"),
+            ("scope", "ovirt-app-api"),
+            ("username", self.user.as_str()),
+            ("password", self.password.expose_secret()),
+        ];
+        let request = self
+            .http
+            .post(format!("{}/sso/oauth/token", self.url))
+            .header(ACCEPT, "application/json")
+            .form(&form);
+        let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
+        let token = read_token(status, &text).map_err(|failure| Failure {
+            words: format!("{} as {}: {}", self.url, self.user, failure.words),
+            ..failure
+        })?;
+        *kept = Some(token.clone());
+        Ok(token)
+    }
+
+    /// Another task may have replaced it already.
+    async fn forget(&self, token: &SecretString) {
+        let mut kept = self.token.lock().await;
+        if kept
+            .as_ref()
+            .is_some_and(|kept| kept.expose_secret() == token.expose_secret())
+        {
+            *kept = None;
+        }
+    }
+
+    /// Says that the engine did not answer, without the URL's query.
+    pub fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        unreachable(&self.url, error)
+    }
+}
+
+/// Says that something at `url` did not answer.
+pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
+    let words = innermost(error);
+    let failure = Failure::new(BackendErrorKind::Unreachable, format!("{url}: {words}"));
+    if words.contains("certificate") {
+        return failure.hint("set ovirt_ca to the engine's CA, and use the name that is in its certificate");
+    }
+    failure
+}
+
+/// The password as given now, or where it was when the cluster was deployed.
+fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
+    if let Some(password) = &config.password.0 {
+        return Ok(password.clone());
+    }
+    if let Ok(password) = std::env::var(PASSWORD_VARIABLE) {
+        return Ok(password.into());
+    }
+    let denied = |words: String| {
+        Failure::new(BackendErrorKind::Denied, words)
+            .hint("set OCPDEPLOY_OVIRT_PASSWORD, or name the env file with --env")
+    };
+    let Some(path) = &config.password_file else {
+        return Err(denied(format!("no password for {} is known", config.user)));
+    };
+    let text = fs_err::read_to_string(path).map_err(|error| denied(error.to_string()))?;
+    Ok(text.trim_end_matches(['\n', '\r']).into())
+}
+
+/// reqwest's own text is only "error sending request".
+fn innermost(error: &dyn Error) -> String {
+    match error.source() {
+        Some(source) => innermost(source),
+        None => error.to_string(),
+    }
+}
+
+/// The token of the answer, which some engines put into a list.
+fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
+    let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let json = json.get(0).unwrap_or(&json);
+    if let Some(token) = json.get("access_token").and_then(|token| token.as_str()) {
+        return Ok(token.into());
+    }
+    let word = |name: &str| json.get(name).and_then(|word| word.as_str());
+    let code = word("error_code").or(word("error"));
+    let said = word("error_description").or(word("error"));
+    match code {
+        Some("access_denied" | "invalid_grant") => Err(Failure::new(
+            BackendErrorKind::Denied,
+            said.unwrap_or("the engine does not know this user and password"),
+        )
+        .hint("check ovirt_user, which ends in a profile such as @internal or @ovirt@internalsso, and ovirt_password")),
+        Some("unauthorized_client") => Err(Failure::new(
+            BackendErrorKind::Denied,
+            said.unwrap_or("unauthorized client"),
+        )
+        .hint("give ovirt_url with the engine's own full name")),
+        Some(_) => Err(Failure::new(BackendErrorKind::Denied, said.unwrap_or("no token"))),
+        None => Err(Failure::new(
+            BackendErrorKind::Unreachable,
+            format!("no oVirt engine answers there (HTTP {status})"),
+        )
+        .hint("ovirt_url is the engine's address, such as https://engine.example.com/ovirt-engine")),
+    }
+}
+
+/// An answer's document, or its fault.
+fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
+    if status.is_success() {
+        if text.trim().is_empty() {
+            return Ok(Element::new("action"));
+        }
+        return xml::parse(text).map_err(|error| {
+            Failure::new(
+                BackendErrorKind::Rejected,
+                format!("the engine's answer is none: {error}"),
+            )
+        });
+    }
+    // HTML of a proxy or of the login page is nothing to show.
+    let fault = xml::parse(text).ok();
+    let fault = fault.as_ref().and_then(|document| match document.name.as_str() {
+        "fault" => Some(document),
+        _ => document.find("fault"),
+    });
+    let word = |name: &str| fault.and_then(|fault| fault.text_of(name)).unwrap_or_default();
+    let detail = word("detail").trim_start_matches('[').trim_end_matches(']');
+    let words = match (word("reason"), detail) {
+        ("", "") => format!("HTTP {status}"),
+        (reason, "") => reason.to_owned(),
+        ("Operation Failed" | "", detail) => detail.to_owned(),
+        (reason, detail) => format!("{reason}: {detail}"),
+    };
+    Err(Failure::new(kind_of(status, &words), words))
+}
+
+/// What a refusal means. Most are told apart by their sentence only (oVirt/ovirt-engine: AppErrors.properties).
+fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
+    let says = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
+    match status {
+        StatusCode::NOT_FOUND => BackendErrorKind::NotFound,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => BackendErrorKind::Denied,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            BackendErrorKind::Unreachable
+        }
+        _ if says(&[
+            "Low disk space",
+            "quota",
+            "Quota",
+            "Not enough MAC",
+            "not enough memory",
+        ]) =>
+        {
+            BackendErrorKind::Quota
+        }
+        // Asked again, and a time-out when that never ends.
+        StatusCode::CONFLICT if is_locked(words) => BackendErrorKind::Timeout,
+        StatusCode::CONFLICT => BackendErrorKind::Conflict,
+        _ => BackendErrorKind::Rejected,
+    }
+}
+
+/// Whether a refusal passes by itself.
+fn is_locked(words: &str) -> bool {
+    [
+        "is locked",
+        "are locked",
+        "Related operation is currently in progress",
+        "in Image Locked status",
+    ]
+    .iter()
+    .any(|sentence| words.contains(sentence))
+}
+
+/// Pauses between looks: short at first, for most things are quick.
+pub(super) struct Pause(Duration);
+
+impl Pause {
+    pub fn new() -> Self {
+        Self(Duration::from_millis(125))
+    }
+
+    pub async fn wait(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(Duration::from_secs(3));
+    }
+}
+
+/// Looks until `look` finds what it waits for.
+pub(super) async fn wait_for<T>(
+    what: &str,
+    limit: Duration,
+    mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>,
+) -> Result<T, Failure> {
+    let begun = Instant::now();
+    let mut pause = Pause::new();
+    loop {
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
+        if begun.elapsed() > limit {
+            let words = format!("{what} after {} s", limit.as_secs());
+            return Err(Failure::new(BackendErrorKind::Timeout, words));
+        }
+        pause.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(detail: &str) -> String {
+        format!("<fault><detail>[{detail}]</detail><reason>Operation Failed</reason></fault>")
+    }
+
+    #[test]
+    fn a_refusal_is_known_by_its_sentence() {
+        use BackendErrorKind::{Conflict, Denied, NotFound, Quota, Rejected, Timeout, Unreachable};
+        for (status, body, kind, words) in [
+            (404, String::new(), NotFound, "HTTP 404 Not Found"),
+            (401, "<html>x</html>".to_owned(), Denied, "HTTP 401 Unauthorized"),
+            (
+                503,
+                "<html>busy".to_owned(),
+                Unreachable,
+                "HTTP 503 Service Unavailable",
+            ),
+            (
+                409,
+                fault("Cannot run VM. VM is locked. Please try again."),
+                Timeout,
+                "Cannot run VM. VM is locked. Please try again.",
+            ),
+            (
+                409,
+                fault("Cannot remove VM. Related operation is currently in progress. Please try again later."),
+                Timeout,
+                "Cannot remove VM. Related operation is currently in progress. Please try again later.",
+            ),
+            (
+                409,
+                fault("Cannot add VM. The VM name is already in use, please choose a unique name and try again."),
+                Conflict,
+                "Cannot add VM. The VM name is already in use, please choose a unique name and try again.",
+            ),
+            (
+                409,
+                fault("Cannot add VM. Low disk space on Storage Domain data."),
+                Quota,
+                "Cannot add VM. Low disk space on Storage Domain data.",
+            ),
+            (
+                400,
+                "<fault><detail>Vm [name] required for add</detail><reason>Incomplete parameters</reason></fault>"
+                    .to_owned(),
+                Rejected,
+                "Incomplete parameters: Vm [name] required for add",
+            ),
+            (
+                409,
+                format!(
+                    "<action>{}<status>failed</status></action>",
+                    fault("Cannot run VM. VM is running.")
+                ),
+                Conflict,
+                "Cannot run VM. VM is running.",
+            ),
+        ] {
+            let failure = read(StatusCode::from_u16(status).unwrap(), &body).unwrap_err();
+            assert_eq!((failure.kind, failure.words.as_str()), (kind, words), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_token_comes_in_an_object_or_a_list() {
+        for text in [r#"{"access_token":"T","exp":"1"}"#, r#"[{"access_token":"T"}]"#] {
+            assert_eq!(read_token(StatusCode::OK, text).unwrap().expose_secret(), "T");
+        }
+        let wrong = r#"{"error":"Cannot authenticate user","error_code":"access_denied"}"#;
+        let failure = read_token(StatusCode::BAD_REQUEST, wrong).unwrap_err();
+        assert_eq!(
+            (failure.kind, &*failure.words),
+            (BackendErrorKind::Denied, "Cannot authenticate user")
+        );
+        let other = read_token(StatusCode::OK, "<html>some shop</html>").unwrap_err();
+        assert_eq!(other.kind, BackendErrorKind::Unreachable);
+    }
+}

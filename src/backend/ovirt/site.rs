@@ -1,0 +1,324 @@
+//! Where machines are made: the engine's version, its cluster of hosts, networks and storage; and what a preflight says of them.
+
+use super::Ovirt;
+use super::machines::id;
+use super::session::Failure;
+use super::wire::{self, GIB, Ours, Version, Way};
+use crate::backend::{BackendErrorKind, Finding, Needs, Verdict};
+use crate::cluster::OvirtIgnition;
+use crate::xml::Element;
+
+/// Longest name of a machine (oVirt/ovirt-engine: MaxVmNameLength).
+const LONGEST_NAME: usize = 64;
+
+/// How many names one search asks for.
+const NAMES_AT_ONCE: usize = 20;
+
+/// What does not change while a program runs.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub version: Version,
+    pub way: Way,
+    /// Ids.
+    pub cluster: String,
+    pub data_center: String,
+}
+
+impl Ovirt {
+    pub(super) async fn site(&self) -> Result<&Site, Failure> {
+        self.site.get_or_try_init(|| self.read_site()).await
+    }
+
+    async fn read_site(&self) -> Result<Site, Failure> {
+        let api = self.session.get("", &[]).await?;
+        let version = Version::read(&api).ok_or_else(|| {
+            Failure::new(
+                BackendErrorKind::Rejected,
+                format!("{} tells no version of an engine", self.session.url()),
+            )
+        })?;
+        let way = match self.config.ignition {
+            OvirtIgnition::Hook => Way::Hook,
+            OvirtIgnition::Auto => version.way().ok_or_else(|| {
+                Failure::new(
+                    BackendErrorKind::Rejected,
+                    format!("engine {version} hands no Ignition to machines; 4.3.4 is the first that does"),
+                )
+                .hint("upgrade the engine, or set ovirt_ignition=hook where the hosts have the hook for `ignitiondata`")
+            })?,
+        };
+        let name = &self.config.cluster;
+        let found = self.session.search("/clusters", &wire::named(name), "").await?;
+        let cluster = found
+            .iter()
+            .find(|cluster| cluster.text_of("name") == Some(name))
+            .ok_or_else(|| {
+                Failure::new(BackendErrorKind::NotFound, format!("the engine has no cluster {name}"))
+                    .hint("set ovirt_cluster")
+            })?;
+        let data_center = cluster.value("data_center", "id").ok_or_else(|| {
+            Failure::new(
+                BackendErrorKind::Rejected,
+                format!("cluster {name} is in no data center"),
+            )
+        })?;
+        Ok(Site {
+            version,
+            way,
+            cluster: id(cluster)?,
+            data_center: data_center.to_owned(),
+        })
+    }
+
+    /// The id of the vNIC profile for each network.
+    pub(super) async fn profiles(
+        &self,
+        site: &Site,
+        networks: impl Iterator<Item = &str>,
+    ) -> Result<Vec<String>, Failure> {
+        let all = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
+        networks.map(|network| id(self.profile(site, &all, network)?)).collect()
+    }
+
+    fn profile<'a>(&self, site: &Site, all: &'a Element, network: &str) -> Result<&'a Element, Failure> {
+        // Names repeat across data centers.
+        let here = |profile: &&Element| {
+            profile.text_of("network/name") == Some(network)
+                && profile.value("network/data_center", "id") == Some(site.data_center.as_str())
+        };
+        let on_it: Vec<_> = all.iter().filter(here).collect();
+        let named = |name: &str| {
+            on_it
+                .iter()
+                .copied()
+                .find(|profile| profile.text_of("name") == Some(name))
+        };
+        let wished = self
+            .config
+            .vnic_profile
+            .as_deref()
+            .and_then(named)
+            .or_else(|| named(network));
+        match (wished, on_it.as_slice()) {
+            (Some(profile), _) => Ok(profile),
+            (None, [profile]) => Ok(*profile),
+            (None, []) => Err(Failure::new(
+                BackendErrorKind::NotFound,
+                format!(
+                    "there is no network {network} with a vNIC profile in the data center of cluster {}",
+                    self.config.cluster
+                ),
+            )),
+            (None, several) => {
+                let names: Vec<_> = several.iter().filter_map(|profile| profile.text_of("name")).collect();
+                Err(Failure::new(
+                    BackendErrorKind::NotFound,
+                    format!("network {network} has several vNIC profiles: {}", names.join(", ")),
+                )
+                .hint("set ovirt_vnic_profile to one of them"))
+            }
+        }
+    }
+
+    /// The id of the storage domain for disks of our own.
+    pub(super) async fn storage_domain(&self, site: &Site) -> Result<String, Failure> {
+        id(&self.storage(site).await?)
+    }
+
+    async fn storage(&self, site: &Site) -> Result<Element, Failure> {
+        let all = self
+            .session
+            .get(&format!("/datacenters/{}/storagedomains", site.data_center), &[])
+            .await?;
+        let usable = all
+            .into_children()
+            .into_iter()
+            .filter(|domain| domain.text_of("type") == Some("data"));
+        let usable: Vec<_> = usable
+            .filter(|domain| domain.text_of("status") == Some("active"))
+            .collect();
+        let names: Vec<_> = usable.iter().filter_map(|domain| domain.text_of("name")).collect();
+        let missing = |words: String| {
+            Failure::new(BackendErrorKind::NotFound, words).hint("set ovirt_storage_domain to an active data domain")
+        };
+        let index = match &self.config.storage_domain {
+            Some(wanted) => names.iter().position(|name| name == wanted).ok_or_else(|| {
+                missing(format!(
+                    "there is no active data domain {wanted} at cluster {}, only: {}",
+                    self.config.cluster,
+                    names.join(", ")
+                ))
+            })?,
+            None if names.len() == 1 => 0,
+            None => {
+                return Err(missing(format!(
+                    "cluster {} has several data domains or none: {}",
+                    self.config.cluster,
+                    names.join(", ")
+                )));
+            }
+        };
+        Ok(usable[index].clone())
+    }
+
+    /// Looks at all that can be known before anything is made.
+    pub(super) async fn look_before(&self, needs: &Needs) -> Result<Vec<Finding>, Failure> {
+        let site = match self.site().await {
+            Ok(site) => site,
+            Err(failure)
+                if failure.kind == BackendErrorKind::Unreachable || failure.kind == BackendErrorKind::Denied =>
+            {
+                return Err(failure);
+            }
+            Err(failure) => return Ok(vec![fail(failure)]),
+        };
+        let mut findings = vec![finding(
+            Verdict::Ok,
+            format!(
+                "engine {} of version {}, cluster {}",
+                self.session.url(),
+                site.version,
+                self.config.cluster
+            ),
+        )];
+        if site.way == Way::Ignition {
+            let systems = self.session.get("/operatingsystems", &[]).await?;
+            if !systems.iter().any(|system| system.text_of("name") == Some("rhcos_x64")) {
+                findings.push(finding(
+                    Verdict::Fail,
+                    "the engine does not know the system type rhcos_x64".to_owned(),
+                ));
+            }
+        }
+        self.look_at_storage(site, needs, &mut findings).await?;
+        let profiles = self
+            .session
+            .get("/vnicprofiles", &[("follow", "network,network_filter")])
+            .await?;
+        for network in &needs.networks {
+            match self.profile(site, &profiles, network) {
+                Ok(profile) => findings.extend(filter_finding(network, profile)),
+                Err(failure) => findings.push(fail(failure)),
+            }
+        }
+        self.look_at_names(needs, &mut findings).await?;
+        Ok(findings)
+    }
+
+    async fn look_at_storage(&self, site: &Site, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        let domain = match self.storage(site).await {
+            Ok(domain) => domain,
+            Err(failure) if failure.kind == BackendErrorKind::NotFound => {
+                findings.push(fail(failure));
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        let name = domain.text_of("name").unwrap_or_default();
+        let free = domain.text_of("available").and_then(|bytes| bytes.parse::<u64>().ok());
+        let free = free.unwrap_or_default() / GIB;
+        findings.push(match free < needs.disk_gib {
+            true => finding(
+                Verdict::Warn,
+                format!(
+                    "storage domain {name} has {free} GiB free, and full disks would need {}",
+                    needs.disk_gib
+                ),
+            ),
+            false => finding(Verdict::Ok, format!("storage domain {name} has {free} GiB free")),
+        });
+        Ok(())
+    }
+
+    async fn look_at_names(&self, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        for (name, _) in needs
+            .machines
+            .iter()
+            .filter(|(name, _)| name.as_str().len() > LONGEST_NAME)
+        {
+            findings.push(finding(
+                Verdict::Fail,
+                format!(
+                    "the name {name} has {} characters, and oVirt takes {LONGEST_NAME}",
+                    name.as_str().len()
+                ),
+            ));
+        }
+        for some in needs.machines.chunks(NAMES_AT_ONCE) {
+            let search: Vec<_> = some.iter().map(|(name, _)| wire::named(name.as_str())).collect();
+            let found = self.session.search("/vms", &search.join(" or "), "").await?;
+            for vm in found {
+                let name = vm.text_of("name").unwrap_or_default();
+                let wanted = some.iter().any(|(wanted, _)| wanted.as_str() == name);
+                let is_ours = Ours::read(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
+                if wanted && !is_ours {
+                    findings.push(finding(
+                        Verdict::Fail,
+                        format!("there is a machine {name} already, and it is not of this cluster"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the network among all that this computer deploys on.
+    pub(super) async fn network_identity(&self, network: &str) -> Result<String, Failure> {
+        let site = self.site().await?;
+        let all = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
+        let profile = self.profile(site, &all, network)?;
+        let id = profile.value("network", "id").unwrap_or(network);
+        Ok(format!("{}#{id}", self.session.url()))
+    }
+
+    /// Where a template's disks go when they are copied.
+    pub(super) async fn placed(
+        &self,
+        site: &Site,
+        template: &super::images::Template,
+        vm: Element,
+    ) -> Result<Element, Failure> {
+        if !self.config.clone || self.config.storage_domain.is_none() {
+            return Ok(vm);
+        }
+        let storage = self.storage_domain(site).await?;
+        let place = |disk: &String| {
+            let domains = Element::new("storage_domains").child(wire::reference("storage_domain", &storage));
+            Element::new("disk_attachment").child(wire::reference("disk", disk).child(domains))
+        };
+        Ok(vm.child(Element::new("disk_attachments").children(template.disks.iter().map(place))))
+    }
+}
+
+/// A filter that would drop what carries another's address, so that a VIP would not be heard.
+fn filter_finding(network: &str, profile: &Element) -> Option<Finding> {
+    let filter = profile.text_of("network_filter/name")?;
+    let name = profile.text_of("name").unwrap_or_default();
+    let drops = [
+        "clean-traffic",
+        "no-ip-spoofing",
+        "no-arp-ip-spoofing",
+        "no-arp-spoofing",
+    ];
+    let text =
+        format!("vNIC profile {name} of network {network} has the filter {filter}, which drops the VIPs' packets");
+    drops.iter().any(|part| filter.contains(part)).then(|| Finding {
+        hint: Some("choose a profile with vdsm-no-mac-spoofing or without a filter by ovirt_vnic_profile".to_owned()),
+        ..finding(Verdict::Warn, text)
+    })
+}
+
+fn finding(verdict: Verdict, text: String) -> Finding {
+    Finding {
+        verdict,
+        text,
+        hint: None,
+    }
+}
+
+fn fail(failure: Failure) -> Finding {
+    Finding {
+        hint: failure.hint.map(str::to_owned),
+        ..finding(Verdict::Fail, failure.words)
+    }
+}

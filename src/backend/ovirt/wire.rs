@@ -1,0 +1,361 @@
+//! What the engine is sent and what its answers mean; pure.
+//!
+//! Elements stand in the order in which oVirt's own client writes them (oVirt/ovirt-engine-sdk); the engine takes any.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Machine, MachineSpec, Nic, Payload, Power, SeenNic};
+use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Pass, Role};
+use crate::digest::sha256;
+use crate::xml::Element;
+
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
+
+/// The word that a comment, a description or a name of ours begins with.
+const MARK: &str = "ocpdeploy-";
+
+/// Longest name of a tag that the engine takes.
+const LONGEST_TAG: usize = 50;
+
+/// How this engine hands Ignition over (oVirt/ovirt-engine: RunVmCommand, IgnitionHandler, CloudInitHandler).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From 4.4: the system type of CoreOS, and `use_ignition`. With another type the engine hands over nothing and says nothing.
+    Ignition,
+    /// 4.3.4 and later: a `custom_script` that is Ignition goes through cloud-init's channel as it is.
+    CustomScript,
+    /// Before: a custom property that a hook on the host reads.
+    Hook,
+}
+
+/// The first word of the comment of all that belongs to a cluster; a search finds it with `*` behind it.
+pub(super) fn mark(cluster: &ClusterId) -> String {
+    format!("{MARK}{cluster}")
+}
+
+/// Whether a description is of a cluster's thing, and of which machine's.
+pub(super) fn marked_machine<'a>(cluster: &ClusterId, description: &'a str) -> Option<&'a str> {
+    let (first, machine) = description.split_once(' ')?;
+    (first == mark(cluster)).then_some(machine)
+}
+
+/// The description of a disk of a machine.
+pub(super) fn disk_mark(cluster: &ClusterId, machine: &MachineName) -> String {
+    format!("{} {machine}", mark(cluster))
+}
+
+/// The tag of a cluster.
+pub(super) fn tag_name(cluster: &ClusterId) -> String {
+    let name = mark(cluster);
+    match name.len() <= LONGEST_TAG {
+        true => name,
+        false => format!("{MARK}{}", &sha256(cluster.as_str())[..LONGEST_TAG - MARK.len()]),
+    }
+}
+
+/// The affinity group of a cluster's masters.
+pub(super) fn affinity_name(cluster: &ClusterId) -> String {
+    format!("{}-masters", mark(cluster))
+}
+
+/// A quoted value of a search. Names of ours hold neither quotes nor wildcards; one that does finds nothing.
+pub(super) fn named(name: &str) -> String {
+    format!("name=\"{}\"", name.replace(['"', '*', '\'', ';'], ""))
+}
+
+/// What a machine's comment says of it. The comment is written by the call that makes the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ours {
+    v: u32,
+    pub cluster: ClusterId,
+    pub node: NodeName,
+    pub role: Role,
+    pub pass: Pass,
+    pub fingerprint: String,
+    pub nics: Vec<Nic>,
+}
+
+impl Ours {
+    fn of(spec: &MachineSpec) -> Self {
+        Self {
+            v: 1,
+            cluster: spec.cluster.clone(),
+            node: spec.node.clone(),
+            role: spec.role,
+            pass: spec.pass,
+            fingerprint: spec.fingerprint(),
+            nics: spec.nics.clone(),
+        }
+    }
+
+    /// `None` for a stranger's machine.
+    pub fn read(vm: &Element) -> Option<Self> {
+        let (first, json) = vm.text_of("comment")?.split_once(' ')?;
+        let ours: Self = serde_json::from_str(json).ok()?;
+        (ours.v == 1 && first == mark(&ours.cluster)).then_some(ours)
+    }
+
+    fn comment(&self) -> String {
+        // Strings and numbers always have a JSON form.
+        format!(
+            "{} {}",
+            mark(&self.cluster),
+            serde_json::to_string(self).unwrap_or_default()
+        )
+    }
+}
+
+/// A reference by id.
+pub(super) fn reference(name: &str, id: &str) -> Element {
+    Element::new(name).attr("id", id)
+}
+
+/// `POST /vms` for a machine, with all that its payload needs. `None`: the payload is no text, which no engine carries.
+pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) -> Option<Element> {
+    let bytes = spec.memory_mib * MIB;
+    let topology = Element::new("topology")
+        .with("cores", spec.cpus)
+        .with("sockets", 1)
+        .with("threads", 1);
+    let mut vm = Element::new("vm")
+        .with("comment", Ours::of(spec).comment())
+        .child(Element::new("console").with("enabled", true))
+        .child(Element::new("cpu").child(topology));
+    let script = script(&spec.payload)?;
+    if is_hooked(spec, way) {
+        let property = Element::new("custom_property")
+            .with("name", "ignitiondata")
+            .with("value", script.replace('\n', ""));
+        vm = vm.child(Element::new("custom_properties").child(property));
+    }
+    if spec.autostart {
+        vm = vm.child(
+            Element::new("high_availability")
+                .with("enabled", true)
+                .with("priority", 1),
+        );
+    }
+    if !is_hooked(spec, way) {
+        vm = vm.child(Element::new("initialization").with("custom_script", script));
+    }
+    let boot = Element::new("boot").child(Element::new("devices").with("device", "hd"));
+    Some(
+        vm.with("memory", bytes)
+            .child(Element::new("memory_policy").with("guaranteed", bytes))
+            .with("name", &spec.name)
+            .child(Element::new("os").child(boot).with("type", os_type(spec, way)))
+            .with("type", "server")
+            .child(Element::new("cluster").with("name", cluster))
+            .child(reference("template", template)),
+    )
+}
+
+fn is_hooked(spec: &MachineSpec, way: Way) -> bool {
+    way == Way::Hook && matches!(spec.payload, Payload::Ignition(_))
+}
+
+/// The system type that makes the engine carry the payload.
+pub(super) fn os_type(spec: &MachineSpec, way: Way) -> &'static str {
+    match (&spec.payload, way) {
+        (Payload::Ignition(_), Way::Ignition) => "rhcos_x64",
+        (Payload::CloudInit { .. }, Way::Ignition) => "rhel_8x64",
+        (_, Way::CustomScript | Way::Hook) => "rhel_7x64",
+    }
+}
+
+/// The payload as `custom_script`. The engine puts its own cloud-init keys before it, so that it has no header; the
+/// NIC of such a machine asks by DHCP without being told, and names itself by its MAC.
+fn script(payload: &Payload) -> Option<String> {
+    match payload {
+        Payload::Ignition(config) => String::from_utf8(config.clone()).ok(),
+        Payload::CloudInit { user_data, .. } => Some(
+            user_data
+                .strip_prefix("#cloud-config\n")
+                .unwrap_or(user_data)
+                .to_owned(),
+        ),
+    }
+}
+
+/// `POST /vms/{id}/start`: what is carried is always named, since the engine's own choice may be nothing.
+pub(super) fn start(spec: &MachineSpec, way: Way) -> Element {
+    let action = Element::new("action");
+    match (&spec.payload, way) {
+        (Payload::Ignition(_), Way::Hook) => action,
+        (Payload::Ignition(_), Way::Ignition) => action.with("use_ignition", true),
+        _ => action.with("use_cloud_init", true),
+    }
+}
+
+/// A NIC of a machine, to be made or changed.
+pub(super) fn nic(index: usize, mac: Mac, profile: &str) -> Element {
+    Element::new("nic")
+        .with("interface", "virtio")
+        .child(Element::new("mac").with("address", mac))
+        .with("name", nic_name(index))
+        .child(reference("vnic_profile", profile))
+}
+
+fn nic_name(index: usize) -> String {
+    format!("nic{}", index + 1)
+}
+
+/// Whether a NIC is as `nic` asks.
+pub(super) fn nic_is(nic: &Element, mac: Mac, profile: &str) -> bool {
+    nic.text_of("mac/address").and_then(|text| text.parse().ok()) == Some(mac)
+        && nic.value("vnic_profile", "id") == Some(profile)
+}
+
+/// An empty disk of a machine, under an id that we choose.
+pub(super) fn empty_disk(id: &str, name: &str, description: &str, bytes: u64, storage_domain: &str) -> Element {
+    disk(id, name, bytes, storage_domain).child(Element::new("description").text(description))
+}
+
+/// A disk for an image that is to be uploaded.
+pub(super) fn image_disk(
+    id: &str,
+    name: &str,
+    description: &str,
+    bytes: u64,
+    file: u64,
+    storage_domain: &str,
+) -> Element {
+    disk(id, name, bytes, storage_domain)
+        .with("content_type", "data")
+        .with("description", description)
+        .with("initial_size", file)
+}
+
+fn disk(id: &str, name: &str, bytes: u64, storage_domain: &str) -> Element {
+    reference("disk", id)
+        .with("format", "cow")
+        .with("name", name)
+        .with("provisioned_size", bytes)
+        .with("sparse", true)
+        .child(Element::new("storage_domains").child(reference("storage_domain", storage_domain)))
+}
+
+/// A disk at a machine.
+pub(super) fn attachment(disk: &str, bootable: bool) -> Element {
+    Element::new("disk_attachment")
+        .with("active", true)
+        .with("bootable", bootable)
+        .with("interface", "virtio_scsi")
+        .child(reference("disk", disk))
+}
+
+/// An upload of a qcow2 as it is.
+pub(super) fn upload(disk: &str) -> Element {
+    Element::new("image_transfer")
+        .with("direction", "upload")
+        .with("format", "cow")
+        .with("inactivity_timeout", 120)
+        .with("timeout_policy", "cancel")
+        .child(reference("disk", disk))
+}
+
+/// A machine as a look shows it. `nics` are those of the comment, which are in the order of the spec.
+pub(super) fn machine(vm: &Element, ours: &Ours, addresses: &[(Mac, Ipv4Addr)]) -> Option<Machine> {
+    let nic = |nic: &Nic| SeenNic {
+        network: nic.network.clone(),
+        mac: nic.mac,
+        addresses: addresses
+            .iter()
+            .filter(|(mac, _)| *mac == nic.mac)
+            .map(|(_, ip)| *ip)
+            .collect(),
+    };
+    Some(Machine {
+        name: MachineName::from_platform(vm.text_of("name")?),
+        node: ours.node.clone(),
+        role: ours.role,
+        pass: ours.pass,
+        fingerprint: ours.fingerprint.clone(),
+        power: power(vm.text_of("status").unwrap_or_default(), vm.text_of("status_detail")),
+        nics: ours.nics.iter().map(nic).collect(),
+    })
+}
+
+/// oVirt/ovirt-engine-api-model: VmStatus.
+fn power(status: &str, detail: Option<&str>) -> Power {
+    match status {
+        "down" => Power::Off,
+        "wait_for_launch" | "powering_up" | "up" | "reboot_in_progress" | "migrating" | "powering_down"
+        | "saving_state" | "restoring_state" => Power::Running,
+        "paused" => Power::Paused(detail.unwrap_or("the engine does not say why").to_owned()),
+        "suspended" => Power::Paused("somebody suspended it".to_owned()),
+        _ => Power::Building,
+    }
+}
+
+/// The addresses that a guest's agent reports, by MAC. Those that lead nowhere from outside are left out.
+pub(super) fn addresses<'a>(devices: impl IntoIterator<Item = &'a Element>) -> Vec<(Mac, Ipv4Addr)> {
+    let mut found = Vec::new();
+    for device in devices {
+        let Some(mac) = device.text_of("mac/address").and_then(|text| text.parse::<Mac>().ok()) else {
+            continue;
+        };
+        for ip in device.all("ips/ip") {
+            let address = ip.text_of("address").and_then(|text| text.parse::<Ipv4Addr>().ok());
+            if let Some(address) = address.filter(|ip| !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified())
+                && !found.contains(&(mac, address))
+            {
+                found.push((mac, address));
+            }
+        }
+    }
+    found
+}
+
+/// Of a cluster's tag: its description, the record of what is used without being made for the cluster alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tag {
+    pub cluster: String,
+    /// Names of images.
+    pub images: Vec<String>,
+}
+
+impl Tag {
+    /// `None` for a stranger's tag.
+    pub fn read(tag: &Element) -> Option<Self> {
+        serde_json::from_str(tag.text_of("description")?).ok()
+    }
+
+    pub fn element(&self) -> Element {
+        let description = serde_json::to_string(self).unwrap_or_default();
+        Element::new("tag")
+            .with("description", description)
+            .with("name", tag_name(&ClusterId::from_tag(&self.cluster)))
+    }
+}
+
+/// An engine's version, e.g. 4.5.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(pub u32, pub u32, pub u32);
+
+impl Version {
+    /// Of `GET /api`.
+    pub fn read(api: &Element) -> Option<Self> {
+        let version = api.find("product_info/version")?;
+        let part = |name| version.text_of(name)?.parse().ok();
+        Some(Self(part("major")?, part("minor")?, part("build").unwrap_or(0)))
+    }
+
+    /// How it hands Ignition over, `None`: only by a hook.
+    pub fn way(self) -> Option<Way> {
+        match self {
+            _ if self >= Self(4, 4, 0) => Some(Way::Ignition),
+            _ if self >= Self(4, 3, 4) => Some(Way::CustomScript),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
