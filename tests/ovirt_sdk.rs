@@ -44,7 +44,7 @@ fn the_comparison_finds_each_difference() {
     let with = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut changed = vm.clone();
         change(&mut changed);
-        sdk.compare(&engine, &json!([changed]))
+        sdk.compare(&json!([changed]))
     };
     assert_eq!(with(&|_| ()).unwrap(), "1 requests are compared with the SDK's\n");
     // An element that nobody knows, one in the wrong place, a query, a header, a path.
@@ -56,9 +56,6 @@ fn the_comparison_finds_each_difference() {
     assert!(with(&|vm| vm["headers"]["authorization"] = "Basic x".into()).is_err());
     assert!(with(&|vm| vm["path"] = "/ovirt-engine/api/machines".into()).is_err());
     // And what the SDK sent itself is what the SDK sends.
-    let mut all = good.clone();
-    let is_right = |request: &serde_json::Value| !request["body"].as_str().unwrap().contains("password=wrong");
-    all.as_array_mut().unwrap().retain(is_right);
-    let all = sdk.compare(&engine, &all).unwrap_or_else(|why| panic!("{why}"));
+    let all = sdk.compare(&good).unwrap_or_else(|why| panic!("{why}"));
     assert!(all.ends_with(" requests are compared with the SDK's\n"), "{all}");
 }

@@ -160,7 +160,7 @@ impl FakeEngine {
         (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// All requests so far, those of image data and sessions included.
+    /// All requests so far, those of sessions and, without their bytes, of image data included.
     pub fn requests(&self) -> Vec<Request> {
         self.look(|world| world.requests.clone())
     }
@@ -199,8 +199,14 @@ fn serve(world: &mut World, request: Request) -> Answer {
     if request.path.starts_with("/control/") {
         return control::serve(world, &request);
     }
-    world.requests.push(request.clone());
     let images = request.path.strip_prefix("/proxied").unwrap_or(&request.path);
+    world.requests.push(match images.starts_with("/images/") {
+        true => Request {
+            body: Vec::new(),
+            ..request.clone()
+        },
+        false => request.clone(),
+    });
     let what = take_fault(world, &request);
     match what {
         Some(What::Refuse(refusal)) => {
