@@ -1,6 +1,7 @@
 //! One list of promises, kept by every backend: the pretend platform, libvirt's test driver, and a real
 //! libvirt named by `OCPDEPLOY_CONTRACT_LIBVIRT_URI` (with `_POOL`, `_NETWORK` and, to see guests boot, `_IMAGE`), and a
-//! real OpenStack named by `OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD`, a cloud of clouds.yaml (with `_NETWORK` and `_IMAGE`).
+//! real OpenStack named by `OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD`, a cloud of clouds.yaml (with `_IMAGE`, `_NETWORK`, `_ZONE`
+//! and, where it has block storage, `_VOLUMES`).
 
 #[path = "support/contract.rs"]
 mod contract;
@@ -330,10 +331,10 @@ mod ground_libvirt {
     }
 }
 
-/// An OpenStack that the environment names; `openstack`, its own client, is the way past the backend.
+/// An OpenStack that the environment names; OpenStack's own library is the way past the backend.
 mod ground_openstack {
     use std::io::Write;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::Once;
 
@@ -341,6 +342,7 @@ mod ground_openstack {
     use ocpdeploy::backend::openstack::OpenStack;
     use ocpdeploy::cluster::{MachineName, OpenStackConfig, OsAffinity, OsBoot, OsFlavors};
     use ocpdeploy::digest;
+    use serde_json::{Value, json};
 
     use crate::contract::{Ability, Ground};
 
@@ -378,7 +380,7 @@ mod ground_openstack {
                 region: None,
                 boot: OsBoot::Image,
                 volume_type: None,
-                zone: None,
+                zone: variable("ZONE"),
                 affinity: OsAffinity::Soft,
                 flavors: OsFlavors::default(),
                 external_network: None,
@@ -402,13 +404,19 @@ mod ground_openstack {
             })
         }
 
-        fn client(&self, arguments: &[&str]) -> (bool, String) {
-            let output = Command::new("openstack")
-                .args(["--os-cloud", &self.cloud])
-                .args(arguments)
-                .output()
-                .unwrap();
-            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        /// OpenStack's own library; gives what it printed.
+        fn judge(&self, arguments: &[&str]) -> String {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/openstack_judge.py");
+            let mut command = Command::new("/usr/bin/python3");
+            command
+                .args(["-W", "ignore"])
+                .arg(script)
+                .arg(&self.cloud)
+                .args(arguments);
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{arguments:?}: {said}");
+            String::from_utf8(output.stdout).unwrap()
         }
     }
 
@@ -431,28 +439,22 @@ mod ground_openstack {
             self.image.clone()
         }
 
-        fn lacks(&self, _: Ability) -> Option<&'static str> {
-            None
+        fn lacks(&self, ability: Ability) -> Option<&'static str> {
+            let has_disks = ability != Ability::ExtraDisks || variable("VOLUMES").is_some();
+            (!has_disks).then_some("it has no block storage")
         }
 
         fn put_stranger(&self, name: &MachineName) {
-            // It need not boot: a server that fails is a server too.
-            let (_, flavors) = self.client(&["flavor", "list", "-f", "value", "-c", "ID"]);
-            let (_, images) = self.client(&["image", "list", "-f", "value", "-c", "ID"]);
-            let [flavor, image] = [flavors, images].map(|list| list.lines().next().unwrap().to_owned());
-            let nic = ["--flavor", &flavor, "--image", &image, "--network", &self.network];
-            let made = self.client(&[&["server", "create"], &nic[..], &[name.as_str()]].concat());
-            assert!(made.0, "the stranger {name} is made");
+            self.judge(&["server-put", name.as_str()]);
         }
 
         fn has_stranger(&self, name: &MachineName) -> bool {
-            self.client(&["server", "show", name.as_str()]).0
+            let seen: Value = serde_json::from_str(&self.judge(&["see", name.as_str()])).unwrap();
+            seen["servers"] != json!([])
         }
 
         fn remove_stranger(&self, name: &MachineName) {
-            if self.has_stranger(name) {
-                assert!(self.client(&["server", "delete", "--wait", name.as_str()]).0);
-            }
+            self.judge(&["server-drop", name.as_str()]);
         }
     }
 }

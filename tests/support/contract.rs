@@ -59,6 +59,8 @@ pub enum Ability {
     Configs,
     /// Machines really boot and get addresses.
     Leases,
+    /// Machines have disks beside their first; without it promises are kept with that one.
+    ExtraDisks,
 }
 
 /// Runs one promise on one ground, and cleans up.
@@ -194,6 +196,14 @@ impl<G: Ground> Stage<G> {
         }
     }
 
+    /// Disks of these sizes, where the platform has such.
+    fn extra_disks(&self, gib: &[u64]) -> Vec<u64> {
+        match self.ground.lacks(Ability::ExtraDisks) {
+            Some(_) => vec![],
+            None => gib.to_vec(),
+        }
+    }
+
     async fn create(&self, owner: &Owner, index: usize) -> MachineSpec {
         let spec = self.spec(owner, index).await;
         let made = self.backend().create_machine(&spec).await.expect("create a machine");
@@ -300,7 +310,7 @@ pub async fn a_created_machine_is_listed_as_asked<G: Ground>(stage: &Stage<G>) {
     spec.role = Role::Master;
     spec.node = NodeName::node(Role::Master, 0);
     spec.pass = Pass::One;
-    spec.extra_disks_gib = vec![1, 2];
+    spec.extra_disks_gib = stage.extra_disks(&[1, 2]);
     spec.nics.push(Nic {
         network: stage.ground.network(),
         mac: stage.mac(),
@@ -388,7 +398,7 @@ pub async fn deleting_what_is_absent_is_success<G: Ground>(stage: &Stage<G>) {
 pub async fn deleting_removes_all_that_was_made<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let mut spec = stage.spec(&owner, 0).await;
-    spec.extra_disks_gib = vec![1];
+    spec.extra_disks_gib = stage.extra_disks(&[1]);
     let before = stage.backend().list_owned(&owner.id).await.unwrap();
     stage.backend().create_machine(&spec).await.unwrap();
     let deleted = stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();

@@ -56,7 +56,12 @@ impl Line {
                 .iter()
                 .map(|(service, listener)| (*service, listener.local_addr().unwrap().port()));
             let shared = Arc::new(Shared {
-                client: reqwest::Client::builder().no_proxy().build().unwrap(),
+                // A connection for each call: one that a service has just closed would look like a fault of its own.
+                client: reqwest::Client::builder()
+                    .no_proxy()
+                    .pool_max_idle_per_host(0)
+                    .build()
+                    .unwrap(),
                 ports: ports.collect(),
                 deeds: Mutex::default(),
                 cut_at: AtomicUsize::new(usize::MAX),
