@@ -292,6 +292,57 @@ fn storage_that_is_full_takes_nothing() {
         "Low disk space on Storage Domain data",
     );
     assert_eq!(count(&engine), before);
+
+    // One of two disks fits, and is not left behind.
+    engine.edit(|world| {
+        let disk = world.disks[0].clone();
+        let id = world.new_id();
+        world.disks.push(fake_engine::Disk { id: id.clone(), ..disk });
+        let template = world
+            .templates
+            .iter_mut()
+            .find(|template| template.name == "rhcos")
+            .unwrap();
+        let attachment = template.disks[0].clone();
+        template.disks.push(fake_engine::Attachment { disk: id, ..attachment });
+        world
+            .storage_domains
+            .iter_mut()
+            .for_each(|domain| domain.available = 6 * GIB);
+    });
+    let before = count(&engine);
+    refused(
+        engine.ask("POST", "/vms", vm),
+        409,
+        "Low disk space on Storage Domain data",
+    );
+    assert_eq!(count(&engine), before);
+    let free = |world: &fake_engine::World| world.storage_domains.iter().all(|domain| domain.available == 6 * GIB);
+    assert!(engine.look(free));
+}
+
+#[test]
+fn what_the_engine_does_not_know_is_refused_and_named() {
+    let engine = FakeEngine::start();
+    let vm = |more: &str| {
+        format!(
+            "<vm><name>a</name><cluster><name>Default</name></cluster><template><name>rhcos</name></template>{more}</vm>"
+        )
+    };
+    for (body, place) in [
+        (vm("<bogus>1</bogus>"), "bogus"),
+        (vm("<cpu><cores>1</cores></cpu>"), "cpu/cores"),
+        (vm("<type>servant</type>"), "type"),
+        (vm("<memory>much</memory>"), "memory"),
+        (
+            vm("<os><boot><devices><device>tape</device></devices></boot></os>"),
+            "os/boot/devices/device",
+        ),
+        ("<nic/>".to_owned(), "vm"),
+        ("no xml".to_owned(), "vm"),
+    ] {
+        refused(engine.ask("POST", "/vms", &body), 400, &format!("(at {place})"));
+    }
 }
 
 #[test]

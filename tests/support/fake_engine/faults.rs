@@ -47,11 +47,13 @@ impl Refusal {
         })
     }
 
-    pub fn syntax(usage: &str) -> Self {
+    /// `what` is more than the engine says: the place of what it does not know.
+    pub fn syntax(usage: &str, what: &str) -> Self {
+        let usage = format!("https://127.0.0.1/ovirt-engine/apidoc#services/{usage}");
         Self::Fault {
             status: 400,
             reason: "Request syntactically incorrect.",
-            detail: format!("For correct usage, see: https://127.0.0.1/ovirt-engine/apidoc#services/{usage}"),
+            detail: format!("For correct usage, see: {usage} (at {what})"),
         }
     }
 

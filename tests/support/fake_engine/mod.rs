@@ -257,10 +257,12 @@ fn take_fault(world: &mut World, request: &Request) -> Option<What> {
 
 /// A request's document, with nothing in it that the engine does not know.
 fn read(request: &Request, name: &str, shape: Shape, usage: &str) -> Outcome<Node> {
-    let body = xml::parse(&request.body).filter(|body| body.name == name);
-    match body {
-        Some(body) if shapes::unknown(&body, shape).is_none() => Ok(body),
-        _ => Err(Refusal::syntax(usage)),
+    let Some(body) = xml::parse(&request.body).filter(|body| body.name == name) else {
+        return Err(Refusal::syntax(usage, name));
+    };
+    match shapes::unknown(&body, shape) {
+        Some(place) => Err(Refusal::syntax(usage, &place)),
+        None => Ok(body),
     }
 }
 

@@ -56,7 +56,13 @@ impl World {
             return Answer::new(415, "", "");
         }
         let jobs = self.jobs.len();
-        let (status, body) = match self.route(request, &path) {
+        // What was refused leaves nothing behind, also when it was half done.
+        let before = (self.disks.clone(), self.storage_domains.clone());
+        let outcome = self.route(request, &path);
+        if outcome.is_err() {
+            (self.disks, self.storage_domains) = before;
+        }
+        let (status, body) = match outcome {
             Ok(Shown(body)) => (200, body),
             Ok(Made(body, is_async)) => {
                 let href = body.href.clone().unwrap_or_default();
