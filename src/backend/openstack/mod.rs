@@ -13,12 +13,13 @@ mod session;
 mod wire;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
+use self::ports::Network;
 use self::session::{Failure, Session};
 use self::wire::{Flavor, mark, text};
 use crate::backend::{
@@ -36,6 +37,8 @@ pub struct OpenStack {
     config: OpenStackConfig,
     flavors: OnceCell<Vec<Flavor>>,
     limits: OnceCell<Value>,
+    /// By the name or id that was asked for; they do not change under way.
+    networks: Mutex<HashMap<String, Arc<Network>>>,
     /// Machines that are being made or deleted: one call at a time for each.
     busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
     /// Held by whoever makes what machines share: a group or an image.
@@ -58,6 +61,7 @@ impl OpenStack {
             config: config.clone(),
             flavors: OnceCell::new(),
             limits: OnceCell::new(),
+            networks: Mutex::default(),
             busy: Mutex::default(),
             groups: tokio::sync::Mutex::default(),
             in_use: RwLock::default(),
@@ -65,10 +69,7 @@ impl OpenStack {
     }
 
     async fn alone_with(&self, name: &MachineName) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(busy.entry(name.clone()).or_default())
-        };
+        let turn = Arc::clone(lock(&self.busy).entry(name.clone()).or_default());
         turn.lock_owned().await
     }
 
@@ -80,23 +81,25 @@ impl OpenStack {
                 name: name.to_owned(),
             });
         };
-        for server in self.servers_of(cluster).await? {
-            add("server", text(&server, "name"));
-        }
-        for port in self.ports_of(cluster).await? {
-            add("port", &port.name);
-        }
-        for floating in self.floating_ips(&[("description", &mark(cluster))]).await? {
-            add("floating ip", text(&floating, "floating_ip_address"));
-        }
-        for group in self.security_groups(cluster).await? {
-            add("security group", text(&group, "name"));
-        }
-        for group in self.server_groups(cluster).await? {
-            add("server group", text(&group, "name"));
-        }
-        for image in self.images_of(cluster).await? {
-            add("image", text(&image, "name"));
+        let mark = mark(cluster);
+        let by_mark = [("description", mark.as_str())];
+        let (servers, ports, floating, groups, server_groups, images) = futures::try_join!(
+            self.servers_of(cluster),
+            self.ports_of(cluster),
+            self.floating_ips(&by_mark),
+            self.security_groups(cluster),
+            self.server_groups(cluster),
+            self.images_of(cluster),
+        )?;
+        ports.iter().for_each(|port| add("port", &port.name));
+        for (kind, key, all) in [
+            ("server", "name", servers),
+            ("floating ip", "floating_ip_address", floating),
+            ("security group", "name", groups),
+            ("server group", "name", server_groups),
+            ("image", "name", images),
+        ] {
+            all.iter().for_each(|one| add(kind, text(one, key)));
         }
         Ok(all)
     }
@@ -119,6 +122,11 @@ impl OpenStack {
         }
         self.leave_images(cluster).await
     }
+}
+
+/// A value is whole whenever its lock is free, also after a panic elsewhere.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Backend for OpenStack {
@@ -207,10 +215,13 @@ impl Backend for OpenStack {
         // Twice empty: a request whose answer never came may be done only after the first look.
         let mut empty = 0;
         for _ in 0..SWEEPS {
-            self.release(cluster).await.map_err(failed)?;
-            let mut left = self.owned(cluster).await.map_err(failed)?;
-            left.retain(|owned| owned.kind != "server");
-            empty = if left.is_empty() { empty + 1 } else { 0 };
+            let left = self.owned(cluster).await.map_err(failed)?;
+            if left.iter().all(|owned| owned.kind == "server") {
+                empty += 1;
+            } else {
+                empty = 0;
+                self.release(cluster).await.map_err(failed)?;
+            }
             if empty == 2 {
                 break;
             }

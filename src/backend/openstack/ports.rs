@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::OpenStack;
 use super::auth::Service::Network as NEUTRON;
 use super::session::Failure;
 use super::wire::{self, Port, mark, query, text};
+use super::{OpenStack, lock};
 use crate::backend::{Action, BackendErrorKind, Held, Hold, MachineSpec, NetworkFacts, Nic};
 use crate::cluster::{ClusterId, Lease, NodeName, Vip};
 
@@ -81,7 +82,17 @@ fn conflict(words: String) -> Failure {
 
 impl OpenStack {
     /// The network of this name or id.
-    pub(super) async fn network(&self, name: &str) -> Result<Network, Failure> {
+    pub(super) async fn network(&self, name: &str) -> Result<Arc<Network>, Failure> {
+        let known = lock(&self.networks).get(name).cloned();
+        if let Some(network) = known {
+            return Ok(network);
+        }
+        let network = Arc::new(self.find_network(name).await?);
+        lock(&self.networks).insert(name.to_owned(), Arc::clone(&network));
+        Ok(network)
+    }
+
+    async fn find_network(&self, name: &str) -> Result<Network, Failure> {
         let mut found = self
             .session
             .list(NEUTRON, &query("/networks", &[("name", name)]), "networks")
@@ -154,13 +165,20 @@ impl OpenStack {
         let Hold { cluster, lease, .. } = hold;
         let network = self.network(&hold.network).await?;
         let name = cluster.fqdn(lease.name.as_str());
-        let filter = [
-            ("network_id", network.id.as_str()),
-            ("mac_address", &lease.mac.to_string()),
-        ];
-        let port = match self.ports(&filter).await?.pop() {
+        let mac = lease.mac.to_string();
+        let by_mac = [("network_id", network.id.as_str()), ("mac_address", &mac)];
+        let mut by_name: Vec<_> = hold.dns_names.iter().map(|name| ("name", name.as_str())).collect();
+        by_name.push(("name", &name));
+        let (mut there, named) = futures::try_join!(self.ports(&by_mac), self.ports(&by_name))?;
+        let port = match there.pop() {
             Some(port) => self.keep(hold, &name, port).await?,
-            None => self.make_held(hold, &name, &network).await?,
+            None => {
+                let is_others = |port: &&Port| !port.description.is_empty() && !port.is_of(cluster);
+                if let Some(other) = named.iter().find(is_others) {
+                    return Err(conflict(format!("{} belongs to `{}`", other.name, other.description)));
+                }
+                self.make_held(hold, &name, &network).await?
+            }
         };
         if let Some(vip) = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == lease.name) {
             self.float(cluster, vip, &port).await?;
@@ -196,15 +214,6 @@ impl OpenStack {
 
     async fn make_held(&self, hold: &Hold, name: &str, network: &Network) -> Result<Port, Failure> {
         let Hold { cluster, lease, .. } = hold;
-        let mut names: Vec<_> = hold.dns_names.iter().map(|name| ("name", name.as_str())).collect();
-        names.push(("name", name));
-        let others = self.ports(&names).await?;
-        if let Some(other) = others
-            .iter()
-            .find(|port| !port.description.is_empty() && !port.is_of(cluster))
-        {
-            return Err(conflict(format!("{} belongs to `{}`", other.name, other.description)));
-        }
         let subnet = network.subnet_of(lease.ip)?;
         let port = json!({"port": {
             "network_id": network.id,
@@ -269,7 +278,7 @@ impl OpenStack {
     pub(super) async fn ports_for(
         &self,
         spec: &MachineSpec,
-        networks: &[Network],
+        networks: &[Arc<Network>],
         groups: &[String],
     ) -> Result<Vec<Port>, Failure> {
         let ours = self.ports_of(&spec.cluster).await?;

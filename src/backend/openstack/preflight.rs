@@ -396,9 +396,7 @@ impl OpenStack {
             let missing = i64::try_from(wanted.saturating_sub(have)).unwrap_or(i64::MAX) - (limit - used);
             match missing > 0 {
                 true => found.fail(
-                    format!(
-                        "the quota of {what} is {limit}, {used} are used and {wanted} needed: {missing} are missing"
-                    ),
+                    format!("the quota of {what} is {limit}, {used} are used and {wanted} needed: short by {missing}"),
                     "ask for a larger quota, or for less with fewer workers or smaller flavors",
                 ),
                 false => found.ok(format!("{what}: {wanted} of {}", limit - used)),

@@ -1,0 +1,320 @@
+//! A thin cloud for what real services won't do on demand: it answers few questions, breaks on order, and fails the test
+//! when it is asked what it does not know. The real services are the judges of everything else.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::{Method, Response, header};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+/// What is wrong with the next answer to a request.
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// An answer in place of the usual one, nothing done.
+    Status(u16, Value),
+    /// As `Status`, with the seconds after which to come again.
+    Later(u16, u32),
+    /// It is done, but the answer breaks off.
+    Half,
+    /// It is done after a while.
+    Slow(Duration),
+    /// The token is no longer known.
+    Expired,
+}
+
+#[derive(Default)]
+pub struct World {
+    /// By the beginning of `METHOD /path`.
+    troubles: BTreeMap<String, VecDeque<Trouble>>,
+    /// Answers to `GET` of a path, in place of the usual ones.
+    pub answers: BTreeMap<String, Value>,
+    /// Service types missing in the catalog.
+    pub lacking: Vec<&'static str>,
+    pub ports: Vec<Value>,
+    /// How long tokens live, seconds.
+    pub lifetime: Option<i64>,
+    /// Tokens are numbered; those up to `ended` are no longer known.
+    tokens: usize,
+    ended: usize,
+    log: Vec<String>,
+    unknown: Vec<String>,
+}
+
+pub struct FakeCloud {
+    world: Arc<Mutex<World>>,
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+pub const PASSWORD: &str = "hunter2-of-the-cloud";
+
+impl FakeCloud {
+    pub fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() });
+        let address = listener.local_addr().unwrap();
+        let world = Arc::new(Mutex::new(World::default()));
+        let served = world.clone();
+        runtime.spawn(async move {
+            let app = Router::new().fallback(move |request| handle(served.clone(), address, request));
+            axum::serve(listener, app).await.unwrap();
+        });
+        Self {
+            world,
+            address,
+            runtime: Some(runtime),
+        }
+    }
+
+    pub fn auth_url(&self) -> String {
+        format!("http://{}/identity/v3", self.address)
+    }
+
+    pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
+        look(&mut self.world.lock().unwrap())
+    }
+
+    /// The next answers to requests that begin so.
+    pub fn trouble(&self, request: &str, troubles: impl IntoIterator<Item = Trouble>) {
+        self.with(|world| world.troubles.entry(request.to_owned()).or_default().extend(troubles));
+    }
+
+    /// How often requests that begin so were made.
+    pub fn asked(&self, request: &str) -> usize {
+        self.with(|world| world.log.iter().filter(|line| line.starts_with(request)).count())
+    }
+
+    /// Ends it; fails where a trouble never came up or a request was not understood.
+    #[track_caller]
+    pub fn finish(mut self) -> World {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+        let world = std::mem::take(&mut *self.world.lock().unwrap());
+        assert_eq!(world.unknown, [""; 0], "the cloud was asked what it does not know");
+        let unmet: Vec<_> = world.troubles.iter().filter(|(_, queue)| !queue.is_empty()).collect();
+        assert!(unmet.is_empty(), "nobody asked for {unmet:?}\n{}", world.log.join("\n"));
+        world
+    }
+}
+
+async fn handle(world: Arc<Mutex<World>>, address: SocketAddr, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
+    let path = parts.uri.path().to_owned();
+    let query: Vec<(String, String)> = parts
+        .uri
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(pair)
+        .collect();
+    let line = format!("{} {path}", parts.method);
+    let token = parts.headers.get("x-auth-token").and_then(|value| value.to_str().ok());
+    let trouble = {
+        let mut world = world.lock().unwrap();
+        world.log.push(line.clone());
+        let queue = world
+            .troubles
+            .iter_mut()
+            .find(|(begin, queue)| line.starts_with(*begin) && !queue.is_empty());
+        queue.and_then(|(_, queue)| queue.pop_front())
+    };
+    match &trouble {
+        Some(Trouble::Status(status, body)) => return reply(*status, body),
+        Some(Trouble::Later(status, seconds)) => {
+            let mut response = reply(*status, &json!({"error": "later"}));
+            response.headers_mut().insert(header::RETRY_AFTER, (*seconds).into());
+            return response;
+        }
+        Some(Trouble::Slow(pause)) => tokio::time::sleep(*pause).await,
+        Some(Trouble::Expired) => {
+            let mut world = world.lock().unwrap();
+            world.ended = world.tokens;
+        }
+        Some(Trouble::Half) | None => {}
+    }
+    let answer = {
+        let mut world = world.lock().unwrap();
+        world.answer(&parts.method, &path, &query, &body, token, address)
+    };
+    match trouble {
+        Some(Trouble::Half) => {
+            let first = Ok(Bytes::from_static(b"{\"port\": {\"id\": \"p"));
+            // The beginning is on its way before the rest fails.
+            let cut = async {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                Err(io::ErrorKind::ConnectionReset.into())
+            };
+            let body = futures::stream::iter([first as io::Result<Bytes>]).chain(futures::stream::once(cut));
+            let body = Body::from_stream(body);
+            Response::builder().body(body).unwrap()
+        }
+        _ => answer,
+    }
+}
+
+fn pair(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=')?;
+    let value = value
+        .replace("%3A", ":")
+        .replace("%20", " ")
+        .replace("%2C", ",")
+        .replace("%24", "$");
+    Some((name.to_owned(), value.replace("%5E", "^")))
+}
+
+fn reply(status: u16, body: &Value) -> Response<Body> {
+    let body = match body {
+        Value::Null => Body::empty(),
+        body => Body::from(body.to_string()),
+    };
+    Response::builder()
+        .status(status)
+        .header("content-type", "application/json")
+        .body(body)
+        .unwrap()
+}
+
+impl World {
+    fn answer(
+        &mut self,
+        method: &Method,
+        path: &str,
+        query: &[(String, String)],
+        body: &[u8],
+        token: Option<&str>,
+        address: SocketAddr,
+    ) -> Response<Body> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        if path == "/identity/v3/auth/tokens" {
+            return self.sign_in(&body, address);
+        }
+        let number = token.and_then(|token| token.strip_prefix("token-")?.parse().ok());
+        if number.is_none_or(|number: usize| number <= self.ended || number > self.tokens) {
+            return reply(
+                401,
+                &json!({"error": {"code": 401, "message": "The request you have made requires authentication."}}),
+            );
+        }
+        if let Some(answer) = self.answers.get(path).filter(|_| method == Method::GET) {
+            return reply(200, answer);
+        }
+        let value = match (method.as_str(), path) {
+            ("GET", "/compute/v2.1/") => json!({"version": {"id": "v2.1", "min_version": "2.1", "version": "2.93"}}),
+            ("GET", "/compute/v2.1/servers/detail") => json!({"servers": []}),
+            ("GET", "/compute/v2.1/flavors/detail") => json!({"flavors": [flavor("small", 4, 16384, 120)]}),
+            ("GET", "/compute/v2.1/limits") => json!({"limits": {"absolute": {
+                "maxTotalCores": 100, "totalCoresUsed": 0, "maxTotalInstances": 20, "totalInstancesUsed": 0,
+                "maxTotalRAMSize": -1, "totalRAMUsed": 0, "maxServerGroupMembers": 10,
+            }}}),
+            ("GET", "/compute/v2.1/os-server-groups") => json!({"server_groups": []}),
+            ("GET", "/network/v2.0/networks") => json!({"networks": filter(&[json!({
+                "id": "net-1", "name": "private", "project_id": "project-1", "router:external": false,
+                "port_security_enabled": true,
+            })], query)}),
+            ("GET", "/network/v2.0/subnets") => json!({"subnets": [{
+                "id": "sub-1", "cidr": "10.20.0.0/24", "gateway_ip": "10.20.0.1", "enable_dhcp": true,
+                "allocation_pools": [{"start": "10.20.0.2", "end": "10.20.0.254"}], "dns_nameservers": [],
+            }]}),
+            ("GET", "/network/v2.0/security-groups") => json!({"security_groups": []}),
+            ("GET", "/network/v2.0/floatingips") => json!({"floatingips": []}),
+            ("GET", "/network/v2.0/quotas/project-1/details.json") => json!({"quota": {
+                "port": {"limit": 50, "used": 0, "reserved": 0}, "security_group": {"limit": 10, "used": 1, "reserved": 0},
+            }}),
+            ("GET", "/network/v2.0/ports") => json!({"ports": filter(&self.ports, query)}),
+            ("POST", "/network/v2.0/ports") => {
+                let mut port = body["port"].clone();
+                let is = |other: &Value| other["mac_address"] == port["mac_address"];
+                if self.ports.iter().any(is) {
+                    let fault = json!({"NeutronError": {"type": "MacAddressInUse", "message": "in use", "detail": ""}});
+                    return reply(409, &fault);
+                }
+                port["id"] = json!(format!("port-{}", self.ports.len()));
+                port["device_id"] = json!("");
+                self.ports.push(port.clone());
+                return reply(201, &json!({"port": port}));
+            }
+            ("DELETE", path) if path.starts_with("/network/v2.0/ports/") => {
+                self.ports.retain(|port| !path.ends_with(port["id"].as_str().unwrap()));
+                return reply(204, &Value::Null);
+            }
+            ("GET", "/image/v2/images") => json!({"images": []}),
+            _ => {
+                self.unknown.push(format!("{method} {path} {query:?}"));
+                return reply(599, &json!({"error": "unknown"}));
+            }
+        };
+        reply(200, &value)
+    }
+
+    fn sign_in(&mut self, body: &Value, address: SocketAddr) -> Response<Body> {
+        let auth = &body["auth"];
+        let password = &auth["identity"]["password"]["user"]["password"];
+        let secret = &auth["identity"]["application_credential"]["secret"];
+        let scoped = auth.get("scope").is_some();
+        let fault = |message: &str| {
+            reply(
+                401,
+                &json!({"error": {"code": 401, "message": message, "title": "Unauthorized"}}),
+            )
+        };
+        match (password == PASSWORD, secret == PASSWORD, scoped) {
+            (true, _, true) | (_, true, false) => {}
+            (_, true, true) => return fault("Application credentials cannot request a scope."),
+            _ => return fault("The request you have made requires authentication."),
+        }
+        self.tokens += 1;
+        let services = [
+            ("compute", "/compute/v2.1"),
+            ("network", "/network"),
+            ("image", "/image"),
+            ("identity", "/identity"),
+        ];
+        let services = services.iter().filter(|(kind, _)| !self.lacking.contains(kind));
+        let entry = |(kind, path): &(&str, &str)| {
+            json!({"type": kind, "endpoints": [
+                {"interface": "internal", "region": "one", "region_id": "one", "url": "http://127.0.0.1:1/"},
+                {"interface": "public", "region": "one", "region_id": "one", "url": format!("http://{address}{path}")},
+            ]})
+        };
+        let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(self.lifetime.unwrap_or(3600));
+        let token = json!({"token": {
+            "expires_at": expires.to_string(),
+            "project": {"id": "project-1", "name": "demo"},
+            "catalog": services.map(entry).collect::<Vec<_>>(),
+        }});
+        let mut response = reply(201, &token);
+        let value = format!("token-{}", self.tokens).parse().unwrap();
+        response.headers_mut().insert("x-subject-token", value);
+        response
+    }
+}
+
+pub fn flavor(name: &str, cpus: u32, memory_mib: u32, disk_gib: u32) -> Value {
+    json!({"id": format!("id-{name}"), "name": name, "vcpus": cpus, "ram": memory_mib, "disk": disk_gib,
+           "OS-FLV-EXT-DATA:ephemeral": 0})
+}
+
+/// Neutron's filters: each name once or more, any of its values.
+fn filter(all: &[Value], query: &[(String, String)]) -> Vec<Value> {
+    let fits = |one: &&Value| {
+        query.iter().filter(|(name, _)| name != "fields").all(|(name, _)| {
+            let mut values = query.iter().filter(|(other, _)| other == name);
+            values.any(|(_, value)| one[name] == value.as_str())
+        })
+    };
+    all.iter().filter(fits).cloned().collect()
+}
