@@ -847,7 +847,7 @@ pub const VARIABLES: &[Variable] = &[
     no_effect(
         "bootstrap_api_ip",
         &[],
-        "floating IPs exist on OpenStack only, which is not in this version yet",
+        "floating IPs exist on OpenStack only, see os_api_floating_ip",
     ),
     no_effect("bootstrap_helper_ip", &[], "no helper serves the bootstrap"),
     no_effect("bootstrap_helper_mac", &[], "no helper serves the bootstrap"),
@@ -886,7 +886,7 @@ pub const VARIABLES: &[Variable] = &[
     no_effect(
         "public_api_ip",
         &[],
-        "floating IPs exist on OpenStack only, which is not in this version yet",
+        "floating IPs exist on OpenStack only, see os_api_floating_ip",
     ),
     no_effect("scale", &[], "adding workers to a cluster is not in this version yet"),
     no_effect(

@@ -441,3 +441,6 @@ fn flatten(map: &Value, keys: &mut Keys) {
         keys.insert(key.replace('-', "_"), text);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -459,8 +459,8 @@ impl OpenStack {
 
 /// Says what can be done where Neutron does not let a member choose.
 pub(super) fn with_ways_out(failure: Failure) -> Failure {
-    match failure.kind {
-        BackendErrorKind::Denied => failure.hint(WAYS_OUT),
+    match failure.status {
+        Some(403) if failure.kind == BackendErrorKind::Denied => failure.hint(WAYS_OUT),
         _ => failure,
     }
 }

@@ -11,7 +11,7 @@ use super::OpenStack;
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
-use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
+use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic};
 use crate::cluster::{ClusterId, MachineName, OsAffinity, OsBoot, Role};
 
 /// How long a server may take to go.
@@ -357,13 +357,12 @@ impl OpenStack {
         Ok(Action::Done(()))
     }
 
-    /// Nova asks the guest first either way, and takes the power when it does not go.
-    pub(super) async fn stop(&self, cluster: &ClusterId, name: &MachineName, how: Stop) -> Result<Action<()>, Failure> {
+    /// Nova knows one way: it asks the guest, and takes its power when that does not go by itself within a minute.
+    pub(super) async fn stop(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
         let server = self.there(cluster, name).await?;
         if wire::machine(&server).is_some_and(|machine| machine.power == Power::Off) {
             return Ok(Action::AlreadySo(()));
         }
-        let _ = how;
         self.act(&server, &json!({"os-stop": null})).await?;
         Ok(Action::Done(()))
     }

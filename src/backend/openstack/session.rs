@@ -254,7 +254,7 @@ impl Session {
     pub async fn find(&self, service: Service, path: &str) -> Result<Option<Value>, Failure> {
         match self.get(service, path).await {
             Ok(value) => Ok(Some(value)),
-            Err(failure) if failure.kind == BackendErrorKind::NotFound && failure.status == Some(404) => Ok(None),
+            Err(failure) if failure.status == Some(404) => Ok(None),
             Err(failure) => Err(failure),
         }
     }

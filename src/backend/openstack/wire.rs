@@ -551,3 +551,6 @@ impl Wanted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

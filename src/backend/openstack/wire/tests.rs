@@ -1,0 +1,294 @@
+use super::*;
+use crate::backend::{ImageHandle, Payload};
+
+fn lab() -> ClusterId {
+    ClusterId::new("lab", "example.com")
+}
+
+fn spec(node: NodeName, role: Role) -> MachineSpec {
+    MachineSpec {
+        cluster: lab(),
+        name: MachineName::of_node("lab", &node),
+        node,
+        role,
+        pass: Pass::Two,
+        cpus: 4,
+        memory_mib: 16384,
+        disk_gib: 100,
+        extra_disks_gib: vec![],
+        image: ImageHandle("image-1".to_owned()),
+        nics: vec![Nic {
+            network: "private net".to_owned(),
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+        }],
+        payload: Payload::Ignition(b"{}".to_vec()),
+        autostart: false,
+    }
+}
+
+fn flavor(name: &str, cpus: u64, memory_mib: u64, disk_gib: u64) -> Flavor {
+    Flavor {
+        id: format!("id-{name}"),
+        name: name.to_owned(),
+        cpus,
+        memory_mib,
+        disk_gib,
+        ephemeral_gib: 0,
+    }
+}
+
+fn parts<'a>(flavor: &'a Flavor, ports: &'a [String]) -> Parts<'a> {
+    Parts {
+        flavor,
+        ports,
+        user_data: "e30=",
+        boot: OsBoot::Image,
+        volume_type: None,
+        zone: None,
+        group: None,
+        has_volumes: true,
+    }
+}
+
+/// As the real services said it.
+#[test]
+fn each_service_wraps_its_faults_in_another_way() {
+    for (body, words) in [
+        (
+            r#"{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}"#,
+            "The request you have made requires authentication",
+        ),
+        (
+            r#"{"badRequest":{"code":400,"message":"Invalid imageRef provided."}}"#,
+            "Invalid imageRef provided",
+        ),
+        (
+            r#"{"NeutronError":{"type":"NetworkInUse","message":"Unable to complete operation on network x.","detail":""}}"#,
+            "Unable to complete operation on network x",
+        ),
+        (
+            r#"{"message":"A body is not expected with this request.<br /><br />\n\n\n","code":"400 Bad Request","title":"Bad Request"}"#,
+            "A body is not expected with this request",
+        ),
+        (
+            "<html>\n <head>\n  <title>409 Conflict</title>\n </head>\n <body>Image is in use</body></html>",
+            "409 Conflict Image is in use",
+        ),
+        ("", "no reason was given"),
+    ] {
+        assert_eq!(fault(body.as_bytes()), words, "{body}");
+    }
+    let secret = r#"{"badRequest":{"code":400,"message":"Invalid input for field/attribute user_data. Value: c2VjcmV0. 'c2VjcmV0' is too long"}}"#;
+    assert_eq!(fault(secret.as_bytes()), "Invalid input for field/attribute user_data");
+    let long = format!(r#"{{"badRequest":{{"message":"{}"}}}}"#, "ä ".repeat(1000));
+    assert_eq!(fault(long.as_bytes()).chars().count(), MOST_WORDS + 1);
+}
+
+#[test]
+fn a_status_and_its_words_are_one_kind() {
+    use BackendErrorKind::*;
+    for (status, words, kind) in [
+        (
+            403,
+            "Quota exceeded for cores: Requested 4, but already used 18 of 20 cores",
+            Quota,
+        ),
+        (409, "Quota exceeded for resources: ['port']", Quota),
+        (403, "rule:create_port:mac_address is disallowed by policy", Denied),
+        (
+            409,
+            "Unable to complete operation for network x. The mac address is in use",
+            Conflict,
+        ),
+        (404, "Port x could not be found", NotFound),
+        (400, "Flavor's disk is too small for requested image", Rejected),
+        (413, "Request image storage quota", Quota),
+        (503, "no reason was given", Unreachable),
+        (500, "Unexpected API Error", Rejected),
+    ] {
+        assert_eq!(kind_of(status, words), kind, "{status} {words}");
+    }
+}
+
+#[test]
+fn pages_lead_to_pages() {
+    let nova = json!({"servers": [], "servers_links": [{"rel": "next", "href": "http://n/v2.1/servers?marker=1"}]});
+    assert_eq!(
+        next_page(&nova, "servers").as_deref(),
+        Some("http://n/v2.1/servers?marker=1")
+    );
+    let glance = json!({"images": [], "first": "/v2/images", "next": "/v2/images?marker=1"});
+    assert_eq!(next_page(&glance, "images").as_deref(), Some("/images?marker=1"));
+    assert_eq!(next_page(&json!({"ports": []}), "ports"), None);
+    assert_eq!(
+        query("/ports", &[("name", "a b:c"), ("x", "^y$")]),
+        "/ports?name=a%20b%3Ac&x=%5Ey%24"
+    );
+}
+
+#[test]
+fn a_server_tells_of_itself_what_its_spec_says() {
+    let (flavor, ports) = (flavor("m", 4, 16384, 100), ["port-1".to_owned()]);
+    let spec = spec(NodeName::node(Role::Master, 0), Role::Master);
+    let body = server(&spec, &parts(&flavor, &ports));
+    let mut there = body["server"].clone();
+    there["status"] = json!("ACTIVE");
+    there["addresses"] = json!({"private net": [
+        {"addr": "10.0.0.5", "version": 4, "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": "52:54:00:00:00:01"},
+        {"addr": "203.0.113.9", "version": 4, "OS-EXT-IPS:type": "floating", "OS-EXT-IPS-MAC:mac_addr": "52:54:00:00:00:01"},
+        {"addr": "fd00::5", "version": 6, "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": "52:54:00:00:00:01"},
+    ]});
+    let seen = machine(&there).unwrap();
+    assert_eq!(
+        (seen.name, seen.node, seen.role, seen.pass),
+        (spec.name.clone(), spec.node.clone(), spec.role, spec.pass)
+    );
+    assert_eq!((seen.fingerprint, seen.power), (spec.fingerprint(), Power::Running));
+    assert_eq!(seen.nics.len(), 1);
+    assert_eq!(seen.nics[0].network, "private net");
+    assert_eq!(seen.nics[0].addresses, [Ipv4Addr::new(10, 0, 0, 5)]);
+    // Before it runs an address is only planned.
+    there["status"] = json!("BUILD");
+    assert_eq!(machine(&there).unwrap().nics[0].addresses, [Ipv4Addr::UNSPECIFIED; 0]);
+    there["status"] = json!("ERROR");
+    there["fault"] = json!({"code": 500, "message": "No valid host was found."});
+    assert_eq!(
+        machine(&there).unwrap().power,
+        Power::Broken("No valid host was found".to_owned())
+    );
+    there["metadata"] = json!({});
+    assert_eq!(machine(&there), None, "a stranger's");
+}
+
+#[test]
+fn the_body_of_a_new_server() {
+    let (flavor, ports) = (flavor("m", 4, 16384, 100), ["port-1".to_owned(), "port-2".to_owned()]);
+    let mut spec = spec(NodeName::node(Role::Worker, 1), Role::Worker);
+    let mut all = format!("{:#}\n", server(&spec, &parts(&flavor, &ports)));
+    spec.extra_disks_gib = vec![10];
+    let full = Parts {
+        boot: OsBoot::Volume,
+        volume_type: Some("ssd"),
+        zone: Some("nova"),
+        group: Some("group-1"),
+        ..parts(&flavor, &ports)
+    };
+    all += &format!("{:#}\n", server(&spec, &full));
+    let ephemeral = Parts {
+        has_volumes: false,
+        ..parts(&flavor, &ports)
+    };
+    let devices = &server(&spec, &ephemeral)["server"]["block_device_mapping_v2"];
+    all += &format!("{devices:#}\n");
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn the_smallest_flavor_that_is_large_enough_is_taken() {
+    let flavors = [
+        flavor("xl", 16, 65536, 200),
+        flavor("m", 4, 16384, 120),
+        flavor("thin", 4, 16384, 0),
+        flavor("s", 2, 8192, 120),
+    ];
+    let wanted = |boot, extra: &[u64], has_volumes| Wanted::of(4, 16000, 100, extra, boot, has_volumes);
+    assert_eq!(wanted(OsBoot::Image, &[], true).choose(&flavors).unwrap().name, "m");
+    assert_eq!(wanted(OsBoot::Volume, &[], true).choose(&flavors).unwrap().name, "thin");
+    assert_eq!(wanted(OsBoot::Image, &[10], true).choose(&flavors).unwrap().name, "m");
+    let words = wanted(OsBoot::Image, &[10], false).choose(&flavors).unwrap_err();
+    assert_eq!(
+        words,
+        "no flavor has 4 CPUs, 16000 MiB, 100 GiB of disk, 10 GiB of ephemeral disks; the largest, xl, has 0 of 10 GiB of ephemeral disks"
+    );
+    assert_eq!(
+        wanted(OsBoot::Image, &[], true).choose(&[]).unwrap_err(),
+        "no flavor has 4 CPUs, 16000 MiB, 100 GiB of disk"
+    );
+    // Who names a flavor knows its CPUs and memory.
+    assert_eq!(
+        wanted(OsBoot::Image, &[], true).named("id-s", &flavors).unwrap().name,
+        "s"
+    );
+    assert_eq!(
+        wanted(OsBoot::Image, &[], true).named("thin", &flavors).unwrap_err(),
+        "flavor thin has 0 of 100 GiB of disk"
+    );
+    assert_eq!(
+        wanted(OsBoot::Image, &[], true).named("q", &flavors).unwrap_err(),
+        "there is no flavor q"
+    );
+}
+
+#[test]
+fn groups_of_servers_are_no_larger_than_the_quota() {
+    let name = |index, members| group_name(&spec(NodeName::node(Role::Worker, index), Role::Worker), members).unwrap();
+    assert_eq!(
+        [name(0, 10), name(9, 10), name(10, 10)].map(|name| name.rsplit(' ').next().unwrap().to_owned()),
+        ["0", "0", "1"]
+    );
+    assert_eq!(name(7, usize::MAX), "ocpdeploy lab.example.com workers 0");
+    assert_eq!(group_name(&spec(NodeName::bootstrap(), Role::Bootstrap), 10), None);
+    assert!(is_group_of(&name(0, 10), &lab()));
+    for other in ["a.lab.example.com", "lab.example.com.org"] {
+        assert!(!is_group_of(&format!("ocpdeploy {other} masters"), &lab()), "{other}");
+    }
+}
+
+#[test]
+fn nodes_answer_for_the_vips_of_their_role_and_for_no_other_clusters() {
+    let port =
+        |name: &str, ip: [u8; 4]| Port::read(&json!({"name": name, "fixed_ips": [{"ip_address": Ipv4Addr::from(ip)}]}));
+    let ports = [
+        port("api.lab.example.com", [10, 0, 0, 2]),
+        port("ingress.lab.example.com", [10, 0, 0, 3]),
+        port("api.b.lab.example.com", [10, 0, 0, 4]),
+        port("lab-master-0:0", [10, 0, 0, 5]),
+    ];
+    let pairs = |role| {
+        pairs_of(role, &lab(), &ports)
+            .iter()
+            .map(|ip| ip.octets()[3])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(pairs(Role::Master), [2, 3]);
+    assert_eq!(pairs(Role::Bootstrap), [2, 3]);
+    assert_eq!(pairs(Role::Worker), [3]);
+    assert_eq!(pairs(Role::Helper), [0; 0]);
+    assert_eq!(ports[3].held_for(&lab()), None);
+}
+
+#[test]
+fn a_rule_is_known_again_however_neutron_writes_it() {
+    let wanted = rules("g", Some("10.0.0.0/24".parse().unwrap()));
+    for rule in &wanted {
+        let mut there = rule.clone();
+        there["id"] = json!("1");
+        for key in [
+            "protocol",
+            "port_range_min",
+            "port_range_max",
+            "remote_group_id",
+            "remote_ip_prefix",
+        ] {
+            if there.get(key).is_none() {
+                there[key] = Value::Null;
+            }
+        }
+        if there["protocol"] == "112" {
+            there["protocol"] = json!("vrrp");
+        }
+        let same: Vec<_> = wanted.iter().filter(|wanted| same_rule(&there, wanted)).collect();
+        assert_eq!(same, [rule]);
+    }
+    for (protocol, port) in [
+        ("112", None),
+        ("tcp", Some(22_624)),
+        ("tcp", Some(6443)),
+        ("tcp", Some(32_767)),
+    ] {
+        let opens = |rule: &&Value| {
+            rule["protocol"] == protocol && port.is_none_or(|port| rule["port_range_max"].as_u64() == Some(port))
+        };
+        assert!(wanted.iter().any(|rule| opens(&rule)), "{protocol} {port:?}");
+    }
+}
