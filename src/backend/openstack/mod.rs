@@ -187,9 +187,9 @@ impl Backend for OpenStack {
         &self,
         cluster: &ClusterId,
         name: &MachineName,
-        _how: Stop,
+        how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        let stopped = self.stop(cluster, name).await;
+        let stopped = self.stop(cluster, name, how).await;
         stopped.map_err(|failure| failure.of_deed(format!("stop machine {name}")))
     }
 

@@ -11,7 +11,7 @@ use super::OpenStack;
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
-use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic};
+use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
 use crate::cluster::{ClusterId, MachineName, OsAffinity, OsBoot, Role};
 
 /// How long a server may take to go.
@@ -350,7 +350,7 @@ impl OpenStack {
 
     pub(super) async fn start(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
         let server = self.there(cluster, name).await?;
-        if wire::machine(&server).is_some_and(|machine| machine.power != Power::Off) {
+        if wire::power(&server).is_some_and(|power| power != Power::Off) {
             return Ok(Action::AlreadySo(()));
         }
         self.act(&server, &json!({"os-start": null})).await?;
@@ -358,13 +358,36 @@ impl OpenStack {
     }
 
     /// Nova knows one way: it asks the guest, and takes its power when that does not go by itself within a minute.
-    pub(super) async fn stop(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    ///
+    /// Nova does not stop a server that is being built, so that is waited for; `Stop::Force` waits for the end, too.
+    pub(super) async fn stop(&self, cluster: &ClusterId, name: &MachineName, how: Stop) -> Result<Action<()>, Failure> {
         let server = self.there(cluster, name).await?;
-        if wire::machine(&server).is_some_and(|machine| machine.power == Power::Off) {
+        let server = self.wait_while(server, |power| *power == Power::Building).await?;
+        if wire::power(&server) == Some(Power::Off) {
             return Ok(Action::AlreadySo(()));
         }
-        self.act(&server, &json!({"os-stop": null})).await?;
+        if text(&server, "OS-EXT-STS:task_state") != "powering-off" {
+            self.act(&server, &json!({"os-stop": null})).await?;
+        }
+        if how == Stop::Force {
+            self.wait_while(server, |power| *power != Power::Off).await?;
+        }
         Ok(Action::Done(()))
+    }
+
+    /// Looks at a server until it is no longer so.
+    async fn wait_while(&self, mut server: Value, is_so: impl Fn(&Power) -> bool) -> Result<Value, Failure> {
+        let begun = Instant::now();
+        while wire::power(&server).is_some_and(|power| is_so(&power)) {
+            if begun.elapsed() > GOING {
+                let words = format!("server {} is still {}", text(&server, "name"), text(&server, "status"));
+                return Err(Failure::new(BackendErrorKind::Timeout, words));
+            }
+            sleep(PAUSE).await;
+            let path = format!("/servers/{}", text(&server, "id"));
+            server = self.session.get(NOVA, &path).await?["server"].take();
+        }
+        Ok(server)
     }
 
     pub(super) async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, Failure> {

@@ -310,9 +310,10 @@ pub(super) fn machine(server: &Value) -> Option<Machine> {
     })
 }
 
-fn power(server: &Value) -> Option<Power> {
+pub(super) fn power(server: &Value) -> Option<Power> {
     Some(match text(server, "status") {
         "ACTIVE" | "REBOOT" | "HARD_REBOOT" | "PASSWORD" | "MIGRATING" => Power::Running,
+        "SHUTOFF" if text(server, "OS-EXT-STS:task_state") == "powering-on" => Power::Building,
         "SHUTOFF" | "SHELVED" | "SHELVED_OFFLOADED" => Power::Off,
         "PAUSED" => Power::Paused("somebody paused it".to_owned()),
         "SUSPENDED" => Power::Paused("somebody suspended it".to_owned()),
