@@ -94,6 +94,9 @@ pub struct Deploy {
     /// Do pass one again, even if the addresses are known
     #[arg(long)]
     pub harvest: bool,
+    /// Leave the bootstrap machine where it is when its work is done
+    #[arg(long)]
+    pub keep_bootstrap: bool,
 }
 
 /// Show what `deploy` would make; touches nothing

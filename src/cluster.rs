@@ -753,6 +753,20 @@ pub enum Dns {
     User,
 }
 
+/// When the machines of the workers are made.
+///
+/// By default at once: their addresses are then compared before the long wait, and they boot while the masters install.
+/// Nobody serves them before that is done, which Ignition bears for any length of time. Later saves what they take
+/// meanwhile, such as memory on a small host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkersWhen {
+    /// With all other machines.
+    Now,
+    /// Once the masters carry the cluster and the bootstrap machine is gone.
+    Ready,
+}
+
 /// Who brings requests for the VIPs to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -835,6 +849,9 @@ pub struct ClusterConfig {
     pub dhcp: Dhcp,
     /// Machines of pass two start with their host.
     pub autostart: bool,
+    pub workers_when: WorkersWhen,
+    /// The bootstrap machine stays after it has done its work, to be looked at.
+    pub keep_bootstrap: bool,
     pub timeouts: Timeouts,
 }
 
@@ -952,6 +969,8 @@ impl ClusterConfig {
             lb: Lb::Keepalived,
             dhcp: Dhcp::Platform,
             autostart: false,
+            workers_when: WorkersWhen::Now,
+            keep_bootstrap: false,
             timeouts: Timeouts {
                 harvest: minutes(10),
                 address: minutes(10),

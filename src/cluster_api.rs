@@ -117,9 +117,13 @@ impl ApiError {
         matches!(self, Self::Kubeconfig { .. } | Self::ClientExpired { .. })
     }
 
-    /// The wait for something was in vain, rather than refused.
-    pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
+    /// Time alone may mend it: nobody answers yet, or the server is busy or on its way up or down.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { code, .. } => *code == 429 || *code >= 500,
+            _ => false,
+        }
     }
 
     /// HTTP status, where the API server answered at all.

@@ -7,6 +7,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::client_dns::ClientDnsError;
 use crate::cluster_api::ApiError;
 use crate::download::DownloadError;
+use crate::gather::Stuck;
 use crate::ignition::IgnitionError;
 use crate::images::ImageError;
 use crate::installer::InstallerError;
@@ -18,6 +19,7 @@ use crate::passes::PassError;
 use crate::services::ServiceError;
 use crate::settings::SettingsError;
 use crate::templates::TemplateError;
+use crate::wait::WaitError;
 
 /// Why the program ends without success; each kind is one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +112,8 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
             })
         })
         .or_else(|| if_is(error, of_client_dns))
+        .or_else(|| if_is(error, |e: &Stuck| (of_wait(&e.source).0, e.hints())))
+        .or_else(|| if_is(error, of_wait))
         .or_else(|| if_is(error, of_api))
         .or_else(|| if_is(error, of_image))
         .or_else(|| if_is(error, |e: &DownloadError| (Kind::Tool, e.hint().into_iter().collect())))
@@ -136,6 +140,14 @@ fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
     (kind, vec![hint])
+}
+
+fn of_wait(error: &WaitError) -> (Kind, Vec<String>) {
+    let kind = match error {
+        WaitError::TooLong { .. } => Kind::Waited,
+        WaitError::Hopeless { source, .. } => of_api(source).0,
+    };
+    (kind, vec![error.hint().to_owned()])
 }
 
 fn of_api(error: &ApiError) -> (Kind, Vec<String>) {

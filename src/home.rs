@@ -94,6 +94,11 @@ impl ClusterDir {
         self.path.join("installer")
     }
 
+    /// The file with kubeadmin's password.
+    pub fn kubeadmin_password(&self) -> PathBuf {
+        self.installer().join("auth/kubeadmin-password")
+    }
+
     /// The folder of all configs of pass two.
     pub fn ignition_folder(&self) -> PathBuf {
         self.path.join("ignition")

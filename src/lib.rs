@@ -15,6 +15,7 @@ pub mod digest;
 pub mod download;
 pub mod export;
 pub mod failure;
+pub mod gather;
 pub mod harvest;
 pub mod home;
 pub mod host;
@@ -33,6 +34,7 @@ pub mod services;
 pub mod settings;
 pub mod templates;
 mod xml;
+pub mod wait;
 
 /// Target of the events that a person watches: fields `machine`, `state`, `step`, `done`, `total`, and a message.
 pub const PROGRESS: &str = "ocpdeploy::progress";

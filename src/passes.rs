@@ -21,7 +21,9 @@ use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, ImageRequest, NetworkFacts};
-use crate::cluster::{ClusterConfig, Harvest, ImageSource, Lease, MachineName, Mcs, NodeName, Pass, Role, Vip};
+use crate::cluster::{
+    ClusterConfig, Harvest, ImageSource, Lease, MachineName, Mcs, NodeName, Pass, Role, Vip, WorkersWhen,
+};
 use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
 use crate::images;
@@ -35,9 +37,6 @@ use crate::services;
 pub use self::check::check;
 pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError};
-
-/// The roles of a cluster's nodes.
-const NODES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
 
 /// How a deployment is to be done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,9 +96,13 @@ pub async fn deploy<B: Backend>(
         leased: &leased_vips(config, &parameters, &held),
     };
     let assets = run.assets(&installer, &services).await?;
-    // Nodes that ask the machine config server themselves are made at once; for the others it is asked when it runs.
+    // Nodes that ask the machine config server themselves may be made at once; for the others it is asked when it runs.
     let embeds = config.mcs == Mcs::Embed;
-    let first: &[Role] = if embeds { &[Role::Bootstrap] } else { &NODES };
+    let first: &[Role] = match config.workers_when {
+        _ if embeds => &[Role::Bootstrap],
+        WorkersWhen::Now => &[Role::Bootstrap, Role::Master, Role::Worker],
+        WorkersWhen::Ready => &[Role::Bootstrap, Role::Master],
+    };
     let mut configs = run.node_configs(&services, &assets, first).await?;
     run.pass_two(&parameters, &configs, &image).await?;
     if embeds {
@@ -114,9 +117,9 @@ pub async fn deploy<B: Backend>(
         dir: &run.dir,
         guests_answer: backend.limits().guests_answer,
     };
-    let mut reports = run.bootstrap_complete(&installer, &wait, &assets).await?;
-    run.remove_bootstrap().await?;
-    if embeds && config.workers > 0 {
+    let mut reports = run.bootstrap_complete(&installer, &wait).await?;
+    run.remove_bootstrap(&parameters).await?;
+    if !first.contains(&Role::Worker) && config.workers > 0 {
         configs.extend(run.node_configs(&services, &assets, &[Role::Worker]).await?);
         run.pass_two(&parameters, &configs, &image).await?;
         run.compare_addresses(&parameters, &held, &configs).await?;

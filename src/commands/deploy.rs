@@ -8,7 +8,8 @@ use crate::passes::{self, DeployOptions};
 use crate::report::deployed;
 
 pub fn run(session: &Session, command: &Deploy) -> Result<()> {
-    let config = session.load(&command.source)?.config;
+    let mut config = session.load(&command.source)?.config;
+    config.keep_bootstrap |= command.keep_bootstrap;
     let options = DeployOptions {
         harvest_again: command.harvest,
     };

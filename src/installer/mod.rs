@@ -10,20 +10,24 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Mac, NodeName, Role};
+use crate::cluster_api::{ApiError, ClusterApi};
 use crate::digest::{sha256, sha512};
 use crate::home::{self, ClusterDir};
 use crate::ignition::document;
 use crate::parameters::{NodeAddress, Parameters};
 use crate::services::{self, Release};
+use crate::wait;
 
 mod expected;
 mod fetch;
 mod install_config;
+mod mask;
 mod openshift_install;
 mod probe;
 mod rehearsal;
 mod release;
 
+pub use mask::Mask;
 pub use openshift_install::OpenshiftInstall;
 pub use rehearsal::Rehearsal;
 
@@ -81,6 +85,18 @@ pub struct WaitContext<'a> {
     pub dir: &'a ClusterDir,
     /// Whether machines really run, so that one can be asked over the network.
     pub guests_answer: bool,
+}
+
+impl<'a> WaitContext<'a> {
+    /// The API of the cluster that the installer's files are for.
+    pub async fn api(&self) -> Result<ClusterApi, ApiError> {
+        ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_ip).await
+    }
+
+    fn cluster(&self, api: &'a ClusterApi) -> wait::Cluster<'a> {
+        let table = self.parameters;
+        wait::Cluster { api, table }
+    }
 }
 
 /// What is known of a node once it is up. No secret is in it.
@@ -143,12 +159,6 @@ pub enum InstallerError {
     NoAsset { path: PathBuf },
     #[error("manifest {} would replace the installer's own {name}", path.display())]
     Manifest { path: PathBuf, name: String },
-    #[error("the name {name} does not lead to {ip} on this computer")]
-    NoName {
-        name: String,
-        ip: std::net::Ipv4Addr,
-        line: String,
-    },
     #[error("no report within {} s from:{}", after.as_secs(), indented(silent))]
     Silent { silent: Vec<String>, after: Duration },
     #[error("{node} is not as it should be:{}", indented(differences))]
@@ -188,9 +198,6 @@ impl InstallerError {
                     .to_owned(),
             ),
             Self::Manifest { .. } => Some("give it another name; the later name wins".to_owned()),
-            Self::NoName { line, .. } => Some(format!(
-                "add this line to /etc/hosts and run the same command again: {line}"
-            )),
             Self::Silent { .. } => {
                 Some("the machines are kept: look at their consoles, then run the same command again".to_owned())
             }
@@ -200,7 +207,7 @@ impl InstallerError {
 
     /// Something was waited for too long.
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::TooLong { .. } | Self::Silent { .. } | Self::NoName { .. })
+        matches!(self, Self::TooLong { .. } | Self::Silent { .. })
     }
 }
 
@@ -294,9 +301,10 @@ impl Installer {
     pub async fn wait_for_bootstrap(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
         let nodes = nodes(wait, &[Role::Bootstrap, Role::Master]);
         match self {
-            Self::OpenshiftInstall(real) => {
-                real.wait_for(wait, "bootstrap-complete", wait.config.timeouts.bootstrap)
-                    .await?;
+            Self::OpenshiftInstall(_) => {
+                let api = wait.api().await?;
+                let limit = wait.config.timeouts.bootstrap;
+                wait.cluster(&api).bootstrap_complete(limit).await?;
                 planned_reports(wait, &nodes)
             }
             Self::Rehearsal(_) => self.ask(wait, &nodes, wait.config.timeouts.bootstrap).await,
@@ -307,9 +315,10 @@ impl Installer {
     pub async fn wait_for_install(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
         let nodes = nodes(wait, &[Role::Worker]);
         match self {
-            Self::OpenshiftInstall(real) => {
-                real.wait_for(wait, "install-complete", wait.config.timeouts.install)
-                    .await?;
+            Self::OpenshiftInstall(_) => {
+                let api = wait.api().await?;
+                let limit = wait.config.timeouts.install;
+                wait.cluster(&api).install_complete(limit).await?;
                 planned_reports(wait, &nodes)
             }
             Self::Rehearsal(_) => {
@@ -319,6 +328,14 @@ impl Installer {
                 }
                 Ok(reports)
             }
+        }
+    }
+
+    /// Fetches the logs of the bootstrap and the masters into the installer's folder, where the installer can.
+    pub async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+        match self {
+            Self::OpenshiftInstall(real) => real.gather(wait, limit).await,
+            Self::Rehearsal(_) => Ok(()),
         }
     }
 

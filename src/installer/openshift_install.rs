@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::net::ToSocketAddrs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -11,18 +10,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fs_err as fs;
-use secrecy::ExposeSecret;
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Command;
-use tokio::time::{Instant, sleep, timeout};
-use tracing::{info, warn};
+use tokio::time::{sleep, timeout};
+use tracing::info;
 
-use super::install_config::{install_config, proxy_secrets, without_secrets};
+use super::install_config::{install_config, without_secrets};
+use super::mask::Mask;
 use super::release::{self, About};
 use super::{InstallerError, Manifest, Manifests, WaitContext};
 use crate::PROGRESS;
-use crate::cluster::{ClusterConfig, Downloads};
+use crate::cluster::{ClusterConfig, Downloads, Role};
 use crate::download::{self, Cache};
 use crate::home;
 use crate::parameters::Parameters;
@@ -169,19 +167,22 @@ impl OpenshiftInstall {
         make_private(folder).context("make the installer's files private")
     }
 
-    /// Waits with `wait-for`, which follows the cluster through its API.
-    pub(super) async fn wait_for(&self, wait: &WaitContext<'_>, what: &str, limit: Duration) -> anyhow::Result<()> {
-        let end = Instant::now() + limit;
-        await_api_name(wait, end).await?;
-        let left = end.saturating_duration_since(Instant::now());
-        Ok(self.follow(wait, what, left).await?)
-    }
-
-    async fn follow(&self, wait: &WaitContext<'_>, what: &str, limit: Duration) -> Result<(), InstallerError> {
+    /// Fetches the logs of a bootstrap in trouble over SSH; they end up as `log-bundle-….tar.gz` in the folder.
+    ///
+    /// The installer takes the user's own ssh keys and agent.
+    pub(super) async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+        let mut args = vec!["gather".to_owned(), "bootstrap".to_owned()];
+        for node in &wait.parameters.nodes {
+            match node.role {
+                Role::Bootstrap => args.extend(["--bootstrap".to_owned(), node.ip.to_string()]),
+                Role::Master => args.extend(["--master".to_owned(), node.ip.to_string()]),
+                Role::Worker | Role::Helper => {}
+            }
+        }
         let folder = wait.dir.installer();
         let mask = Mask::new(wait.config, &folder);
-        self.run(&["wait-for", what], &folder, &wait.dir.log(), limit, &mask)
-            .await
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.run(&args, &folder, &wait.dir.log(), limit, &mask).await
     }
 
     /// Runs to the end or to the limit; all lines go to a log of the deed's name and to the progress, secrets masked.
@@ -193,8 +194,9 @@ impl OpenshiftInstall {
         limit: Duration,
         mask: &Mask,
     ) -> Result<(), InstallerError> {
-        let deed = format!("openshift-install {}", args.join(" "));
-        let lines = Lines::open(log, args, mask).map_err(|source| self.not_run(source))?;
+        let name = &args[..args.len().min(2)];
+        let deed = format!("openshift-install {}", name.join(" "));
+        let lines = Lines::open(log, name, mask).map_err(|source| self.not_run(source))?;
         let mut child = Command::new(&self.path)
             .args(args)
             .arg("--dir")
@@ -264,35 +266,6 @@ fn make_private(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until this computer knows the API's name, since the child can only reach it by that.
-async fn await_api_name(wait: &WaitContext<'_>, end: Instant) -> Result<(), InstallerError> {
-    let name = wait.config.id().fqdn("api");
-    let ip = wait.parameters.api_ip;
-    let line = format!("{ip} {name}");
-    let mut told = false;
-    loop {
-        let asked = (name.clone(), 6443);
-        let found = tokio::task::spawn_blocking(move || asked.to_socket_addrs().map(Vec::from_iter));
-        match found.await {
-            Ok(Ok(found)) if found.iter().any(|found| found.ip() == ip) => return Ok(()),
-            // A balancer of the user's, or a record of a cluster that is gone.
-            Ok(Ok(found)) if !found.is_empty() => {
-                let found = found[0].ip();
-                warn!(target: PROGRESS, step = "name of the API", "{name} leads to {found}, not to {ip}");
-                return Ok(());
-            }
-            _ if Instant::now() >= end => return Err(InstallerError::NoName { name, ip, line }),
-            _ => {}
-        }
-        if !told {
-            warn!(target: PROGRESS, step = "name of the API",
-                "this computer does not know {name}; add to /etc/hosts: {line}");
-            told = true;
-        }
-        sleep(Duration::from_secs(5).min(end.saturating_duration_since(Instant::now()))).await;
-    }
-}
-
 /// The lines of a child: all in a file, the last ones kept, each message shown.
 struct Lines<'a> {
     path: PathBuf,
@@ -349,59 +322,6 @@ fn message(line: &str) -> &str {
     message.map_or(line, |(_, message)| message.trim_matches('"'))
 }
 
-/// Knows what must not be written down or shown.
-struct Mask {
-    secrets: Vec<String>,
-}
-
-impl Mask {
-    /// The pull secret, each credential in it, and kubeadmin's password where the folder has it.
-    fn new(config: &ClusterConfig, folder: &Path) -> Self {
-        let pull_secret = config.pull_secret.expose_secret();
-        let mut secrets = vec![pull_secret.to_owned()];
-        secrets.extend(proxy_secrets(config));
-        let parsed: Value = serde_json::from_str(pull_secret).unwrap_or_default();
-        for registry in parsed["auths"].as_object().into_iter().flat_map(|auths| auths.values()) {
-            let fields = ["auth", "password", "identitytoken", "registrytoken"];
-            secrets.extend(
-                fields
-                    .iter()
-                    .filter_map(|field| Some(registry[field].as_str()?.to_owned())),
-            );
-        }
-        // Not there before `create ignition-configs`; a password of that form is masked in any case.
-        if let Ok(password) = fs::read_to_string(folder.join("auth/kubeadmin-password")) {
-            secrets.push(password.trim().to_owned());
-        }
-        secrets.retain(|secret| secret.len() >= 4);
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        Self { secrets }
-    }
-
-    fn apply(&self, line: &str) -> String {
-        let mut line = line.to_owned();
-        for secret in &self.secrets {
-            line = line.replace(secret, "****");
-        }
-        let mut masked = String::new();
-        for piece in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
-            let end = piece
-                .trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-                .len();
-            let (word, rest) = piece.split_at(end);
-            masked += if is_kubeadmin_password(word) { "****" } else { word };
-            masked += rest;
-        }
-        masked
-    }
-}
-
-/// Four groups of five letters and digits: the form of kubeadmin's password.
-fn is_kubeadmin_password(word: &str) -> bool {
-    let groups: Vec<_> = word.split('-').collect();
-    groups.len() == 4 && groups.iter().all(|group| group.len() == 5)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,7 +362,7 @@ mod tests {
             self.folder.path().join(name)
         }
 
-        async fn follow(&self, limit: Duration) -> Result<(), InstallerError> {
+        async fn gather(&self, limit: Duration) -> Result<(), InstallerError> {
             let installer = OpenshiftInstall::find(Some(&self.path("fake")))?;
             let wait = WaitContext {
                 config: &self.config,
@@ -450,38 +370,38 @@ mod tests {
                 dir: &self.dir,
                 guests_answer: true,
             };
-            installer.follow(&wait, "install-complete", limit).await
+            installer.gather(&wait, limit).await
         }
 
         fn log(&self) -> String {
-            fs::read_to_string(self.dir.log().join("openshift-install-wait-for-install-complete.log")).unwrap()
+            fs::read_to_string(self.dir.log().join("openshift-install-gather-bootstrap.log")).unwrap()
         }
     }
 
     #[tokio::test]
-    async fn a_wait_tells_all_but_the_password() {
+    async fn a_run_tells_all_but_the_password() {
         let fake = Fake::new(
-            r#"[ "$*" = "wait-for install-complete --dir $(dirname $0)/clusters/lab/installer --log-level=info" ] || exit 9
+            r#"[ "$*" = "gather bootstrap --bootstrap 192.168.122.11 --master 192.168.122.12 --master 192.168.122.13 --master 192.168.122.14 --dir $(dirname $0)/clusters/lab/installer --log-level=info" ] || exit 9
             echo 'level=info msg="Login to the console with user: \"kubeadmin\", and password: \"aB3dE-fGh1j-Klmn0-pqrst\""' >&2
             echo 'level=info msg="Install complete!"' >&2"#,
         );
-        fake.follow(Duration::from_secs(60)).await.unwrap();
+        fake.gather(Duration::from_secs(60)).await.unwrap();
         let log = fake.log();
         assert!(log.contains("Install complete!") && log.contains("password"), "{log}");
         assert!(!log.contains("pqrst"), "{log}");
-        let mode = fs::metadata(fake.dir.log().join("openshift-install-wait-for-install-complete.log")).unwrap();
+        let mode = fs::metadata(fake.dir.log().join("openshift-install-gather-bootstrap.log")).unwrap();
         assert_eq!(mode.permissions().mode() & 0o777, 0o600);
     }
 
     #[tokio::test]
-    async fn a_failed_wait_shows_its_last_lines() {
+    async fn a_failed_run_shows_its_last_lines() {
         let fake = Fake::new(
             "exec >&2\nfor n in 1 2 3 4 5 6 7 8 9 10 11; do echo level=error msg=line $n; done\necho password is aB3dE-fGh1j-Klmn0-pqrst\nexit 6",
         );
-        let error = fake.follow(Duration::from_secs(60)).await.unwrap_err();
+        let error = fake.gather(Duration::from_secs(60)).await.unwrap_err();
         let text = error.to_string();
         assert!(
-            text.starts_with("openshift-install wait-for install-complete ended with exit status: 6\n  "),
+            text.starts_with("openshift-install gather bootstrap ended with exit status: 6\n  "),
             "{text}"
         );
         assert_eq!(text.lines().count(), 1 + TAIL, "{text}");
@@ -491,23 +411,19 @@ mod tests {
         );
         assert!(!text.contains("line 1\n"), "{text}");
         assert_eq!(fake.log().lines().count(), 12);
-        assert!(
-            error
-                .hint()
-                .is_some_and(|hint| hint.contains("wait-for-install-complete.log"))
-        );
+        assert!(error.hint().is_some_and(|hint| hint.contains("gather-bootstrap.log")));
     }
 
     #[tokio::test]
-    async fn a_wait_that_does_not_end_is_ended() {
+    async fn a_run_that_does_not_end_is_ended() {
         let fake = Fake::new("echo $$ >$(dirname $0)/pid\necho still waiting\nexec sleep 600");
-        let begun = Instant::now();
-        let error = fake.follow(Duration::from_secs(2)).await.unwrap_err();
+        let begun = std::time::Instant::now();
+        let error = fake.gather(Duration::from_secs(2)).await.unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(60));
         assert!(error.is_timeout());
         assert_eq!(
             error.to_string(),
-            "openshift-install wait-for install-complete did not end within 2 s and was stopped\n  still waiting"
+            "openshift-install gather bootstrap did not end within 2 s and was stopped\n  still waiting"
         );
         let pid = fs::read_to_string(fake.path("pid")).unwrap();
         assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} still runs");
@@ -523,33 +439,5 @@ mod tests {
         ] {
             assert_eq!(message(line), text);
         }
-    }
-
-    #[test]
-    fn secrets_are_masked_and_nothing_else() {
-        let mut config = ClusterConfig::example();
-        config.pull_secret = r#"{"auths":{"a":{"auth":"Zm9vOmJhcg=="},"b":{"password":"p%ss\"w"}}}"#.into();
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("auth")).unwrap();
-        fs::write(folder.path().join("auth/kubeadmin-password"), "odd form\n").unwrap();
-        let mask = Mask::new(&config, folder.path());
-        for (line, masked) in [
-            (
-                "Login with \"kubeadmin\", password: \"aB3dE-fGh1j-Klmn0-pqrst\".",
-                "Login with \"kubeadmin\", password: \"****\".",
-            ),
-            ("aB3dE-fGh1j-Klmn0-pqrst", "****"),
-            ("auth Zm9vOmJhcg==, odd form", "auth ****, ****"),
-            ("p%ss\"w", "****"),
-            (
-                "lab-2fld9 api-int.lab.example.com aB3dE-fGh1j-Klmn0",
-                "lab-2fld9 api-int.lab.example.com aB3dE-fGh1j-Klmn0",
-            ),
-            ("ünï — ok", "ünï — ok"),
-        ] {
-            assert_eq!(mask.apply(line), masked);
-        }
-        let whole = config.pull_secret.expose_secret().to_owned();
-        assert_eq!(mask.apply(&whole), "****");
     }
 }

@@ -41,7 +41,9 @@ pub enum PassError {
     NoAddress { network: String, node: NodeName },
     #[error("network {network} does not tell its address range")]
     NoRange { network: String },
-    #[error("the installer's files are {hours} hours old; the certificates in them last 24")]
+    #[error(
+        "the installer's files are {hours} hours old; the certificates in them last 24, and machines were made with them"
+    )]
     StaleAssets { hours: i64 },
     #[error("the Ignition config of {node} is {too_large}")]
     TooLarge { node: NodeName, too_large: TooLarge },

@@ -260,7 +260,7 @@ impl<B: Backend> Run<'_, B> {
         Ok(parameters)
     }
 
-    fn hold_of(&self, lease: &Lease) -> Hold {
+    pub(super) fn hold_of(&self, lease: &Lease) -> Hold {
         let id = self.config.id();
         let hosts: Vec<&str> = match lease.name.as_str() {
             "api" => vec!["api", "api-int"],

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -13,8 +14,9 @@ use tracing::{info, warn};
 use super::{PassError, Run, fragments};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, Machine, Payload};
-use crate::cluster::{MachineName, Mcs, NodeName, Role};
+use crate::cluster::{Dhcp, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
+use crate::gather;
 use crate::harvest::{Seen, Watch, judge};
 use crate::home;
 use crate::host::HostParts;
@@ -25,6 +27,7 @@ use crate::machines::{self, MacTable, Planned};
 use crate::mcs;
 use crate::parameters::Parameters;
 use crate::services::{self, Release};
+use crate::wait::{WaitError, clock};
 
 /// The step that writes the nodes' Ignition configs.
 const MERGE: &str = "merge";
@@ -51,14 +54,28 @@ impl<B: Backend> Run<'_, B> {
     pub(super) async fn assets(&self, installer: &Installer, services: &services::Input<'_>) -> Result<Assets> {
         let parameters = services.parameters;
         let ours = services::manifests(services)?;
-        let make = async {
+        let users = installer::manifests_digest(self.config)?;
+        let input = (self.config.asset_fingerprint(), users, &ours, parameters);
+        let make = || async {
             let version = installer.version().await?;
             info!(target: PROGRESS, step = "assets", "installer {version} makes manifests and Ignition configs");
             installer.make_assets(self.config, parameters, &ours, &self.dir).await
         };
-        let users = installer::manifests_digest(self.config)?;
-        let input = (self.config.asset_fingerprint(), users, &ours, parameters);
-        self.journal.step("assets", &input, make).await
+        let assets = self.journal.step("assets", &input, make()).await?;
+        let hours = assets.age_hours(Timestamp::now());
+        // A cluster that carries itself renews its certificates.
+        if hours < clock::STALE_HOURS || self.journal.done_at("bootstrap-complete").is_some() {
+            return Ok(assets);
+        }
+        let machines = self.backend.list_machines(&self.config.id()).await?;
+        if machines.iter().any(|machine| machine.pass == Pass::Two) {
+            return Err(PassError::StaleAssets { hours }.into());
+        }
+        info!(target: PROGRESS, step = "assets", "the files are {hours} hours old; no machine has them, so they are made anew");
+        for step in ["pass-two/create/", MERGE, "mcs/", "assets"] {
+            self.journal.forget(step)?;
+        }
+        self.journal.step("assets", &input, make()).await
     }
 
     /// One Ignition config for each node of these roles: the installer's, the user's and ours, in a form that fits the
@@ -87,7 +104,7 @@ impl<B: Backend> Run<'_, B> {
             _ => MERGE.to_owned(),
         };
         let prints = fragments::fingerprints(&fragments);
-        let input = (assets, parameters, self.config.mcs, prints, &bootstrap, &asked);
+        let input = (assets, parameters, self.config.mcs, prints, &bootstrap, &asked, roles);
         // What the user changed since is merged anew. A machine that has its config by then says so itself.
         if self.journal.is_outdated(&step, &input)? {
             self.journal.forget(&step)?;
@@ -272,24 +289,47 @@ impl<B: Backend> Run<'_, B> {
         &self,
         installer: &Installer,
         wait: &WaitContext<'_>,
-        assets: &Assets,
     ) -> Result<Vec<NodeReport>> {
-        if self.journal.done_at("bootstrap-complete").is_none() {
-            let hours = assets.age_hours(jiff::Timestamp::now());
-            if hours >= 20 {
-                return Err(PassError::StaleAssets { hours }.into());
-            }
-        }
         info!(target: PROGRESS, step = "bootstrap", "waiting for bootstrap-complete");
-        self.journal
-            .step("bootstrap-complete", &(), installer.wait_for_bootstrap(wait))
-            .await
+        let waited = self
+            .journal
+            .step("bootstrap-complete", &(), installer.wait_for_bootstrap(wait));
+        match waited.await {
+            Err(error) => Err(self.explained(installer, wait, true, error).await),
+            waited => waited,
+        }
     }
 
-    pub(super) async fn remove_bootstrap(&self) -> Result<()> {
-        let name = MachineName::of_node(&self.config.name, &NodeName::bootstrap());
+    /// A wait in vain, with what is known of its causes.
+    async fn explained(
+        &self,
+        installer: &Installer,
+        wait: &WaitContext<'_>,
+        bootstrap_is_there: bool,
+        error: anyhow::Error,
+    ) -> anyhow::Error {
+        match error.downcast::<WaitError>() {
+            Ok(error) => gather::explain(self.backend, installer, wait, bootstrap_is_there, error)
+                .await
+                .into(),
+            Err(error) => error,
+        }
+    }
+
+    /// Removes the bootstrap machine and gives its address back; only after it has done its work.
+    pub(super) async fn remove_bootstrap(&self, parameters: &Parameters) -> Result<()> {
+        let node = NodeName::bootstrap();
+        let name = MachineName::of_node(&self.config.name, &node);
+        if self.config.keep_bootstrap && self.journal.done_at("bootstrap-removed").is_none() {
+            info!(target: PROGRESS, machine = %name, state = "kept", done = true);
+            return Ok(());
+        }
         let remove = async {
             self.backend.delete_machine(&self.config.id(), &name).await?;
+            let lease = parameters.leases().into_iter().find(|lease| lease.name == node);
+            if let Some(lease) = lease.filter(|_| self.config.dhcp != Dhcp::User) {
+                self.backend.release_address(&self.hold_of(&lease)).await?;
+            }
             info!(target: PROGRESS, machine = %name, state = "removed", done = true);
             Ok(())
         };
@@ -302,9 +342,13 @@ impl<B: Backend> Run<'_, B> {
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
         info!(target: PROGRESS, step = "install", "waiting for install-complete");
-        self.journal
-            .step("install-complete", &(), installer.wait_for_install(wait))
-            .await
+        let waited = self
+            .journal
+            .step("install-complete", &(), installer.wait_for_install(wait));
+        match waited.await {
+            Err(error) => Err(self.explained(installer, wait, false, error).await),
+            waited => waited,
+        }
     }
 }
 

@@ -62,10 +62,12 @@ fn reach(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> Strin
     let id = config.id();
     let [api, ingress] = Vip::ALL.map(|vip| deployed.parameters.vip(vip).ip);
     format!(
-        "\nkubeconfig {}\nconsole    https://console-openshift-console.apps.{id}\n\n\
+        "\nkubeconfig {}\nconsole    https://console-openshift-console.apps.{id}\n\
+         kubeadmin's password is in {}\n\n\
          for /etc/hosts where DNS does not know the cluster:\n\
          {api} api.{id}\n\
          {ingress} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n",
-        dir.installer().join("auth/kubeconfig").display(),
+        dir.kubeconfig().display(),
+        dir.kubeadmin_password().display(),
     )
 }

@@ -23,7 +23,7 @@ use crate::catalogue;
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource, GivenAddresses,
     Harvest, ImageSource, InstallerChoice, KubevirtConfig, Lb, LibvirtConfig, Mcs, OpenStackConfig, OsAffinity, OsBoot,
-    OsFlavors, Registry, SimConfig, Size, Timeouts, VirtType, Wanted,
+    OsFlavors, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersWhen,
 };
 
 pub use checks::image_url;
@@ -213,6 +213,11 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let dhcp = values.choice("dhcp", &[("platform", Dhcp::Platform), ("user", Dhcp::User)]);
     checks::own_services(values, given.as_ref(), harvest, lb, dhcp);
     let autostart = values.switch("autostart");
+    let workers_when = values.choice(
+        "workers_when",
+        &[("now", WorkersWhen::Now), ("ready", WorkersWhen::Ready)],
+    );
+    let keep_bootstrap = values.switch("keep_bootstrap");
     let timeouts = timeouts(values);
 
     let (name, domain) = names?;
@@ -254,6 +259,8 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         lb: lb?,
         dhcp: dhcp?,
         autostart: autostart?,
+        workers_when: workers_when?,
+        keep_bootstrap: keep_bootstrap?,
         timeouts: timeouts?,
     })
 }

@@ -269,6 +269,20 @@ pub const VARIABLES: &[Variable] = &[
     ),
     used(
         PLATFORM,
+        "workers_when",
+        Kind::Choice(&["now", "ready"]),
+        "now",
+        "When the workers' machines are made: now, with all others, or when the masters are ready.",
+    ),
+    used(
+        PLATFORM,
+        "keep_bootstrap",
+        Kind::Switch,
+        "false",
+        "The bootstrap machine stays after its work, to be looked at; the next deploy without it removes it.",
+    ),
+    used(
+        PLATFORM,
         "libvirt_uri",
         Kind::Text,
         "qemu:///system",

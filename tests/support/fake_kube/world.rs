@@ -35,6 +35,9 @@ const COLLECTIONS: [&str; 9] = [
     SIGNERS,
 ];
 
+/// Moments between a worker's readiness and its second request.
+const SERVING_LATER: usize = 20;
+
 const OPERATOR_NAMES: [&str; 5] = ["authentication", "console", "dns", "etcd", "ingress"];
 
 /// How far an installation may go.
@@ -91,6 +94,9 @@ pub struct World {
     pub present: Option<Presence>,
     pub asked: usize,
     pub watched: usize,
+    moments: usize,
+    /// When a worker became Ready.
+    joined: BTreeMap<String, usize>,
     /// Requests for what is not there to be asked for.
     pub unknown: Vec<String>,
     /// Names of the requests that were approved through the API, in order.
@@ -364,12 +370,13 @@ impl World {
     /// The story goes on by as much as one moment allows.
     pub fn tick(&mut self) {
         let Some(table) = self.table.clone() else { return };
+        self.moments += 1;
         let here = |node: &&NodeAddress| self.present.as_ref().is_none_or(|present| present(&node.name));
         let present: Vec<NodeAddress> = table.nodes.iter().filter(here).cloned().collect();
         let of_role = |role| present.iter().filter(move |node: &&NodeAddress| node.role == role);
         if self.gate >= Stage::Masters {
             for node in of_role(Role::Master) {
-                self.join_master(&table.id().fqdn(node.name.as_str()));
+                self.join_master(&table.id().fqdn(node.name.as_str()), node);
             }
             self.etcd(&table);
         }
@@ -425,35 +432,44 @@ impl World {
     }
 
     /// The bootstrap approves what masters ask for, so there is nothing left to do for anybody.
-    fn join_master(&mut self, host: &str) {
+    fn join_master(&mut self, host: &str, node: &NodeAddress) {
         if self.get(NODES, host).is_none() {
-            let mut request = client(host).object(&format!("csr-of-{host}"));
-            request["status"] = json!({"certificate": "LS0t", "conditions": [{"type": "Approved", "status": "True",
-                "reason": "BootstrapApprove", "message": "approved by the bootstrap"}]});
-            self.put(REQUESTS, request);
+            let wishes = [("client", client(host)), ("serving", serving(host, node))];
+            for (wave, wish) in wishes {
+                let mut request = wish.object(&format!("csr-{wave}-{}", node.name));
+                request["status"] = json!({"certificate": "LS0t", "conditions": [{"type": "Approved", "status": "True",
+                    "reason": "BootstrapApprove", "message": "approved by the bootstrap"}]});
+                self.put(REQUESTS, request);
+            }
             self.put_node(host, Role::Master);
         } else if !self.is_ready(host) {
             self.set_ready(host);
         }
     }
 
+    /// A kubelet is Ready before it has its serving certificate, and asks for that some time later.
     fn join_worker(&mut self, host: &str, node: &NodeAddress) {
         let (first, second) = (
             format!("csr-client-{}", node.name),
             format!("csr-serving-{}", node.name),
         );
-        if self.is_ready(host) {
-            return;
-        }
         if self.get(REQUESTS, &first).is_none() {
             self.rightful.push(first.clone());
             self.put(REQUESTS, client(host).object(&first));
         } else if self.is_approved(&first) && self.get(NODES, host).is_none() {
             self.put_node(host, Role::Worker);
+        } else if self.get(NODES, host).is_some() && !self.is_ready(host) {
+            self.set_ready(host);
+            self.joined.insert(host.to_owned(), self.moments);
+        } else if self.is_ready(host)
+            && self.get(REQUESTS, &second).is_none()
+            && self
+                .joined
+                .get(host)
+                .is_some_and(|then| self.moments > then + SERVING_LATER)
+        {
             self.rightful.push(second.clone());
             self.put(REQUESTS, serving(host, node).object(&second));
-        } else if self.is_approved(&second) {
-            self.set_ready(host);
         }
     }
 

@@ -1,0 +1,136 @@
+//! The certificates in the installer's files: what they allow, hour by hour. Pure.
+//!
+//! They last 24 hours. The cluster replaces them by ones that last 30 days before those are over; until then it must not
+//! be off when they end. Source: openshift/cluster-kube-controller-manager-operator, `certrotationcontroller.go`.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use serde::Serialize;
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Where the signer of the nodes' certificates is: namespace and name of a Secret.
+pub const SIGNER: (&str, &str) = ("openshift-kube-controller-manager-operator", "csr-signer");
+
+/// The life of the installer's certificates.
+const LIFE: SignedDuration = SignedDuration::from_hours(24);
+
+/// From this age on files are not used any more: an installation needs some hours itself.
+pub const STALE_HOURS: i64 = 20;
+
+/// How the certificates of a cluster stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Clock {
+    /// When the installer's files were made.
+    pub made_at: Timestamp,
+    /// Minutes until the installer's certificates end; negative afterwards.
+    pub minutes_left: i64,
+    /// Whether the cluster has replaced them; `None` when it was not asked or did not answer.
+    pub rotated: Option<bool>,
+}
+
+impl Clock {
+    pub fn at(now: Timestamp, made_at: Timestamp, rotated: Option<bool>) -> Self {
+        let left = LIFE - now.duration_since(made_at);
+        Self {
+            made_at,
+            minutes_left: left.as_mins(),
+            rotated,
+        }
+    }
+
+    /// One line for people.
+    pub fn text(&self) -> String {
+        let hours = self.minutes_left.abs() / 60;
+        match (self.rotated, self.minutes_left > 0) {
+            (Some(true), _) => "the first rotation is done; the cluster may be stopped".to_owned(),
+            (Some(false), true) => {
+                format!("before the first rotation: {hours} h left, do not stop the cluster until then")
+            }
+            (Some(false), false) => {
+                format!("not rotated {hours} h after they ended: pending requests must be approved")
+            }
+            (None, true) => {
+                format!("the installer's last {hours} h more; whether the cluster has its own is not known")
+            }
+            (None, false) => {
+                format!("the installer's ended {hours} h ago; whether the cluster has its own is not known")
+            }
+        }
+    }
+}
+
+/// Whether the signer of the nodes' certificates is the cluster's own: the installer's lives for a day.
+///
+/// `None` for a Secret without a certificate.
+pub fn is_rotated(signer: &Secret) -> Option<bool> {
+    let pem = &signer.data.as_ref()?.get("tls.crt")?.0;
+    let (_, pem) = parse_x509_pem(pem).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
+    let validity = certificate.validity();
+    let life = SignedDuration::from_secs(validity.not_after.timestamp() - validity.not_before.timestamp());
+    Some(life > LIFE + SignedDuration::from_hours(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn the_clock_says_what_may_be_done() {
+        let made_at: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+        for (hours, rotated, text) in [
+            (
+                1,
+                None,
+                "the installer's last 23 h more; whether the cluster has its own is not known",
+            ),
+            (
+                30,
+                None,
+                "the installer's ended 6 h ago; whether the cluster has its own is not known",
+            ),
+            (
+                19,
+                Some(false),
+                "before the first rotation: 5 h left, do not stop the cluster until then",
+            ),
+            (
+                26,
+                Some(false),
+                "not rotated 2 h after they ended: pending requests must be approved",
+            ),
+            (19, Some(true), "the first rotation is done; the cluster may be stopped"),
+            (
+                900,
+                Some(true),
+                "the first rotation is done; the cluster may be stopped",
+            ),
+        ] {
+            let clock = Clock::at(made_at + SignedDuration::from_hours(hours), made_at, rotated);
+            assert_eq!(clock.text(), text);
+        }
+    }
+
+    #[test]
+    fn a_signer_that_lives_for_more_than_a_day_is_the_clusters_own() {
+        let signer = |days: u8| {
+            let mut params = CertificateParams::default();
+            params.not_before = date_time_ymd(2026, 11, 1);
+            params.not_after = date_time_ymd(2026, 11, 1 + days);
+            let pem = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+            let data = [("tls.crt".to_owned(), ByteString(pem.into_bytes()))].into();
+            Secret {
+                data: Some(data),
+                ..Secret::default()
+            }
+        };
+        assert_eq!(is_rotated(&signer(1)), Some(false));
+        assert_eq!(is_rotated(&signer(29)), Some(true));
+        assert_eq!(is_rotated(&Secret::default()), None);
+    }
+}

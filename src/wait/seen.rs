@@ -1,0 +1,359 @@
+//! What the cluster's objects say of its installation, in words. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+use crate::cluster::NodeName;
+use crate::parameters::Parameters;
+
+/// Longest part of a message that is shown; operators can be wordy.
+const LONGEST: usize = 160;
+
+/// Operators whose messages are shown.
+const DETAILS: usize = 3;
+
+/// The bootstrap's own word: ConfigMap `kube-system/bootstrap`.
+pub fn is_complete(bootstrap: &ConfigMap) -> bool {
+    let status = bootstrap.data.as_ref().and_then(|data| data.get("status"));
+    status.is_some_and(|status| status == "complete")
+}
+
+/// What etcd's operator tells of its members.
+pub fn etcd_text(etcd: &DynamicObject) -> Option<String> {
+    let members = condition(etcd, "EtcdMembersAvailable")?;
+    Some(format!("etcd: {}", short(members["message"].as_str()?)))
+}
+
+/// The table's nodes as the cluster has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nodes {
+    /// Those that are there: `None` is Ready, else why not.
+    there: BTreeMap<NodeName, Option<String>>,
+}
+
+impl Nodes {
+    /// Takes the table's nodes out of all; strangers do not count.
+    pub fn of(table: &Parameters, nodes: &[Node]) -> Self {
+        let id = table.id();
+        let known = |node: &Node| {
+            let name = node.name_any();
+            let host = id.host_of(&name).unwrap_or(&name);
+            let planned = table.nodes.iter().find(|planned| planned.name.as_str() == host)?;
+            Some((planned.name.clone(), why_not_ready(node)))
+        };
+        Self {
+            there: nodes.iter().filter_map(known).collect(),
+        }
+    }
+
+    /// Those in the cluster, Ready or not.
+    pub fn joined(&self) -> BTreeSet<NodeName> {
+        self.there.keys().cloned().collect()
+    }
+
+    pub fn are_ready(&self, wanted: &BTreeSet<NodeName>) -> bool {
+        wanted.iter().all(|node| self.there.get(node) == Some(&None))
+    }
+
+    /// How many are Ready, and what the others lack.
+    pub fn text(&self, what: &str, wanted: &BTreeSet<NodeName>) -> String {
+        let lag = |node: &NodeName| match self.there.get(node) {
+            Some(None) => None,
+            Some(Some(why)) => Some(format!("{node} not Ready ({why})")),
+            None => Some(format!("{node} not there")),
+        };
+        let lagging: Vec<String> = wanted.iter().filter_map(lag).collect();
+        let ready = wanted.len() - lagging.len();
+        match lagging.is_empty() {
+            true => format!("{what}: all {ready} Ready"),
+            false => format!("{what}: {ready} of {} Ready; {}", wanted.len(), lagging.join(", ")),
+        }
+    }
+}
+
+fn why_not_ready(node: &Node) -> Option<String> {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    match conditions.find(|condition| condition.type_ == "Ready") {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(short(ready.message.as_deref().unwrap_or("no reason given"))),
+        None => Some("it has not said how it is".to_owned()),
+    }
+}
+
+/// The cluster's operators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operators {
+    pub total: usize,
+    /// Those not available, still busy, or degraded, each with why.
+    pub lag: BTreeMap<String, String>,
+    /// Since when each that is not busy is so.
+    still_since: BTreeMap<String, Timestamp>,
+}
+
+impl Operators {
+    pub fn of(operators: &[DynamicObject]) -> Self {
+        let mut seen = Self {
+            total: operators.len(),
+            ..Self::default()
+        };
+        for operator in operators {
+            let name = operator.name_any();
+            let is = |kind: &str, status: &str| condition(operator, kind).is_some_and(|c| c["status"] == status);
+            let message = |kind: &str| {
+                let message = condition(operator, kind).and_then(|condition| condition["message"].as_str());
+                short(message.unwrap_or_default())
+            };
+            let lag = if is("Degraded", "True") {
+                Some(format!("degraded: {}", message("Degraded")))
+            } else if !is("Available", "True") {
+                Some(format!("not available: {}", message("Available")))
+            } else if is("Progressing", "True") {
+                Some(format!("busy: {}", message("Progressing")))
+            } else {
+                None
+            };
+            if let Some(lag) = lag {
+                seen.lag.insert(name, lag);
+            } else if let Some(since) = condition(operator, "Progressing")
+                .and_then(|condition| condition["lastTransitionTime"].as_str()?.parse().ok())
+            {
+                seen.still_since.insert(name, since);
+            }
+        }
+        seen
+    }
+
+    /// Whether all are available, and each has said for so long that it is not busy.
+    pub fn are_steady(&self, now: Timestamp, time: Duration) -> bool {
+        let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+        self.lag.is_empty()
+            && self
+                .still_since
+                .values()
+                .all(|since| now.duration_since(*since) >= time)
+    }
+
+    pub fn text(&self) -> String {
+        let names: Vec<&str> = self.lag.keys().map(String::as_str).collect();
+        match (self.total, names.as_slice()) {
+            (0, _) => "operators: none yet".to_owned(),
+            (total, []) => format!("operators: all {total} available"),
+            (total, names) => format!(
+                "operators: {} of {total} available; waiting for {}",
+                total - names.len(),
+                names.join(", ")
+            ),
+        }
+    }
+
+    /// Why the first few lag.
+    pub fn details(&self) -> Vec<String> {
+        let worst = self.lag.iter().filter(|(_, why)| !why.starts_with("busy"));
+        worst
+            .take(DETAILS)
+            .map(|(name, why)| format!("operator {name} {}", why.trim_end_matches(": ")))
+            .collect()
+    }
+
+    /// All that the lagging ones say, by name.
+    pub fn messages(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.lag.iter().map(|(name, why)| (name.as_str(), why.as_str()))
+    }
+}
+
+/// How far the ClusterVersion is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub is_done: bool,
+    pub text: String,
+}
+
+impl Version {
+    /// Done is what openshift-install calls so: Available, not Failing, not Progressing.
+    pub fn of(version: &DynamicObject) -> Self {
+        let is = |kind: &str, status: &str| condition(version, kind).is_some_and(|c| c["status"] == status);
+        let said = |kind: &str| condition(version, kind).and_then(|condition| condition["message"].as_str());
+        let is_done = is("Available", "True") && is("Failing", "False") && is("Progressing", "False");
+        let text = match is("Failing", "True") {
+            true => said("Failing"),
+            false => said("Progressing"),
+        };
+        Self {
+            is_done,
+            text: format!("version: {}", short(text.unwrap_or("says nothing yet"))),
+        }
+    }
+}
+
+/// A condition of `status.conditions` by its type.
+fn condition<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a Value> {
+    let mut conditions = object.data.get("status")?.get("conditions")?.as_array()?.iter();
+    conditions.find(|condition| condition["type"] == kind)
+}
+
+/// One line, and not too long.
+fn short(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{} …", &line[..at]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::Role;
+    use crate::parameters::tests::example;
+
+    fn object(kind: &str, name: &str, conditions: Value) -> DynamicObject {
+        let object = json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": name},
+            "status": {"conditions": conditions}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn operator(name: &str, available: &str, progressing: &str, degraded: &str, since: &str) -> DynamicObject {
+        object(
+            "ClusterOperator",
+            name,
+            json!([
+                {"type": "Degraded", "status": degraded, "message": "one\n  two"},
+                {"type": "Progressing", "status": progressing, "lastTransitionTime": since, "message": "rolling out"},
+                {"type": "Available", "status": available, "message": "no replicas"},
+            ]),
+        )
+    }
+
+    fn node(name: &str, ready: Option<&str>) -> Node {
+        let conditions = ready.map(|ready| json!([{"type": "Ready", "status": ready, "message": "network not ready"}]));
+        let node = json!({"metadata": {"name": name}, "status": {"conditions": conditions}});
+        serde_json::from_value(node).unwrap()
+    }
+
+    #[test]
+    fn nodes_are_told_with_what_they_lack() {
+        let wanted: BTreeSet<_> = (0..4).map(|index| NodeName::node(Role::Master, index)).collect();
+        let all = [
+            node("master-0.lab.example.com", Some("True")),
+            node("master-1.lab.example.com", Some("Unknown")),
+            node("master-2.lab.example.com", None),
+            node("master-3.lab2.example.com", Some("True")),
+        ];
+        let nodes = Nodes::of(&example(), &all);
+        assert_eq!(
+            nodes.text("masters", &wanted),
+            "masters: 1 of 4 Ready; master-1 not Ready (network not ready), master-2 not Ready (it has not said how it is), \
+             master-3 not there"
+        );
+        assert!(!nodes.are_ready(&wanted));
+        let first = [NodeName::node(Role::Master, 0)].into();
+        assert!(nodes.are_ready(&first));
+        assert_eq!(nodes.text("masters", &first), "masters: all 1 Ready");
+    }
+
+    #[test]
+    fn operators_that_lag_are_named_and_the_worst_explained() {
+        let now: Timestamp = "2026-11-21T10:00:30Z".parse().unwrap();
+        let time = Duration::from_secs(30);
+        let well = operator("dns", "True", "False", "False", "2026-11-21T10:00:00Z");
+        let all = Operators::of(std::slice::from_ref(&well));
+        assert_eq!(all.text(), "operators: all 1 available");
+        assert!(all.are_steady(now, time));
+        assert!(
+            !all.are_steady(now - Duration::from_secs(1), time),
+            "it was busy a moment ago"
+        );
+
+        let lagging = Operators::of(&[
+            well,
+            operator("authentication", "False", "True", "False", ""),
+            operator("console", "True", "True", "False", ""),
+            operator("ingress", "True", "False", "True", ""),
+        ]);
+        assert_eq!(
+            lagging.text(),
+            "operators: 1 of 4 available; waiting for authentication, console, ingress"
+        );
+        assert_eq!(
+            lagging.details(),
+            [
+                "operator authentication not available: no replicas",
+                "operator ingress degraded: one two"
+            ]
+        );
+        assert!(!lagging.are_steady(now, time));
+        assert_eq!(Operators::of(&[]).text(), "operators: none yet");
+    }
+
+    #[test]
+    fn a_version_is_done_when_the_installer_would_say_so() {
+        let version = |available: &str, failing: &str, progressing: &str| {
+            Version::of(&object(
+                "ClusterVersion",
+                "version",
+                json!([
+                    {"type": "Available", "status": available, "message": "Done applying 4.19.0"},
+                    {"type": "Failing", "status": failing, "message": "Cluster operator etcd is degraded"},
+                    {"type": "Progressing", "status": progressing, "message": "Working towards 4.19.0: 68% complete"},
+                ]),
+            ))
+        };
+        for (conditions, is_done, text) in [
+            (
+                ("True", "False", "False"),
+                true,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+            (
+                ("True", "False", "True"),
+                false,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+            (
+                ("True", "True", "False"),
+                false,
+                "version: Cluster operator etcd is degraded",
+            ),
+            (
+                ("False", "False", "False"),
+                false,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+            (
+                ("True", "Unknown", "False"),
+                false,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+        ] {
+            let (available, failing, progressing) = conditions;
+            let text = text.to_owned();
+            assert_eq!(version(available, failing, progressing), Version { is_done, text });
+        }
+        let empty = Version::of(&object("ClusterVersion", "version", json!([])));
+        assert_eq!(
+            (empty.is_done, empty.text.as_str()),
+            (false, "version: says nothing yet")
+        );
+    }
+
+    #[test]
+    fn only_the_word_complete_ends_the_bootstrap() {
+        for (data, complete) in [
+            (json!({"status": "complete"}), true),
+            (json!({"status": "failed"}), false),
+            (json!({}), false),
+            (Value::Null, false),
+        ] {
+            let map = serde_json::from_value(json!({"metadata": {}, "data": data})).unwrap();
+            assert_eq!(is_complete(&map), complete, "{data}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Known symptoms: words of consoles and operators, what they mean, and what to do. Pure.
+
+use std::collections::BTreeSet;
+
+/// A symptom that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where: `console of lab-master-0`, `operator ingress`.
+    pub place: String,
+    pub cause: &'static str,
+    pub hint: &'static str,
+}
+
+struct Symptom {
+    /// One of these lists matches: all its words are in one line, whatever their case.
+    words: &'static [&'static [&'static str]],
+    cause: &'static str,
+    hint: &'static str,
+}
+
+/// From the cause to what follows from it: of several in one place the first is told.
+const SYMPTOMS: &[Symptom] = &[
+    Symptom {
+        words: &[&["cpu does not support x86-64-v"], &["cpu lacks", "x86-64-v"]],
+        cause: "the virtual CPU is older than this release of CoreOS allows",
+        hint: "let the platform pass the host's CPU through, or give a newer CPU model",
+    },
+    Symptom {
+        words: &[&["unsupported config version"]],
+        cause: "the CoreOS image is older than the Ignition configs of this installer",
+        hint: "use the image of the installer's own release: `openshift-install coreos print-stream-json` names it",
+    },
+    Symptom {
+        words: &[
+            &["no config provided by user"],
+            &["failed to fetch config", "not a config (empty)"],
+        ],
+        cause: "the machine found no Ignition config where its platform should have put it",
+        hint: "is the CoreOS image the one for this platform? fw_cfg needs the qemu image",
+    },
+    Symptom {
+        words: &[
+            &["api-int", "no such host"],
+            &["api-int", "server misbehaving"],
+            &["api-int", "name or service not known"],
+        ],
+        cause: "the network's DNS does not know api-int of the cluster, so the node cannot fetch its config",
+        hint: "set mcs=embed (or mcs=http) and deploy anew, or teach the DNS that DHCP names: `ocpdeploy export zone`",
+    },
+    Symptom {
+        words: &[
+            &["22623", "no route to host"],
+            &["22623", "i/o timeout"],
+            &["22623", "deadline exceeded"],
+            &["22624", "no route to host"],
+        ],
+        cause: "nobody answers for the api VIP: keepalived on the bootstrap does not hold it",
+        hint: "look at the bootstrap: `journalctl -u kubelet -u keepalived`, and at `ip -4 address`; is VRRP (protocol 112) filtered?",
+    },
+    Symptom {
+        words: &[
+            &["certificate has expired or is not yet valid"],
+            &["x509: certificate has expired"],
+        ],
+        cause: "a certificate does not fit the machine's clock: the installer's files are too old, or a clock is wrong",
+        hint: "compare the clocks of host and nodes; files older than a day are made anew by `ocpdeploy destroy --keep-addresses` and `deploy`",
+    },
+    Symptom {
+        words: &[
+            &["22623", "signed by unknown authority"],
+            &["22623", "x509: certificate is valid for"],
+        ],
+        cause: "another cluster's machine config server answers on this api VIP",
+        hint: "`ocpdeploy list` shows the clusters known here; something else may use this VIP or its VRRP id",
+    },
+    Symptom {
+        words: &[&["22623", "connection refused"], &["22624", "connection refused"]],
+        cause: "the VIP is there, but no machine config server: bootkube on the bootstrap has not come so far",
+        hint: "look at the bootstrap: `journalctl -b -u release-image -u bootkube`",
+    },
+    Symptom {
+        words: &[
+            &["unauthorized: authentication required"],
+            &["unauthorized: access to the requested resource"],
+            &["invalid username/password"],
+        ],
+        cause: "a registry refuses the pull secret",
+        hint: "fetch a new pull secret; with a mirror, the secret needs its credentials too",
+    },
+    Symptom {
+        words: &[&["toomanyrequests"], &["rate limit", "pull"]],
+        cause: "a registry limits how often images are pulled",
+        hint: "wait, then run the same command again, or use a mirror",
+    },
+    Symptom {
+        words: &[
+            &["pinging container registry"],
+            &["initializing source docker://", "timeout"],
+            &["manifest unknown"],
+        ],
+        cause: "a node does not get an image from its registry",
+        hint: "do the nodes reach it, by proxy or mirror? the env file's proxies and mirrors must fit the release",
+    },
+    Symptom {
+        words: &[&["no space left on device"]],
+        cause: "a disk is full",
+        hint: "give the nodes a larger disk_size (120 GiB is what the vendor asks for), or free room on the platform",
+    },
+    Symptom {
+        words: &[&["out of memory: killed process"], &["oom-kill:"]],
+        cause: "a machine has too little memory",
+        hint: "give masters 16 GiB and workers 8 GiB or more: master_memory, worker_memory",
+    },
+    Symptom {
+        words: &[
+            &["etcdserver: request timed out"],
+            &["apply request took too long"],
+            &["slow fdatasync"],
+            &["leader failed to send out heartbeat on time"],
+        ],
+        cause: "etcd's disk is too slow",
+        hint: "put the masters onto faster storage, or fewer machines onto one disk",
+    },
+    Symptom {
+        words: &[&["soft lockup"], &["rcu_sched self-detected stall"]],
+        cause: "the host has too little CPU time for its machines",
+        hint: "use fewer or smaller machines on this host; emulation without KVM is too slow for a cluster",
+    },
+    Symptom {
+        words: &[
+            &["untolerated taint"],
+            &["minimumreplicasunavailable"],
+            &["nodes are available", "didn't match"],
+        ],
+        cause: "pods find no node to run on: workers have not joined",
+        hint: "look at the workers' consoles, and whether their certificate requests were approved (`oc get csr`)",
+    },
+    Symptom {
+        words: &[&[".apps.", "no such host"], &["routehealth", "no such host"]],
+        cause: "the nodes' DNS does not know the names under *.apps",
+        hint: "with dns=user, add *.apps with the ingress VIP; `ocpdeploy export zone` writes it",
+    },
+    Symptom {
+        words: &[
+            &[".apps.", "connection refused"],
+            &[".apps.", "eof"],
+            &[".apps.", "i/o timeout"],
+            &["routehealth", "eof"],
+        ],
+        cause: "no router answers behind the ingress VIP",
+        hint: "routers run on workers (or masters without workers): are these Ready, and does one of them hold the ingress VIP?",
+    },
+    Symptom {
+        words: &[&["storage is not configured"], &["storage backend not configured"]],
+        cause: "the image registry has no storage",
+        hint: "set registry=emptydir, or give it a volume",
+    },
+    Symptom {
+        words: &[
+            &["kernel panic"],
+            &["entering emergency mode"],
+            &["you are in emergency mode"],
+        ],
+        cause: "the machine did not boot; the lines before that say why",
+        hint: "the whole console is in the bundle",
+    },
+];
+
+/// What is known of these texts, each cause told once. `texts` are places and what was said there.
+pub fn find<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Found> {
+    let (mut found, mut told) = (Vec::new(), BTreeSet::new());
+    for (place, text) in texts {
+        let text = text.to_lowercase();
+        let lines: Vec<&str> = text.lines().collect();
+        let says = |words: &[&str]| lines.iter().any(|line| words.iter().all(|word| line.contains(word)));
+        let symptom = SYMPTOMS
+            .iter()
+            .find(|symptom| symptom.words.iter().any(|words| says(words)));
+        if let Some(Symptom { cause, hint, .. }) = symptom
+            && told.insert(*cause)
+        {
+            let place = place.to_owned();
+            found.push(Found { place, cause, hint });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_symptom_is_known_by_words_that_are_really_said() {
+        for (text, cause) in [
+            ("Fatal glibc error: CPU does not support x86-64-v2", "the virtual CPU"),
+            (
+                "ignition[712]: failed to fetch config: unsupported config version",
+                "the CoreOS image is older",
+            ),
+            (
+                "GET https://api-int.lab.example.com:22623/config/master: attempt #5\nGET error: Get \"https://api-int.lab.example.com:22623/config/master\": dial tcp: lookup api-int.lab.example.com on 192.168.122.1:53: no such host",
+                "the network's DNS does not know api-int",
+            ),
+            (
+                "GET error: dial tcp 192.168.122.2:22623: connect: no route to host",
+                "nobody answers for the api VIP",
+            ),
+            (
+                "GET error: dial tcp 192.168.122.2:22623: connect: connection refused",
+                "the VIP is there, but no machine config",
+            ),
+            (
+                "GET error: Get \"https://api-int.lab.example.com:22623/config/master\": x509: certificate signed by unknown authority",
+                "another cluster's machine config server",
+            ),
+            (
+                "x509: certificate has expired or is not yet valid: current time 2026-11-23",
+                "a certificate does not fit",
+            ),
+            (
+                "release-image.sh[99]: unauthorized: authentication required",
+                "a registry refuses",
+            ),
+            (
+                "podman: Error: toomanyrequests: You have reached your pull rate limit",
+                "a registry limits",
+            ),
+            ("write /var/lib/containers: no space left on device", "a disk is full"),
+            (
+                "[ 99.1] Out of memory: Killed process 99 (etcd)",
+                "a machine has too little memory",
+            ),
+            (
+                "{\"level\":\"warn\",\"msg\":\"apply request took too long\"}",
+                "etcd's disk",
+            ),
+            (
+                "watchdog: BUG: soft lockup - CPU#0 stuck for 23s!",
+                "the host has too little CPU",
+            ),
+            (
+                "0/3 nodes are available: 3 node(s) had untolerated taint",
+                "pods find no node",
+            ),
+            (
+                "OAuthServerRouteEndpointAccessibleControllerDegraded: Get \"https://oauth-openshift.apps.lab.example.com/healthz\": dial tcp: lookup oauth-openshift.apps.lab.example.com on 172.30.0.10:53: no such host",
+                "the nodes' DNS does not know the names under *.apps",
+            ),
+            (
+                "RouteHealthDegraded: failed to GET route (https://console-openshift-console.apps.lab.example.com): EOF",
+                "no router answers",
+            ),
+            (
+                "Degraded: The registry is removed: storage is not configured",
+                "the image registry",
+            ),
+            ("[  OK  ] Entering emergency mode.", "the machine did not boot"),
+        ] {
+            let found = find([("console of lab-master-0", text)]);
+            assert_eq!(found.len(), 1, "{text}");
+            assert!(found[0].cause.starts_with(cause), "{text}: {}", found[0].cause);
+        }
+    }
+
+    #[test]
+    fn what_is_no_fault_is_no_symptom() {
+        for text in [
+            "",
+            "GET https://api-int.lab.example.com:22623/config/worker: attempt #5\nGET result: Internal Server Error",
+            "Available: All is well\nrate limit of the API: none",
+            "no such host\napi-int.lab.example.com is known",
+        ] {
+            assert_eq!(find([("console of lab-worker-0", text)]), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cause_is_told_once_and_the_nearest_one_for_each_place() {
+        let full = "no space left on device\nyou are in emergency mode";
+        let found = find([
+            ("console of a", full),
+            ("console of b", full),
+            ("operator x", "kernel panic"),
+        ]);
+        let places: Vec<_> = found.iter().map(|found| found.place.as_str()).collect();
+        assert_eq!(places, ["console of a", "operator x"]);
+    }
+}

@@ -1,0 +1,284 @@
+//! The waits for a cluster that is being installed, and who is let into it: against an API that is slow, restarts and lies.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ocpdeploy::cluster_api::ClusterApi;
+use ocpdeploy::failure::explain;
+use ocpdeploy::parameters::Parameters;
+use ocpdeploy::wait::{Cluster, WaitError};
+use serde_json::json;
+
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/fake_kube/mod.rs"]
+mod fake_kube;
+
+use fake_kube::authority::Authority;
+use fake_kube::server::FakeKube;
+use fake_kube::world::{Faults, OPERATORS, REQUESTS, Stage, World};
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Bench {
+    kube: FakeKube,
+    authority: Authority,
+    table: Parameters,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A cluster of the usual table in `127.92.<network>.0/24`, with every hostile request there is.
+    fn new(network: u8, gate: Stage) -> Self {
+        let vip = Ipv4Addr::new(127, 92, network, 10);
+        let table = cluster::parameters(&cluster::config(), vip);
+        let authority = Authority::new();
+        let certificate = authority.server("api.lab.example.com", |_| {});
+        let mut world = World::new(table.clone()).hostile();
+        world.gate = gate;
+        let kube = FakeKube::start(world, SocketAddr::from((vip, 0)), &authority, &certificate);
+        Self {
+            kube,
+            authority,
+            table,
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    async fn api(&self) -> ClusterApi {
+        let path = self.folder.path().join("kubeconfig");
+        let server = format!("https://api.lab.example.com:{}", self.kube.address().port());
+        std::fs::write(&path, self.authority.kubeconfig("lab", &server)).unwrap();
+        ClusterApi::open(&path, self.table.api_ip).await.unwrap()
+    }
+
+    fn install(&self, limit: Duration) -> Result<(), WaitError> {
+        run(async {
+            let (api, table) = (self.api().await, &self.table);
+            Cluster { api: &api, table }.install_complete(limit).await
+        })
+    }
+
+    fn bootstrap(&self, limit: Duration) -> Result<(), WaitError> {
+        run(async {
+            let (api, table) = (self.api().await, &self.table);
+            Cluster { api: &api, table }.bootstrap_complete(limit).await
+        })
+    }
+
+    /// Ends the server; exactly the rightful requests were approved, each once.
+    #[track_caller]
+    fn finish(self) -> World {
+        let world = self.kube.finish();
+        let mut approved = world.approved.clone();
+        approved.sort();
+        assert_eq!(
+            approved,
+            [
+                "csr-client-worker-0",
+                "csr-client-worker-1",
+                "csr-serving-worker-0",
+                "csr-serving-worker-1"
+            ]
+        );
+        world
+    }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(future)
+}
+
+/// Does something to the world as soon as it is so.
+fn when(
+    world: &Arc<Mutex<World>>,
+    is: impl Fn(&World) -> bool + Send + 'static,
+    then: impl FnOnce(&mut World) + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    let world = world.clone();
+    std::thread::spawn(move || {
+        let begun = Instant::now();
+        loop {
+            let mut world = world.lock().unwrap();
+            if is(&world) {
+                return then(&mut world);
+            }
+            drop(world);
+            assert!(begun.elapsed() < LONG, "the moment did not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    })
+}
+
+#[test]
+fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
+    let bench = Bench::new(1, Stage::Installed);
+    bench.bootstrap(LONG).unwrap();
+    bench.install(LONG).unwrap();
+    let world = bench.finish();
+    assert!(world.watched > 0, "requests were not watched");
+    let hostile = fake_kube::requests::hostile(&cluster::parameters(&cluster::config(), Ipv4Addr::new(127, 92, 1, 10)));
+    assert_eq!(hostile.len(), 15);
+    for request in hostile {
+        let name = request["metadata"]["name"].as_str().unwrap();
+        assert_eq!(
+            world.get(REQUESTS, name).unwrap()["status"],
+            json!({}),
+            "{name} was touched"
+        );
+    }
+}
+
+#[test]
+fn a_busy_server_that_resets_and_forgets_is_borne() {
+    let bench = Bench::new(2, Stage::Installed);
+    let faults = || Faults {
+        too_many: 4,
+        unavailable: 4,
+        resets: 3,
+        conflicts: 3,
+    };
+    bench.kube.with(|world| world.faults = faults());
+    bench.bootstrap(LONG).unwrap();
+    bench.kube.with(|world| world.faults = faults());
+    let again = when(
+        &bench.kube.world,
+        |world| world.approved.len() == 2,
+        move |world| {
+            world.forget();
+            world.faults = faults();
+        },
+    );
+    bench.install(LONG).unwrap();
+    again.join().unwrap();
+    bench.finish();
+}
+
+#[test]
+fn a_server_that_restarts_in_the_middle_loses_nothing() {
+    let mut bench = Bench::new(3, Stage::Installed);
+    bench.kube.with(|world| world.gate = Stage::Workers);
+    let table = bench.table.clone();
+    let api = run(bench.api());
+    drop(api);
+    let path = bench.folder.path().join("kubeconfig");
+    let waiting = std::thread::spawn(move || {
+        run(async {
+            let api = ClusterApi::open(&path, table.api_ip).await.unwrap();
+            Cluster {
+                api: &api,
+                table: &table,
+            }
+            .install_complete(LONG)
+            .await
+        })
+    });
+    for count in [1, 3, 4] {
+        when(&bench.kube.world, move |world| world.approved.len() >= count, |_| {})
+            .join()
+            .unwrap();
+        bench.kube.stop();
+        std::thread::sleep(Duration::from_millis(300));
+        bench.kube.again();
+    }
+    bench.kube.with(|world| world.gate = Stage::Installed);
+    waiting.join().unwrap().unwrap();
+    bench.finish();
+}
+
+#[test]
+fn a_wait_in_vain_tells_what_it_saw_last() {
+    let bench = Bench::new(4, Stage::Masters);
+    let error = bench.bootstrap(Duration::from_secs(2)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no bootstrap-complete within 2 s; seen last:\n  masters: all 3 Ready\n  etcd: 3 members are available"
+    );
+    bench.kube.with(|world| world.gate = Stage::Workers);
+    let error = bench.install(Duration::from_secs(3)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no install-complete within 3 s; seen last:\n  nodes: all 5 Ready\n  \
+         operators: 0 of 5 available; waiting for authentication, console, dns, etcd, ingress\n  \
+         operator authentication not available: no replicas are available\n  \
+         operator console not available: no replicas are available\n  \
+         operator dns not available: no replicas are available\n  \
+         version: Working towards 4.19.0: 0 of 900 done (0% complete)"
+    );
+    assert_eq!(explain(&error.into()).kind.exit_code(), 6);
+}
+
+#[test]
+fn an_operator_that_is_degraded_in_the_end_is_waited_for() {
+    let bench = Bench::new(5, Stage::Installed);
+    bench.bootstrap(LONG).unwrap();
+    let degrade = when(
+        &bench.kube.world,
+        |world| {
+            world
+                .get(OPERATORS, "ingress")
+                .is_some_and(|seen| seen["status"]["conditions"][0]["status"] == "True")
+        },
+        |world| {
+            world.edit(OPERATORS, "ingress", |seen| {
+                seen["status"]["conditions"][2]["status"] = json!("True")
+            })
+        },
+    );
+    let error = bench.install(Duration::from_secs(5)).unwrap_err();
+    degrade.join().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("waiting for ingress\n  operator ingress degraded"),
+        "{error}"
+    );
+    bench.kube.with(|world| {
+        world.edit(OPERATORS, "ingress", |seen| {
+            seen["status"]["conditions"][2]["status"] = json!("False")
+        })
+    });
+    bench.install(LONG).unwrap();
+    bench.finish();
+}
+
+#[test]
+fn a_vip_that_stays_silent_is_told_with_cause_and_hint() {
+    let mut bench = Bench::new(6, Stage::Api);
+    bench.kube.stop();
+    let error = bench.bootstrap(Duration::from_secs(1)).unwrap_err();
+    let port = bench.kube.address().port().to_string();
+    let failure = explain(&error.into());
+    assert_eq!(failure.kind.exit_code(), 6);
+    insta::assert_snapshot!(failure.render(false).replace(&port, "<port>"));
+}
+
+#[test]
+fn nodes_that_come_back_ask_again_for_what_they_had() {
+    use ocpdeploy::wait::certificates::Rejoin;
+    let bench = Bench::new(7, Stage::Installed);
+    bench.bootstrap(LONG).unwrap();
+    bench.install(LONG).unwrap();
+    let host = "worker-1.lab.example.com";
+    bench
+        .kube
+        .with(|world| world.put(REQUESTS, fake_kube::requests::client(host).object("csr-again")));
+    let wait = |rejoin| {
+        run(async {
+            let (api, table) = (bench.api().await, &bench.table);
+            let workers: BTreeSet<_> = table.nodes.iter().rev().take(2).map(|node| node.name.clone()).collect();
+            Cluster { api: &api, table }
+                .nodes_ready(&workers, rejoin, LONG)
+                .await
+                .unwrap();
+        });
+        bench
+            .kube
+            .with(|world| world.approved.iter().filter(|name| *name == "csr-again").count())
+    };
+    assert_eq!(wait(Rejoin::Refuse), 0, "who is in needs no first certificate");
+    assert_eq!(wait(Rejoin::Allow), 1);
+}
