@@ -72,7 +72,7 @@ pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) 
         .addresses
         .iter()
         .copied()
-        .filter(|ip| !ip.is_link_local() && !ip.is_loopback())
+        .filter(|ip| !ip.is_link_local() && *ip != Ipv4Addr::LOCALHOST)
         .collect();
     addresses.sort_unstable();
     addresses.dedup();

@@ -72,7 +72,7 @@ impl<B: Backend> Run<'_, B> {
             return Err(PassError::StaleAssets { hours }.into());
         }
         info!(target: PROGRESS, step = "assets", "the files are {hours} hours old; no machine has them, so they are made anew");
-        for step in ["pass-two/create/", MERGE, "mcs/", "assets"] {
+        for step in ["pass-two/create", MERGE, "mcs", "assets"] {
             self.journal.forget(step)?;
         }
         self.journal.step("assets", &input, make()).await
