@@ -33,8 +33,8 @@ pub mod report;
 pub mod services;
 pub mod settings;
 pub mod templates;
-mod xml;
 pub mod wait;
+mod xml;
 
 /// Target of the events that a person watches: fields `machine`, `state`, `step`, `done`, `total`, and a message.
 pub const PROGRESS: &str = "ocpdeploy::progress";

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ocpdeploy::cluster_api::ClusterApi;
 use ocpdeploy::failure::explain;
 use ocpdeploy::parameters::Parameters;
-use ocpdeploy::wait::{Cluster, WaitError};
+use ocpdeploy::wait::Cluster;
 use serde_json::json;
 
 #[path = "support/cluster.rs"]
@@ -54,17 +54,17 @@ impl Bench {
         ClusterApi::open(&path, self.table.api_ip).await.unwrap()
     }
 
-    fn install(&self, limit: Duration) -> Result<(), WaitError> {
+    fn install(&self, limit: Duration) -> anyhow::Result<()> {
         run(async {
             let (api, table) = (self.api().await, &self.table);
-            Cluster { api: &api, table }.install_complete(limit).await
+            Ok(Cluster { api: &api, table }.install_complete(limit).await?)
         })
     }
 
-    fn bootstrap(&self, limit: Duration) -> Result<(), WaitError> {
+    fn bootstrap(&self, limit: Duration) -> anyhow::Result<()> {
         run(async {
             let (api, table) = (self.api().await, &self.table);
-            Cluster { api: &api, table }.bootstrap_complete(limit).await
+            Ok(Cluster { api: &api, table }.bootstrap_complete(limit).await?)
         })
     }
 
@@ -168,13 +168,12 @@ fn a_server_that_restarts_in_the_middle_loses_nothing() {
     let waiting = std::thread::spawn(move || {
         run(async {
             let api = ClusterApi::open(&path, table.api_ip).await.unwrap();
-            Cluster {
+            let cluster = Cluster {
                 api: &api,
                 table: &table,
-            }
-            .install_complete(LONG)
-            .await
-        })
+            };
+            cluster.install_complete(LONG).await.unwrap();
+        });
     });
     for count in [1, 3, 4] {
         when(&bench.kube.world, move |world| world.approved.len() >= count, |_| {})
@@ -185,7 +184,7 @@ fn a_server_that_restarts_in_the_middle_loses_nothing() {
         bench.kube.again();
     }
     bench.kube.with(|world| world.gate = Stage::Installed);
-    waiting.join().unwrap().unwrap();
+    waiting.join().unwrap();
     bench.finish();
 }
 
@@ -208,7 +207,7 @@ fn a_wait_in_vain_tells_what_it_saw_last() {
          operator dns not available: no replicas are available\n  \
          version: Working towards 4.19.0: 0 of 900 done (0% complete)"
     );
-    assert_eq!(explain(&error.into()).kind.exit_code(), 6);
+    assert_eq!(explain(&error).kind.exit_code(), 6);
 }
 
 #[test]
@@ -251,7 +250,7 @@ fn a_vip_that_stays_silent_is_told_with_cause_and_hint() {
     bench.kube.stop();
     let error = bench.bootstrap(Duration::from_secs(1)).unwrap_err();
     let port = bench.kube.address().port().to_string();
-    let failure = explain(&error.into());
+    let failure = explain(&error);
     assert_eq!(failure.kind.exit_code(), 6);
     insta::assert_snapshot!(failure.render(false).replace(&port, "<port>"));
 }
