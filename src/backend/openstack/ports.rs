@@ -246,11 +246,9 @@ impl OpenStack {
     /// Gives one held address back; a port that a machine uses goes with that machine from now on.
     pub(super) async fn release_one(&self, hold: &Hold) -> Result<Action<()>, Failure> {
         let name = hold.cluster.fqdn(hold.lease.name.as_str());
-        let ports = self.ports_of(&hold.cluster).await?;
-        let Some(port) = ports
-            .into_iter()
-            .find(|port| port.name == name && port.ips.contains(&hold.lease.ip))
-        else {
+        let lease = &hold.lease;
+        let is_it = |port: &Port| port.name == name && port.mac == Some(lease.mac) && port.ips == [lease.ip];
+        let Some(port) = self.ports_of(&hold.cluster).await?.into_iter().find(is_it) else {
             return Ok(Action::AlreadySo(()));
         };
         let machine = match port.device.is_empty() {
