@@ -12,9 +12,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fake_kube::authority::Authority;
 use fake_kube::server::FakeKube;
-use fake_kube::world::{Stage, World};
+use fake_kube::world::{SIGNERS, Stage, World};
 use ocpdeploy::cluster::NodeName;
 use place::{Outcome, Place, outcome};
 use serde_json::{Value, json};
@@ -168,7 +170,31 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
     let outcome = outcome(child).succeeded();
+    for (days, words) in [
+        (1, "before the first rotation: 23 h left"),
+        (29, "the first rotation is done"),
+    ] {
+        let signer = site.authority.server("signer", |params| {
+            params.not_before = rcgen::date_time_ymd(2026, 11, 1);
+            params.not_after = rcgen::date_time_ymd(2026, 11, 1 + days);
+        });
+        let certificate = STANDARD.encode(signer.certificate);
+        kube.with(|world| {
+            world.put(
+                SIGNERS,
+                json!({"metadata": {"name": "csr-signer"}, "data": {"tls.crt": certificate}}),
+            )
+        });
+        let status = site.place.run(&["status", "lab"]).succeeded();
+        assert!(status.stdout.contains(words), "{}", status.stdout);
+    }
     finish(kube);
+    let silent = site.place.run(&["status", "lab"]).succeeded();
+    assert!(
+        silent.stdout.contains("whether the cluster has its own is not known"),
+        "{}",
+        silent.stdout
+    );
     assert_eq!(site.machines(), NODES);
     assert!(!site.holds_bootstrap());
     let folder = site.place.home().cluster("lab");

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{or_nothing, row, table};
@@ -10,6 +11,7 @@ use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, judge};
 use crate::inventory::Cluster;
 use crate::journal::{Entry, Event};
+use crate::wait::clock::Clock;
 
 /// Several clusters as they are now.
 #[derive(Clone, Debug, Serialize)]
@@ -46,6 +48,9 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Throwaway machines that are there now.
     pub pass_one: Vec<MachineName>,
+    /// Absent in a rehearsal and before the installer has made its files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<Clock>,
 }
 
 /// A virtual IP.
@@ -157,6 +162,7 @@ impl Status {
                 .filter(|machine| machine.pass == Pass::One)
                 .map(|machine| machine.name.clone())
                 .collect(),
+            certificates: None,
         }
     }
 
@@ -168,6 +174,9 @@ impl Status {
         );
         if let Some(network) = &self.network {
             text += &format!("network {network}\n");
+        }
+        if let Some(clock) = &self.certificates {
+            text += &format!("certificates {}\n", clock.text());
         }
         if !self.vips.is_empty() {
             let head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
@@ -252,6 +261,13 @@ fn power(power: &Power) -> &'static str {
         Power::Paused(_) => "paused",
         Power::Broken(_) => "broken",
     }
+}
+
+/// When the installer made the files that are used now.
+pub fn made_at(journal: &[Entry]) -> Option<Timestamp> {
+    let done = |entry: &&Entry| entry.event == Event::Done && entry.step == "assets";
+    let last = journal.iter().rfind(done).filter(|_| is_done(journal, "assets"))?;
+    last.output.get("made_at")?.as_str()?.parse().ok()
 }
 
 /// Where the last run got to.
