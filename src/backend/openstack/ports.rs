@@ -1,7 +1,7 @@
 //! Networks, ports, security groups and floating IPs.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 
 use ipnetwork::Ipv4Network;
@@ -344,7 +344,7 @@ impl OpenStack {
     pub(super) async fn security_group(
         &self,
         cluster: &ClusterId,
-        network: Option<Ipv4Network>,
+        network: Option<&Subnet>,
     ) -> Result<String, Failure> {
         let _alone = self.groups.lock().await;
         let group = match self.security_groups(cluster).await?.into_iter().next() {
@@ -356,7 +356,7 @@ impl OpenStack {
         };
         let id = text(&group, "id").to_owned();
         let there = group["security_group_rules"].as_array().cloned().unwrap_or_default();
-        let wanted = wire::rules(&id, network).into_iter();
+        let wanted = wire::rules(&id, network.map(|subnet| subnet.cidr), network.and_then(our_address)).into_iter();
         let lacking: Vec<_> = wanted
             .filter(|rule| !there.iter().any(|other| wire::same_rule(other, rule)))
             .collect();
@@ -452,6 +452,18 @@ impl OpenStack {
                 .await?;
         }
         Ok(())
+    }
+}
+
+/// The address with which this computer goes to a subnet; nothing is sent to find out.
+fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket
+        .connect((subnet.gateway.unwrap_or(subnet.cidr.network()), 9))
+        .ok()?;
+    match socket.local_addr().ok()?.ip() {
+        IpAddr::V4(ip) if !ip.is_loopback() && !ip.is_unspecified() => Some(ip),
+        _ => None,
     }
 }
 

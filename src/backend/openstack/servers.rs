@@ -40,10 +40,7 @@ impl OpenStack {
         let _groups = self.in_use.read().await;
         let main = networks.first().and_then(|network| network.main());
         let groups = match networks.iter().any(|network| network.port_security) {
-            true => vec![
-                self.security_group(&spec.cluster, main.map(|subnet| subnet.cidr))
-                    .await?,
-            ],
+            true => vec![self.security_group(&spec.cluster, main).await?],
             false => Vec::new(),
         };
         let ports = self.ports_for(spec, &networks, &groups).await?;

@@ -194,8 +194,10 @@ pub(super) fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port]) -> Vec<I
 /// The rules of a cluster's security group, without its id.
 ///
 /// Neutron counts the addresses that a port may answer for as its own, so a rule for the group's members covers the VIPs.
-pub(super) fn rules(group: &str, network: Option<Ipv4Network>) -> Vec<Value> {
-    let network = network.map(|network| network.to_string());
+///
+/// What the machine config server tells is secret, and a floating IP leads to it: it answers the machine network and
+/// `us`, the computer that puts its configs into the nodes' and asks the guests of a rehearsal.
+pub(super) fn rules(group: &str, network: Option<Ipv4Network>, us: Option<Ipv4Addr>) -> Vec<Value> {
     let rule = |protocol: Option<&str>, ports: Option<(u16, u16)>| {
         let mut rule = json!({"direction": "ingress", "ethertype": "IPv4", "security_group_id": group});
         if let Some(protocol) = protocol {
@@ -211,13 +213,17 @@ pub(super) fn rules(group: &str, network: Option<Ipv4Network>) -> Vec<Value> {
     let mut among = rule(None, None);
     among["remote_group_id"] = json!(group);
     let mut rules = vec![among];
-    // VRRP once more by its number, and the machine config server, from all of the machine network.
-    for (protocol, ports) in [("112", None), ("tcp", Some((22_623, 22_624)))] {
-        let mut rule = rule(Some(protocol), ports);
-        if let Some(network) = &network {
-            rule["remote_ip_prefix"] = json!(network);
+    let us = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
+    let prefixes = [network, us.map(Ipv4Network::from)];
+    for prefix in prefixes.into_iter().flatten() {
+        let mut served = vec![rule(Some("tcp"), Some((22_623, 22_624)))];
+        if Some(prefix) == network {
+            served.push(rule(Some("112"), None));
         }
-        rules.push(rule);
+        for mut rule in served {
+            rule["remote_ip_prefix"] = json!(prefix.to_string());
+            rules.push(rule);
+        }
     }
     rules.push(rule(Some("icmp"), None));
     // SSH, routers, API, node ports; on 8080 the guests of a rehearsal tell their report, and no node listens there.

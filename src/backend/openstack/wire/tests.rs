@@ -259,7 +259,8 @@ fn nodes_answer_for_the_vips_of_their_role_and_for_no_other_clusters() {
 
 #[test]
 fn a_rule_is_known_again_however_neutron_writes_it() {
-    let wanted = rules("g", Some("10.0.0.0/24".parse().unwrap()));
+    let network = Some("10.0.0.0/24".parse().unwrap());
+    let wanted = rules("g", network, Some(Ipv4Addr::new(192, 0, 2, 7)));
     for rule in &wanted {
         let mut there = rule.clone();
         there["id"] = json!("1");
@@ -291,4 +292,12 @@ fn a_rule_is_known_again_however_neutron_writes_it() {
         };
         assert!(wanted.iter().any(|rule| opens(&rule)), "{protocol} {port:?}");
     }
+    // What it serves is secret: nobody else gets at the machine config server.
+    let served = wanted.iter().filter(|rule| rule["port_range_min"] == 22_623);
+    let to: Vec<_> = served.map(|rule| rule["remote_ip_prefix"].as_str()).collect();
+    assert_eq!(to, [Some("10.0.0.0/24"), Some("192.0.2.7/32")]);
+    assert_eq!(
+        rules("g", network, Some(Ipv4Addr::new(10, 0, 0, 9))).len(),
+        wanted.len() - 1
+    );
 }
