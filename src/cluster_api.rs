@@ -16,7 +16,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, PostParams, WatchEvent, WatchParams,
+    ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
 };
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
@@ -316,6 +317,27 @@ impl ClusterApi {
             Err(error) if error.code() == Some(404) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes an object what a manifest of ours says, field by field; whether that changed anything.
+    ///
+    /// Server-side apply: fields that the manifest does not name stay as they are.
+    pub async fn apply(&self, manifest: DynamicObject) -> Result<bool, ApiError> {
+        let types = manifest.types.clone().unwrap_or_default();
+        let (name, namespace) = (manifest.name_any(), manifest.namespace());
+        let deed = format!("apply {} {name}", types.kind);
+        let kind = GroupVersionKind::try_from(&types).map_err(|error| self.unreachable(&deed, error.to_string()))?;
+        let kind = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &kind),
+            None => Api::all_with(self.client.clone(), &kind),
+        };
+        let before = self.call(&deed, api.get_opt(&name)).await?;
+        let params = PatchParams::apply(US).force();
+        let after = self
+            .call(&deed, api.patch(&name, &params, &Patch::Apply(&manifest)))
+            .await?;
+        Ok(before.is_none_or(|before| before.resource_version() != after.resource_version()))
     }
 
     async fn object(&self, kind: &ApiResource, name: &str) -> Result<Option<DynamicObject>, ApiError> {

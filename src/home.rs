@@ -114,6 +114,11 @@ impl ClusterDir {
         self.ignition_folder().join(format!("served-{role}.ign"))
     }
 
+    /// What later nodes of a role begin with, as the cluster gave it last.
+    pub fn pointer(&self, role: &str) -> PathBuf {
+        self.path.join("pointers").join(format!("{role}.ign"))
+    }
+
     /// What the nodes' configs were made of.
     pub fn ignition_layers(&self) -> PathBuf {
         self.ignition_folder().join("layers.json")

@@ -7,5 +7,6 @@ pub mod dhcp;
 pub mod haproxy;
 pub mod hosts;
 pub mod kcli;
+pub mod kubeconfig;
 pub mod resolver;
 pub mod zone;

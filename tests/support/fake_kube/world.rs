@@ -1,6 +1,6 @@
 //! What the API server knows, and the story of an installation that goes on by itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base64::Engine;
@@ -22,8 +22,12 @@ pub const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 pub const SECRETS: &str = "/api/v1/namespaces/openshift-machine-api/secrets";
 pub const SIGNERS: &str = "/api/v1/namespaces/openshift-kube-controller-manager-operator/secrets";
 
+pub const MACHINE_CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
+pub const INGRESS: &str = "/apis/operator.openshift.io/v1/namespaces/openshift-ingress-operator/ingresscontrollers";
+pub const ETCD_MEMBERS: &str = "/api/v1/namespaces/openshift-etcd/configmaps";
+
 /// Collections that are there from the start; the others come with their operators.
-const COLLECTIONS: [&str; 9] = [
+const COLLECTIONS: [&str; 12] = [
     NODES,
     PODS,
     REQUESTS,
@@ -33,6 +37,9 @@ const COLLECTIONS: [&str; 9] = [
     CONFIG_MAPS,
     SECRETS,
     SIGNERS,
+    MACHINE_CONFIGS,
+    INGRESS,
+    ETCD_MEMBERS,
 ];
 
 /// Moments between a worker's readiness and its second request.
@@ -97,8 +104,14 @@ pub struct World {
     moments: usize,
     /// When a worker became Ready.
     joined: BTreeMap<String, usize>,
+    /// Nodes that were Ready, and whose machines went off.
+    lost: BTreeSet<String>,
     /// Requests for what is not there to be asked for.
     pub unknown: Vec<String>,
+    /// Names of the objects that an apply changed, in order.
+    pub applied: Vec<String>,
+    /// Kubelets that come back have lost their certificates meanwhile.
+    pub certificates_ended: bool,
     /// Names of the requests that were approved through the API, in order.
     pub approved: Vec<String>,
     /// Names of the requests that may be approved.
@@ -292,9 +305,26 @@ impl World {
                 Some(Answer::Json(200, self.get(NODES, name)?.clone()))
             }
             "DELETE" if collection == NODES && only(&[]) => Some(match self.delete(NODES, name) {
-                Some(node) => Answer::Json(200, node),
+                Some(node) => {
+                    self.forget_requests_of(name);
+                    Answer::Json(200, node)
+                }
                 None => not_found(name),
             }),
+            "PATCH" if [MACHINE_CONFIGS, INGRESS].contains(&collection) => {
+                // Server-side apply, of which this much: what is said is so afterwards.
+                let is_apply = query.get("fieldManager") == Some(&"ocpdeploy") && query.get("force") == Some(&"true");
+                let wish: Value = serde_json::from_slice(body).ok().filter(|_| is_apply)?;
+                let said = |object: &Value| object["spec"] == wish["spec"];
+                if wish["metadata"]["name"] != name {
+                    return None;
+                }
+                if !self.get(collection, name).is_some_and(said) {
+                    self.applied.push(name.to_owned());
+                    self.put(collection, wish);
+                }
+                Some(Answer::Json(200, self.get(collection, name)?.clone()))
+            }
             _ => None,
         }
     }
@@ -373,6 +403,18 @@ impl World {
         self.moments += 1;
         let here = |node: &&NodeAddress| self.present.as_ref().is_none_or(|present| present(&node.name));
         let present: Vec<NodeAddress> = table.nodes.iter().filter(here).cloned().collect();
+        let absent: Vec<NodeAddress> = table.nodes.iter().filter(|node| !here(node)).cloned().collect();
+        self.lose(&absent, &table);
+        for node in &present {
+            let host = table.id().fqdn(node.name.as_str());
+            if self.lost.contains(&host) && self.get(NODES, &host).is_some() {
+                self.come_back(&host, node);
+            }
+        }
+        let present: Vec<NodeAddress> = {
+            let is_lost = |node: &NodeAddress| self.lost.contains(&table.id().fqdn(node.name.as_str()));
+            present.into_iter().filter(|node| !is_lost(node)).collect()
+        };
         let of_role = |role| present.iter().filter(move |node: &&NodeAddress| node.role == role);
         if self.gate >= Stage::Masters {
             for node in of_role(Role::Master) {
@@ -399,6 +441,43 @@ impl World {
         self.operators(&table);
     }
 
+    /// A kubelet that is made anew asks anew.
+    fn forget_requests_of(&mut self, host: &str) {
+        let node = host.split('.').next().unwrap_or(host);
+        for wave in ["client", "serving", "again"] {
+            self.delete(REQUESTS, &format!("csr-{wave}-{node}"));
+        }
+        self.joined.remove(host);
+        self.lost.remove(host);
+    }
+
+    /// Nothing is heard of nodes whose machines are off.
+    fn lose(&mut self, absent: &[NodeAddress], table: &Parameters) {
+        for node in absent {
+            let host = table.id().fqdn(node.name.as_str());
+            if self.is_ready(&host) {
+                self.edit(NODES, &host, |seen| {
+                    seen["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
+                        "message": "Kubelet stopped posting node status."}]);
+                });
+                self.delete(REQUESTS, &format!("csr-again-{}", node.name));
+                self.lost.insert(host);
+            }
+        }
+    }
+
+    /// A node that was off is Ready again once it has a certificate.
+    fn come_back(&mut self, host: &str, node: &NodeAddress) {
+        let again = format!("csr-again-{}", node.name);
+        if !self.certificates_ended || self.is_approved(&again) {
+            self.lost.remove(host);
+            self.set_ready(host);
+        } else if self.get(REQUESTS, &again).is_none() {
+            self.rightful.push(again.clone());
+            self.put(REQUESTS, client(host).object(&again));
+        }
+    }
+
     fn ready(&self, role: Role) -> usize {
         let label = format!("node-role.kubernetes.io/{role}");
         let nodes = self.objects.get(NODES).into_iter().flat_map(BTreeMap::values);
@@ -408,13 +487,15 @@ impl World {
         nodes.filter(ready).count()
     }
 
-    fn put_node(&mut self, host: &str, role: Role) {
+    fn put_node(&mut self, host: &str, role: Role, node: &NodeAddress) {
+        self.lost.remove(host);
+        let addresses = json!([{"type": "InternalIP", "address": node.ip}, {"type": "Hostname", "address": host}]);
         let mut labels = json!({"kubernetes.io/hostname": host});
         labels[format!("node-role.kubernetes.io/{role}")] = json!("");
         self.put(
             NODES,
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": host, "labels": labels},
-            "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady",
+            "spec": {}, "status": {"addresses": addresses, "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady",
                 "message": "container runtime network not ready"}]}}),
         );
     }
@@ -441,7 +522,7 @@ impl World {
                     "reason": "BootstrapApprove", "message": "approved by the bootstrap"}]});
                 self.put(REQUESTS, request);
             }
-            self.put_node(host, Role::Master);
+            self.put_node(host, Role::Master, node);
         } else if !self.is_ready(host) {
             self.set_ready(host);
         }
@@ -457,7 +538,7 @@ impl World {
             self.rightful.push(first.clone());
             self.put(REQUESTS, client(host).object(&first));
         } else if self.is_approved(&first) && self.get(NODES, host).is_none() {
-            self.put_node(host, Role::Worker);
+            self.put_node(host, Role::Worker, node);
         } else if self.get(NODES, host).is_some() && !self.is_ready(host) {
             self.set_ready(host);
             self.joined.insert(host.to_owned(), self.moments);
@@ -566,7 +647,9 @@ fn kind_of(path: &str) -> (&'static str, &'static str) {
         VERSIONS => ("ClusterVersion", "config.openshift.io/v1"),
         OPERATORS => ("ClusterOperator", "config.openshift.io/v1"),
         ETCDS => ("Etcd", "operator.openshift.io/v1"),
-        CONFIG_MAPS => ("ConfigMap", "v1"),
+        CONFIG_MAPS | ETCD_MEMBERS => ("ConfigMap", "v1"),
+        MACHINE_CONFIGS => ("MachineConfig", "machineconfiguration.openshift.io/v1"),
+        INGRESS => ("IngressController", "operator.openshift.io/v1"),
         _ => ("Secret", "v1"),
     }
 }

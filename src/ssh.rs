@@ -1,0 +1,98 @@
+//! The way onto a node: what the user's own `ssh` is told, and the keys by which it knows the nodes again.
+//!
+//! Each cluster has its own known hosts, by node and not by address: another cluster may get the address one day.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use crate::home::{ClusterDir, write_private};
+
+/// The user that CoreOS has.
+const USER: &str = "core";
+
+/// What `ssh` is started with, its own name left out.
+pub fn arguments(
+    dir: &ClusterDir,
+    host: &str,
+    ip: Ipv4Addr,
+    key: Option<&Path>,
+    command: &[OsString],
+) -> Vec<OsString> {
+    // ssh parts at blanks and fills in percent signs.
+    let known = dir.known_hosts().display().to_string().replace('%', "%%");
+    let known = format!("UserKnownHostsFile=\"{known}\"");
+    let mut arguments = Vec::new();
+    let alias = format!("HostKeyAlias={host}");
+    for option in [&known, &alias, "StrictHostKeyChecking=accept-new", "HashKnownHosts=no"] {
+        arguments.extend(["-o".into(), option.into()]);
+    }
+    if let Some(key) = key {
+        arguments.extend(["-i".into(), key.into()]);
+    }
+    arguments.push(format!("{USER}@{ip}").into());
+    arguments.extend(command.iter().cloned());
+    arguments
+}
+
+/// Forgets the key of a node that is made anew.
+pub fn forget(dir: &ClusterDir, host: &str) -> io::Result<()> {
+    let path = dir.known_hosts();
+    let text = match fs_err::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let is_its = |line: &&str| line.split_whitespace().next() == Some(host);
+    let kept: String = text
+        .lines()
+        .filter(|line| !is_its(line))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    match kept == text {
+        true => Ok(()),
+        false => write_private(&path, kept.as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+
+    #[test]
+    fn only_the_key_of_that_node_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Home::new(folder.path()).cluster("lab");
+        forget(&dir, "worker-1.lab.example.com").unwrap();
+        let lines = "worker-1.lab.example.com ssh-ed25519 A\nworker-10.lab.example.com ssh-ed25519 B\n";
+        write_private(&dir.known_hosts(), lines.as_bytes()).unwrap();
+        forget(&dir, "worker-1.lab.example.com").unwrap();
+        let left = std::fs::read_to_string(dir.known_hosts()).unwrap();
+        assert_eq!(left, "worker-10.lab.example.com ssh-ed25519 B\n");
+    }
+
+    #[test]
+    fn what_follows_the_host_is_the_users_own() {
+        let dir = Home::new("/state").cluster("lab");
+        let command = ["journalctl", "-u", "kubelet; reboot"].map(OsString::from);
+        let arguments = arguments(
+            &dir,
+            "worker-1.lab.example.com",
+            [10, 0, 0, 7].into(),
+            Some("/k".as_ref()),
+            &command,
+        );
+        let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap()).collect();
+        assert_eq!(
+            words[8..],
+            ["-i", "/k", "core@10.0.0.7", "journalctl", "-u", "kubelet; reboot"]
+        );
+        assert!(
+            words.contains(&"UserKnownHostsFile=\"/state/clusters/lab/known_hosts\""),
+            "{words:?}"
+        );
+        assert!(words.contains(&"HostKeyAlias=worker-1.lab.example.com"), "{words:?}");
+    }
+}
