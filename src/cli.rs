@@ -1,6 +1,8 @@
 //! The command line: clap's types only. The doc comments are the help texts, at most 80 columns wide.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -26,11 +28,12 @@ Examples:
   ocpdeploy deploy --rehearse        # both passes with tiny guests, in minutes
   ocpdeploy deploy lab.sh            # the cluster that lab.sh describes
   ocpdeploy status lab               # planned against seen, for each node
+  ocpdeploy scale lab --workers 4    # more workers, or fewer
   ocpdeploy destroy lab              # all that was made for it, nothing else
 
 Exit codes:
   0   done
-  1   `ignition diff` found a difference
+  1   `ignition diff` or `verify` found a difference
   2   the command line is wrong
   3   the env file, a profile, or a stored or given file is wrong
   4   a tool is missing, or a check before the start failed
@@ -74,6 +77,12 @@ pub enum Command {
     Image(Image),
     Export(Export),
     Dns(Dns),
+    Scale(Scale),
+    Node(Node),
+    Stop(Stop),
+    Start(Start),
+    Verify(Verify),
+    Kubeconfig(Kubeconfig),
 }
 
 /// Deploy a cluster: pass one, pass two, wait until it is up
@@ -331,6 +340,210 @@ pub struct Destroy {
     /// A folder in place of / when this computer's names are undone, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     pub root: PathBuf,
+}
+
+/// Give an installed cluster more workers, or fewer
+///
+/// New ones: their addresses are harvested by throwaway machines, they start with a
+/// pointer that the cluster gives now, and their certificates are approved. Those with
+/// the highest numbers go: they are emptied first, then node, machine and address are
+/// removed. Masters stay. The settings are those of the deployment.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy scale lab --workers 4
+  ocpdeploy scale lab --workers 2 --drain-timeout 30m
+  ocpdeploy scale lab --workers 3 --env lab.sh    # with other settings than before")]
+pub struct Scale {
+    /// Name of the cluster, as `ocpdeploy list` shows it
+    pub cluster: String,
+    /// How many workers it is to have
+    #[arg(long, value_name = "N")]
+    pub workers: usize,
+    #[command(flatten)]
+    pub again: Again,
+    #[command(flatten)]
+    pub drain: Drain,
+}
+
+/// Where the settings of a cluster come from that was deployed before.
+#[derive(Debug, Args)]
+pub struct Again {
+    /// Env file with the cluster's settings [default: as at its deployment]
+    #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
+    pub env: Option<PathBuf>,
+}
+
+/// How nodes that go are emptied.
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// How long the pods of a node may take to leave
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    pub drain_timeout: Duration,
+    /// Lose the pods that do not leave in time
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Make a node anew, log on to it, or read its console
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy node replace worker-1
+  ocpdeploy node ssh master-0
+  ocpdeploy node console worker-1 --follow")]
+pub struct Node {
+    #[command(subcommand)]
+    pub verb: NodeVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NodeVerb {
+    Replace(NodeReplace),
+    Ssh(NodeSsh),
+    Console(NodeConsole),
+}
+
+/// Make a node anew: same name, MAC and address, an empty disk
+///
+/// It is emptied and removed, then made with a pointer that the cluster gives now. A
+/// master is replaced only when etcd does without it already and all others are well.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy node replace worker-1
+  ocpdeploy node replace worker-1 --cluster lab --force   # its kubelet is dead")]
+pub struct NodeReplace {
+    /// The node, e.g. worker-1
+    pub node: String,
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub again: Again,
+    #[command(flatten)]
+    pub drain: Drain,
+}
+
+/// Log on to a node as user core
+///
+/// Your own ssh is started, with your agent and settings; the keys by which it knows the
+/// nodes are kept in the cluster's folder. What follows -- is for ssh.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy node ssh master-0
+  ocpdeploy node ssh worker-1 --key ~/.ssh/lab -- journalctl -b -u kubelet")]
+pub struct NodeSsh {
+    /// The node, e.g. master-0
+    pub node: String,
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// The private key [default: as ssh finds it]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+    /// What to run there instead of a shell
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Show the last lines of a node's serial console
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy node console bootstrap
+  ocpdeploy node console worker-1 --follow    # until Ctrl-C")]
+pub struct NodeConsole {
+    /// The node, e.g. master-0
+    pub node: String,
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Go on with what comes
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+/// Shut an installed cluster down: workers first, then masters
+///
+/// Refused while the cluster lives on the certificates that the installer made: they last
+/// 24 hours, and only a cluster that runs replaces them.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy stop lab
+  ocpdeploy stop lab --timeout 20m --power-off
+  ocpdeploy stop lab --force                # although it is younger than a day")]
+pub struct Stop {
+    /// Name of the cluster, as `ocpdeploy list` shows it
+    pub cluster: String,
+    /// How long the machines of one role may take
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    pub timeout: Duration,
+    /// Take the power of machines that do not shut down in time
+    #[arg(long)]
+    pub power_off: bool,
+    /// Also before the first renewal of the certificates
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Start a cluster that was stopped: masters first, then workers
+///
+/// Waits until each machine has the address it had and each node is Ready. Certificates
+/// that ended meanwhile are asked for by the nodes, and approved.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy start lab
+  ocpdeploy start lab --timeout 1h")]
+pub struct Start {
+    /// Name of the cluster, as `ocpdeploy list` shows it
+    pub cluster: String,
+    /// How long it may take
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
+    pub timeout: Duration,
+}
+
+/// Compare the table of addresses with platform, leases and cluster
+///
+/// One line for each difference, with the reason; exit code 1 if there is any. --repair
+/// makes reservations what the table says; machines have them after their next start.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy verify lab
+  ocpdeploy verify lab --repair
+  ocpdeploy verify lab --output json")]
+pub struct Verify {
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    pub cluster: Option<String>,
+    /// Make the reservations right
+    #[arg(long)]
+    pub repair: bool,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Print a kubeconfig that needs no DNS on this computer
+///
+/// It leads to the api VIP, and the server's certificate is verified by its name. oc and
+/// kubectl understand it since 1.20.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy kubeconfig lab -o lab.kubeconfig
+  ocpdeploy kubeconfig lab --by-name         # as openshift-install wrote it")]
+pub struct Kubeconfig {
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    pub cluster: Option<String>,
+    /// Write here, readable by you alone, instead of to stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Keep the server's name: DNS or /etc/hosts knows it here
+    #[arg(long)]
+    pub by_name: bool,
 }
 
 /// Merge, check, show and compare Ignition configs
@@ -786,6 +999,11 @@ pub enum Format {
     Text,
     /// For scripts
     Json,
+}
+
+/// `90s`, `10m`, `2h`, as in an env file.
+fn duration(text: &str) -> Result<Duration, String> {
+    crate::settings::parse::duration(text)
 }
 
 fn name_and_value(text: &str) -> Result<(String, String), String> {

@@ -7,6 +7,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::client_dns::ClientDnsError;
 use crate::cluster_api::ApiError;
 use crate::download::DownloadError;
+use crate::drain::DrainError;
 use crate::gather::Stuck;
 use crate::ignition::IgnitionError;
 use crate::images::ImageError;
@@ -114,6 +115,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
         .or_else(|| if_is(error, of_client_dns))
         .or_else(|| if_is(error, |e: &Stuck| (of_wait(&e.source).0, e.hints())))
         .or_else(|| if_is(error, of_wait))
+        .or_else(|| if_is(error, of_drain))
         .or_else(|| if_is(error, of_api))
         .or_else(|| if_is(error, of_image))
         .or_else(|| if_is(error, |e: &DownloadError| (Kind::Tool, e.hint().into_iter().collect())))
@@ -148,6 +150,15 @@ fn of_wait(error: &WaitError) -> (Kind, Vec<String>) {
         WaitError::Hopeless { source, .. } => of_api(source).0,
     };
     (kind, vec![error.hint().to_owned()])
+}
+
+fn of_drain(error: &DrainError) -> (Kind, Vec<String>) {
+    let kind = match error {
+        DrainError::Lonely { .. } => Kind::Platform,
+        DrainError::Stuck { .. } => Kind::Waited,
+        DrainError::Api(error) => return of_api(error),
+    };
+    (kind, error.hint().into_iter().map(str::to_owned).collect())
 }
 
 fn of_api(error: &ApiError) -> (Kind, Vec<String>) {
@@ -202,7 +213,16 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::Hopeless { .. }
         | PassError::NoRouterId { .. }
         | PassError::NoAddress { .. }
+        | PassError::CameBackElsewhere { .. }
+        | PassError::NoPointer { .. }
         | PassError::Leftovers { .. } => Kind::Platform,
+        PassError::NotInstalled { .. }
+        | PassError::NotHarvested { .. }
+        | PassError::Scaled { .. }
+        | PassError::UnsafeMaster { .. }
+        | PassError::TooYoung { .. } => Kind::Tool,
+        PassError::LastWorker { .. } | PassError::NoNode { .. } => Kind::Usage,
+        PassError::StillOn { .. } | PassError::NotBack { .. } => Kind::Waited,
     };
     let mut hints: Vec<String> = match error {
         PassError::Preflight { findings } => findings.iter().filter_map(|finding| finding.hint.clone()).collect(),

@@ -92,6 +92,16 @@ pub struct NodeAddress {
     pub ip: Ipv4Addr,
 }
 
+impl NodeAddress {
+    pub fn lease(&self) -> Lease {
+        Lease {
+            name: self.name.clone(),
+            mac: self.mac,
+            ip: self.ip,
+        }
+    }
+}
+
 /// What is wrong with a parameter file.
 #[derive(Debug, thiserror::Error)]
 pub enum ParametersError {
@@ -221,6 +231,11 @@ impl Parameters {
         self.nodes.iter().find(|node| &node.name == name)
     }
 
+    /// The nodes of a role, in the order of the file.
+    pub fn of_role(&self, role: Role) -> impl Iterator<Item = &NodeAddress> {
+        self.nodes.iter().filter(move |node| node.role == role)
+    }
+
     pub fn vip(&self, vip: Vip) -> Lease {
         let (ip, mac) = match vip {
             Vip::Api => (self.api_ip, self.api_mac),
@@ -235,11 +250,7 @@ impl Parameters {
 
     /// Every address of the cluster: VIPs first, then nodes.
     pub fn leases(&self) -> Vec<Lease> {
-        let nodes = self.nodes.iter().map(|n| Lease {
-            name: n.name.clone(),
-            mac: n.mac,
-            ip: n.ip,
-        });
+        let nodes = self.nodes.iter().map(NodeAddress::lease);
         Vip::ALL.into_iter().map(|vip| self.vip(vip)).chain(nodes).collect()
     }
 

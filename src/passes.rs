@@ -7,8 +7,13 @@ mod check;
 mod destroy;
 mod error;
 mod fragments;
+mod join;
 mod one;
+mod power;
+mod replace;
+mod scale;
 mod two;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,6 +42,10 @@ use crate::services;
 pub use self::check::check;
 pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError};
+pub use self::power::{StopOptions, start, stop};
+pub use self::replace::replace;
+pub use self::scale::{ScaleOptions, Scaled, scale};
+pub use self::verify::{Difference, Verified, verify};
 
 /// How a deployment is to be done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,6 +93,7 @@ pub async fn deploy<B: Backend>(
     if options.harvest_again && run.dir.parameters().exists() {
         run.start_over().await?;
     }
+    run.refuse_scaled()?;
     let skipped_pass_one = home.cluster(&config.name).parameters().exists();
     let release = run.release(&installer).await?;
 
@@ -173,6 +183,16 @@ impl<'a, B: Backend> Run<'a, B> {
         })
     }
 
+    /// The steps of a deployment know nothing of nodes that came or went since.
+    fn refuse_scaled(&self) -> Result<(), PassError> {
+        match self.journal.done_at("scaled") {
+            Some(_) => Err(PassError::Scaled {
+                cluster: self.config.name.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Forgets pass one, so that it is done anew. Nothing of pass two may exist.
     ///
     /// The parameter file goes last: while it is there, a run that was cut comes here again.
@@ -200,8 +220,8 @@ impl<'a, B: Backend> Run<'a, B> {
                 let macs = self.macs().await?;
                 let leases = async {
                     Ok(match self.config.harvest {
-                        Harvest::Boot => self.boot_and_look(&macs).await?,
-                        Harvest::Reserve => self.reserve(&macs).await?,
+                        Harvest::Boot => self.boot_and_look("pass-one", &macs).await?,
+                        Harvest::Reserve => self.reserve("pass-one", &macs).await?,
                         Harvest::Static => machines::static_leases(self.config, &macs),
                     })
                 };

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, print, with_backend};
+use super::{Session, print, recall, with_backend};
 use crate::cli::Deploy;
 use crate::passes::{self, DeployOptions};
 use crate::report::deployed;
@@ -18,5 +18,6 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
     let deployed = session.finish_or_stop(async {
         with_backend!(&config.backend, backend => passes::deploy(backend, &config, &session.home, options).await)
     })?;
+    recall::keep(session, &command.source, &config)?;
     print(&deployed::text(&config, &deployed, &dir))
 }

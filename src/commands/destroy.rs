@@ -10,7 +10,6 @@ use crate::cli::{Destroy, Source};
 use crate::client_dns::{self, Computer};
 use crate::cluster::{BackendConfig, ClusterId};
 use crate::failure::{CommandError, Kind};
-use crate::inventory::{InventoryError, Known};
 use crate::{passes, report};
 
 pub fn run(session: &Session, command: &Destroy) -> Result<()> {
@@ -18,7 +17,8 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&command.cluster));
     session.finish_or_stop(async {
         with_backend!(&backend, backend => {
-            let owned = backend.list_owned(&cluster).await?;
+            let mut owned = backend.list_owned(&cluster).await?;
+            owned.extend(names_here(session, command, &cluster));
             if command.dry_run {
                 return print(&report::owned(&cluster, &owned));
             }
@@ -33,6 +33,29 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
             })
         })
     })
+}
+
+/// What `ocpdeploy dns apply` told this computer, one line of a file each.
+fn names_here(session: &Session, command: &Destroy, cluster: &ClusterId) -> Vec<Owned> {
+    let dir = session.home.cluster(&command.cluster);
+    // A file that cannot be read is told of when its lines are to go.
+    let Ok(Some(how)) = client_dns::applied(&dir) else {
+        return Vec::new();
+    };
+    let Ok(change) = Computer::new(&command.root).plan_removal(cluster, how) else {
+        return Vec::new();
+    };
+    let after = change.after.unwrap_or_default();
+    let kept: Vec<&str> = after.lines().collect();
+    let before = change.before.unwrap_or_default();
+    let gone = before
+        .lines()
+        .filter(|line| !kept.contains(line) && !line.starts_with('#'));
+    gone.map(|line| Owned {
+        kind: "client dns".to_owned(),
+        name: format!("{}: {line}", change.path.display()),
+    })
+    .collect()
 }
 
 /// Undoes what `ocpdeploy dns apply` did. Machines are not kept because a file of this computer cannot be written.
@@ -63,9 +86,7 @@ fn target(session: &Session, command: &Destroy) -> Result<(ClusterId, BackendCon
         }
         return Ok((ClusterId::new(&name, &domain), backend));
     }
-    let known = Known::read(&session.home.cluster(&command.cluster))?.ok_or_else(|| InventoryError::Unknown {
-        cluster: command.cluster.clone(),
-    })?;
+    let known = session.known(&command.cluster)?;
     Ok((known.id(), known.backend))
 }
 

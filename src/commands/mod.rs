@@ -8,10 +8,16 @@ mod export;
 mod harvest;
 mod ignition;
 mod image;
+mod kubeconfig;
 mod list;
+mod node;
 mod plan;
+mod power;
 mod progress;
+mod recall;
+mod scale;
 mod status;
+mod verify;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -47,6 +53,12 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         // Most of its verbs need no state, and so no home folder either.
         Command::Export(command) => export::run(&session()?, command),
         Command::Dns(command) => dns::run(&session()?, command),
+        Command::Scale(command) => scale::run(&session()?, command),
+        Command::Node(command) => node::run(&session()?, command),
+        Command::Stop(command) => power::stop(&session()?, command),
+        Command::Start(command) => power::start(&session()?, command),
+        Command::Verify(command) => return verify::run(&session()?, command),
+        Command::Kubeconfig(command) => kubeconfig::run(&session()?, command),
         Command::Ignition(command) => return ignition::run(&cli.global, command),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -192,6 +204,14 @@ impl Session {
             .hint("`ocpdeploy harvest` learns them, and so does `ocpdeploy deploy`")
         })?;
         Ok((found.known, parameters))
+    }
+
+    /// What is known of a cluster here.
+    fn known(&self, name: &str) -> Result<Known> {
+        let known = Known::read(&self.home.cluster(name))?;
+        Ok(known.ok_or_else(|| InventoryError::Unknown {
+            cluster: name.to_owned(),
+        })?)
     }
 
     fn show_config(&self, command: &Config) -> Result<()> {

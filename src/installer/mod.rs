@@ -29,6 +29,7 @@ mod release;
 
 pub use mask::Mask;
 pub use openshift_install::OpenshiftInstall;
+pub use probe::guests_answer;
 pub use rehearsal::Rehearsal;
 
 /// The chosen installer.

@@ -1,5 +1,6 @@
 //! Asks the guests of a rehearsal what they have become, and compares it with what they should be.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -92,6 +93,31 @@ async fn ask(
             return Ok(Some(format!("{} at {url}: {}", node.node, innermost(&problem))));
         }
         sleep(PAUSE).await;
+    }
+}
+
+/// Waits until each of these guests tells of itself, whatever it tells.
+pub async fn guests_answer(guests: &[(MachineName, Ipv4Addr)], limit: Duration) -> Result<(), InstallerError> {
+    let client = client()?;
+    let end = Instant::now() + limit;
+    let mut silent = Vec::new();
+    for (machine, ip) in guests {
+        let url = format!("http://{ip}:8080/report.json");
+        loop {
+            let Err(error) = fetch(&client, &url).await else {
+                info!(target: PROGRESS, machine = %machine, state = "checked", done = true, "answers at {ip}");
+                break;
+            };
+            if Instant::now() + PAUSE >= end {
+                silent.push(format!("{machine} at {url}: {}", innermost(&error.without_url())));
+                break;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+    match silent.is_empty() {
+        true => Ok(()),
+        false => Err(InstallerError::Silent { silent, after: limit }),
     }
 }
 

@@ -52,8 +52,7 @@ pub async fn check<B: Backend>(
     let mut findings = backend.preflight(&machines::needs(config, &one, &two)).await?;
     let mut facts = NetworkFacts::default();
     if !findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
-        facts = backend.look_at_network(&config.network).await?;
-        facts.cidr = facts.cidr.or(config.given.machine_network);
+        facts = look(backend, config).await?;
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
         findings.extend(given_vip_findings(
             config,
@@ -79,6 +78,13 @@ pub async fn check<B: Backend>(
     } else {
         Err(PassError::Preflight { findings }.into())
     }
+}
+
+/// What is known of the cluster's network.
+pub(super) async fn look<B: Backend>(backend: &B, config: &ClusterConfig) -> Result<NetworkFacts> {
+    let mut facts = backend.look_at_network(&config.network).await?;
+    facts.cidr = facts.cidr.or(config.given.machine_network);
+    Ok(facts)
 }
 
 /// The configuration with its way to the machine config server decided.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::backend::{Finding, Owned};
-use crate::cluster::{MachineName, NodeName, Pass};
+use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::harvest::Seen;
 use crate::ignition::budget::TooLarge;
 
@@ -49,6 +49,40 @@ pub enum PassError {
     TooLarge { node: NodeName, too_large: TooLarge },
     #[error("{} not wanted to go:{}", count(left.len(), "thing"), owned_lines(left))]
     Leftovers { left: Vec<Owned> },
+    #[error("cluster {cluster} is not installed yet")]
+    NotInstalled { cluster: String },
+    #[error("the addresses of cluster {cluster} are not known yet")]
+    NotHarvested { cluster: String },
+    #[error("cluster {cluster} was installed and has been scaled since: there is nothing to deploy")]
+    Scaled { cluster: String },
+    #[error("cluster {cluster} was installed with workers, and its routers run on them: one must stay")]
+    LastWorker { cluster: String },
+    #[error(
+        "the cluster has no pointer for a later {role}: neither Secret {role}-user-data-managed nor {role}-user-data is in openshift-machine-api"
+    )]
+    NoPointer { role: Role },
+    #[error("{node} is none of the cluster's nodes: {}", names(known))]
+    NoNode { node: NodeName, known: Vec<NodeName> },
+    #[error("{node} cannot be replaced now: {why}")]
+    UnsafeMaster { node: NodeName, why: String },
+    #[error("cluster {cluster} must not be off yet: {clock}")]
+    TooYoung { cluster: String, clock: String },
+    #[error("{} still on after {} s: {}", count(machines.len(), "machine"), after.as_secs(), names(machines))]
+    StillOn {
+        machines: Vec<MachineName>,
+        after: Duration,
+    },
+    #[error("{machine} came back with {seen}, the table has {planned}")]
+    CameBackElsewhere {
+        machine: MachineName,
+        planned: Ipv4Addr,
+        seen: Ipv4Addr,
+    },
+    #[error("{} not back after {} s:{}", count(missing.len(), "machine"), after.as_secs(), seen_lines(missing))]
+    NotBack {
+        missing: Vec<(MachineName, Seen)>,
+        after: Duration,
+    },
 }
 
 impl PassError {
@@ -74,6 +108,33 @@ impl PassError {
             }
             Self::TooLarge { .. } => "leave out files of your own, or make them smaller",
             Self::Leftovers { .. } => "run destroy again; the platform's own log may say more",
+            Self::NotInstalled { .. } => {
+                "`ocpdeploy deploy` begins or goes on with it; `ocpdeploy status` shows how far it is"
+            }
+            Self::NotHarvested { .. } => "`ocpdeploy harvest` learns them, and so does `ocpdeploy deploy`",
+            Self::Scaled { .. } => {
+                "`ocpdeploy status CLUSTER` shows its nodes; `ocpdeploy scale CLUSTER --workers N` changes them"
+            }
+            Self::LastWorker { .. } => "scale to 1, or destroy the cluster",
+            Self::NoPointer { .. } => "`oc -n openshift-machine-api get secrets` shows what there is",
+            Self::NoNode { .. } => "`ocpdeploy status CLUSTER` shows them",
+            Self::UnsafeMaster { .. } => {
+                "with 3 masters or more: switch the machine off, then take its member out of etcd as OpenShift's \
+                 documentation tells (\"replacing an unhealthy etcd member\": `oc -n openshift-etcd rsh` into the etcd pod \
+                 of another master, `etcdctl member list`, `etcdctl member remove ID`), and run the same command again"
+            }
+            Self::TooYoung { .. } => {
+                "nodes that are off when these certificates end must be let in by hand; if that is meant, stop with --force"
+            }
+            Self::StillOn { .. } => {
+                "they may take longer: run the same command again, or with --power-off to take their power"
+            }
+            Self::CameBackElsewhere { .. } => {
+                "`ocpdeploy verify CLUSTER --repair` makes reservations right; then start it anew"
+            }
+            Self::NotBack { .. } => {
+                "run the same command again to wait longer; `ocpdeploy node console NODE` shows what one does"
+            }
         }
     }
 }
@@ -97,6 +158,17 @@ fn count(number: usize, what: &str) -> String {
 
 fn lines(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("\n  {}", finding.text)).collect()
+}
+
+fn names<T: ToString>(names: &[T]) -> String {
+    names.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn seen_lines(missing: &[(MachineName, Seen)]) -> String {
+    missing
+        .iter()
+        .map(|(name, seen)| format!("\n  {name} {seen}"))
+        .collect()
 }
 
 fn owned_lines(owned: &[Owned]) -> String {

@@ -15,7 +15,7 @@ use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, Verdict};
-use crate::cluster::{Dhcp, Lease, Mac, NodeName, Pass, Vip};
+use crate::cluster::{ClusterId, Dhcp, Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
 use crate::lan;
@@ -38,11 +38,13 @@ impl<B: Backend> Run<'_, B> {
             .await
     }
 
-    /// Boots throwaway machines and waits until each has shown one stable address.
-    pub(super) async fn boot_and_look(&self, macs: &MacTable) -> Result<Vec<Lease>> {
+    /// Boots throwaway machines and waits until each has shown one stable address; the steps are beneath `story`.
+    pub(super) async fn boot_and_look(&self, story: &str, macs: &MacTable) -> Result<Vec<Lease>> {
         let planned = machines::pass_one(self.config, macs);
         let total = planned.len();
-        let image = self.image("pass-one/image", &self.config.helper_image, None).await?;
+        let image = self
+            .image(&format!("{story}/image"), &self.config.helper_image, None)
+            .await?;
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
             stream::iter(&planned)
@@ -53,11 +55,11 @@ impl<B: Backend> Run<'_, B> {
             Ok(())
         };
         self.journal
-            .step("pass-one/create", &(&planned, &image), create)
+            .step(&format!("{story}/create"), &(&planned, &image), create)
             .await?;
         let mut leases = self
             .journal
-            .step("pass-one/leases", &planned, self.look_for_leases(&planned))
+            .step(&format!("{story}/leases"), &planned, self.look_for_leases(&planned))
             .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
@@ -111,7 +113,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Chooses free addresses; the platform's refusal of a clash makes each choice atomic.
-    pub(super) async fn reserve(&self, macs: &MacTable) -> Result<Vec<Lease>> {
+    pub(super) async fn reserve(&self, story: &str, macs: &MacTable) -> Result<Vec<Lease>> {
         let choose = async {
             let network = self.machine_network()?;
             let _allocation = inventory::allocate(self.home)?;
@@ -139,7 +141,7 @@ impl<B: Backend> Run<'_, B> {
             }
             Ok(leases)
         };
-        self.journal.step("pass-one/leases", macs, choose).await
+        self.journal.step(&format!("{story}/leases"), macs, choose).await
     }
 
     async fn reserve_one(&self, name: &NodeName, mac: Mac, free: &mut impl Iterator<Item = Ipv4Addr>) -> Result<Lease> {
@@ -149,7 +151,11 @@ impl<B: Backend> Run<'_, B> {
                 mac,
                 ip,
             };
-            match self.backend.hold_address(&self.hold_of(&lease)).await {
+            match self
+                .backend
+                .hold_address(&hold_of(&self.config.id(), &self.config.network, &lease))
+                .await
+            {
                 Ok(_) => {
                     info!(target: PROGRESS, machine = %name, state = "reserved", done = true, "{ip}");
                     return Ok(lease);
@@ -260,42 +266,13 @@ impl<B: Backend> Run<'_, B> {
         Ok(parameters)
     }
 
-    pub(super) fn hold_of(&self, lease: &Lease) -> Hold {
-        let id = self.config.id();
-        let hosts: Vec<&str> = match lease.name.as_str() {
-            "api" => vec!["api", "api-int"],
-            "ingress" => vec!["console-openshift-console.apps", "oauth-openshift.apps"],
-            node => vec![node],
-        };
-        let dns_names = hosts.into_iter().map(|host| id.fqdn(host)).collect();
-        let (network, lease) = (self.config.network.clone(), lease.clone());
-        Hold {
-            cluster: id,
-            network,
-            lease,
-            dns_names,
-        }
-    }
-
-    /// What is to be held: one hold for each address, also when both VIPs are one.
-    fn holds(&self, parameters: &Parameters) -> Vec<Hold> {
-        let mut holds: Vec<Hold> = Vec::new();
-        for hold in parameters.leases().iter().map(|lease| self.hold_of(lease)) {
-            match holds.iter_mut().find(|other| other.lease.ip == hold.lease.ip) {
-                Some(other) => other.dns_names.extend(hold.dns_names),
-                None => holds.push(hold),
-            }
-        }
-        holds
-    }
-
     /// Makes the platform keep every address of the table, unless the user's own DHCP server does.
     pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, Held>> {
         if self.config.dhcp == Dhcp::User {
             let leases = parameters.leases().into_iter();
             return Ok(leases.map(|lease| (lease.name, Held::ByUser)).collect());
         }
-        let holds = self.holds(parameters);
+        let holds = holds(parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "{} addresses to be held", holds.len());
             let one = |hold: &Hold| {
@@ -313,17 +290,45 @@ impl<B: Backend> Run<'_, B> {
 
     /// Deletes what pass one booted and looks that none is left.
     pub(super) async fn sweep_pass_one(&self) -> Result<()> {
-        let sweep = async {
-            let id = self.config.id();
-            let machines = self.backend.list_machines(&id).await?;
-            let left: Vec<_> = machines
-                .into_iter()
-                .filter(|machine| machine.pass == Pass::One)
-                .collect();
-            delete_machines(self.backend, &id, &left).await
-        };
-        self.journal.step("pass-one/gone", &(), sweep).await
+        self.journal
+            .step("pass-one/gone", &(), self.delete_throwaway_machines())
+            .await
     }
+
+    pub(super) async fn delete_throwaway_machines(&self) -> Result<()> {
+        let id = self.config.id();
+        let mut machines = self.backend.list_machines(&id).await?;
+        machines.retain(|machine| machine.pass == Pass::One);
+        delete_machines(self.backend, &id, &machines).await
+    }
+}
+
+/// The order to keep an address, with the names that lead to it.
+pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &Lease) -> Hold {
+    let hosts: Vec<&str> = match lease.name.as_str() {
+        "api" => vec!["api", "api-int"],
+        "ingress" => vec!["console-openshift-console.apps", "oauth-openshift.apps"],
+        node => vec![node],
+    };
+    Hold {
+        cluster: cluster.clone(),
+        network: network.to_owned(),
+        lease: lease.clone(),
+        dns_names: hosts.into_iter().map(|host| cluster.fqdn(host)).collect(),
+    }
+}
+
+/// What is to be held: one hold for each address, also when both VIPs are one.
+pub(super) fn holds(parameters: &Parameters) -> Vec<Hold> {
+    let mut holds: Vec<Hold> = Vec::new();
+    for lease in parameters.leases() {
+        let hold = hold_of(&parameters.id(), &parameters.network, &lease);
+        match holds.iter_mut().find(|other| other.lease.ip == hold.lease.ip) {
+            Some(other) => other.dns_names.extend(hold.dns_names),
+            None => holds.push(hold),
+        }
+    }
+    holds
 }
 
 fn vrrp_password() -> Result<VrrpPassword> {

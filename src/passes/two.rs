@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::one::hold_of;
 use super::{PassError, Run, fragments};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle, Machine, Payload};
@@ -33,7 +34,7 @@ use crate::wait::{WaitError, clock};
 const MERGE: &str = "merge";
 
 /// The step that asks the machine config server.
-fn served_step(role: Role) -> String {
+pub(super) fn served_step(role: Role) -> String {
     format!("mcs/{role}")
 }
 
@@ -109,7 +110,7 @@ impl<B: Backend> Run<'_, B> {
         if self.journal.is_outdated(&step, &input)? {
             self.journal.forget(&step)?;
         }
-        let merge = || async { self.merge(&all, roles) };
+        let merge = || async { self.merge(&all, |_, role| roles.contains(&role)) };
         let configs = self.journal.step(&step, &input, merge()).await?;
         if self.are_written(&configs) {
             return Ok(configs);
@@ -118,7 +119,7 @@ impl<B: Backend> Run<'_, B> {
         self.journal.step(&step, &input, merge()).await
     }
 
-    fn layers<'c>(
+    pub(super) fn layers<'c>(
         &'c self,
         parameters: &'c Parameters,
         assets: &Assets,
@@ -145,7 +146,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// What the machine config server has for a role; asked once, for what it has changes and machines must not.
-    async fn served(&self, all: &NodeConfigs<'_>, role: Role, api_ip: Ipv4Addr) -> Result<Vec<u8>> {
+    pub(super) async fn served(&self, all: &NodeConfigs<'_>, role: Role, api_ip: Ipv4Addr) -> Result<Vec<u8>> {
         let (server, version) = all.server(role)?;
         let (path, step) = (self.dir.served(&role.to_string()), served_step(role));
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
@@ -167,14 +168,19 @@ impl<B: Backend> Run<'_, B> {
         Ok(fs_err::read(&path)?)
     }
 
-    fn merge(&self, all: &NodeConfigs<'_>, roles: &[Role]) -> Result<BTreeMap<NodeName, NodeConfig>> {
+    /// Writes the configs of the nodes that are wanted.
+    pub(super) fn merge(
+        &self,
+        all: &NodeConfigs<'_>,
+        wanted: impl Fn(&NodeName, Role) -> bool,
+    ) -> Result<BTreeMap<NodeName, NodeConfig>> {
         for warning in &all.warnings {
             warn!(target: PROGRESS, step = "merge", "{warning}");
         }
         let carrier = self.backend.limits().carrier;
         let mut configs = BTreeMap::new();
         let nodes = self.config.nodes().into_iter();
-        for (node, role) in nodes.filter(|(_, role)| roles.contains(role)) {
+        for (node, role) in nodes.filter(|(node, role)| wanted(node, *role)) {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
@@ -227,29 +233,31 @@ impl<B: Backend> Run<'_, B> {
         Ok(())
     }
 
-    fn planned_nodes(&self, parameters: &Parameters, configs: &BTreeMap<NodeName, NodeConfig>) -> Vec<Planned> {
+    pub(super) fn planned_nodes(
+        &self,
+        parameters: &Parameters,
+        configs: &BTreeMap<NodeName, NodeConfig>,
+    ) -> Vec<Planned> {
         let mut planned = machines::pass_two(self.config, &MacTable::new(), Some(parameters));
         planned.retain(|machine| configs.contains_key(&machine.node));
         planned
     }
 
     async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, image: &ImageHandle) -> Result<()> {
-        let create = async {
-            info!(target: PROGRESS, machine = %machine.name, state = "creating");
-            let path = self.dir.ignition(machine.node.as_str());
-            let ignition = fs_err::read(&path)?;
-            let spec = machine.spec(self.config, image, Payload::Ignition(ignition));
-            self.backend.create_machine(&spec).await?;
-            Ok(())
-        };
-        self.journal
-            .step(
-                &format!("pass-two/create/{}", machine.node),
-                &(machine, config, image),
-                create,
-            )
-            .await?;
+        let step = format!("pass-two/create/{}", machine.node);
+        let input = (machine, config, image);
+        self.journal.step(&step, &input, self.make(machine, image)).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
+        Ok(())
+    }
+
+    /// Makes a machine with the config that is written for its node.
+    pub(super) async fn make(&self, machine: &Planned, image: &ImageHandle) -> Result<()> {
+        info!(target: PROGRESS, machine = %machine.name, state = "creating");
+        let path = self.dir.ignition(machine.node.as_str());
+        let ignition = fs_err::read(&path)?;
+        let spec = machine.spec(self.config, image, Payload::Ignition(ignition));
+        self.backend.create_machine(&spec).await?;
         Ok(())
     }
 
@@ -264,21 +272,26 @@ impl<B: Backend> Run<'_, B> {
         if self.journal.done_at("bootstrap-removed").is_some() {
             planned.retain(|machine| machine.role != Role::Bootstrap);
         }
+        self.settle(&planned, held).await
+    }
+
+    /// Waits until each of these machines has shown its planned address twice.
+    pub(super) async fn settle(&self, planned: &[Planned], held: &BTreeMap<NodeName, Held>) -> Result<()> {
         let begun = Instant::now();
         let mut watch = Watch::new(None);
         loop {
             let machines = self.backend.list_machines(&self.config.id()).await?;
-            for change in watch.look(&planned, &machines) {
+            for change in watch.look(planned, &machines) {
                 info!(target: PROGRESS, machine = %change.name, state = "address", done = change.stable, "{change}");
             }
             if let Some(moved) = planned.iter().find_map(|plan| moved(plan, &watch, &machines, held)) {
                 return Err(moved.into());
             }
-            if watch.is_complete(&planned) {
+            if watch.is_complete(planned) {
                 return Ok(());
             }
             let (waited, limit) = (begun.elapsed(), self.config.timeouts.address);
-            if let Some(error) = self.in_vain(&watch, &planned, waited, limit).await {
+            if let Some(error) = self.in_vain(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
             tokio::time::sleep(self.backend.limits().poll_interval).await;
@@ -328,7 +341,9 @@ impl<B: Backend> Run<'_, B> {
             self.backend.delete_machine(&self.config.id(), &name).await?;
             let lease = parameters.leases().into_iter().find(|lease| lease.name == node);
             if let Some(lease) = lease.filter(|_| self.config.dhcp != Dhcp::User) {
-                self.backend.release_address(&self.hold_of(&lease)).await?;
+                self.backend
+                    .release_address(&hold_of(&self.config.id(), &self.config.network, &lease))
+                    .await?;
             }
             info!(target: PROGRESS, machine = %name, state = "removed", done = true);
             Ok(())

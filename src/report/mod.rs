@@ -12,8 +12,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::backend::Owned;
-use crate::cluster::ClusterId;
+use crate::cluster::{ClusterId, NodeName, Role};
 use crate::parameters::Parameters;
+use crate::passes::{Scaled, Verified};
 
 /// Version of every JSON form.
 const VERSION: u32 = 1;
@@ -67,6 +68,48 @@ pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
     let head = row([&"KIND", &"NAME"]);
     let rows = owned.iter().map(|owned| row([&owned.kind, &owned.name]));
     table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}
+
+/// What came and went.
+pub fn scaled(scaled: &Scaled) -> String {
+    let names = |names: &[NodeName]| names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
+    let mut text = String::new();
+    if !scaled.came.is_empty() {
+        text += &format!("came: {}\n", names(&scaled.came));
+    }
+    if !scaled.went.is_empty() {
+        text += &format!("went: {}\n", names(&scaled.went));
+    }
+    let count = scaled.table.of_role(Role::Worker).count();
+    let workers = if count == 1 { "worker" } else { "workers" };
+    text += &format!("cluster {} has {count} {workers}\n", scaled.table.id());
+    if scaled.is_rehearsal {
+        text += "a rehearsal: nothing was drained, no certificate was approved and no MachineConfig was renewed\n";
+    }
+    for role in &scaled.renewed {
+        text += &format!("the {role} nodes are renewed one after the other now; `oc get mcp {role}` shows how far\n");
+    }
+    text
+}
+
+/// What is not as the table says, one line each.
+pub fn verified(verified: &Verified) -> String {
+    let mut text = String::new();
+    for lease in &verified.repaired {
+        text += &format!("repaired: {} is held for {} {}\n", lease.ip, lease.name, lease.mac);
+    }
+    if verified.differences.is_empty() {
+        text += &format!("all {} lines of the table are as they should be\n", verified.lines);
+    } else {
+        let head = row([&"NAME", &"WHERE", &"DIFFERENCE"]);
+        let rows = verified.differences.iter();
+        let rows = rows.map(|found| row([&found.name, &found.place, &found.text]));
+        text += &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    }
+    for left_out in &verified.left_out {
+        text += &format!("not looked at: {left_out}\n");
+    }
+    text
 }
 
 /// A row of texts.

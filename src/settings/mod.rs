@@ -7,7 +7,7 @@ mod access;
 mod checks;
 pub mod envfile;
 mod ovirt;
-mod parse;
+pub mod parse;
 mod problem;
 pub mod profile;
 mod values;

@@ -70,7 +70,7 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
 }
 
 /// Reads `600`, `90s`, `10m`, `1h30m`; never zero.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{text}` is not a time such as 600, 10m or 1h30m");
     let mut seconds = 0u64;
     let mut rest = text;

@@ -1,0 +1,38 @@
+//! `ocpdeploy kubeconfig`.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Session, print};
+use crate::cli::Kubeconfig;
+use crate::cluster::Vip;
+use crate::export::kubeconfig;
+use crate::failure::{CommandError, Kind};
+use crate::home::write_private;
+
+pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
+    let (known, parameters) = session.harvested(command.cluster.as_deref())?;
+    let path = session.home.cluster(&known.name).kubeconfig();
+    let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error, known.rehearsal))?;
+    let text = match command.by_name {
+        true => text,
+        false => kubeconfig::pinned(&text, parameters.vip(Vip::Api).ip)
+            .map_err(|why| CommandError::new(Kind::Settings, format!("{}: {why}", path.display())))?,
+    };
+    match &command.output {
+        None => print(&text),
+        // A bare name has no folder to be written in.
+        Some(path) => std::path::absolute(path)
+            .and_then(|path| write_private(&path, text.as_bytes()))
+            .map_err(|error| CommandError::new(Kind::Tool, error.to_string()).into()),
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error, rehearsal: bool) -> CommandError {
+    let hint = match rehearsal {
+        true => "a rehearsal has no API, and so no kubeconfig",
+        false => "openshift-install writes it with the Ignition files; `ocpdeploy deploy` makes them",
+    };
+    CommandError::new(Kind::Tool, format!("cannot read {}: {error}", path.display())).hint(hint)
+}

@@ -1,0 +1,128 @@
+//! `ocpdeploy node`.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Session, print, recall, scale, with_backend};
+use crate::backend::Backend;
+use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
+use crate::cluster::{MachineName, NodeName};
+use crate::failure::{CommandError, Kind};
+use crate::passes::{self, PassError};
+use crate::ssh;
+
+/// Between two looks at a console.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub fn run(session: &Session, command: &Node) -> Result<()> {
+    match &command.verb {
+        NodeVerb::Replace(command) => replace(session, command),
+        NodeVerb::Ssh(command) => log_on(session, command),
+        NodeVerb::Console(command) => console(session, command),
+    }
+}
+
+fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
+    let cluster = session.cluster_name(command.cluster.as_deref())?;
+    let config = recall::load(session, &cluster, &command.again, None)?.config;
+    let (node, drain) = (NodeName::from_platform(&command.node), scale::drain(&command.drain));
+    session.progress.log_to(&session.home.cluster(&cluster));
+    let node = session.finish_or_stop(async {
+        with_backend!(&config.backend, backend => {
+            passes::replace(backend, &config, &session.home, &node, drain).await
+        })
+    })?;
+    print(&format!(
+        "{} of cluster {} is made anew, with {} and {}\n",
+        node.name,
+        config.id(),
+        node.mac,
+        node.ip
+    ))
+}
+
+/// Becomes the user's own ssh.
+fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
+    let (known, table) = session.harvested(command.cluster.as_deref())?;
+    let name = NodeName::from_platform(&command.node);
+    let node = table.node(&name).ok_or_else(|| PassError::NoNode {
+        node: name.clone(),
+        known: table.nodes.iter().map(|node| node.name.clone()).collect(),
+    })?;
+    let host = table.id().fqdn(name.as_str());
+    let dir = session.home.cluster(&known.name);
+    let arguments = ssh::arguments(&dir, &host, node.ip, command.key.as_deref(), &command.command);
+    // It returns only when it failed.
+    let error = Command::new("ssh").args(arguments).exec();
+    let hint = "is OpenSSH's client installed?";
+    Err(CommandError::new(Kind::Tool, format!("cannot run ssh: {error}"))
+        .hint(hint)
+        .into())
+}
+
+fn console(session: &Session, command: &NodeConsole) -> Result<()> {
+    let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
+    let machine = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
+    session.finish_or_stop(async {
+        with_backend!(&known.backend, backend => {
+            let mut before = backend.console_tail(&known.id(), &machine).await?.ok_or_else(|| {
+                CommandError::new(Kind::Platform, format!("the platform keeps no console of {machine}, or it is empty"))
+            })?;
+            print(&ended(&before))?;
+            if !command.follow {
+                return Ok(());
+            }
+            loop {
+                tokio::time::sleep(PAUSE).await;
+                let now = backend.console_tail(&known.id(), &machine).await?.unwrap_or_default();
+                print(&ended(news(&before, &now)))?;
+                before = now;
+            }
+        })
+    })
+}
+
+/// With a new line at its end, unless it is empty.
+fn ended(text: &str) -> String {
+    match text.is_empty() || text.ends_with('\n') {
+        true => text.to_owned(),
+        false => format!("{text}\n"),
+    }
+}
+
+/// What a later tail of a console has after the lines that an earlier one ended with.
+fn news<'a>(before: &str, now: &'a str) -> &'a str {
+    let before: Vec<&str> = before.lines().collect();
+    let lines: Vec<&str> = now.lines().collect();
+    let known = (0..=lines.len().min(before.len())).rev();
+    let known = known
+        .into_iter()
+        .find(|count| before.ends_with(&lines[..*count]))
+        .unwrap_or(0);
+    match lines.get(known) {
+        Some(first) => &now[first.as_ptr() as usize - now.as_ptr() as usize..],
+        None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_console_goes_on_after_its_last_known_line() {
+        for (before, now, more) in [
+            ("", "a\nb\n", "a\nb\n"),
+            ("a\nb", "a\nb", ""),
+            ("a\nb", "b\nc\nd", "c\nd"),
+            ("a\nb", "a\nb\nb", "b"),
+            ("a\nb", "x\ny", "x\ny"),
+            ("a", "", ""),
+        ] {
+            assert_eq!(news(before, now), more, "{before:?} {now:?}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `ocpdeploy stop` and `ocpdeploy start`.
+
+use anyhow::Result;
+
+use super::{Session, print, with_backend};
+use crate::cli::{Start, Stop};
+use crate::passes::{self, StopOptions};
+
+pub fn stop(session: &Session, command: &Stop) -> Result<()> {
+    let known = session.known(&command.cluster)?;
+    let options = StopOptions {
+        limit: command.timeout,
+        force: command.force,
+        power_off: command.power_off,
+    };
+    session.progress.log_to(&session.home.cluster(&known.name));
+    session.finish_or_stop(async {
+        with_backend!(&known.backend, backend => passes::stop(backend, &known, &session.home, options).await)
+    })?;
+    print(&format!(
+        "cluster {} is off; `ocpdeploy start {}` starts it\n",
+        known.id(),
+        known.name
+    ))
+}
+
+pub fn start(session: &Session, command: &Start) -> Result<()> {
+    let known = session.known(&command.cluster)?;
+    session.progress.log_to(&session.home.cluster(&known.name));
+    session.finish_or_stop(async {
+        with_backend!(&known.backend, backend => passes::start(backend, &known, &session.home, command.timeout).await)
+    })?;
+    print(&match known.rehearsal {
+        true => format!("cluster {} runs, with the addresses it had\n", known.id()),
+        false => format!(
+            "cluster {} runs, with the addresses it had, and its nodes are Ready\n",
+            known.id()
+        ),
+    })
+}

@@ -1,0 +1,139 @@
+//! The settings of a cluster that was deployed before: what they were made of is kept in its folder.
+//!
+//! Only where they come from is kept, so that an env file that changes is read as it is then. Flags may hold secrets: the
+//! file is private, as all of the folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Session;
+use crate::cli::{Again, Source};
+use crate::cluster::ClusterConfig;
+use crate::failure::{CommandError, Kind};
+use crate::home::{Home, write_private};
+use crate::settings::{self, Loaded, Sources};
+
+/// Version of the file's layout.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    v: u32,
+    /// Absolute; only a rehearsal goes without.
+    env: Option<PathBuf>,
+    current_dir: PathBuf,
+    flags: BTreeMap<String, String>,
+    /// Those named `OCPDEPLOY_…`.
+    environment: BTreeMap<String, String>,
+    rehearse: bool,
+    /// With which it was installed.
+    workers: usize,
+}
+
+/// Keeps where the settings of a deployment came from.
+pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -> Result<()> {
+    let Sources {
+        env_file,
+        environment,
+        flags,
+        current_dir,
+        rehearse,
+        ..
+    } = session.sources(source)?;
+    let is_ours = |name: &str| name.starts_with("OCPDEPLOY_") && name != "OCPDEPLOY_HOME";
+    let kept = Kept {
+        v: VERSION,
+        env: env_file.map(|(path, _)| current_dir.join(path)),
+        environment: environment.into_iter().filter(|(name, _)| is_ours(name)).collect(),
+        flags,
+        current_dir,
+        rehearse,
+        workers: config.workers,
+    };
+    let path = session.home.cluster(&config.name).settings();
+    let text = serde_json::to_vec_pretty(&kept)?;
+    write_private(&path, &text).context("keep where the settings came from")
+}
+
+/// A cluster's settings again.
+pub(super) struct Recalled {
+    pub config: ClusterConfig,
+    /// With how many workers it was installed.
+    pub installed_workers: usize,
+}
+
+/// Reads the settings of a cluster as at its deployment, or from another env file, with another number of workers.
+pub(super) fn load(session: &Session, cluster: &str, again: &Again, workers: Option<usize>) -> Result<Recalled> {
+    let known = session.known(cluster)?;
+    let kept = read(&session.home, cluster)?;
+    let mut source = Source {
+        env: again.env.clone(),
+        rehearse: known.rehearsal,
+        ..Source::default()
+    };
+    if let (None, Some(kept)) = (&again.env, &kept) {
+        source.env.clone_from(&kept.env);
+    }
+    let mut sources = session.sources(&source)?;
+    if let (None, Some(kept)) = (&again.env, &kept) {
+        sources.current_dir.clone_from(&kept.current_dir);
+        sources.flags.clone_from(&kept.flags);
+        for (name, value) in &kept.environment {
+            sources.environment.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    // What the table has counts, not what the env file says of the past.
+    let count = |role| inventory_count(session, cluster, role);
+    let workers = match workers {
+        Some(workers) => workers,
+        None => count(crate::cluster::Role::Worker)?,
+    };
+    sources.flags.insert("workers".to_owned(), workers.to_string());
+    let Loaded { config, warnings, .. } = settings::load(&sources)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.id() != known.id() {
+        let text = format!("the settings describe cluster {}, not {}", config.id(), known.id());
+        let hint = "name its env file with --env";
+        return Err(CommandError::new(Kind::Settings, text).hint(hint).into());
+    }
+    Ok(Recalled {
+        config,
+        installed_workers: kept.map_or(workers, |kept| kept.workers),
+    })
+}
+
+fn inventory_count(session: &Session, cluster: &str, role: crate::cluster::Role) -> Result<usize> {
+    let (_, table) = session.harvested(Some(cluster))?;
+    Ok(table.of_role(role).count())
+}
+
+fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {
+    #[derive(Deserialize)]
+    struct Head {
+        v: u32,
+    }
+    let path = home.cluster(cluster).settings();
+    let text = match fs_err::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let faulty = |why: String| not_understood(&path, &why);
+    let head: Head = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;
+    if head.v != VERSION {
+        return Err(faulty(format!("version {}; this program knows version {VERSION}", head.v)).into());
+    }
+    let kept = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;
+    Ok(Some(kept))
+}
+
+fn not_understood(path: &Path, why: &str) -> CommandError {
+    CommandError::new(Kind::Settings, format!("{} is not understood: {why}", path.display()))
+        .hint("name the cluster's env file with --env, after removing this file")
+}

@@ -1,0 +1,30 @@
+//! `ocpdeploy scale`.
+
+use anyhow::Result;
+
+use super::{Session, print, recall, with_backend};
+use crate::cli::{self, Scale};
+use crate::drain::Drain;
+use crate::passes::{self, ScaleOptions};
+use crate::report;
+
+pub fn run(session: &Session, command: &Scale) -> Result<()> {
+    let recalled = recall::load(session, &command.cluster, &command.again, Some(command.workers))?;
+    let config = recalled.config;
+    let options = ScaleOptions {
+        drain: drain(&command.drain),
+        installed_workers: recalled.installed_workers,
+    };
+    session.progress.log_to(&session.home.cluster(&config.name));
+    let scaled = session.finish_or_stop(async {
+        with_backend!(&config.backend, backend => passes::scale(backend, &config, &session.home, options).await)
+    })?;
+    print(&report::scaled(&scaled))
+}
+
+pub(super) fn drain(drain: &cli::Drain) -> Drain {
+    Drain {
+        limit: drain.drain_timeout,
+        force: drain.force,
+    }
+}

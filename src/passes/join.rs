@@ -1,0 +1,276 @@
+//! Nodes that come to an installed cluster and go from it; what `scale` and `replace` have in common.
+//!
+//! The platform and the cluster are the truth: what is there is not made again, and what is gone is not drained. The
+//! journal only remembers which nodes are still to become Ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tracing::info;
+
+use super::one::hold_of;
+use super::two::served_step;
+use super::{PassError, Run, fragments, leased_vips};
+use crate::PROGRESS;
+use crate::backend::{Backend, Held, ImageHandle};
+use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
+use crate::cluster_api::ClusterApi;
+use crate::drain::{self, Drain};
+use crate::home;
+use crate::images;
+use crate::installer::{Assets, Installer, Rehearsal, WaitContext};
+use crate::machines::{self, MacTable, Planned};
+use crate::parameters::{NodeAddress, Parameters};
+use crate::services;
+use crate::ssh;
+use crate::wait::{self, certificates::Rejoin};
+
+/// Where Kubernetes keeps the pointers of later nodes; the machine config operator keeps the first one current.
+const POINTERS: (&str, [&str; 2]) = ("openshift-machine-api", ["user-data-managed", "user-data"]);
+
+/// Who is asked about the cluster's nodes.
+pub(super) enum Reach {
+    Api(ClusterApi),
+    /// There is no API: the guests tell of themselves.
+    Rehearsal,
+}
+
+impl<B: Backend> Run<'_, B> {
+    /// The table of a cluster that is installed; another is refused.
+    pub(super) fn installed(&self) -> Result<Parameters> {
+        let cluster = self.config.name.clone();
+        let table = Parameters::read(&self.dir.parameters())?;
+        match table.filter(|_| self.journal.done_at("install-complete").is_some()) {
+            Some(table) => Ok(table),
+            None => Err(PassError::NotInstalled { cluster }.into()),
+        }
+    }
+
+    /// Asks the cluster's API for a sign of life.
+    pub(super) async fn reach(&self, table: &Parameters) -> Result<Reach> {
+        if self.config.installer == InstallerChoice::Rehearsal {
+            info!(target: PROGRESS, step = "cluster", "a rehearsal has no API: nothing is drained, and no certificate approved");
+            return Ok(Reach::Rehearsal);
+        }
+        let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_ip).await?;
+        let version = api.version().await?;
+        info!(target: PROGRESS, step = "cluster", "{} at {} answers: Kubernetes {version}", api.name(), api.address());
+        Ok(Reach::Api(api))
+    }
+
+    /// Makes the machines that lack, and waits until these nodes are in the cluster.
+    pub(super) async fn join(&self, reach: &Reach, table: &Parameters, nodes: &[NodeAddress]) -> Result<()> {
+        let machines = self.backend.list_machines(&self.config.id()).await?;
+        let is_there = |node: &NodeName| {
+            let mut machines = machines.iter();
+            machines.any(|machine| machine.pass == Pass::Two && machine.node == *node)
+        };
+        let mut lacking = BTreeSet::new();
+        let mut joining = BTreeSet::new();
+        for NodeAddress { name, role, .. } in nodes {
+            if !is_there(name) {
+                if !self.is_joining(name) {
+                    self.journal.forget(&format!("join/{name}"))?;
+                    self.journal
+                        .step(&format!("join/{name}/begun"), &(), async { Ok(()) })
+                        .await?;
+                }
+                lacking.insert((name.clone(), *role));
+            }
+            if self.is_joining(name) {
+                joining.insert(name.clone());
+            }
+        }
+        let held = self.hold_for(nodes, &joining).await?;
+        self.make_later(reach, table, &lacking).await?;
+        let mut planned = self.later(table);
+        planned.retain(|machine| joining.contains(&machine.node));
+        self.settle(&planned, &held).await?;
+        self.become_ready(reach, table, &joining).await?;
+        for node in &joining {
+            self.journal
+                .step(&format!("join/{node}/ready"), &(), async { Ok(()) })
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a machine was to be made for the node since the installation, and the node is not Ready yet.
+    pub(super) fn is_joining(&self, node: &NodeName) -> bool {
+        let done = |step: &str| self.journal.done_at(&format!("join/{node}/{step}")).is_some();
+        done("begun") && !done("ready")
+    }
+
+    fn later(&self, table: &Parameters) -> Vec<Planned> {
+        machines::pass_two(self.config, &MacTable::new(), Some(table))
+    }
+
+    async fn hold_for(&self, nodes: &[NodeAddress], joining: &BTreeSet<NodeName>) -> Result<BTreeMap<NodeName, Held>> {
+        let mut held = BTreeMap::new();
+        for node in nodes.iter().filter(|node| joining.contains(&node.name)) {
+            let hold = hold_of(&self.config.id(), &self.config.network, &node.lease());
+            let by = match self.config.dhcp {
+                Dhcp::User => Held::ByUser,
+                Dhcp::Platform => self.backend.hold_address(&hold).await?,
+            };
+            held.insert(node.name.clone(), by);
+        }
+        Ok(held)
+    }
+
+    /// Makes machines with a pointer that the cluster gives now: the installer's own may lead to a CA that was replaced.
+    async fn make_later(&self, reach: &Reach, table: &Parameters, lacking: &BTreeSet<(NodeName, Role)>) -> Result<()> {
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let image = self.image_again().await?;
+        let roles: BTreeSet<Role> = lacking.iter().map(|(_, role)| *role).collect();
+        let assets = self.pointers(reach, &roles).await?;
+        if let Reach::Api(api) = reach {
+            // A node that is known may not ask for a first certificate.
+            for (node, _) in lacking {
+                api.delete_node(&table.id().fqdn(node.as_str())).await?;
+            }
+        }
+        let services = self.services(table)?;
+        let bootstrap = services::parts(&services.input(self, table), Role::Bootstrap)?;
+        let fragments = fragments::read(self.config)?;
+        let mut all = self.layers(table, &assets, &fragments, &bootstrap)?;
+        if self.config.mcs == Mcs::Embed {
+            for role in roles {
+                self.journal.forget(&served_step(role))?;
+                let served = self.served(&all, role, table.api_ip).await?;
+                all.serve(role, &served)?;
+            }
+        }
+        let configs = self.merge(&all, |node, role| lacking.contains(&(node.clone(), role)))?;
+        let planned = self.planned_nodes(table, &configs);
+        stream::iter(&planned)
+            .map(|machine| self.make(machine, &image))
+            .buffer_unordered(self.backend.limits().concurrency)
+            .try_collect()
+            .await
+    }
+
+    /// The image that the first nodes were made with: a newer one may belong to another release.
+    async fn image_again(&self) -> Result<ImageHandle> {
+        let shop = images::Shop {
+            downloads: &self.config.downloads,
+            installer: None,
+            platform: self.backend.limits().image_artifact,
+        };
+        let request = match self.journal.output("pass-two/image/fetch")? {
+            Some(fetched) => fetched,
+            None => shop.request(&self.config.image).await?,
+        };
+        Ok(self.backend.ensure_image(&self.config.id(), &request).await?)
+    }
+
+    /// The installer's files, with the pointers of these roles as the cluster has them now.
+    async fn pointers(&self, reach: &Reach, roles: &BTreeSet<Role>) -> Result<Assets> {
+        let mut assets: Assets = self.journal.output("assets")?.context("the journal knows no assets")?;
+        let Reach::Api(api) = reach else { return Ok(assets) };
+        let (namespace, kinds) = POINTERS;
+        for role in roles {
+            let mut pointer = None;
+            for kind in kinds {
+                let secret = api.secret(namespace, &format!("{role}-{kind}")).await?;
+                let data = secret.and_then(|secret| secret.data?.remove("userData"));
+                pointer = pointer.or(data);
+            }
+            let Some(pointer) = pointer else {
+                return Err(PassError::NoPointer { role: *role }.into());
+            };
+            let path = self.dir.pointer(&role.to_string());
+            home::write_private(&path, &pointer.0)?;
+            match role {
+                Role::Master => assets.master = path,
+                _ => assets.worker = path,
+            }
+        }
+        Ok(assets)
+    }
+
+    async fn become_ready(&self, reach: &Reach, table: &Parameters, joining: &BTreeSet<NodeName>) -> Result<()> {
+        if joining.is_empty() {
+            return Ok(());
+        }
+        let limit = self.config.timeouts.install;
+        match reach {
+            Reach::Api(api) => {
+                let cluster = wait::Cluster { api, table };
+                Ok(cluster.nodes_ready(joining, Rejoin::Refuse, limit).await?)
+            }
+            Reach::Rehearsal => self.ask_guests(table, joining).await,
+        }
+    }
+
+    /// Compares the guests of a rehearsal with what they should be.
+    async fn ask_guests(&self, table: &Parameters, nodes: &BTreeSet<NodeName>) -> Result<()> {
+        let mut table = table.clone();
+        table.nodes.retain(|node| nodes.contains(&node.name));
+        let wait = WaitContext {
+            config: self.config,
+            parameters: &table,
+            dir: &self.dir,
+            guests_answer: self.backend.limits().guests_answer,
+        };
+        let installer = Installer::Rehearsal(Rehearsal);
+        if table.of_role(Role::Master).next().is_some() {
+            installer.wait_for_bootstrap(&wait).await?;
+        }
+        installer.wait_for_install(&wait).await?;
+        Ok(())
+    }
+
+    /// Empties a node and takes it out of the cluster and off the platform; its address stays its own.
+    pub(super) async fn leave(&self, reach: &Reach, node: &NodeAddress, how: Drain) -> Result<()> {
+        let (id, machine) = (self.config.id(), MachineName::of_node(&self.config.name, &node.name));
+        let host = id.fqdn(node.name.as_str());
+        let machines = self.backend.list_machines(&id).await?;
+        // What runs on a machine that is gone cannot leave it.
+        let is_there = machines.iter().any(|seen| seen.name == machine);
+        if let (Reach::Api(api), true) = (reach, is_there) {
+            info!(target: PROGRESS, machine = %machine, state = "draining");
+            drain::drain(api, &host, how).await?;
+        }
+        // First the machine: a kubelet that still runs could bring its node back.
+        self.backend.delete_machine(&id, &machine).await?;
+        if let Reach::Api(api) = reach {
+            api.delete_node(&host).await?;
+        }
+        ssh::forget(&self.dir, &host)?;
+        info!(target: PROGRESS, machine = %machine, state = "removed", done = true);
+        Ok(())
+    }
+
+    /// What the services were made of at the installation.
+    pub(super) fn services(&self, table: &Parameters) -> Result<Services> {
+        let held = self.journal.output("pass-one/hold")?.unwrap_or_default();
+        Ok(Services {
+            release: self
+                .journal
+                .output("release")?
+                .context("the journal knows no release")?,
+            leased: leased_vips(self.config, table, &held),
+        })
+    }
+}
+
+/// What the files for the nodes' services are made of, besides settings and table.
+pub(super) struct Services {
+    release: services::Release,
+    leased: Vec<crate::cluster::Lease>,
+}
+
+impl Services {
+    pub(super) fn input<'a, B>(&'a self, run: &'a Run<'_, B>, table: &'a Parameters) -> services::Input<'a> {
+        services::Input {
+            config: run.config,
+            parameters: table,
+            release: &self.release,
+            leased: &self.leased,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A cluster at rest: its machines are switched off in order, and come back with the addresses they had.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::PassError;
+use crate::PROGRESS;
+use crate::backend::{Backend, BackendError, Machine, Power, Stop};
+use crate::cluster::{MachineName, Pass, Role};
+use crate::cluster_api::ClusterApi;
+use crate::harvest::{Seen, judge};
+use crate::home::{ClusterDir, Home};
+use crate::installer::{self, Assets};
+use crate::inventory::Known;
+use crate::journal::Journal;
+use crate::parameters::{NodeAddress, Parameters};
+use crate::wait::{
+    self,
+    certificates::Rejoin,
+    clock::{self, Clock},
+};
+
+/// A guest in its first seconds does not hear the power button.
+const ASK_AGAIN: Duration = Duration::from_secs(20);
+
+/// A machine whose power was taken is off at once.
+const AT_ONCE: Duration = Duration::from_secs(60);
+
+/// How a cluster is stopped.
+#[derive(Clone, Copy, Debug)]
+pub struct StopOptions {
+    /// For the machines of one role.
+    pub limit: Duration,
+    /// Also before the cluster has certificates of its own.
+    pub force: bool,
+    /// Take the power of machines that do not shut down in time.
+    pub power_off: bool,
+}
+
+/// A cluster that is installed, and what is known of it here.
+struct Installed<'a, B> {
+    backend: &'a B,
+    known: &'a Known,
+    dir: ClusterDir,
+    journal: Journal,
+    table: Parameters,
+}
+
+/// Shuts a cluster down, workers before masters; again is success.
+pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: StopOptions) -> Result<()> {
+    let cluster = Installed::open(backend, known, home)?;
+    if cluster.machines().await?.iter().all(is_off) {
+        return Ok(());
+    }
+    if !options.force {
+        cluster.refuse_young().await?;
+    }
+    for role in [Role::Worker, Role::Master] {
+        cluster.shut_down(role, options).await?;
+    }
+    Ok(())
+}
+
+/// Starts a cluster, masters before workers, and waits until its nodes are Ready.
+pub async fn start<B: Backend>(backend: &B, known: &Known, home: &Home, limit: Duration) -> Result<()> {
+    let cluster = Installed::open(backend, known, home)?;
+    for role in [Role::Master, Role::Worker] {
+        cluster.switch_on(role).await?;
+    }
+    cluster.addresses_are_back(limit).await?;
+    cluster.nodes_are_back(limit).await
+}
+
+fn is_off(machine: &Machine) -> bool {
+    machine.power == Power::Off
+}
+
+impl<'a, B: Backend> Installed<'a, B> {
+    fn open(backend: &'a B, known: &'a Known, home: &Home) -> Result<Self> {
+        let dir = home.cluster(&known.name);
+        let journal = Journal::open(&dir, &known.name)?;
+        let table = Parameters::read(&dir.parameters())?;
+        match table.filter(|_| journal.done_at("install-complete").is_some()) {
+            Some(table) => Ok(Self {
+                backend,
+                known,
+                dir,
+                journal,
+                table,
+            }),
+            None => Err(PassError::NotInstalled {
+                cluster: known.name.clone(),
+            }
+            .into()),
+        }
+    }
+
+    /// The machines of the table's nodes.
+    async fn machines(&self) -> Result<Vec<Machine>, BackendError> {
+        let mut machines = self.backend.list_machines(&self.known.id()).await?;
+        machines.retain(|machine| machine.pass == Pass::Two && self.table.node(&machine.node).is_some());
+        Ok(machines)
+    }
+
+    async fn api(&self) -> Result<ClusterApi> {
+        Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_ip).await?)
+    }
+
+    /// While the cluster lives on the installer's certificates, it must be there to replace them.
+    async fn refuse_young(&self) -> Result<()> {
+        let assets: Option<Assets> = self.journal.output("assets")?;
+        let (Some(assets), false) = (assets, self.known.rehearsal) else {
+            return Ok(());
+        };
+        let (namespace, name) = clock::SIGNER;
+        let signer = self.api().await?.secret(namespace, name).await;
+        let rotated = signer.ok().flatten().and_then(|signer| clock::is_rotated(&signer));
+        let clock = Clock::at(Timestamp::now(), assets.made_at, rotated);
+        let may_stop = rotated.unwrap_or(clock.minutes_left <= 0);
+        match may_stop {
+            true => Ok(()),
+            false => Err(PassError::TooYoung {
+                cluster: self.known.name.clone(),
+                clock: clock.text(),
+            }
+            .into()),
+        }
+    }
+
+    async fn shut_down(&self, role: Role, options: StopOptions) -> Result<()> {
+        let mut left = self.stop_all(role, Stop::Ask, options.limit).await?;
+        if !left.is_empty() && options.power_off {
+            warn!(target: PROGRESS, step = "stop", "taking the power of {} machines that did not shut down", left.len());
+            left = self.stop_all(role, Stop::Force, AT_ONCE).await?;
+        }
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(PassError::StillOn {
+                machines: left,
+                after: options.limit,
+            }
+            .into()),
+        }
+    }
+
+    /// Stops the machines of a role; gives those that still run when the time is over.
+    async fn stop_all(&self, role: Role, how: Stop, limit: Duration) -> Result<Vec<MachineName>> {
+        let (id, begun) = (self.known.id(), Instant::now());
+        let (mut asked, mut told) = (None, BTreeSet::new());
+        loop {
+            let machines = self.machines().await?;
+            let of_role = machines.iter().filter(|machine| machine.role == role);
+            let (off, on): (Vec<_>, Vec<_>) = of_role.partition(|machine| is_off(machine));
+            for machine in off {
+                if told.insert(machine.name.clone()) {
+                    info!(target: PROGRESS, machine = %machine.name, state = "off", done = true);
+                }
+            }
+            if on.is_empty() || begun.elapsed() >= limit {
+                return Ok(on.into_iter().map(|machine| machine.name.clone()).collect());
+            }
+            if asked.is_none_or(|when: Instant| when.elapsed() >= ASK_AGAIN) {
+                asked = Some(Instant::now());
+                let ask = |machine: &'_ Machine| {
+                    let (id, name) = (id.clone(), machine.name.clone());
+                    async move { self.backend.stop_machine(&id, &name, how).await.map(drop) }
+                };
+                stream::iter(on)
+                    .map(ask)
+                    .buffer_unordered(self.backend.limits().concurrency)
+                    .try_collect::<()>()
+                    .await?;
+            }
+            sleep(self.backend.limits().poll_interval).await;
+        }
+    }
+
+    async fn switch_on(&self, role: Role) -> Result<()> {
+        let id = self.known.id();
+        let machines: Vec<_> = self.table.of_role(role).map(|node| self.name_of(node)).collect();
+        let switch = |name: &MachineName| {
+            let (id, name) = (id.clone(), name.clone());
+            async move {
+                self.backend.start_machine(&id, &name).await?;
+                info!(target: PROGRESS, machine = %name, state = "booting");
+                Ok::<_, BackendError>(())
+            }
+        };
+        stream::iter(&machines)
+            .map(switch)
+            .buffer_unordered(self.backend.limits().concurrency)
+            .try_collect::<()>()
+            .await?;
+        Ok(())
+    }
+
+    fn name_of(&self, node: &NodeAddress) -> MachineName {
+        MachineName::of_node(&self.known.name, &node.name)
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &NodeAddress> {
+        self.table.nodes.iter().filter(|node| node.role != Role::Bootstrap)
+    }
+
+    /// Waits until each machine shows its planned address, beside others that it may carry.
+    async fn addresses_are_back(&self, limit: Duration) -> Result<()> {
+        let begun = Instant::now();
+        let mut before = Vec::new();
+        loop {
+            let machines = self.machines().await?;
+            let mut away = Vec::new();
+            for node in self.nodes() {
+                let machine = machines.iter().find(|machine| machine.node == node.name);
+                let seen = judge(machine, node.mac, None);
+                match &seen {
+                    Seen::Address(ip) if *ip == node.ip => {}
+                    Seen::Several(ips) if ips.contains(&node.ip) => {}
+                    _ => away.push((node.clone(), seen)),
+                }
+            }
+            if away.is_empty() {
+                return Ok(());
+            }
+            // One that shows another address twice has settled there.
+            for (node, seen) in &away {
+                if let (Seen::Address(ip), true) = (seen, before.contains(&(node.clone(), seen.clone()))) {
+                    return Err(PassError::CameBackElsewhere {
+                        machine: self.name_of(node),
+                        planned: node.ip,
+                        seen: *ip,
+                    }
+                    .into());
+                }
+            }
+            if begun.elapsed() >= limit {
+                let missing = away
+                    .into_iter()
+                    .map(|(node, seen)| (self.name_of(&node), seen))
+                    .collect();
+                let after = begun.elapsed();
+                return Err(PassError::NotBack { missing, after }.into());
+            }
+            before = away;
+            sleep(self.backend.limits().poll_interval).await;
+        }
+    }
+
+    /// Lets the nodes in again, whose certificates may have ended meanwhile.
+    async fn nodes_are_back(&self, limit: Duration) -> Result<()> {
+        if !self.known.rehearsal {
+            let (api, nodes) = (self.api().await?, self.nodes().map(|node| node.name.clone()).collect());
+            let cluster = wait::Cluster {
+                api: &api,
+                table: &self.table,
+            };
+            return Ok(cluster.nodes_ready(&nodes, Rejoin::Allow, limit).await?);
+        }
+        if self.backend.limits().guests_answer {
+            let guests: Vec<_> = self.nodes().map(|node| (self.name_of(node), node.ip)).collect();
+            installer::guests_answer(&guests, limit).await?;
+        }
+        Ok(())
+    }
+}

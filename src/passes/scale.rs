@@ -1,0 +1,273 @@
+//! More workers or fewer: addresses of the new ones are harvested first, and those that go are emptied first.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use kube::api::DynamicObject;
+use tracing::{info, warn};
+
+use super::join::Reach;
+use super::one::hold_of;
+use super::{PassError, Run, check};
+use crate::PROGRESS;
+use crate::backend::{Backend, Finding, Verdict};
+use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};
+use crate::drain::Drain;
+use crate::home::Home;
+use crate::inventory;
+use crate::machines;
+use crate::parameters::{NodeAddress, Parameters};
+use crate::services::{self, Manifest};
+
+/// How a cluster is scaled.
+#[derive(Clone, Copy, Debug)]
+pub struct ScaleOptions {
+    pub drain: Drain,
+    /// How many workers it was installed with: without any, its routers are on the masters and stay there.
+    pub installed_workers: usize,
+}
+
+/// A cluster that was scaled.
+#[derive(Clone, Debug)]
+pub struct Scaled {
+    pub table: Parameters,
+    pub came: Vec<NodeName>,
+    pub went: Vec<NodeName>,
+    /// Roles whose nodes the machine config operator renews now, one after the other.
+    pub renewed: Vec<String>,
+    /// There was no API to ask.
+    pub is_rehearsal: bool,
+}
+
+/// Brings an installed cluster to as many workers as its settings say, or goes on with that.
+pub async fn scale<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    home: &Home,
+    options: ScaleOptions,
+) -> Result<Scaled> {
+    if config.workers == 0 && options.installed_workers > 0 {
+        let cluster = config.name.clone();
+        return Err(PassError::LastWorker { cluster }.into());
+    }
+    let facts = check::look(backend, config).await?;
+    let config = check::settled(config, &facts, backend.limits().carrier);
+    let run = Run::begin(backend, &config, home, &facts)?;
+    let before = run.installed()?;
+    run.refuse_other_settings(&before)?;
+    let reach = run.reach(&before).await?;
+
+    let mut went = Vec::new();
+    while let Some(last) = run.surplus()? {
+        run.remove(&reach, &last, options.drain).await?;
+        went.push(last.name);
+    }
+    run.check_new(&before).await?;
+    let table = run.harvest_new().await?;
+    let workers: Vec<_> = table.of_role(Role::Worker).cloned().collect();
+    run.join(&reach, &table, &workers).await?;
+    let renewed = run.renew(&reach, &table, options.installed_workers).await?;
+    run.journal.forget("scaled")?;
+    run.journal.step("scaled", &config.workers, async { Ok(()) }).await?;
+    Ok(Scaled {
+        came: workers
+            .into_iter()
+            .map(|worker| worker.name)
+            .filter(|name| before.node(name).is_none())
+            .collect(),
+        went,
+        table,
+        renewed,
+        is_rehearsal: matches!(reach, Reach::Rehearsal),
+    })
+}
+
+impl<B: Backend> Run<'_, B> {
+    /// Everything but the number of workers must be as it was.
+    pub(super) fn refuse_other_settings(&self, table: &Parameters) -> Result<()> {
+        let as_it_is = ClusterConfig {
+            workers: self.config.workers.min(table.of_role(Role::Worker).count()),
+            ..self.config.clone()
+        };
+        match machines::mismatch(&as_it_is, table) {
+            Some(what) => Err(PassError::Mismatch {
+                cluster: self.config.name.clone(),
+                what,
+            }
+            .into()),
+            None => Ok(()),
+        }
+    }
+
+    fn table(&self) -> Result<Parameters> {
+        Parameters::read(&self.dir.parameters())?.context("the parameter file is gone")
+    }
+
+    /// The worker with the highest number, while there are too many.
+    fn surplus(&self) -> Result<Option<NodeAddress>> {
+        let table = self.table()?;
+        let mut workers: Vec<_> = table.of_role(Role::Worker).collect();
+        Ok(match workers.len() > self.config.workers {
+            true => workers.pop().cloned(),
+            false => None,
+        })
+    }
+
+    /// Takes a worker out of the cluster, off the platform and out of the table, in this order.
+    async fn remove(&self, reach: &Reach, node: &NodeAddress, drain: Drain) -> Result<()> {
+        self.leave(reach, node, drain).await?;
+        let hold = hold_of(&self.config.id(), &self.config.network, &node.lease());
+        if self.config.dhcp == Dhcp::Platform {
+            self.backend.release_address(&hold).await?;
+        }
+        super::destroy::remove_file(&self.dir.ignition(node.name.as_str()))?;
+        self.journal.forget(&format!("join/{}", node.name))?;
+        self.journal.forget(&format!("pass-two/create/{}", node.name))?;
+        let _allocation = inventory::allocate(self.home)?;
+        let mut table = self.table()?;
+        table.nodes.retain(|other| other.name != node.name);
+        Ok(table.write(&self.dir.parameters())?)
+    }
+
+    /// What is to be made, before any of it is.
+    async fn check_new(&self, before: &Parameters) -> Result<()> {
+        let is_new = |node: &NodeName| before.node(node).is_none();
+        let mut macs = machines::macs(self.config, &Default::default());
+        macs.retain(|node, _| is_new(node) && *node != NodeName::bootstrap());
+        let mut one = Vec::new();
+        if self.config.harvest == Harvest::Boot {
+            one = machines::pass_one(self.config, &self.only_new(&macs, before));
+        }
+        let mut two = machines::pass_two(self.config, &macs, Some(before));
+        two.retain(|machine| is_new(&machine.node));
+        if two.is_empty() {
+            return Ok(());
+        }
+        let mut findings = self
+            .backend
+            .preflight(&machines::needs(self.config, &one, &two))
+            .await?;
+        findings.retain(|finding| finding.verdict == Verdict::Fail);
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(PassError::Preflight { findings }.into()),
+        }
+    }
+
+    fn only_new(&self, macs: &machines::MacTable, table: &Parameters) -> machines::MacTable {
+        let nodes: Vec<_> = self.config.nodes();
+        let is_new = |node: &NodeName| nodes.iter().any(|(name, _)| name == node) && table.node(node).is_none();
+        macs.iter()
+            .filter(|(node, _)| is_new(node))
+            .map(|(node, mac)| (node.clone(), *mac))
+            .collect()
+    }
+
+    /// Pass one for the new numbers alone; their lines are added to the table at once.
+    async fn harvest_new(&self) -> Result<Parameters> {
+        let table = self.table()?;
+        let choose = async {
+            let clusters = inventory::clusters(self.home)?;
+            let mut taken = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id()).macs;
+            taken.extend(table.leases().iter().map(|lease| lease.mac));
+            Ok(self.only_new(&machines::macs(self.config, &taken), &table))
+        };
+        let missing: Vec<_> = self
+            .config
+            .nodes()
+            .into_iter()
+            .filter(|(node, _)| table.node(node).is_none())
+            .collect();
+        let table = if missing.is_empty() {
+            table
+        } else {
+            // A try for another number of workers is of no use.
+            if self.journal.is_outdated("scale/macs", &missing)? {
+                self.journal.forget("scale")?;
+            }
+            let macs = self.journal.step("scale/macs", &missing, choose).await?;
+            let leases = match self.config.harvest {
+                Harvest::Boot => self.boot_and_look("scale", &macs).await?,
+                Harvest::Reserve => self.reserve("scale", &macs).await?,
+                Harvest::Static => machines::static_leases(self.config, &macs),
+            };
+            let mut leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
+            let new = missing.into_iter().filter_map(|(name, role)| {
+                let lease = leases.remove(&name)?;
+                let (mac, ip) = (lease.mac, lease.ip);
+                Some(NodeAddress { name, role, mac, ip })
+            });
+            self.append(new.collect())?
+        };
+        self.delete_throwaway_machines().await?;
+        self.journal.forget("scale")?;
+        Ok(table)
+    }
+
+    fn append(&self, new: Vec<NodeAddress>) -> Result<Parameters> {
+        let _allocation = inventory::allocate(self.home)?;
+        let clusters = inventory::clusters(self.home)?;
+        let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
+        let mut table = self.table()?;
+        table.nodes.extend(new);
+        let findings: Vec<_> = neighbours
+            .clashes(&table)
+            .into_iter()
+            .map(|text| Finding {
+                verdict: Verdict::Fail,
+                text,
+                hint: None,
+            })
+            .collect();
+        if !findings.is_empty() {
+            return Err(PassError::Preflight { findings }.into());
+        }
+        table.write(&self.dir.parameters())?;
+        Ok(table)
+    }
+
+    /// Gives the cluster the files that name its workers; the roles for which that changed something.
+    async fn renew(&self, reach: &Reach, table: &Parameters, installed_workers: usize) -> Result<Vec<String>> {
+        let Reach::Api(api) = reach else { return Ok(Vec::new()) };
+        let with_routers_where_they_are = ClusterConfig {
+            masters_schedulable: self.config.masters_schedulable || installed_workers == 0,
+            ..self.config.clone()
+        };
+        let services = self.services(table)?;
+        let input = services::Input {
+            config: &with_routers_where_they_are,
+            ..services.input(self, table)
+        };
+        let mut renewed = Vec::new();
+        for manifest in services::manifests(&input)? {
+            let object = object(&manifest)?;
+            let kind = object.types.as_ref().map(|types| types.kind.as_str());
+            let is_of_nodes = kind == Some("MachineConfig");
+            if !is_of_nodes && (kind != Some("IngressController") || installed_workers == 0) {
+                continue;
+            }
+            let role = object
+                .metadata
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(ROLE).cloned());
+            if api.apply(object).await? {
+                info!(target: PROGRESS, step = "tables", "{} is renewed", manifest.path);
+                renewed.extend(role);
+            }
+        }
+        if !renewed.is_empty() {
+            let roles = renewed.join(" and ");
+            warn!(target: PROGRESS, step = "tables",
+                "the machine config operator renews the {roles} nodes now, one after the other, with a reboot of each");
+        }
+        Ok(renewed)
+    }
+}
+
+/// The label by which a MachineConfig belongs to a pool.
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+
+fn object(manifest: &Manifest) -> Result<DynamicObject> {
+    serde_saphyr::from_str(&manifest.content).with_context(|| format!("read {}", manifest.path))
+}

@@ -1,0 +1,306 @@
+//! The table beside what the platform, its DHCP server and the cluster say; and reservations put right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde::Serialize;
+use tracing::info;
+
+use super::PassError;
+use super::one::{hold_of, holds};
+use crate::PROGRESS;
+use crate::backend::{Backend, Held, Machine};
+use crate::cluster::{Lease, NodeName, Pass, Role};
+use crate::cluster_api::ClusterApi;
+use crate::harvest::{Seen, judge};
+use crate::home::Home;
+use crate::inventory::Known;
+use crate::journal::Journal;
+use crate::parameters::{NodeAddress, Parameters};
+
+/// Where something differs from the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    Machine,
+    Lease,
+    Reservation,
+    Node,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Machine => "machine",
+            Self::Lease => "lease",
+            Self::Reservation => "reservation",
+            Self::Node => "node",
+        })
+    }
+}
+
+/// One thing that is not as the table says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Difference {
+    /// Node or VIP.
+    pub name: String,
+    pub place: Place,
+    /// What is there, and why that is not right.
+    pub text: String,
+}
+
+/// What a look at a cluster brought.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verified {
+    /// How many lines of the table were compared.
+    pub lines: usize,
+    pub differences: Vec<Difference>,
+    /// What could not be looked at, and why.
+    pub left_out: Vec<String>,
+    /// Reservations that were made anew.
+    pub repaired: Vec<Lease>,
+}
+
+/// Compares; with `repair` it makes the reservations right first.
+pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair: bool) -> Result<Verified> {
+    let dir = home.cluster(&known.name);
+    let journal = Journal::open(&dir, &known.name)?;
+    let table = Parameters::read(&dir.parameters())?.ok_or_else(|| PassError::NotHarvested {
+        cluster: known.name.clone(),
+    })?;
+    let held: BTreeMap<NodeName, Held> = journal.output("pass-one/hold")?.unwrap_or_default();
+    let is_held = held.values().any(|held| *held == Held::ByPlatform);
+    let mut seen = Look {
+        table: &table,
+        bootstrap_is_gone: journal.done_at("bootstrap-removed").is_some(),
+        machines: backend.list_machines(&known.id()).await?,
+        held: match is_held {
+            true => Some(backend.list_held(&known.id()).await?),
+            false => None,
+        },
+        nodes: None,
+    };
+    let mut left_out = Vec::new();
+    if !is_held {
+        left_out.push("reservations: the platform was not asked to hold any address".to_owned());
+    }
+    if known.rehearsal {
+        left_out.push("nodes: a rehearsal has no API".to_owned());
+    } else if journal.done_at("install-complete").is_none() {
+        left_out.push("nodes: the cluster is not installed yet".to_owned());
+    } else {
+        let asked = async { ClusterApi::open(&dir.kubeconfig(), table.api_ip).await?.nodes().await };
+        match asked.await {
+            Ok(nodes) => seen.nodes = Some(nodes.iter().map(ClusterNode::of).collect()),
+            Err(error) => left_out.push(format!("nodes: {error}")),
+        }
+    }
+    let mut repaired = Vec::new();
+    if repair && let Some(held) = seen.held.take() {
+        repaired = put_right(backend, &table, &held).await?;
+        seen.held = Some(backend.list_held(&known.id()).await?);
+    }
+    Ok(Verified {
+        lines: table.leases().len(),
+        differences: seen.differences(),
+        left_out,
+        repaired,
+    })
+}
+
+/// Gives back what is held wrongly, and holds what is not held; tells what was made.
+async fn put_right<B: Backend>(backend: &B, table: &Parameters, held: &[Lease]) -> Result<Vec<Lease>> {
+    let leases = table.leases();
+    for lease in held.iter().filter(|lease| !leases.contains(lease)) {
+        backend
+            .release_address(&hold_of(&table.id(), &table.network, lease))
+            .await?;
+        info!(target: PROGRESS, step = "repair", "{} is held for {} no more", lease.ip, lease.mac);
+    }
+    let mut made = Vec::new();
+    for hold in holds(table) {
+        if hold.lease.name != NodeName::bootstrap() && !held.contains(&hold.lease) {
+            backend.hold_address(&hold).await?;
+            info!(target: PROGRESS, step = "repair", "{} is held for {}", hold.lease.ip, hold.lease.name);
+            made.push(hold.lease);
+        }
+    }
+    Ok(made)
+}
+
+/// A node as the cluster has it.
+#[derive(Clone, Debug)]
+struct ClusterNode {
+    name: String,
+    is_ready: bool,
+    addresses: BTreeSet<String>,
+}
+
+impl ClusterNode {
+    fn of(node: &Node) -> Self {
+        let status = node.status.as_ref();
+        let conditions = status.into_iter().flat_map(|status| status.conditions.iter().flatten());
+        let addresses = status.into_iter().flat_map(|status| status.addresses.iter().flatten());
+        Self {
+            name: node.name_any(),
+            is_ready: conditions
+                .into_iter()
+                .any(|seen| seen.type_ == "Ready" && seen.status == "True"),
+            addresses: addresses
+                .filter(|address| address.type_ == "InternalIP")
+                .map(|address| address.address.clone())
+                .collect(),
+        }
+    }
+}
+
+/// All that was seen, to be compared with the table.
+struct Look<'a> {
+    table: &'a Parameters,
+    bootstrap_is_gone: bool,
+    machines: Vec<Machine>,
+    /// `None`: nothing is held by the platform.
+    held: Option<Vec<Lease>>,
+    /// `None`: the cluster was not asked.
+    nodes: Option<Vec<ClusterNode>>,
+}
+
+impl Look<'_> {
+    fn differences(&self) -> Vec<Difference> {
+        let mut found = Vec::new();
+        self.machines(&mut found);
+        self.reservations(&mut found);
+        self.nodes(&mut found);
+        found.sort();
+        found
+    }
+
+    fn expected(&self) -> impl Iterator<Item = &NodeAddress> {
+        let is_due = |node: &&NodeAddress| node.role != Role::Bootstrap || !self.bootstrap_is_gone;
+        self.table.nodes.iter().filter(is_due)
+    }
+
+    fn machines(&self, found: &mut Vec<Difference>) {
+        let mut differs = |name: &dyn fmt::Display, place, text: String| {
+            let name = name.to_string();
+            found.push(Difference { name, place, text });
+        };
+        for node in self.expected() {
+            let mut machines = self.machines.iter().filter(|machine| machine.pass == Pass::Two);
+            let machine = machines.find(|machine| machine.node == node.name);
+            match judge(machine, node.mac, None) {
+                Seen::Address(ip) if ip != node.ip => {
+                    let why = why_moved(self.held.as_deref(), node);
+                    differs(
+                        &node.name,
+                        Place::Lease,
+                        format!("has {ip}, the table has {}: {why}", node.ip),
+                    );
+                }
+                Seen::Several(ips) if !ips.contains(&node.ip) => {
+                    let ips: Vec<_> = ips.iter().map(Ipv4Addr::to_string).collect();
+                    let (ips, ip) = (ips.join(" and "), node.ip);
+                    differs(&node.name, Place::Lease, format!("has {ips}, the table has {ip}"));
+                }
+                Seen::Address(_) | Seen::Several(_) => {}
+                Seen::NoLease => differs(&node.name, Place::Lease, "runs, and has no lease".to_owned()),
+                other => differs(&node.name, Place::Machine, other.to_string()),
+            }
+        }
+        for machine in &self.machines {
+            let text = match (machine.pass, self.expected().any(|node| node.name == machine.node)) {
+                (Pass::Two, true) => continue,
+                (Pass::One, _) => format!("{} is left of pass one", machine.name),
+                (Pass::Two, false) if machine.role == Role::Bootstrap => {
+                    "is still there, and its work is done".to_owned()
+                }
+                (Pass::Two, false) => format!("{} is not in the table", machine.name),
+            };
+            differs(&machine.node, Place::Machine, text);
+        }
+    }
+
+    fn reservations(&self, found: &mut Vec<Difference>) {
+        let Some(held) = &self.held else { return };
+        let mut differs = |lease: &Lease, text: String| {
+            let (name, place) = (lease.name.to_string(), Place::Reservation);
+            found.push(Difference { name, place, text });
+        };
+        for lease in wanted(self.table) {
+            if held.contains(&lease) {
+                continue;
+            }
+            let (ip, mac) = (lease.ip, lease.mac);
+            let text = match held.iter().find(|other| other.name == lease.name) {
+                Some(other) => format!("holds {} for {}, the table has {ip} for {mac}", other.ip, other.mac),
+                None => format!("{ip} is not held for {mac}"),
+            };
+            differs(&lease, text);
+        }
+        for lease in held.iter().filter(|lease| !is_known(self.table, lease)) {
+            let text = format!("{} is held for {}, and is not in the table", lease.ip, lease.mac);
+            differs(lease, text);
+        }
+    }
+
+    fn nodes(&self, found: &mut Vec<Difference>) {
+        let Some(nodes) = &self.nodes else { return };
+        let mut differs = |name: &dyn fmt::Display, text: String| {
+            let (name, place) = (name.to_string(), Place::Node);
+            found.push(Difference { name, place, text });
+        };
+        let id = self.table.id();
+        let of_cluster = |node: &&NodeAddress| node.role != Role::Bootstrap;
+        for planned in self.table.nodes.iter().filter(of_cluster) {
+            let host = id.fqdn(planned.name.as_str());
+            let Some(node) = nodes.iter().find(|node| node.name == host) else {
+                differs(&planned.name, "is not in the cluster".to_owned());
+                continue;
+            };
+            if !node.is_ready {
+                differs(&planned.name, "is not Ready".to_owned());
+            }
+            let ip = planned.ip.to_string();
+            if !node.addresses.is_empty() && !node.addresses.contains(&ip) {
+                let theirs: Vec<_> = node.addresses.iter().map(String::as_str).collect();
+                differs(
+                    &planned.name,
+                    format!("says it has {}, the table has {ip}", theirs.join(" and ")),
+                );
+            }
+        }
+        for node in nodes {
+            let mut planned = self.table.nodes.iter().filter(of_cluster);
+            if planned.all(|planned| id.fqdn(planned.name.as_str()) != node.name) {
+                differs(&node.name, "is in the cluster and not in the table".to_owned());
+            }
+        }
+    }
+}
+
+/// What must be held: each address once, also when both VIPs are one. The bootstrap's is given back with it.
+fn wanted(table: &Parameters) -> Vec<Lease> {
+    let holds = holds(table).into_iter().map(|hold| hold.lease);
+    holds.filter(|lease| lease.name != NodeName::bootstrap()).collect()
+}
+
+fn is_known(table: &Parameters, lease: &Lease) -> bool {
+    table.leases().iter().any(|known| known.name == lease.name)
+}
+
+fn why_moved(held: Option<&[Lease]>, node: &NodeAddress) -> &'static str {
+    match held {
+        None => "nobody holds it",
+        Some(held) if held.contains(&node.lease()) => {
+            "the reservation was not honoured; another DHCP server may answer first"
+        }
+        Some(_) => "its reservation is missing; --repair makes it, and the machine has it after its next start",
+    }
+}
+
+#[cfg(test)]
+mod tests;
