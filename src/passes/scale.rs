@@ -268,6 +268,7 @@ impl<B: Backend> Run<'_, B> {
 /// The label by which a MachineConfig belongs to a pool.
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 
+/// What we write of YAML is JSON.
 fn object(manifest: &Manifest) -> Result<DynamicObject> {
-    serde_saphyr::from_str(&manifest.content).with_context(|| format!("read {}", manifest.path))
+    serde_json::from_str(&manifest.content).with_context(|| format!("read {}", manifest.path))
 }
