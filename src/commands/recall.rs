@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Session;
 use crate::cli::{Again, Source};
-use crate::cluster::ClusterConfig;
+use crate::cluster::{ClusterConfig, Role};
 use crate::failure::{CommandError, Kind};
 use crate::home::{Home, write_private};
 use crate::settings::{self, Loaded, Sources};
@@ -86,11 +86,10 @@ pub(super) fn load(session: &Session, cluster: &str, again: &Again, workers: Opt
             sources.environment.entry(name.clone()).or_insert_with(|| value.clone());
         }
     }
-    // What the table has counts, not what the env file says of the past.
-    let count = |role| inventory_count(session, cluster, role);
+    // The table counts, not what the env file says of the past.
     let workers = match workers {
         Some(workers) => workers,
-        None => count(crate::cluster::Role::Worker)?,
+        None => session.harvested(Some(cluster))?.1.of_role(Role::Worker).count(),
     };
     sources.flags.insert("workers".to_owned(), workers.to_string());
     let Loaded { config, warnings, .. } = settings::load(&sources)?;
@@ -106,11 +105,6 @@ pub(super) fn load(session: &Session, cluster: &str, again: &Again, workers: Opt
         config,
         installed_workers: kept.map_or(workers, |kept| kept.workers),
     })
-}
-
-fn inventory_count(session: &Session, cluster: &str, role: crate::cluster::Role) -> Result<usize> {
-    let (_, table) = session.harvested(Some(cluster))?;
-    Ok(table.of_role(role).count())
 }
 
 fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {

@@ -14,7 +14,7 @@ use super::two::served_step;
 use super::{PassError, Run, fragments, leased_vips};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, ImageHandle};
-use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
+use crate::cluster::{Dhcp, InstallerChoice, Lease, MachineName, Mcs, NodeName, Pass, Role};
 use crate::cluster_api::ClusterApi;
 use crate::drain::{self, Drain};
 use crate::home;
@@ -261,7 +261,7 @@ impl<B: Backend> Run<'_, B> {
 /// What the files for the nodes' services are made of, besides settings and table.
 pub(super) struct Services {
     release: services::Release,
-    leased: Vec<crate::cluster::Lease>,
+    leased: Vec<Lease>,
 }
 
 impl Services {
