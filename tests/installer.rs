@@ -181,6 +181,53 @@ fn the_installer_gets_what_the_settings_say() {
     assert!(!bench.dir.path().join("installer.partial").exists());
 }
 
+/// The real program, where `OCPDEPLOY_TEST_INSTALLER` names one: it takes our install-config and manifests, and our
+/// rooms take its files. It needs no network.
+#[test]
+fn the_real_installer_takes_what_we_give_and_we_take_what_it_writes() {
+    let Some(program) = std::env::var_os("OCPDEPLOY_TEST_INSTALLER").map(PathBuf::from) else {
+        let text = "left out: the real openshift-install, since OCPDEPLOY_TEST_INSTALLER names none";
+        writeln!(std::io::stderr(), "{text}").unwrap();
+        return;
+    };
+    let mut bench = Bench::new();
+    // An `oc` must be beside it; nothing here asks it.
+    symlink(program.canonicalize().unwrap(), bench.path("real")).unwrap();
+    bench.config.installer = InstallerChoice::OpenshiftInstall(Some(bench.path("real")));
+    for (masters, workers) in [(1, 0), (3, 0), (3, 2)] {
+        (bench.config.masters, bench.config.workers) = (masters, workers);
+        bench.parameters = cluster::parameters(&bench.config, Ipv4Addr::new(192, 168, 122, 10));
+        let installer = Installer::choose(&bench.config).unwrap();
+        let name = "99_ocpdeploy-test.yaml";
+        let manifest = Manifest {
+            path: format!("openshift/{name}"),
+            content: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ocpdeploy-test\n  namespace: default\n"
+                .to_owned(),
+        };
+        let assets = run(installer.make_assets(&bench.config, &bench.parameters, &[manifest], &bench.dir)).unwrap();
+        let files = [Role::Bootstrap, Role::Master, Role::Worker].map(|role| (role, assets.read(role).unwrap()));
+        let bootstrap: Value = serde_json::from_slice(&files[0].1).unwrap();
+        let carried = bootstrap["storage"]["files"].as_array().unwrap().iter();
+        let paths: Vec<_> = carried.filter_map(|file| file["path"].as_str()).collect();
+        assert!(
+            paths.contains(&format!("/opt/openshift/openshift/{name}").as_str()),
+            "{paths:?}"
+        );
+        let services = HostParts::default();
+        let all = NodeConfigs::new(&bench.config, &bench.parameters, &files.into(), &[], &services).unwrap();
+        for (node, role) in bench.config.nodes() {
+            all.node_config(&node, role).unwrap();
+        }
+        let (server, _) = all.server(Role::Master).unwrap();
+        assert_eq!(
+            (server.host.as_str(), server.path.as_str()),
+            ("api-int.lab.example.com", "/config/master")
+        );
+        assert!(!server.authorities.is_empty());
+        assert!(bench.dir.installer().join("auth/kubeconfig").is_file());
+    }
+}
+
 #[test]
 fn the_users_manifests_are_added_and_replace_nothing() {
     let mut bench = Bench::new();

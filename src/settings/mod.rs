@@ -627,6 +627,7 @@ mod tests {
             ("backend=ovirt\novirt_ca=ca.pem", false),
             ("backend=libvirt", true),
             ("backend=kubevirt", false),
+            ("backend=openstack", false),
         ] {
             let sources = Sources {
                 env_file: Some(("env.sh".into(), env.to_owned())),
