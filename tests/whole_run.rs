@@ -2,6 +2,8 @@
 
 #[path = "support/fake_kube/mod.rs"]
 mod fake_kube;
+#[path = "support/mcs_server.rs"]
+mod mcs_server;
 #[expect(dead_code, reason = "rehearsals are other tests")]
 #[path = "support/place.rs"]
 mod place;
@@ -55,6 +57,7 @@ impl Site {
                 "pull-secret.json",
                 r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
             ),
+            ("root-ca.crt", authority.pem()),
             ("key.pub", KEY),
             ("node.qcow2", "QFI\u{fb} a node"),
             ("helper.qcow2", "QFI\u{fb} a helper"),
@@ -65,7 +68,7 @@ impl Site {
             "lab",
             &format!(
                 "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./node.qcow2\n\
-                 helper_image=./helper.qcow2\nmcs=tls\n{lines}"
+                 helper_image=./helper.qcow2\n{lines}"
             ),
         );
         Self { place, authority }
@@ -162,6 +165,77 @@ fn finish(kube: FakeKube) {
     world.rightful.sort();
     assert_eq!(world.rightful.len(), 4);
     assert_eq!(world.approved, world.rightful);
+}
+
+/// What a master or a worker finds at its first boot, where its own config has all of it.
+fn config_of(site: &Site, node: &str) -> Value {
+    let path = site.place.home().cluster("lab").ignition(node);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
+    let site = Site::new(7, "mcs=embed\n");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Installed);
+    let table = site.place.parameters("lab").unwrap();
+    let certificate = site.authority.server("api-int.lab.example.com", |_| {});
+    let mut asked = 0;
+    let address = SocketAddr::from((table.api_ip, 22623));
+    let rendered = |path: &str| {
+        let file = json!({"path": "/etc/served", "mode": 420, "contents": {"source": format!("data:,{path}"), "compression": ""}});
+        json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file]}}).to_string()
+    };
+    let server = mcs_server::McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
+        asked += 1;
+        // Bootstrap's server takes a while, and never has anything for workers.
+        (asked > 2)
+            .then(|| (200, rendered(path).into_bytes()))
+            .or(Some((500, Vec::new())))
+    });
+    outcome(child).succeeded();
+    let heads = server.heads();
+    let first_words: Vec<_> = heads
+        .iter()
+        .map(|head| head.lines().next().unwrap_or_default())
+        .collect();
+    assert_eq!(
+        first_words,
+        [
+            "get /config/master http/1.1",
+            "get /config/master http/1.1",
+            "get /config/master http/1.1",
+            "get /config/worker http/1.1"
+        ]
+    );
+    finish(kube);
+    assert_eq!(site.machines(), NODES);
+    for (node, role) in [("master-2", "master"), ("worker-1", "worker")] {
+        let config = config_of(&site, node);
+        assert_eq!(
+            config["ignition"]["config"]["merge"],
+            json!([]),
+            "{node} fetches something"
+        );
+        let files = config["storage"]["files"].as_array().unwrap();
+        let content = |path: &str| {
+            files
+                .iter()
+                .find(|file| file["path"] == path)
+                .map(|file| file["contents"]["source"].clone())
+        };
+        assert_eq!(content("/etc/served").unwrap(), format!("data:,/config/{role}"));
+        assert!(content("/etc/hostname").is_some());
+    }
+    let shown = site
+        .place
+        .run(&["ignition", "show", "worker-1", "--cluster", "lab"])
+        .succeeded();
+    assert!(
+        shown.stdout.contains("the machine config server's worker"),
+        "{}",
+        shown.stdout
+    );
 }
 
 #[test]
