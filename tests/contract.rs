@@ -1,10 +1,14 @@
-//! One list of promises, kept by every backend: the pretend platform, libvirt's test driver, and a real
+//! One list of promises, kept by every backend: the pretend platform, a pretend oVirt engine, libvirt's test driver, and a real
 //! libvirt named by `OCPDEPLOY_CONTRACT_LIBVIRT_URI` (with `_POOL`, `_NETWORK` and, to see guests boot, `_IMAGE`), and a
 //! real OpenStack named by `OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD`, a cloud of clouds.yaml (with `_IMAGE`, `_NETWORK`, `_ZONE`
 //! and, where it has block storage, `_VOLUMES`).
 
 #[path = "support/contract.rs"]
 mod contract;
+#[path = "support/fake_engine/mod.rs"]
+mod fake_engine;
+#[path = "support/qcow2.rs"]
+mod qcow2;
 
 /// The promises, and what each asks of the platform; every one is a test on every ground.
 macro_rules! on_ground {
@@ -58,6 +62,7 @@ macro_rules! on_ground {
 }
 
 on_ground!(sim, Some(crate::ground_sim::SimGround::fresh()));
+on_ground!(ovirt, Some(crate::ground_ovirt::OvirtGround::fresh()));
 #[cfg(feature = "libvirt")]
 on_ground!(
     libvirt_test_driver,
@@ -151,6 +156,100 @@ mod ground_sim {
     }
 }
 
+/// oVirt: a pretend engine, a fresh one for each promise.
+mod ground_ovirt {
+    use ocpdeploy::backend::ImageRequest;
+    use ocpdeploy::backend::ovirt::Ovirt;
+    use ocpdeploy::cluster::{Affinity, MachineName, OvirtConfig, OvirtIgnition, Password};
+    use ocpdeploy::digest;
+
+    use crate::contract::{Ability, Ground};
+    use crate::fake_engine::FakeEngine;
+    use crate::qcow2;
+
+    pub struct OvirtGround {
+        engine: FakeEngine,
+        backend: Ovirt,
+        folder: tempfile::TempDir,
+    }
+
+    impl OvirtGround {
+        pub fn fresh() -> Self {
+            // A look takes some seconds of the engine's time, so that nobody waits long for it.
+            let engine = FakeEngine::with(|world| world.tick = 3_000);
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("image.qcow2"), qcow2::empty()).unwrap();
+            let ca = folder.path().join("ca.pem");
+            std::fs::write(&ca, &engine.ca_pem).unwrap();
+            let config = OvirtConfig {
+                url: engine.url.clone(),
+                user: engine.user.clone(),
+                password: Password(Some(engine.password.clone().into())),
+                password_file: None,
+                ca: Some(ca),
+                cluster: "Default".to_owned(),
+                storage_domain: Some("data".to_owned()),
+                vnic_profile: None,
+                affinity: Affinity::Soft,
+                clone: false,
+                ignition: OvirtIgnition::Auto,
+            };
+            let connect = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let backend = connect.block_on(Ovirt::connect(&config)).unwrap();
+            Self {
+                engine,
+                backend,
+                folder,
+            }
+        }
+    }
+
+    impl Ground for OvirtGround {
+        type Backend = Ovirt;
+
+        fn name(&self) -> &'static str {
+            "a pretend oVirt engine"
+        }
+
+        fn backend(&self) -> &Ovirt {
+            &self.backend
+        }
+
+        fn network(&self) -> String {
+            "ovirtmgmt".to_owned()
+        }
+
+        fn image(&self) -> ImageRequest {
+            let image = qcow2::empty();
+            ImageRequest::File {
+                path: self.folder.path().join("image.qcow2"),
+                sha256: digest::sha256(&image),
+                bytes: image.len() as u64,
+            }
+        }
+
+        fn lacks(&self, ability: Ability) -> Option<&'static str> {
+            (ability == Ability::Holds).then_some("nobody holds addresses there")
+        }
+
+        fn put_stranger(&self, name: &MachineName) {
+            self.engine.edit(|world| world.put_vm(name.as_str()));
+        }
+
+        fn has_stranger(&self, name: &MachineName) -> bool {
+            self.engine.look(|world| world.vm_named(name.as_str()).is_some())
+        }
+
+        fn remove_stranger(&self, name: &MachineName) {
+            self.engine
+                .edit(|world| world.vms.retain(|vm| vm.name != name.as_str()));
+        }
+    }
+}
+
 /// libvirt: its test driver, which lives in this process, or a real one.
 #[cfg(feature = "libvirt")]
 mod ground_libvirt {
@@ -166,6 +265,7 @@ mod ground_libvirt {
     use virt::storage_vol::StorageVol;
 
     use crate::contract::{Ability, Ground};
+    use crate::qcow2;
 
     pub struct LibvirtGround {
         name: &'static str,
@@ -217,7 +317,7 @@ mod ground_libvirt {
                 None => {
                     let folder = tempfile::tempdir().unwrap();
                     let path = folder.path().join("empty.qcow2");
-                    std::fs::write(&path, empty_qcow2()).unwrap();
+                    std::fs::write(&path, qcow2::empty()).unwrap();
                     (path, Some(folder))
                 }
             };
@@ -249,26 +349,6 @@ mod ground_libvirt {
             .build()
             .unwrap();
         runtime.block_on(Libvirt::connect(&config)).unwrap()
-    }
-
-    /// A qcow2 of version 2 and 1 MiB in which nothing is written: header, empty tables, refcounts of four clusters.
-    fn empty_qcow2() -> Vec<u8> {
-        const CLUSTER: usize = 65536;
-        let mut image = vec![0; 4 * CLUSTER];
-        let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, b"QFI\xfb");
-        put(4, &2u32.to_be_bytes());
-        put(20, &16u32.to_be_bytes()); // bits of a cluster
-        put(24, &(1u64 << 20).to_be_bytes()); // size
-        put(36, &1u32.to_be_bytes()); // entries of the first table
-        put(40, &(3 * CLUSTER as u64).to_be_bytes()); // the first table
-        put(48, &(CLUSTER as u64).to_be_bytes()); // refcount table
-        put(56, &1u32.to_be_bytes()); // clusters of it
-        put(CLUSTER, &(2 * CLUSTER as u64).to_be_bytes());
-        for cluster in 0..4 {
-            put(2 * CLUSTER + 2 * cluster, &1u16.to_be_bytes());
-        }
-        image
     }
 
     impl Ground for LibvirtGround {

@@ -14,7 +14,7 @@ use crate::xml::Element;
 
 /// A copied disk of 100 GiB takes minutes.
 const DISKS: Duration = Duration::from_secs(1800);
-const POWER_OFF: Duration = Duration::from_secs(180);
+pub(super) const POWER_OFF: Duration = Duration::from_secs(180);
 
 impl Ovirt {
     pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {

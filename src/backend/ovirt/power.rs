@@ -1,8 +1,8 @@
 //! Machines that are there are started and stopped.
 
 use super::Ovirt;
-use super::machines::{id, own};
-use super::session::Failure;
+use super::machines::{POWER_OFF, id, own};
+use super::session::{Failure, wait_for};
 use crate::backend::{Action, BackendErrorKind, Stop};
 use crate::cluster::{ClusterId, MachineName};
 use crate::xml::Element;
@@ -10,10 +10,8 @@ use crate::xml::Element;
 impl Ovirt {
     /// Without a payload: the engine gives one by itself to a machine that never came up.
     pub(super) async fn power_on(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
-        self.switch(cluster, name, "start", |status| {
-            !matches!(status, "down" | "paused" | "suspended")
-        })
-        .await
+        let runs = |status: &str| !matches!(status, "down" | "paused" | "suspended");
+        self.switch(cluster, name, "start", runs).await
     }
 
     pub(super) async fn power_off(
@@ -22,11 +20,19 @@ impl Ovirt {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, Failure> {
-        let (deed, is_so): (_, fn(&str) -> bool) = match how {
-            Stop::Ask => ("shutdown", |status| matches!(status, "down" | "powering_down")),
-            Stop::Force => ("stop", |status| status == "down"),
-        };
-        self.switch(cluster, name, deed, is_so).await
+        let is_off = |status: &str| status == "down";
+        if how == Stop::Ask {
+            let goes = |status: &str| is_off(status) || status == "powering_down";
+            return self.switch(cluster, name, "shutdown", goes).await;
+        }
+        let done = self.switch(cluster, name, "stop", is_off).await?;
+        // It takes a moment, and until then it can be neither started nor removed.
+        wait_for("the machine is not off", POWER_OFF, async || {
+            let (_, status) = self.known(cluster, name).await?;
+            Ok(is_off(&status).then_some(()))
+        })
+        .await?;
+        Ok(done)
     }
 
     async fn switch(
@@ -36,28 +42,31 @@ impl Ovirt {
         deed: &str,
         is_so: impl Fn(&str) -> bool,
     ) -> Result<Action<()>, Failure> {
-        let vm = self
-            .find_vm(name)
-            .await?
-            .ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("the engine has no machine {name}")))?;
-        own(&vm, cluster, name)?;
-        if is_so(vm.text_of("status").unwrap_or_default()) {
+        let (id, status) = self.known(cluster, name).await?;
+        if is_so(&status) {
             return Ok(Action::AlreadySo(()));
         }
-        let path = format!("/vms/{}", id(&vm)?);
-        let refused = match self
+        let asked = self
             .session
-            .post(&format!("{path}/{deed}"), &[], &Element::new("action"))
-            .await
-        {
-            Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
-            done => return done.map(|_| Action::Done(())),
-        };
-        // It may have become so by itself meanwhile.
-        let vm = self.session.get(&path, &[]).await?;
-        match is_so(vm.text_of("status").unwrap_or_default()) {
-            true => Ok(Action::AlreadySo(())),
-            false => Err(refused),
+            .post(&format!("/vms/{id}/{deed}"), &[], &Element::new("action"))
+            .await;
+        match asked {
+            // It may have become so by itself meanwhile.
+            Err(refused) if refused.kind == BackendErrorKind::Conflict => {
+                match is_so(&self.known(cluster, name).await?.1) {
+                    true => Ok(Action::AlreadySo(())),
+                    false => Err(refused),
+                }
+            }
+            asked => asked.map(|_| Action::Done(())),
         }
+    }
+
+    /// Id and status of a machine of the cluster.
+    async fn known(&self, cluster: &ClusterId, name: &MachineName) -> Result<(String, String), Failure> {
+        let missing = || Failure::new(BackendErrorKind::NotFound, format!("the engine has no machine {name}"));
+        let vm = self.find_vm(name).await?.ok_or_else(missing)?;
+        own(&vm, cluster, name)?;
+        Ok((id(&vm)?, vm.text_of("status").unwrap_or_default().to_owned()))
     }
 }
