@@ -15,12 +15,16 @@ use crate::machines::Planned;
 pub enum Seen {
     Address(Ipv4Addr),
     NoLease,
+    /// As `NoLease`, where an agent in the guest would tell of one.
+    Silent,
     WrongNetwork(Ipv4Addr, Ipv4Network),
     Several(Vec<Ipv4Addr>),
     NoSuchNic(Mac),
     Paused(String),
     Broken(String),
     Off,
+    /// After this many starts.
+    Down(u32),
     Building,
     Absent,
 }
@@ -30,6 +34,7 @@ impl fmt::Display for Seen {
         match self {
             Seen::Address(ip) => write!(f, "{ip}, seen once"),
             Seen::NoLease => f.write_str("runs, but has no lease"),
+            Seen::Silent => f.write_str("runs, but no agent in it reports an address"),
             Seen::WrongNetwork(ip, network) => write!(f, "has {ip}, which is outside {network}"),
             Seen::Several(ips) => {
                 let ips: Vec<_> = ips.iter().map(Ipv4Addr::to_string).collect();
@@ -39,6 +44,7 @@ impl fmt::Display for Seen {
             Seen::Paused(reason) => write!(f, "is paused: {reason}"),
             Seen::Broken(reason) => write!(f, "is broken: {reason}"),
             Seen::Off => f.write_str("is switched off"),
+            Seen::Down(starts) => write!(f, "went down soon after each of {starts} starts"),
             Seen::Building => f.write_str("is still being built"),
             Seen::Absent => f.write_str("is not on the platform"),
         }

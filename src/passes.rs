@@ -8,6 +8,7 @@ mod destroy;
 mod error;
 mod fragments;
 mod join;
+mod launch;
 mod one;
 mod power;
 mod replace;
@@ -119,7 +120,7 @@ pub async fn deploy<B: Backend>(
         configs.extend(run.node_configs(&services, &assets, &[Role::Master]).await?);
         run.pass_two(&parameters, &configs, &image).await?;
     }
-    run.compare_addresses(&parameters, &held, &configs).await?;
+    run.compare_addresses(&parameters, &held, &configs, &image).await?;
 
     let wait = WaitContext {
         config,
@@ -132,7 +133,7 @@ pub async fn deploy<B: Backend>(
     if !first.contains(&Role::Worker) && config.workers > 0 {
         configs.extend(run.node_configs(&services, &assets, &[Role::Worker]).await?);
         run.pass_two(&parameters, &configs, &image).await?;
-        run.compare_addresses(&parameters, &held, &configs).await?;
+        run.compare_addresses(&parameters, &held, &configs, &image).await?;
     }
     reports.extend(run.install_complete(&installer, &wait).await?);
     Ok(Deployed {
@@ -287,7 +288,11 @@ impl<'a, B: Backend> Run<'a, B> {
         limit: Duration,
     ) -> Option<PassError> {
         let pass = planned.first()?.pass;
-        let missing = watch.missing(planned);
+        let mut missing = watch.missing(planned);
+        if self.backend.limits().agent_reports {
+            let unheard = missing.iter_mut().filter(|(_, seen)| *seen == Seen::NoLease);
+            unheard.for_each(|(_, seen)| *seen = Seen::Silent);
+        }
         let (hopeless, slow): (Vec<_>, Vec<_>) = missing.into_iter().partition(|(_, seen)| seen.is_final());
         if !hopeless.is_empty() {
             let machines = self.with_consoles(hopeless).await;

@@ -103,6 +103,8 @@ pub struct Limits {
     pub holds_addresses: bool,
     /// Whether machines really run, so that one can be asked over the network; false for a pretend platform.
     pub guests_answer: bool,
+    /// Whether addresses are what an agent in the guest reports: CoreOS has none.
+    pub agent_reports: bool,
     /// Which CoreOS image boots here: `qemu`, `openstack` or `kubevirt`.
     pub image_artifact: &'static str,
 }

@@ -93,6 +93,9 @@ impl PassError {
             Self::OtherCluster { .. } => "choose another cluster name, or destroy that cluster first",
             Self::Mismatch { .. } => "put the settings back, or run again with `--harvest` to harvest anew",
             Self::Running { .. } => "`ocpdeploy destroy CLUSTER`, then deploy again",
+            Self::Addresses { missing, .. } if missing.iter().any(|missing| missing.seen == Seen::Silent) => {
+                "an image without qemu-guest-agent needs the network to fetch it; the machines are kept: run the same command again to wait longer, or destroy the cluster"
+            }
             Self::Addresses { .. } => {
                 "the machines are kept: run the same command again to wait longer, or destroy the cluster"
             }

@@ -86,7 +86,9 @@ impl<B: Backend> Run<'_, B> {
         self.make_later(reach, table, &lacking).await?;
         let mut planned = self.later(table);
         planned.retain(|machine| joining.contains(&machine.node));
-        self.settle(&planned, &held).await?;
+        if !planned.is_empty() {
+            self.settle(&planned, &held, &self.image_again().await?).await?;
+        }
         self.become_ready(reach, table, &joining).await?;
         for node in &joining {
             self.journal

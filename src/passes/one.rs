@@ -11,10 +11,11 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::destroy::delete_machines;
+use super::launch::Launches;
 use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, Verdict};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, MachineSpec, Verdict};
 use crate::cluster::{ClusterId, Dhcp, Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
@@ -59,7 +60,11 @@ impl<B: Backend> Run<'_, B> {
             .await?;
         let mut leases = self
             .journal
-            .step(&format!("{story}/leases"), &planned, self.look_for_leases(&planned))
+            .step(
+                &format!("{story}/leases"),
+                &planned,
+                self.look_for_leases(&planned, &image),
+            )
             .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
@@ -74,21 +79,26 @@ impl<B: Backend> Run<'_, B> {
 
     async fn create_helper(&self, machine: &Planned, image: &ImageHandle) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
-        let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
-        let payload = templates::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
-        self.backend
-            .create_machine(&machine.spec(self.config, image, payload))
-            .await?;
+        self.backend.create_machine(&self.helper_spec(machine, image)?).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
         Ok(())
     }
 
-    async fn look_for_leases(&self, planned: &[Planned]) -> Result<Vec<Lease>> {
+    fn helper_spec(&self, machine: &Planned, image: &ImageHandle) -> Result<MachineSpec> {
+        let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
+        let payload = templates::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
+        Ok(machine.spec(self.config, image, payload))
+    }
+
+    async fn look_for_leases(&self, planned: &[Planned], image: &ImageHandle) -> Result<Vec<Lease>> {
         let begun = Instant::now();
+        let mut launches = Launches::default();
         let mut watch = Watch::new(self.facts.cidr);
         let id = self.config.id();
         loop {
             let machines = self.backend.list_machines(&id).await?;
+            let spec = |machine: &Planned| self.helper_spec(machine, image);
+            self.start_again(&mut launches, planned, &machines, spec).await?;
             for change in watch.look(planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
                 info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{change}");

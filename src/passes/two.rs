@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::launch::Launches;
 use super::one::hold_of;
 use super::{PassError, Run, fragments};
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, ImageHandle, Machine, Payload};
+use crate::backend::{Backend, Held, ImageHandle, Machine, MachineSpec, Payload};
 use crate::cluster::{Dhcp, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
 use crate::gather;
@@ -24,6 +25,7 @@ use crate::host::HostParts;
 use crate::ignition::budget::{self, Fitted};
 use crate::ignition::node::{Fragment, NodeConfigs};
 use crate::installer::{self, Assets, Installer, NodeReport, WaitContext};
+use crate::lan;
 use crate::machines::{self, MacTable, Planned};
 use crate::mcs;
 use crate::parameters::Parameters;
@@ -254,11 +256,13 @@ impl<B: Backend> Run<'_, B> {
     /// Makes a machine with the config that is written for its node.
     pub(super) async fn make(&self, machine: &Planned, image: &ImageHandle) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
-        let path = self.dir.ignition(machine.node.as_str());
-        let ignition = fs_err::read(&path)?;
-        let spec = machine.spec(self.config, image, Payload::Ignition(ignition));
-        self.backend.create_machine(&spec).await?;
+        self.backend.create_machine(&self.node_spec(machine, image)?).await?;
         Ok(())
+    }
+
+    fn node_spec(&self, machine: &Planned, image: &ImageHandle) -> Result<MachineSpec> {
+        let ignition = fs_err::read(self.dir.ignition(machine.node.as_str()))?;
+        Ok(machine.spec(self.config, image, Payload::Ignition(ignition)))
     }
 
     /// Compares each node's address with the table: same MAC, same address is a hope until it was seen.
@@ -267,20 +271,31 @@ impl<B: Backend> Run<'_, B> {
         parameters: &Parameters,
         held: &BTreeMap<NodeName, Held>,
         configs: &BTreeMap<NodeName, NodeConfig>,
+        image: &ImageHandle,
     ) -> Result<()> {
         let mut planned = self.planned_nodes(parameters, configs);
         if self.journal.done_at("bootstrap-removed").is_some() {
             planned.retain(|machine| machine.role != Role::Bootstrap);
         }
-        self.settle(&planned, held).await
+        self.settle(&planned, held, image).await
     }
 
     /// Waits until each of these machines has shown its planned address twice.
-    pub(super) async fn settle(&self, planned: &[Planned], held: &BTreeMap<NodeName, Held>) -> Result<()> {
+    pub(super) async fn settle(
+        &self,
+        planned: &[Planned],
+        held: &BTreeMap<NodeName, Held>,
+        image: &ImageHandle,
+    ) -> Result<()> {
         let begun = Instant::now();
-        let mut watch = Watch::new(None);
+        let (mut watch, mut launches) = (Watch::new(None), Launches::default());
         loop {
-            let machines = self.backend.list_machines(&self.config.id()).await?;
+            let mut machines = self.backend.list_machines(&self.config.id()).await?;
+            let spec = |machine: &Planned| self.node_spec(machine, image);
+            self.start_again(&mut launches, planned, &machines, spec).await?;
+            if self.backend.limits().agent_reports {
+                self.ask_the_silent(planned, &mut machines).await;
+            }
             for change in watch.look(planned, &machines) {
                 info!(target: PROGRESS, machine = %change.name, state = "address", done = change.stable, "{change}");
             }
@@ -295,6 +310,32 @@ impl<B: Backend> Run<'_, B> {
                 return Err(error.into());
             }
             tokio::time::sleep(self.backend.limits().poll_interval).await;
+        }
+    }
+
+    /// CoreOS has no agent: a node of which the platform knows no address has the planned one when it answers there.
+    async fn ask_the_silent(&self, planned: &[Planned], machines: &mut [Machine]) {
+        if !self.backend.limits().guests_answer {
+            return;
+        }
+        let is_silent = |plan: &&Planned| {
+            let machine = machines.iter().find(|machine| machine.name == plan.name);
+            plan.mac().is_some_and(|mac| judge(machine, mac, None) == Seen::NoLease)
+        };
+        let silent: Vec<_> = planned.iter().filter(is_silent).collect();
+        let addresses: Vec<_> = silent.iter().filter_map(|plan| plan.ip).collect();
+        let answers = lan::answering(&addresses).await;
+        for plan in silent {
+            let (Some(ip), Some(mac)) = (plan.ip, plan.mac()) else {
+                continue;
+            };
+            // Behind a router nobody's MAC is seen.
+            let is_its = answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac));
+            let machine = machines.iter_mut().find(|machine| machine.name == plan.name);
+            let nic = machine.and_then(|machine| machine.nics.iter_mut().find(|nic| nic.mac == mac));
+            if let Some(nic) = nic.filter(|_| is_its) {
+                nic.addresses.push(ip);
+            }
         }
     }
 

@@ -76,6 +76,7 @@ impl Backend for Kubevirt {
             carrier: Carrier::SECRET,
             holds_addresses: false,
             guests_answer: true,
+            agent_reports: true,
             image_artifact: "kubevirt",
         }
     }

@@ -105,6 +105,7 @@ impl Backend for Libvirt {
             carrier: Carrier::FW_CFG,
             holds_addresses: true,
             guests_answer: true,
+            agent_reports: false,
             image_artifact: "qemu",
         }
     }

@@ -137,6 +137,7 @@ impl Backend for OpenStack {
             carrier: Carrier::USER_DATA,
             holds_addresses: true,
             guests_answer: true,
+            agent_reports: false,
             image_artifact: "openstack",
         }
     }

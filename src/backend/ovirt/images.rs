@@ -11,6 +11,7 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Ovirt;
@@ -27,6 +28,8 @@ const PIECE: u64 = 32 << 20;
 const ATTEMPTS: usize = 5;
 const TEMPLATE: Duration = Duration::from_secs(3600);
 const TRANSFER: Duration = Duration::from_secs(300);
+/// An image that another cluster brings and that has not come on for so long is given up by its bringer.
+const STALLED: Duration = Duration::from_secs(120);
 
 /// What machines are made from.
 pub(super) struct Template {
@@ -37,6 +40,8 @@ pub(super) struct Template {
 
 /// A local file on its way to be a template.
 struct Upload<'a> {
+    /// The cluster that brings it.
+    cluster: &'a ClusterId,
     /// Of template, disk and machine.
     name: String,
     disk: String,
@@ -46,8 +51,9 @@ struct Upload<'a> {
 }
 
 impl<'a> Upload<'a> {
-    fn new(path: &'a Path, sha256: &'a str, bytes: u64) -> Self {
+    fn new(cluster: &'a ClusterId, path: &'a Path, sha256: &'a str, bytes: u64) -> Self {
         Self {
+            cluster,
             name: image_name(sha256),
             disk: image_disk(&image_name(sha256)),
             sha256,
@@ -58,6 +64,11 @@ impl<'a> Upload<'a> {
 
     fn mark(&self) -> String {
         format!("ocpdeploy image, sha256 {}", self.sha256)
+    }
+
+    /// The disk's description says who is at work on it.
+    fn disk_mark(&self) -> String {
+        format!("{}, brought for {}", self.mark(), self.cluster)
     }
 }
 
@@ -77,15 +88,11 @@ impl Ovirt {
                 Ok(ImageHandle(name.clone()))
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let upload = Upload::new(path, sha256, *bytes);
+                let upload = Upload::new(cluster, path, sha256, *bytes);
                 // First, so that an upload that is given up is found by `destroy`.
                 self.ensure_tag(cluster, Some(&upload.name)).await?;
-                if self.find_template(&upload.name).await?.is_none()
-                    && let Err(failure) = self.make_template(&upload).await
-                    // Another cluster may have done it meanwhile.
-                    && self.find_template(&upload.name).await?.is_none()
-                {
-                    return Err(failure);
+                if self.claim(&upload).await? {
+                    self.make_template(&upload).await?;
                 }
                 self.template(&upload.name).await?;
                 self.remove_scaffold(&upload.name).await?;
@@ -131,6 +138,62 @@ impl Ovirt {
             .into_iter()
             .filter(|template| template.text_of("name") == Some(name));
         Ok(named.max_by_key(version))
+    }
+
+    /// Whether it is for this cluster to make the template. One that another cluster makes is waited for, as long as it comes on.
+    async fn claim(&self, image: &Upload<'_>) -> Result<bool, Failure> {
+        let path = format!("/disks/{}", image.disk);
+        let (mut before, mut since, mut pause) = (None, Instant::now(), Pause::new());
+        while self.find_template(&image.name).await?.is_none() {
+            let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
+                // Whoever makes the disk has it.
+                if self.add_image_disk(image).await? {
+                    return Ok(true);
+                }
+                continue;
+            };
+            if disk.text_of("description") == Some(&*image.disk_mark()) {
+                return Ok(true);
+            }
+            let transfer = self.transfer_of(&image.disk).await?;
+            let word = |name: &str| {
+                transfer
+                    .as_ref()
+                    .and_then(|transfer| transfer.text_of(name))
+                    .map(str::to_owned)
+            };
+            let has_scaffold = self.scaffold(&image.name).await?.is_some();
+            let status = disk.text_of("status").map(str::to_owned);
+            let now = Some((word("phase"), word("transferred"), status, has_scaffold));
+            if now != before {
+                (before, since) = (now, Instant::now());
+            } else if since.elapsed() > STALLED {
+                tracing::info!(
+                    "image {}: its upload for another cluster has stopped and goes on here",
+                    image.path.display()
+                );
+                let ours = Element::new("disk").with("description", image.disk_mark());
+                self.session.put(&path, &ours).await?;
+                return Ok(true);
+            }
+            pause.wait().await;
+        }
+        Ok(false)
+    }
+
+    /// `false`: another was quicker.
+    async fn add_image_disk(&self, image: &Upload<'_>) -> Result<bool, Failure> {
+        let size = LocalImage::open(image).await?.virtual_size;
+        let storage = self.storage_domain(self.site().await?).await?;
+        let disk = wire::image_disk(
+            &image.disk,
+            &image.name,
+            &image.disk_mark(),
+            size,
+            image.bytes,
+            &storage,
+        );
+        Ok(if_free(self.session.post("/disks", &[], &disk).await)?.is_some())
     }
 
     async fn make_template(&self, image: &Upload<'_>) -> Result<(), Failure> {
@@ -191,7 +254,11 @@ impl Ovirt {
         let mut file = LocalImage::open(image).await?;
         let transfer = match self.transfer_of(&image.disk).await? {
             Some(transfer) => transfer,
-            None => self.begin_transfer(image, file.virtual_size).await?,
+            None => {
+                self.disk_ready(&image.disk).await?;
+                let upload = wire::upload(&image.disk);
+                self.session.post("/imagetransfers", &[], &upload).await?
+            }
         };
         let path = format!("/imagetransfers/{}", id(&transfer)?);
         let (transfer, url) = self.open_transfer(&path).await?;
@@ -239,25 +306,6 @@ impl Ovirt {
                     .is_some_and(|phase| phase.starts_with("finished") || phase == "cancelled")
         };
         Ok(all.into_iter().find(is_its))
-    }
-
-    async fn begin_transfer(&self, image: &Upload<'_>, virtual_size: u64) -> Result<Element, Failure> {
-        if if_there(self.session.get(&format!("/disks/{}", image.disk), &[]).await)?.is_none() {
-            let storage = self.storage_domain(self.site().await?).await?;
-            let disk = wire::image_disk(
-                &image.disk,
-                &image.name,
-                &image.mark(),
-                virtual_size,
-                image.bytes,
-                &storage,
-            );
-            if_free(self.session.post("/disks", &[], &disk).await)?;
-        }
-        self.disk_ready(&image.disk).await?;
-        self.session
-            .post("/imagetransfers", &[], &wire::upload(&image.disk))
-            .await
     }
 
     /// Waits until data may be sent, and finds out whereto: to the host itself, or through the engine.
@@ -345,8 +393,8 @@ impl Ovirt {
         let Some(mut tag) = Tag::read(there).filter(|tag| tag.cluster == cluster.as_str()) else {
             return Failure::conflict(format!("tag {name} is a stranger's"));
         };
-        if let Some(image) = image.filter(|image| !tag.images.iter().any(|known| known == image)) {
-            tag.images.push(image.to_owned());
+        if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
+            tag.images.insert(image.to_owned());
             self.session
                 .put(&format!("/tags/{}", id(there)?), &tag.element())
                 .await?;
@@ -394,7 +442,7 @@ impl Ovirt {
             for image in tag
                 .images
                 .iter()
-                .filter(|image| !others.iter().any(|(_, other)| other.images.contains(image)))
+                .filter(|image| !others.iter().any(|(_, other)| other.images.contains(*image)))
             {
                 self.remove_image(image).await?;
             }

@@ -77,6 +77,7 @@ impl Backend for Ovirt {
             carrier: Carrier::CUSTOM_SCRIPT,
             holds_addresses: false,
             guests_answer: true,
+            agent_reports: true,
             image_artifact: match self.config.ignition {
                 OvirtIgnition::Auto => "openstack",
                 OvirtIgnition::Hook => "qemu",

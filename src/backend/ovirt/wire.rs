@@ -2,6 +2,7 @@
 //!
 //! Elements stand in the order in which oVirt's own client writes them (oVirt/ovirt-engine-sdk); the engine takes any.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
@@ -315,7 +316,7 @@ pub(super) fn addresses<'a>(devices: impl IntoIterator<Item = &'a Element>) -> V
 pub(super) struct Tag {
     pub cluster: String,
     /// Names of images.
-    pub images: Vec<String>,
+    pub images: BTreeSet<String>,
 }
 
 impl Tag {

@@ -53,6 +53,7 @@ impl Sim {
                 },
                 holds_addresses: world.limits.holds_addresses,
                 guests_answer: false,
+                agent_reports: false,
                 poll_interval: Duration::from_millis(20),
                 image_artifact: "qemu",
             },
