@@ -3,31 +3,21 @@
 //! The way is disk, upload, a machine that is never started, template. That machine is made only after the upload was
 //! finalized, so that its existence says that the disk is whole; all before is done again after a crash.
 
-use std::io::SeekFrom;
-use std::path::Path;
 use std::time::Duration;
 
-use reqwest::StatusCode;
-use reqwest::header::CONTENT_RANGE;
-use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Ovirt;
 use super::machines::id;
-use super::session::{Failure, Pause, if_free, if_there, unreachable, wait_for};
+use super::session::{Failure, Pause, if_free, if_there, wait_for};
+use super::upload::{LocalImage, Upload};
 use super::wire::{self, Tag};
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest, Owned};
 use crate::cluster::ClusterId;
 use crate::xml::Element;
 
-/// Sent in one request and flushed at its end; lost at most when the line breaks.
-const PIECE: u64 = 32 << 20;
-/// How often a piece is sent before the upload is given up.
-const ATTEMPTS: usize = 5;
 const TEMPLATE: Duration = Duration::from_secs(3600);
-const TRANSFER: Duration = Duration::from_secs(300);
 /// An image that another cluster brings and that has not come on for so long is given up by its bringer.
 const STALLED: Duration = Duration::from_secs(120);
 
@@ -38,45 +28,11 @@ pub(super) struct Template {
     pub disks: Vec<String>,
 }
 
-/// A local file on its way to be a template.
-struct Upload<'a> {
-    /// The cluster that brings it.
-    cluster: &'a ClusterId,
-    /// Of template, disk and machine.
-    name: String,
-    disk: String,
-    sha256: &'a str,
-    path: &'a Path,
-    bytes: u64,
-}
-
-impl<'a> Upload<'a> {
-    fn new(cluster: &'a ClusterId, path: &'a Path, sha256: &'a str, bytes: u64) -> Self {
-        Self {
-            cluster,
-            name: image_name(sha256),
-            disk: image_disk(&image_name(sha256)),
-            sha256,
-            path,
-            bytes,
-        }
-    }
-
-    fn mark(&self) -> String {
-        format!("ocpdeploy image, sha256 {}", self.sha256)
-    }
-
-    /// The disk's description says who is at work on it.
-    fn disk_mark(&self) -> String {
-        format!("{}, brought for {}", self.mark(), self.cluster)
-    }
-}
-
-fn image_name(sha256: &str) -> String {
+pub(super) fn image_name(sha256: &str) -> String {
     format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
 }
 
-fn image_disk(name: &str) -> String {
+pub(super) fn image_disk(name: &str) -> String {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
 }
 
@@ -250,134 +206,6 @@ impl Ovirt {
         self.remove_disk(&image_disk(name)).await
     }
 
-    async fn upload(&self, image: &Upload<'_>) -> Result<(), Failure> {
-        let mut file = LocalImage::open(image).await?;
-        let transfer = match self.transfer_of(&image.disk).await? {
-            Some(transfer) => transfer,
-            None => {
-                self.disk_ready(&image.disk).await?;
-                let upload = wire::upload(&image.disk);
-                self.session.post("/imagetransfers", &[], &upload).await?
-            }
-        };
-        let path = format!("/imagetransfers/{}", id(&transfer)?);
-        let (transfer, url) = self.open_transfer(&path).await?;
-        // Pieces are sent in order, so that what is counted is the beginning of the file.
-        let sent = transfer
-            .text_of("transferred")
-            .and_then(|bytes| bytes.parse::<u64>().ok());
-        let mut at = sent.unwrap_or(0).min(image.bytes) / PIECE * PIECE;
-        let total = image.bytes >> 20;
-        while at < image.bytes {
-            tracing::info!("image {}: {} of {total} MiB uploaded", image.path.display(), at >> 20);
-            let piece = file.read(at, PIECE.min(image.bytes - at)).await?;
-            self.send_piece(&path, &url, at, piece).await?;
-            at += PIECE;
-        }
-        self.session
-            .post(&format!("{path}/finalize"), &[], &Element::new("action"))
-            .await?;
-        wait_for("the upload is not finalized", TRANSFER, async || {
-            let phase = if_there(self.session.get(&path, &[]).await)?;
-            match phase.as_ref().and_then(|transfer| transfer.text_of("phase")) {
-                None | Some("finished_success") => Ok(Some(())),
-                Some(phase @ ("finished_failure" | "cancelled" | "finished_cleanup" | "finalizing_failure")) => {
-                    Err(Failure::new(
-                        BackendErrorKind::Rejected,
-                        format!("the engine did not take the upload ({phase})"),
-                    )
-                    .hint("the file may be damaged; compare its checksum"))
-                }
-                Some(_) => Ok(None),
-            }
-        })
-        .await?;
-        self.disk_ready(&image.disk).await.map(drop)
-    }
-
-    /// An upload to the disk that was begun, by a run that ended or by one that goes on.
-    async fn transfer_of(&self, disk: &str) -> Result<Option<Element>, Failure> {
-        let all = self.session.get("/imagetransfers", &[]).await?.into_children();
-        let is_its = |transfer: &Element| {
-            // Answers name the disk `image`.
-            [transfer.value("image", "id"), transfer.value("disk", "id")].contains(&Some(disk))
-                && !transfer
-                    .text_of("phase")
-                    .is_some_and(|phase| phase.starts_with("finished") || phase == "cancelled")
-        };
-        Ok(all.into_iter().find(is_its))
-    }
-
-    /// Waits until data may be sent, and finds out whereto: to the host itself, or through the engine.
-    async fn open_transfer(&self, path: &str) -> Result<(Element, String), Failure> {
-        let mut resumed = false;
-        let transfer = wait_for("the engine does not begin the upload", TRANSFER, async || {
-            let transfer = self.session.get(path, &[]).await?;
-            match transfer.text_of("phase") {
-                Some("transferring") => Ok(Some(transfer)),
-                Some("paused_user" | "paused_system") if !resumed => {
-                    resumed = true;
-                    self.session
-                        .post(&format!("{path}/resume"), &[], &Element::new("action"))
-                        .await?;
-                    Ok(None)
-                }
-                Some("paused_system") => Err(Failure::new(
-                    BackendErrorKind::Unreachable,
-                    "the engine paused the upload; no host's ovirt-imageio answers it",
-                )),
-                _ => Ok(None),
-            }
-        })
-        .await?;
-        let mut last = None;
-        for url in [transfer.text_of("transfer_url"), transfer.text_of("proxy_url")]
-            .into_iter()
-            .flatten()
-        {
-            match self.session.http().request(reqwest::Method::OPTIONS, url).send().await {
-                Ok(_) => return Ok((transfer.clone(), url.to_owned())),
-                Err(error) => last = Some(unreachable(origin(url), &error)),
-            }
-        }
-        Err(last
-            .unwrap_or_else(|| Failure::new(BackendErrorKind::Rejected, "the engine names no address for the upload")))
-    }
-
-    async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<(), Failure> {
-        let range = format!("bytes {at}-{}/*", at + piece.len() as u64 - 1);
-        let mut pause = Pause::new();
-        let mut attempt = 0;
-        loop {
-            let request = self
-                .session
-                .http()
-                .put(url)
-                .header(CONTENT_RANGE, &range)
-                .body(piece.clone());
-            let failure = match request.send().await {
-                Ok(answer) if answer.status().is_success() => return Ok(()),
-                Ok(answer) => {
-                    let status = answer.status();
-                    if status == StatusCode::FORBIDDEN {
-                        // The ticket has run out, or somebody paused the upload.
-                        self.open_transfer(path).await?;
-                    }
-                    Failure::new(
-                        BackendErrorKind::Rejected,
-                        format!("{} answers HTTP {status}", origin(url)),
-                    )
-                }
-                Err(error) => unreachable(origin(url), &error),
-            };
-            attempt += 1;
-            if attempt == ATTEMPTS {
-                return Err(failure);
-            }
-            pause.wait().await;
-        }
-    }
-
     /// The cluster's tag, with an image added to what it uses.
     pub(super) async fn ensure_tag(&self, cluster: &ClusterId, image: Option<&str>) -> Result<(), Failure> {
         let _one_at_a_time = self.tags.lock().await;
@@ -478,62 +306,4 @@ impl Ovirt {
         })
         .await
     }
-}
-
-/// A URL without its path: an upload's ends with the ticket, which is a secret while it lasts.
-fn origin(url: &str) -> &str {
-    let path = url
-        .find("://")
-        .and_then(|scheme| Some(scheme + 3 + url.get(scheme + 3..)?.find('/')?));
-    path.map_or(url, |path| &url[..path])
-}
-
-/// The file that is uploaded.
-struct LocalImage<'a> {
-    path: &'a Path,
-    file: File,
-    /// Of the disk that a guest sees.
-    virtual_size: u64,
-}
-
-impl<'a> LocalImage<'a> {
-    async fn open(image: &Upload<'a>) -> Result<Self, Failure> {
-        let path = image.path;
-        let mut file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
-        let mut header = [0; 32];
-        let read = file.read_exact(&mut header).await;
-        match (read, header) {
-            // The magic, and the size at offset 24 (qemu: docs/interop/qcow2.txt).
-            (Ok(_), [b'Q', b'F', b'I', 0xfb, .., a, b, c, d, e, f, g, h]) => Ok(Self {
-                path,
-                file,
-                virtual_size: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            }),
-            _ => Err(Failure::new(
-                BackendErrorKind::Rejected,
-                format!("{} is no qcow2 image", path.display()),
-            )
-            .hint("CoreOS's image for OpenStack is one, when it is unpacked")),
-        }
-    }
-
-    async fn read(&mut self, at: u64, bytes: u64) -> Result<Vec<u8>, Failure> {
-        let mut piece = Vec::new();
-        let read = async {
-            self.file.seek(SeekFrom::Start(at)).await?;
-            (&mut self.file).take(bytes).read_to_end(&mut piece).await
-        };
-        match read.await {
-            Ok(count) if count as u64 == bytes => Ok(piece),
-            Ok(_) => Err(Failure::new(
-                BackendErrorKind::Rejected,
-                format!("{} became shorter while it was read", self.path.display()),
-            )),
-            Err(error) => Err(unreadable(self.path, &error)),
-        }
-    }
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(BackendErrorKind::Rejected, format!("{}: {error}", path.display()))
 }

@@ -10,6 +10,7 @@ mod machines;
 mod power;
 mod session;
 mod site;
+mod upload;
 mod wire;
 
 use std::time::Duration;
