@@ -79,6 +79,7 @@ pub enum Command {
     Dns(Dns),
     Scale(Scale),
     Node(Node),
+    Machine(Machine),
     Stop(Stop),
     Start(Start),
     Verify(Verify),
@@ -463,6 +464,41 @@ pub struct NodeConsole {
     /// Go on with what comes
     #[arg(short, long)]
     pub follow: bool,
+}
+
+/// Machines as the platform has them
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy machine show master-0
+  ocpdeploy machine show bootstrap --output json")]
+pub struct Machine {
+    #[command(subcommand)]
+    pub verb: MachineVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MachineVerb {
+    Show(MachineShow),
+}
+
+/// Show a node's machine: where it may run, what it does, how it is made
+///
+/// The same on every platform, and the platform's own description at its end: domain
+/// XML or oVirt's. What the machine is told at its first boot is left out.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy machine show master-0
+  ocpdeploy machine show worker-1 --cluster lab --output json")]
+pub struct MachineShow {
+    /// The node, e.g. master-0
+    pub node: String,
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Shut an installed cluster down: workers first, then masters

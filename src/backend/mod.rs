@@ -89,6 +89,31 @@ pub trait Backend {
 
     /// The last lines of the serial console, where the platform keeps them.
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
+
+    /// A machine in the platform's own words, without its payload. An absent one is `NotFound`, not ours `Conflict`.
+    ///
+    /// Empty on a platform that has nothing to add to `list_machines`.
+    async fn describe_machine(&self, _: &ClusterId, _: &MachineName) -> Result<Description, BackendError> {
+        Ok(Description::default())
+    }
+}
+
+/// A machine in its platform's own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Description {
+    /// Where it may run: `cluster`, `affinity`, `hosts`, …
+    pub scheduling: BTreeMap<String, String>,
+    /// What it is doing: `status`, `host`, `console`, …
+    pub dynamic: BTreeMap<String, String>,
+    pub form: Option<Form>,
+}
+
+/// The platform's own description of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Form {
+    /// E.g. `domain XML`.
+    pub name: &'static str,
+    pub text: String,
 }
 
 /// What a backend can do and how hard it may be pushed.

@@ -10,6 +10,7 @@ mod ignition;
 mod image;
 mod kubeconfig;
 mod list;
+mod machine;
 mod node;
 mod plan;
 mod power;
@@ -55,6 +56,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Dns(command) => dns::run(&session()?, command),
         Command::Scale(command) => scale::run(&session()?, command),
         Command::Node(command) => node::run(&session()?, command),
+        Command::Machine(command) => machine::run(&session()?, command),
         Command::Stop(command) => power::stop(&session()?, command),
         Command::Start(command) => power::start(&session()?, command),
         Command::Verify(command) => return verify::run(&session()?, command),

@@ -3,6 +3,7 @@
 pub mod deployed;
 pub mod ignition;
 pub mod list;
+pub mod machine;
 pub mod plan;
 pub mod status;
 

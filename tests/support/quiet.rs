@@ -1,8 +1,8 @@
 //! A platform whose machines cannot be asked over the network, for whole runs on a pretend one.
 
 use ocpdeploy::backend::{
-    Action, Backend, BackendError, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs,
-    NetworkFacts, Owned, Stop,
+    Action, Backend, BackendError, Description, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
+    MachineSpec, Needs, NetworkFacts, Owned, Stop,
 };
 use ocpdeploy::cluster::{ClusterId, Lease, MachineName};
 
@@ -76,5 +76,9 @@ impl<B: Backend> Backend for Quiet<B> {
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         self.0.console_tail(cluster, name).await
+    }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        self.0.describe_machine(cluster, name).await
     }
 }

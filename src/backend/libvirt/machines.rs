@@ -16,8 +16,11 @@ use super::session::{Failure, Pulse, document, if_supported, if_there, lock, pla
 use super::storage::{self, Content, Storage};
 use super::volumes::{Part, Volume, is_name};
 use super::{guest, network, seed};
-use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
+use crate::backend::{
+    Action, BackendErrorKind, Description, Form, Machine, MachineSpec, Payload, Power, SeenNic, Stop,
+};
 use crate::cluster::{ClusterId, Mac, MachineName};
+use crate::xml;
 
 const GIB: u64 = 1 << 30;
 /// Enough for the last lines of a console.
@@ -434,6 +437,33 @@ pub(super) fn console_tail(
 }
 
 /// Up to 20 lines, without what would move a terminal's cursor or change its colours.
+/// The domain as libvirt has it; what is secret in it stays in files.
+pub(super) fn describe(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Description, Failure> {
+    let domain = existing(connect, cluster, name)?;
+    let text = domain.xml_desc(0)?;
+    let document = xml::parse(&text)?;
+    let mut described = Description::default();
+    described.dynamic.insert("host".to_owned(), connect.hostname()?);
+    for (key, path, attribute) in [("kind", "", "type"), ("console", "devices/console", "tty")] {
+        let element = if path.is_empty() {
+            Some(&document)
+        } else {
+            document.find(path)
+        };
+        if let Some(value) = element.and_then(|element| element.get(attribute)) {
+            described.dynamic.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    if let Some(cpus) = document.value("vcpu", "cpuset") {
+        described.scheduling.insert("cpus".to_owned(), cpus.to_owned());
+    }
+    described.form = Some(Form {
+        name: "domain XML",
+        text,
+    });
+    Ok(described)
+}
+
 fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<String> = text

@@ -29,8 +29,8 @@ use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lo
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop,
+    Action, Backend, BackendError, BackendErrorKind, Carrier, Description, Finding, Held, Hold, ImageHandle,
+    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, LibvirtConfig, MachineName};
 
@@ -255,6 +255,13 @@ impl Backend for Libvirt {
             machines::console_tail(storage, connect, &cluster, &name)
         })
         .await
+    }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        let (cluster, name) = (cluster.clone(), name.clone());
+        let deed = format!("describe machine {name}");
+        self.call(deed, move |connect, _| machines::describe(connect, &cluster, &name))
+            .await
     }
 }
 

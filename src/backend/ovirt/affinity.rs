@@ -58,6 +58,17 @@ pub(super) async fn find(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Res
     groups.iter().find(ours).map(id).transpose()
 }
 
+/// The group's name, when a machine is in it.
+pub(super) async fn of(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<Option<String>, Failure> {
+    let Some(group) = find(ovirt, site, cluster).await? else {
+        return Ok(None);
+    };
+    let path = format!("/clusters/{}/affinitygroups/{group}/vms", site.cluster);
+    let members = ovirt.session.get(&path, &[]).await?;
+    let is_in = members.iter().any(|member| member.get("id") == Some(vm));
+    Ok(is_in.then(|| wire::affinity_name(cluster)))
+}
+
 pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<(), Failure> {
     if let Some(group) = find(ovirt, site, cluster).await? {
         ovirt

@@ -5,6 +5,7 @@
 //! oVirt gives out no addresses: they are what a guest's agent reports, and nobody holds them.
 
 mod affinity;
+mod describe;
 mod images;
 mod machines;
 mod power;
@@ -18,8 +19,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
-    Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned, Stop, Verdict,
+    Action, Backend, BackendError, Carrier, Description, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
+    Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop, Verdict,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, OvirtConfig, OvirtIgnition};
 use session::{Failure, Session};
@@ -170,5 +171,10 @@ impl Backend for Ovirt {
     /// Consoles of oVirt are live only; nothing keeps what was written.
     async fn console_tail(&self, _: &ClusterId, _: &MachineName) -> Result<Option<String>, BackendError> {
         Ok(None)
+    }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        let described = self.describe(cluster, name).await;
+        described.map_err(|failure| failure.during(format!("describe machine {name}")))
     }
 }

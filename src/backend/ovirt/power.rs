@@ -63,7 +63,7 @@ impl Ovirt {
     }
 
     /// Id and status of a machine of the cluster.
-    async fn known(&self, cluster: &ClusterId, name: &MachineName) -> Result<(String, String), Failure> {
+    pub(super) async fn known(&self, cluster: &ClusterId, name: &MachineName) -> Result<(String, String), Failure> {
         let missing = || Failure::new(BackendErrorKind::NotFound, format!("the engine has no machine {name}"));
         let vm = self.find_vm(name).await?.ok_or_else(missing)?;
         own(&vm, cluster, name)?;

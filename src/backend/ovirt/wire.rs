@@ -311,6 +311,17 @@ pub(super) fn addresses<'a>(devices: impl IntoIterator<Item = &'a Element>) -> V
     found
 }
 
+/// A machine without what it is told at its first boot, which holds secrets.
+pub(super) fn without_payload(vm: &Element) -> Element {
+    let mut shown = Element::new(&vm.name);
+    for (name, value) in vm.attributes() {
+        shown = shown.attr(name, value);
+    }
+    let is_secret =
+        |child: &&Element| ["initialization", "custom_properties", "payloads"].contains(&child.name.as_str());
+    shown.children(vm.iter().filter(|child| !is_secret(child)).cloned())
+}
+
 /// Of a cluster's tag: its description, the record of what is used without being made for the cluster alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tag {

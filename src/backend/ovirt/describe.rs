@@ -1,0 +1,60 @@
+//! A machine in the engine's own words.
+
+use super::Ovirt;
+use super::affinity;
+use super::session::{Failure, if_there};
+use super::wire;
+use crate::backend::{BackendErrorKind, Description, Form};
+use crate::cluster::{ClusterId, MachineName};
+use crate::xml::Element;
+
+impl Ovirt {
+    pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, Failure> {
+        let (id, status) = self.known(cluster, name).await?;
+        let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
+        let mut described = Description::default();
+        let scheduling = &mut described.scheduling;
+        scheduling.insert("cluster".to_owned(), self.config.cluster.clone());
+        if let Some(group) = affinity::of(self, self.site().await?, cluster, &id).await? {
+            scheduling.insert("affinity".to_owned(), group);
+        }
+        if let Some(migration) = vm.text_of("placement_policy/affinity") {
+            scheduling.insert("placement".to_owned(), migration.to_owned());
+        }
+        let mut pinned = Vec::new();
+        for host in vm.all("placement_policy/hosts/host") {
+            pinned.push(self.host_name(host).await?);
+        }
+        if !pinned.is_empty() {
+            scheduling.insert("hosts".to_owned(), pinned.join(", "));
+        }
+        described.dynamic.insert("status".to_owned(), status);
+        if let Some(host) = vm.find("host") {
+            described.dynamic.insert("host".to_owned(), self.host_name(host).await?);
+        }
+        for (key, path) in [("stopped because", "stop_reason"), ("fqdn", "fqdn")] {
+            if let Some(text) = vm.text_of(path).filter(|text| !text.is_empty()) {
+                described.dynamic.insert(key.to_owned(), text.to_owned());
+            }
+        }
+        described.form = Some(Form {
+            name: "oVirt XML",
+            text: wire::without_payload(&vm).to_string(),
+        });
+        Ok(described)
+    }
+
+    /// Its id where this user may not look at hosts.
+    async fn host_name(&self, host: &Element) -> Result<String, Failure> {
+        let id = host.get("id").unwrap_or_default();
+        let shown = match if_there(self.session.get(&format!("/hosts/{id}"), &[]).await) {
+            Err(failure) if failure.kind == BackendErrorKind::Denied => None,
+            shown => shown?,
+        };
+        Ok(shown
+            .as_ref()
+            .and_then(|host| host.text_of("name"))
+            .unwrap_or(id)
+            .to_owned())
+    }
+}

@@ -1,0 +1,36 @@
+//! `ocpdeploy machine`.
+
+use anyhow::Result;
+
+use super::{Session, print, with_backend};
+use crate::backend::{Backend, BackendError, BackendErrorKind};
+use crate::cli::{Format, Machine, MachineShow, MachineVerb};
+use crate::cluster::{MachineName, NodeName};
+use crate::report;
+use crate::report::machine::Shown;
+
+pub fn run(session: &Session, command: &Machine) -> Result<()> {
+    match &command.verb {
+        MachineVerb::Show(command) => show(session, command),
+    }
+}
+
+fn show(session: &Session, command: &MachineShow) -> Result<()> {
+    let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
+    let name = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
+    let shown = session.finish_or_stop(async {
+        with_backend!(&known.backend, backend => {
+            let machines = backend.list_machines(&known.id()).await?;
+            let machine = machines.into_iter().find(|machine| machine.name == name).ok_or_else(|| {
+                BackendError::new(BackendErrorKind::NotFound, format!("show machine {name}"))
+                    .because(format!("cluster {} has no machine {name}", known.id()))
+            })?;
+            let described = backend.describe_machine(&known.id(), &name).await?;
+            Ok(Shown::new(known.backend.name(), &machine, known.sizes.as_ref(), described))
+        })
+    })?;
+    match command.output.output {
+        Format::Text => print(&shown.text()),
+        Format::Json => print(&report::json(&shown)?),
+    }
+}

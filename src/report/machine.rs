@@ -1,0 +1,102 @@
+//! One machine: where it may run, what it does, how it is made.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::backend::{Description, Form, Machine, Power, SeenNic};
+use crate::cluster::{MachineName, NodeName, Pass, Role, Size, Sizes};
+
+/// What `machine show` tells, the same on every platform.
+#[derive(Debug, Serialize)]
+pub struct Shown {
+    machine: MachineName,
+    node: NodeName,
+    platform: &'static str,
+    scheduling: BTreeMap<String, String>,
+    dynamic: Dynamic,
+    configuration: Configuration,
+}
+
+#[derive(Debug, Serialize)]
+struct Dynamic {
+    power: Power,
+    nics: Vec<SeenNic>,
+    #[serde(flatten)]
+    platform: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Configuration {
+    role: Role,
+    pass: Pass,
+    /// Of the spec it was made from.
+    fingerprint: String,
+    /// As planned; not known of clusters that earlier programs made.
+    size: Option<Size>,
+    platform: Option<Form>,
+}
+
+impl Shown {
+    pub fn new(platform: &'static str, machine: &Machine, sizes: Option<&Sizes>, described: Description) -> Self {
+        let size = sizes.map(|sizes| match machine.role {
+            Role::Master => sizes.master.clone(),
+            Role::Worker => sizes.worker.clone(),
+            Role::Bootstrap | Role::Helper => sizes.bootstrap.clone(),
+        });
+        Self {
+            machine: machine.name.clone(),
+            node: machine.node.clone(),
+            platform,
+            scheduling: described.scheduling,
+            dynamic: Dynamic {
+                power: machine.power.clone(),
+                nics: machine.nics.clone(),
+                platform: described.dynamic,
+            },
+            configuration: Configuration {
+                role: machine.role,
+                pass: machine.pass,
+                fingerprint: machine.fingerprint.clone(),
+                size,
+                platform: described.form,
+            },
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = format!("{} on {}\n", self.machine, self.platform);
+        let mut line = |name: &str, value: &str| {
+            // Writing to a string never fails.
+            let _ = writeln!(text, "  {name:<12} {value}");
+        };
+        line("role", &self.configuration.role.to_string());
+        let power = match &self.dynamic.power {
+            Power::Building => "is being built".to_owned(),
+            Power::Running => "runs".to_owned(),
+            Power::Off => "is off".to_owned(),
+            Power::Paused(why) => format!("is paused: {why}"),
+            Power::Broken(why) => format!("is broken: {why}"),
+        };
+        line("power", &power);
+        for nic in &self.dynamic.nics {
+            let addresses: Vec<_> = nic.addresses.iter().map(ToString::to_string).collect();
+            line(
+                "NIC",
+                &format!("{} on {} {}", nic.mac, nic.network, addresses.join(", ")),
+            );
+        }
+        if let Some(size) = &self.configuration.size {
+            let (cpus, memory, disk) = (size.cpus, size.memory_mib, size.disk_gib);
+            line("size", &format!("{cpus} CPUs, {memory} MiB, disk of {disk} GiB"));
+        }
+        for (name, value) in self.scheduling.iter().chain(&self.dynamic.platform) {
+            line(name, value);
+        }
+        if let Some(form) = &self.configuration.platform {
+            let _ = write!(text, "\n{}:\n{}\n", form.name, form.text.trim_end());
+        }
+        text
+    }
+}
