@@ -122,6 +122,9 @@ Examples:
 pub struct Plan {
     #[command(flatten)]
     pub source: Source,
+    /// Write the objects of pass two as YAML into this folder (KubeVirt); Secrets are among them
+    #[arg(long = "manifests", value_name = "DIR")]
+    pub write_manifests: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
 }

@@ -9,6 +9,10 @@ mod contract;
 mod fake_engine;
 #[path = "support/qcow2.rs"]
 mod qcow2;
+#[path = "support/fake_kubevirt/mod.rs"]
+mod fake_kubevirt;
+#[path = "support/ground_kubevirt.rs"]
+mod ground_kubevirt;
 
 /// The promises, and what each asks of the platform; every one is a test on every ground.
 macro_rules! on_ground {
@@ -70,6 +74,8 @@ on_ground!(
 );
 #[cfg(feature = "libvirt")]
 on_ground!(libvirt_named, crate::ground_libvirt::LibvirtGround::named());
+on_ground!(kubevirt, Some(crate::ground_kubevirt::KubevirtGround::fresh()));
+on_ground!(kubevirt_named, crate::ground_kubevirt::NamedGround::named());
 on_ground!(openstack_named, crate::ground_openstack::OpenStackGround::named());
 
 /// The pretend platform, a fresh one for each promise.

@@ -11,6 +11,7 @@ mod image;
 mod kubeconfig;
 mod list;
 mod machine;
+mod manifests;
 mod node;
 mod plan;
 mod power;

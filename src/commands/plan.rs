@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::{Session, print};
+use super::{Session, manifests, print};
 use crate::cli::{Format, Plan};
 use crate::parameters::Parameters;
 use crate::{inventory, machines, report};
@@ -22,6 +22,11 @@ pub fn run(session: &Session, command: &Plan) -> Result<()> {
         .flat_map(|parameters| parameters.leases())
         .map(|lease| lease.mac)
         .collect();
+    if let Some(folder) = &command.write_manifests {
+        let macs = machines::macs(&config, &taken);
+        let count = manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
+        tracing::info!("{count} manifests are in {}", folder.display());
+    }
     let plan = machines::plan(&config, parameters.as_ref(), &taken);
     match command.output.output {
         Format::Text => print(&report::plan::text(&plan)),

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 
-use super::objects::{self, FINGERPRINT, NODE, PASS, POD_NETWORK, ROLE};
+use super::objects::{self, FINGERPRINT, MACHINE, NODE, PASS, POD_NETWORK, ROLE};
 use crate::backend::{Machine, Power, SeenNic};
 use crate::cluster::{Mac, MachineName, NodeName};
 
@@ -16,8 +16,21 @@ pub(super) fn machine(machine: &Value, instance: Option<&Value>) -> Option<Machi
         role: objects::label(machine, ROLE)?.parse().ok()?,
         pass: objects::label(machine, PASS)?.parse().ok()?,
         fingerprint: fingerprint(machine)?.to_owned(),
-        power: power(machine),
+        power: power(machine, instance),
         nics: nics(machine, instance),
+    })
+}
+
+/// What a creation or deletion that was cut has left of a machine, by the labels of its Secret.
+pub(super) fn remains(secret: &Value) -> Option<Machine> {
+    Some(Machine {
+        name: MachineName::from_platform(objects::label(secret, MACHINE)?),
+        node: NodeName::from_platform(objects::label(secret, NODE)?),
+        role: objects::label(secret, ROLE)?.parse().ok()?,
+        pass: objects::label(secret, PASS)?.parse().ok()?,
+        fingerprint: String::new(),
+        power: Power::Building,
+        nics: Vec::new(),
     })
 }
 
@@ -30,11 +43,19 @@ pub(super) fn is_going(object: &Value) -> bool {
 }
 
 /// Words of kubevirt/kubevirt `staging/src/kubevirt.io/api/core/v1/types.go`: VirtualMachinePrintableStatus.
-pub(super) fn power(machine: &Value) -> Power {
+///
+/// The status lags behind what was asked of the machine, and the instance tells which of both is true.
+pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
     let status = machine["status"]["printableStatus"].as_str().unwrap_or_default();
     match status {
+        _ if is_halted(machine) => match instance {
+            Some(_) => Power::Running,
+            None => Power::Off,
+        },
         "Running" | "Migrating" | "Stopping" => Power::Running,
-        "Stopped" | "Terminating" => Power::Off,
+        // With no instance it is about to get one: only a guest that ended by itself leaves its own behind.
+        "Stopped" if instance.is_some() => Power::Off,
+        "Terminating" => Power::Off,
         "Paused" => Power::Paused(reason(machine).unwrap_or("somebody paused it").to_owned()),
         "CrashLoopBackOff"
         | "ErrorUnschedulable"
@@ -47,6 +68,10 @@ pub(super) fn power(machine: &Value) -> Power {
         }),
         _ => Power::Building,
     }
+}
+
+pub(super) fn is_halted(machine: &Value) -> bool {
+    machine["spec"]["runStrategy"] == "Halted"
 }
 
 /// The words of the condition that tells most.
@@ -142,11 +167,14 @@ mod tests {
     fn what_cannot_get_better_is_broken_and_says_why() {
         let with = |status: &str| {
             let ready = json!({"type": "Ready", "status": "False", "message": "0/3 nodes are available"});
-            power(&json!({"status": {"printableStatus": status, "conditions": [ready]}}))
+            power(
+                &json!({"status": {"printableStatus": status, "conditions": [ready]}}),
+                None,
+            )
         };
         assert_eq!(with("Running"), Power::Running);
-        assert_eq!(with("Stopped"), Power::Off);
         for building in [
+            "Stopped",
             "Provisioning",
             "Starting",
             "WaitingForVolumeBinding",
@@ -159,5 +187,19 @@ mod tests {
         let words = "ErrorUnschedulable: 0/3 nodes are available".to_owned();
         assert_eq!(with("ErrorUnschedulable"), Power::Broken(words));
         assert!(matches!(with("Paused"), Power::Paused(_)));
+    }
+
+    #[test]
+    fn what_was_asked_counts_before_the_status_follows() {
+        let instance = json!({"status": {"phase": "Running"}});
+        for (strategy, status, instance, expected) in [
+            ("Halted", "Running", None, Power::Off),
+            ("Halted", "Running", Some(&instance), Power::Running),
+            ("RerunOnFailure", "Stopped", None, Power::Building),
+            ("RerunOnFailure", "Stopped", Some(&instance), Power::Off),
+        ] {
+            let machine = json!({"spec": {"runStrategy": strategy}, "status": {"printableStatus": status}});
+            assert_eq!(power(&machine, instance), expected, "{strategy} {status}");
+        }
     }
 }

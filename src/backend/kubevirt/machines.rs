@@ -23,8 +23,9 @@ pub(super) async fn create(
     spec: &MachineSpec,
 ) -> Result<Action<Machine>, Failure> {
     fits(spec)?;
-    if let Some(there) = still(session, spec.name.as_str()).await? {
-        return adopt(spec, &there);
+    let there = still(session, spec.name.as_str()).await?;
+    if let Some(there) = &there {
+        is_the_one(spec, there)?;
     }
     for nic in &spec.nics {
         network::find(session, &nic.network).await?;
@@ -33,21 +34,26 @@ pub(super) async fn create(
         let words = format!("`{}` is no image of this platform", spec.image.0);
         return Err(Failure::new(BackendErrorKind::NotFound, words));
     };
-    let image_bytes = images::size(session, &root).await?;
     let site = Site {
         storage_class: config.storage_class.as_deref(),
-        image_bytes,
+        image_bytes: images::size(session, &root).await?,
     };
+    let object = |anchor| objects::machine(spec, &root, &site, anchor);
+    if there.is_some() {
+        return adopt(session, spec, &object(None)).await;
+    }
     let anchor = anchor(session, &spec.cluster).await?;
     // The pod waits for its Secret, and a machine that is there is whole.
     session
-        .put(Kind::Secret, &spec.cluster, &objects::secret(spec, &anchor))
+        .put(Kind::Secret, &spec.cluster, &objects::secret(spec, Some(&anchor)))
         .await?;
-    let object = objects::machine(spec, &root, &site, &anchor);
-    match session.create(Kind::Machine, &object).await {
+    match session.create(Kind::Machine, &object(Some(&anchor))).await {
         Ok(stored) => seen(&stored).map(Action::Done),
         Err(failure) if failure.code == Some(409) => match session.get(Kind::Machine, spec.name.as_str()).await? {
-            Some(there) => adopt(spec, &there),
+            Some(there) => {
+                is_the_one(spec, &there)?;
+                adopt(session, spec, &object(None)).await
+            }
             None => Err(failure),
         },
         Err(failure) => Err(failure),
@@ -95,18 +101,31 @@ async fn still(session: &Session, name: &str) -> Result<Option<Value>, Failure> 
     }
 }
 
-fn adopt(spec: &MachineSpec, there: &Value) -> Result<Action<Machine>, Failure> {
+/// Whether the machine there was made from this spec.
+fn is_the_one(spec: &MachineSpec, there: &Value) -> Result<(), Failure> {
     if objects::owner(there).as_ref() != Some(&spec.cluster) {
         return Err(stranger(Kind::Machine, spec.name.as_str(), &spec.cluster));
     }
-    if look::fingerprint(there) != Some(spec.fingerprint().as_str()) {
-        let words = format!(
-            "virtual machine {} of cluster {} has other settings",
-            spec.name, spec.cluster
-        );
-        return Err(Failure::new(BackendErrorKind::Conflict, words));
+    if look::fingerprint(there) == Some(spec.fingerprint().as_str()) {
+        return Ok(());
     }
-    seen(there).map(Action::AlreadySo)
+    let words = format!(
+        "virtual machine {} of cluster {} has other settings",
+        spec.name, spec.cluster
+    );
+    Err(Failure::new(BackendErrorKind::Conflict, words))
+}
+
+/// Starts the machine there, and looks whether it was stored as it was sent: the run that sent it may not have.
+async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Action<Machine>, Failure> {
+    start(session, &spec.cluster, &spec.name).await?;
+    match session.get(Kind::Machine, spec.name.as_str()).await? {
+        Some(there) => {
+            let stored = session.compared(Kind::Machine, sent, there).await?;
+            seen(&stored).map(Action::AlreadySo)
+        }
+        None => Err(absent(&spec.name)),
+    }
 }
 
 fn seen(machine: &Value) -> Result<Machine, Failure> {
@@ -121,16 +140,23 @@ fn seen(machine: &Value) -> Result<Machine, Failure> {
 
 pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
     let selector = objects::of_cluster(cluster);
-    let (machines, instances) = futures::try_join!(
+    let (machines, instances, secrets) = futures::try_join!(
         session.list(Kind::Machine, &selector),
-        session.list(Kind::Instance, &selector)
+        session.list(Kind::Instance, &selector),
+        session.list_labels(Kind::Secret, &selector)
     )?;
     let by_name: BTreeMap<&str, &Value> = instances
         .iter()
         .map(|instance| (objects::name(instance), instance))
         .collect();
     let of = |machine: &Value| look::machine(machine, by_name.get(objects::name(machine)).copied());
-    Ok(machines.iter().filter_map(of).collect())
+    let whole: Vec<Machine> = machines.iter().filter_map(of).collect();
+    // A Secret is made before its machine and deleted after all else of it.
+    let remains = secrets.iter().filter_map(look::remains);
+    let remains: Vec<Machine> = remains
+        .filter(|left| whole.iter().all(|machine| machine.name != left.name))
+        .collect();
+    Ok(whole.into_iter().chain(remains).collect())
 }
 
 /// A machine of this cluster; a stranger's is a conflict.
@@ -158,7 +184,7 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
         changed = true;
         if !look::is_going(machine) {
             // Its power first: nobody waits for a guest that has nothing left to save.
-            cut(session, name, Some(0)).await?;
+            cut(session, name).await?;
             session.delete(Kind::Machine, machine).await?;
         }
         gone(session, Kind::Machine, name.as_str(), machine).await?;
@@ -208,10 +234,9 @@ async fn gone(session: &Session, kind: Kind, name: &str, object: &Value) -> Resu
     }
 }
 
-/// Takes a machine's power, or asks the guest to end where no grace is given. One that does not run is let be.
-async fn cut(session: &Session, name: &MachineName, grace: Option<u32>) -> Result<bool, Failure> {
-    let body = grace.map_or(json!({}), |seconds| json!({"gracePeriod": seconds}));
-    subresource(session, name, "stop", &body).await
+/// Takes a machine's power. One that does not run is let be.
+async fn cut(session: &Session, name: &MachineName) -> Result<bool, Failure> {
+    subresource(session, name, "stop", &json!({"gracePeriod": 0})).await
 }
 
 /// Calls a verb of a machine; `false` when the machine is so already.
@@ -235,12 +260,38 @@ fn action(changed: bool) -> Action<()> {
     }
 }
 
-pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+/// A machine of this cluster and its instance.
+async fn with_instance(
+    session: &Session,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<(Value, Option<Value>), Failure> {
     let machine = find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
-    match look::power(&machine) {
-        Power::Off => subresource(session, name, "start", &json!({})).await.map(action),
-        _ => Ok(Action::AlreadySo(())),
+    Ok((machine, session.get(Kind::Instance, name.as_str()).await?))
+}
+
+pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
+    let (machine, instance) = with_instance(session, cluster, name).await?;
+    if look::power(&machine, instance.as_ref()) != Power::Off {
+        return Ok(Action::AlreadySo(()));
     }
+    if !look::is_halted(&machine) {
+        return subresource(session, name, "start", &json!({})).await.map(action);
+    }
+    let runs = machine["metadata"]["annotations"][objects::RUNS]
+        .as_str()
+        .unwrap_or(objects::RERUN);
+    run(session, &machine, runs).await?;
+    Ok(Action::Done(()))
+}
+
+/// Sets how a machine is to run, if it is still the one that was seen.
+async fn run(session: &Session, machine: &Value, strategy: &str) -> Result<(), Failure> {
+    let patch = json!({"metadata": {"uid": machine["metadata"]["uid"]}, "spec": {"runStrategy": strategy}});
+    session
+        .merge(Kind::Machine, objects::name(machine), &patch)
+        .await
+        .map(drop)
 }
 
 pub(super) async fn stop(
@@ -249,11 +300,19 @@ pub(super) async fn stop(
     name: &MachineName,
     how: Stop,
 ) -> Result<Action<()>, Failure> {
-    let machine = find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
-    match look::power(&machine) {
-        Power::Off => Ok(Action::AlreadySo(())),
-        _ => cut(session, name, (how == Stop::Force).then_some(0)).await.map(action),
+    let (machine, instance) = with_instance(session, cluster, name).await?;
+    if look::is_halted(&machine) && instance.is_none() {
+        return Ok(Action::AlreadySo(()));
     }
+    // KubeVirt asks the guest, and takes its power when its time is over.
+    run(session, &machine, "Halted").await?;
+    if how == Stop::Force {
+        cut(session, name).await?;
+        if let Some(instance) = &instance {
+            gone(session, Kind::Instance, name.as_str(), instance).await?;
+        }
+    }
+    Ok(Action::Done(()))
 }
 
 /// What the guest wrote to its serial console, as KubeVirt 1.1 and later keep it in a container of the machine's pod.

@@ -7,6 +7,7 @@ mod images;
 mod kind;
 mod look;
 mod machines;
+pub mod manifests;
 mod network;
 mod objects;
 mod preflight;
@@ -15,9 +16,11 @@ mod session;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use self::images::LocalImage;
 use self::kind::Kind;
-use self::session::{Failure, Session};
+use self::session::{Failure, Session, if_allowed};
 use crate::backend::{
     Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
     MachineSpec, Needs, NetworkFacts, Owned, Stop,
@@ -179,6 +182,15 @@ impl Backend for Kubevirt {
 }
 
 impl Kubevirt {
+    /// What a cluster has of a kind. Of kinds that this user may not list, it can have made none.
+    async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
+        let found = self.session.list(kind, selector).await;
+        match kind {
+            Kind::Service | Kind::Policy | Kind::Route => Ok(if_allowed(found)?.unwrap_or_default()),
+            _ => found,
+        }
+    }
+
     /// All but machines and what belongs to them; the anchor goes last, so that a cut release is found again.
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
         let selector = objects::of_cluster(cluster);
@@ -188,7 +200,7 @@ impl Kubevirt {
             .into_iter()
             .filter(|kind| !matches!(kind, Kind::Machine | Kind::ConfigMap))
         {
-            for object in self.session.list(kind, &selector).await? {
+            for object in self.of_kind(kind, &selector).await? {
                 let machine = objects::label(&object, objects::MACHINE);
                 if machine.is_none_or(|machine| !theirs.contains(machine)) {
                     self.session.delete(kind, &object).await?;
@@ -213,7 +225,7 @@ impl Kubevirt {
         };
         let mut explained = BTreeSet::new();
         for kind in OURS {
-            for object in self.session.list(kind, &selector).await? {
+            for object in self.of_kind(kind, &selector).await? {
                 let name = objects::name(&object);
                 match kind {
                     Kind::Machine => {

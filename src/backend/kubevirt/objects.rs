@@ -25,6 +25,10 @@ const USED_BY: &str = "used-by.ocpdeploy.io/";
 /// Of the spec a machine was made from.
 pub(super) const FINGERPRINT: &str = "ocpdeploy.io/fingerprint";
 
+/// The runStrategy of a machine that is not stopped.
+pub(super) const RUNS: &str = "ocpdeploy.io/run-strategy";
+pub(super) const RERUN: &str = "RerunOnFailure";
+
 /// The network that stands for the pods' own.
 pub(super) const POD_NETWORK: &str = "pod";
 
@@ -160,12 +164,16 @@ fn owned_by(anchor: &Value) -> Value {
     }])
 }
 
-fn metadata(name: String, labels: &Value, anchor: &Value) -> Value {
-    json!({"name": name, "labels": labels, "ownerReferences": owned_by(anchor)})
+fn metadata(name: String, labels: &Value, anchor: Option<&Value>) -> Value {
+    let mut metadata = json!({"name": name, "labels": labels});
+    if let Some(anchor) = anchor {
+        metadata["ownerReferences"] = owned_by(anchor);
+    }
+    metadata
 }
 
 /// What a machine is told at its first boot. KubeVirt looks for these keys in lower case.
-pub(super) fn secret(spec: &MachineSpec, anchor: &Value) -> Value {
+pub(super) fn secret(spec: &MachineSpec, anchor: Option<&Value>) -> Value {
     let encode = |bytes: &[u8]| STANDARD.encode(bytes);
     let data = match &spec.payload {
         Payload::Ignition(config) => json!({"userdata": encode(config)}),
@@ -192,11 +200,13 @@ pub(super) struct Site<'a> {
     pub image_bytes: u64,
 }
 
-/// A virtual machine with its volumes.
-pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: &Value) -> Value {
+/// A virtual machine with its volumes; without its anchor it names no owner.
+pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: Option<&Value>) -> Value {
     let labels = labels(spec);
     let mut about = metadata(spec.name.to_string(), &labels, anchor);
-    about["annotations"] = json!({FINGERPRINT: spec.fingerprint()});
+    // One that powers itself off stays off, unless it is to start with its host.
+    let runs = if spec.autostart { "Always" } else { RERUN };
+    about["annotations"] = json!({FINGERPRINT: spec.fingerprint(), RUNS: runs});
     let disks = disks(spec, root, site, &labels);
     let (networks, interfaces): (Vec<_>, Vec<_>) = spec.nics.iter().enumerate().map(nic).unzip();
     json!({
@@ -204,8 +214,7 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
         "kind": "VirtualMachine",
         "metadata": about,
         "spec": {
-            // One that powers itself off stays off, unless it is to start with its host.
-            "runStrategy": if spec.autostart { "Always" } else { "RerunOnFailure" },
+            "runStrategy": runs,
             "dataVolumeTemplates": disks.templates,
             "template": {
                 "metadata": {"labels": labels},

@@ -195,6 +195,8 @@ async fn rights(session: &Session, findings: &mut Findings) -> Result<bool, Fail
 async fn networks(session: &Session, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
     for name in &needs.networks {
         if name == POD_NETWORK {
+            let text = "the pod network gives a machine the address of its pod, which no MAC keeps: nothing can be harvested there";
+            findings.fail(text, "set network to the name of a NetworkAttachmentDefinition");
             continue;
         }
         match network::find(session, name).await {

@@ -129,13 +129,10 @@ fn auth(error: &AuthError) -> Failure {
     };
     // What an exec plugin printed may hold a token.
     let words = match error {
-        AuthError::AuthExecRun { cmd, out } => {
-            let command = cmd.split_whitespace().next().unwrap_or_default().trim_matches('"');
-            format!("the kubeconfig's command `{command}` ended with {}", out.status)
-        }
-        AuthError::AuthExecStart(error) => format!("the kubeconfig's command cannot be started: {error}"),
+        AuthError::AuthExecRun { out, .. } => format!("the kubeconfig's exec command ended with {}", out.status),
+        AuthError::AuthExecStart(error) => format!("the kubeconfig's exec command cannot be started: {error}"),
         AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
-            "the kubeconfig's command printed no credential".to_owned()
+            "the kubeconfig's exec command printed no credential".to_owned()
         }
         other => other.to_string(),
     };
@@ -183,8 +180,19 @@ impl Session {
         })
     }
 
-    /// One request; put off and asked again while the server says that it took nothing in.
     pub async fn call(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<String, Failure> {
+        self.accepting(method, path, kind, JSON, body).await
+    }
+
+    /// One request; put off and asked again while the server says that it took nothing in.
+    async fn accepting(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        accept: &str,
+        body: Option<&Value>,
+    ) -> Result<String, Failure> {
         let bytes = match body {
             Some(body) => serde_json::to_vec(body).map_err(|error| broken(&error))?,
             None => Vec::new(),
@@ -196,6 +204,7 @@ impl Session {
                 .method(method.clone())
                 .uri(path)
                 .header("content-type", kind)
+                .header("accept", accept)
                 .body(bytes.clone())
                 .map_err(|error| broken(&error))?;
             match self.client.request_text(request).await.map_err(Failure::from) {
@@ -235,6 +244,15 @@ impl Session {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
+    /// As `list`, without what is in the objects: Secrets are large, and nobody's business.
+    pub async fn list_labels(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
+        const ABOUT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
+        let text = self.accepting(Method::GET, &path, JSON, ABOUT, None).await?;
+        let list: Value = serde_json::from_str(&text).map_err(|error| broken(&error))?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
     /// Makes an object; one of this name that is there is `Conflict`, with code 409.
     pub async fn create(&self, kind: Kind, object: &Value) -> Result<Value, Failure> {
         let path = format!("{}?{STRICT}", kind.folder(&self.namespace));
@@ -264,7 +282,7 @@ impl Session {
     }
 
     /// An API server of before fieldValidation drops what it does not know without a word. What is half stored goes again.
-    async fn compared(&self, kind: Kind, sent: &Value, stored: Value) -> Result<Value, Failure> {
+    pub async fn compared(&self, kind: Kind, sent: &Value, stored: Value) -> Result<Value, Failure> {
         let Some(Difference { path, what }) = compare::difference(sent, &stored) else {
             return Ok(stored);
         };

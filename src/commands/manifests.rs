@@ -1,0 +1,68 @@
+//! `ocpdeploy plan --manifests`: the objects of pass two as files, for who wants to read or compare them.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Session;
+use crate::backend::{ImageHandle, Payload, kubevirt};
+use crate::cluster::{BackendConfig, ClusterConfig, ImageSource};
+use crate::failure::{CommandError, Kind};
+use crate::home;
+use crate::journal::{self, Event};
+use crate::machines::{self, MacTable};
+use crate::parameters::Parameters;
+
+/// Writes one file for each object; those of a deployed cluster are exactly what was made.
+pub fn write(
+    session: &Session,
+    config: &ClusterConfig,
+    parameters: Option<&Parameters>,
+    macs: &MacTable,
+    folder: &Path,
+) -> Result<usize> {
+    let BackendConfig::Kubevirt(site) = &config.backend else {
+        let text = format!("machines on {} are not made from manifests", config.backend.name());
+        return Err(CommandError::new(Kind::Usage, text)
+            .hint("--manifests is for backend=kubevirt")
+            .into());
+    };
+    fs_err::create_dir_all(folder)?;
+    let dir = session.home.cluster(&config.name);
+    let image = image(config, &journal::read(&dir.journal())?)?;
+    let mut objects = vec![kubevirt::manifests::anchor(&config.id())];
+    for planned in machines::pass_two(config, macs, parameters) {
+        let ignition = match fs_err::read(dir.ignition(planned.node.as_str())) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            read => Some(read?),
+        };
+        let is_known = ignition.is_some();
+        let spec = planned.spec(config, &image, Payload::Ignition(ignition.unwrap_or_default()));
+        objects.extend(kubevirt::manifests::of_machine(site, &spec, is_known));
+    }
+    for object in &objects {
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_ascii_lowercase();
+        let name = format!("{}-{}.yaml", word(&object["kind"]), word(&object["metadata"]["name"]));
+        let path = folder.join(name);
+        let text = serde_saphyr::to_string(object).with_context(|| format!("write {}", path.display()))?;
+        // Secrets are among them.
+        home::write_private(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(objects.len())
+}
+
+/// The image that was brought, or the one that is going to be.
+fn image(config: &ClusterConfig, entries: &[journal::Entry]) -> Result<ImageHandle> {
+    let brought = entries
+        .iter()
+        .rfind(|entry| entry.step == "pass-two/image" && entry.event == Event::Done);
+    if let Some(entry) = brought {
+        return Ok(serde_json::from_value(entry.output.clone())?);
+    }
+    Ok(ImageHandle(match &config.image {
+        ImageSource::Platform(name) => name.clone(),
+        // Its volume is named by a digest that is not known before the file is there.
+        other => format!("pvc:{other}"),
+    }))
+}

@@ -1,0 +1,505 @@
+//! Whole runs on the pretend KubeVirt: both passes, cuts between any two changes, several clusters at once, and what a
+//! user is told who lacks something. `kubectl` judges the objects.
+
+#[path = "support/fake_kubevirt/mod.rs"]
+mod fake_kubevirt;
+#[path = "support/kubevirt_place.rs"]
+mod kubevirt_place;
+
+use std::process::Command;
+
+use fake_kubevirt::World;
+use fake_kubevirt::world::Fault;
+use kubevirt_place::Place;
+use ocpdeploy::backend::{Backend, ImageRequest};
+use ocpdeploy::cluster::ClusterId;
+use serde_json::{Value, json};
+
+const SMALL: &str = "masters=1\nworkers=1";
+
+fn place() -> Place {
+    Place::new(World::with_tenants(&["blue", "red"]))
+}
+
+/// What a deployed cluster of one master and one worker has in its namespace.
+fn small(cluster: &str) -> Vec<String> {
+    let mut all = vec![format!("configmaps/ocpdeploy.{cluster}.example.com")];
+    for node in ["master-0", "worker-0"] {
+        all.push(format!("datavolumes/{cluster}-{node}-root"));
+        all.push(format!("persistentvolumeclaims/{cluster}-{node}-root"));
+        all.push(format!("pods/virt-launcher-{cluster}-{node}"));
+        all.push(format!("secrets/{cluster}-{node}-first-boot"));
+        all.push(format!("virtualmachineinstances/{cluster}-{node}"));
+        all.push(format!("virtualmachines/{cluster}-{node}"));
+    }
+    all
+}
+
+fn without_images(inventory: Vec<String>) -> Vec<String> {
+    inventory
+        .into_iter()
+        .filter(|name| !name.contains("ocpdeploy-image-"))
+        .collect()
+}
+
+#[track_caller]
+fn is_deployed(place: &Place, cluster: &str) {
+    let mut expected = small(cluster);
+    expected.sort();
+    let mut found = without_images(place.inventory("blue"));
+    // Other clusters' names may begin or end alike.
+    let parts = ["bootstrap", "harvest", "master", "worker"].map(|part| format!("{cluster}-{part}"));
+    let of_machine = |name: &str| parts.iter().any(|part| name.starts_with(part));
+    found.retain(|name| {
+        let name = name.split_once('/').unwrap().1;
+        name == format!("ocpdeploy.{cluster}.example.com") || of_machine(name.trim_start_matches("virt-launcher-"))
+    });
+    found.sort();
+    assert_eq!(found, expected);
+    for node in place
+        .parameters(cluster)
+        .nodes
+        .iter()
+        .filter(|node| node.name.as_str() != "bootstrap")
+    {
+        let instance = place.object("virtualmachineinstances", "blue", &format!("{cluster}-{}", node.name));
+        let nic = &instance["status"]["interfaces"][0];
+        assert_eq!(
+            (&nic["mac"], &nic["ipAddress"]),
+            (&json!(node.mac.to_string()), &json!(node.ip.to_string()))
+        );
+    }
+}
+
+#[test]
+fn a_cluster_is_deployed_and_destroyed_with_the_rights_of_a_tenant() {
+    let place = place();
+    place.env("lab", SMALL);
+    let before = place.inventory("blue");
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+    let again = place.deploy("lab").unwrap();
+    assert!(again.skipped_pass_one);
+    is_deployed(&place, "lab");
+    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    assert!(
+        destroyed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&destroyed.stderr)
+    );
+    assert_eq!(place.inventory("blue"), before);
+    place.server.was_asked_well();
+}
+
+#[test]
+fn storage_that_waits_for_its_first_consumer_is_no_obstacle() {
+    let place = place();
+    place.env("lab", &format!("{SMALL}\nstorage_class=late"));
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+}
+
+/// The changes of a whole run: method and path of every request that writes.
+fn changes(place: &Place) -> Vec<String> {
+    let writes = |asked: &&String| !asked.starts_with("GET") && !asked.contains("selfsubject");
+    place
+        .server
+        .with(|world| world.asked.iter().filter(writes).cloned().collect())
+}
+
+#[test]
+fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
+    let untouched = place();
+    untouched.env("lab", SMALL);
+    untouched.deploy("lab").unwrap();
+    let count = changes(&untouched).len();
+    assert!(count > 10, "{count}");
+    let place = place();
+    place.env("lab", SMALL);
+    let mut runs = 0;
+    // Each run is cut at a change of a kind that was not cut before, once before it was made and once after.
+    let mut cut = std::collections::BTreeSet::new();
+    for asked in changes(&untouched) {
+        let (method, path) = asked.split_once(' ').unwrap();
+        let (folder, name) = path.rsplit_once('/').unwrap();
+        let path = if method == "POST" { path } else { folder };
+        let pass = name.contains("harvest");
+        if !path.starts_with("/api") || !cut.insert((method.to_owned(), path.to_owned(), pass)) {
+            continue;
+        }
+        for done in [false, true] {
+            let method = ["POST", "PATCH", "PUT", "DELETE"]
+                .into_iter()
+                .find(|name| *name == method)
+                .unwrap();
+            let fault = Fault {
+                method,
+                path: path.to_owned(),
+                code: 500,
+                done,
+            };
+            place.server.with(|world| world.faults = vec![fault]);
+            runs += usize::from(place.deploy("lab").is_err());
+        }
+    }
+    place.server.with(|world| world.faults.clear());
+    place.deploy("lab").unwrap();
+    assert!(runs > 10, "only {runs} runs were cut");
+    is_deployed(&place, "lab");
+    assert_eq!(place.inventory("blue"), untouched.inventory("blue"));
+}
+
+#[test]
+fn a_run_that_is_killed_is_continued() {
+    let place = place();
+    place.env("lab", SMALL);
+    let deploy = ["deploy", "lab.sh", "--rehearse"];
+    let machines = |world: &World, part: &str| {
+        let names = world.names("virtualmachines", "blue");
+        names
+            .iter()
+            .filter(|name| name.contains("harvest") == (part == "one"))
+            .count()
+    };
+    place.kill(&deploy, |world| world.names("datavolumes", "blue").len() == 1);
+    place.kill(&deploy, |world| machines(world, "one") >= 2);
+    place.kill(&deploy, |world| {
+        machines(world, "one") == 0 && machines(world, "two") >= 1
+    });
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+}
+
+#[test]
+fn three_clusters_at_once_share_nothing_but_images() {
+    let place = place();
+    let clusters = ["lab", "lab-2", "blab"];
+    std::thread::scope(|scope| {
+        for cluster in clusters {
+            place.env(cluster, SMALL);
+            let place = &place;
+            scope.spawn(move || place.deploy(cluster).unwrap());
+        }
+    });
+    for cluster in clusters {
+        is_deployed(&place, cluster);
+    }
+    let images = |place: &Place| {
+        place
+            .inventory("blue")
+            .iter()
+            .filter(|name| name.starts_with("datavolumes/ocpdeploy-image"))
+            .count()
+    };
+    assert_eq!(images(&place), 2);
+    // What looks like ours and is not.
+    place.server.with(|world| {
+        for (plural, name) in [
+            ("virtualmachines", "lab-master-9"),
+            ("secrets", "lab-master-0-x"),
+            ("datavolumes", "lab-old"),
+        ] {
+            let labels = json!({"app": "lab", "ocpdeploy.io/cluster": "lab.example.org"});
+            world.force(
+                plural,
+                json!({"metadata": {"namespace": "blue", "name": name, "labels": labels}, "spec": {}}),
+            );
+        }
+    });
+    for (gone, cluster) in clusters.iter().enumerate() {
+        let destroyed = place.run(&["destroy", cluster, "--yes"]);
+        assert!(
+            destroyed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&destroyed.stderr)
+        );
+        for left in &clusters[gone + 1..] {
+            is_deployed(&place, left);
+        }
+    }
+    assert_eq!(images(&place), 0);
+    let left = place.inventory("blue");
+    assert_eq!(left.len(), 4, "{left:?}");
+}
+
+fn kubectl(place: &Place, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new("kubectl")
+        .args(arguments)
+        .env("KUBECONFIG", place.kubeconfig("blue"))
+        .env("HOME", place.path())
+        .output()
+        .expect("this test needs kubectl: apt-get install kubernetes-client");
+    let said = if output.status.success() {
+        output.stdout
+    } else {
+        [output.stdout, output.stderr].concat()
+    };
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn kubectl_reads_every_object_and_finds_nothing_to_change() {
+    let place = place();
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    for asked in [
+        "virtualmachines.kubevirt.io",
+        "datavolumes.cdi.kubevirt.io",
+        "secrets",
+        "configmaps",
+    ] {
+        let (succeeded, text) = kubectl(
+            &place,
+            &["get", asked, "-l", "ocpdeploy.io/cluster=lab.example.com", "-o", "json"],
+        );
+        assert!(succeeded, "{text}");
+        let list: Value = serde_json::from_str(&text).unwrap();
+        assert!(!list["items"].as_array().unwrap().is_empty(), "no {asked}");
+    }
+    let planned = place.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    let folder = place.path().join("manifests");
+    let written = std::fs::read_dir(&folder).unwrap().count();
+    // The bootstrap is of pass two as well, and is gone by now.
+    assert_eq!(written, 1 + 2 * 3);
+    for kind in ["virtualmachine", "secret"] {
+        std::fs::remove_file(folder.join(match kind {
+            "secret" => "secret-lab-bootstrap-first-boot.yaml".to_owned(),
+            kind => format!("{kind}-lab-bootstrap.yaml"),
+        }))
+        .unwrap();
+    }
+    let before = place.server.with(|world| world.version());
+    let folder = folder.display().to_string();
+    let diff = [
+        "diff",
+        "--server-side",
+        "--force-conflicts",
+        "--field-manager=ocpdeploy",
+        "-f",
+        &folder,
+    ];
+    let (succeeded, text) = kubectl(&place, &diff);
+    assert!(succeeded, "{text}");
+    let dry = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "--validate=false",
+        "-f",
+        &folder,
+    ];
+    let (succeeded, text) = kubectl(&place, &dry);
+    assert!(succeeded, "{text}");
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert_eq!(place.server.with(|world| world.version()), before);
+}
+
+/// What the program says to a run with these settings; exit code first.
+fn told(place: &Place, lines: &str) -> String {
+    place.env("lab", &format!("{SMALL}\n{lines}"));
+    let output = place.run(&["deploy", "lab.sh", "--rehearse"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    let message = text.find("error: ").map_or("", |at| &text[at..]);
+    let message = message.replace(&place.path().display().to_string(), "<place>");
+    let message = message.replace(&place.server.address.port().to_string(), "<port>");
+    format!("exit code {}\n{message}", output.status.code().unwrap_or(-1))
+}
+
+macro_rules! tells {
+    ($($name:ident: $lines:expr, |$world:ident, $place:ident| $change:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                let $place = place();
+                $place.server.with(|$world: &mut World| { $change; });
+                insta::assert_snapshot!(told(&$place, $lines));
+            }
+        )+
+    };
+}
+
+tells! {
+    nobody_serves_kubevirt: "", |world, place| world.groups_absent.insert("kubevirt.io");
+    nobody_serves_cdi: "", |world, place| world.groups_absent.insert("cdi.kubevirt.io");
+    the_network_is_missing: "network=blue/no-such-lan", |world, place| world.faults.clear();
+    the_pod_network_is_asked_for: "network=pod", |world, place| world.faults.clear();
+    the_storage_class_is_unknown: "storage_class=slow", |world, place| {
+        let more = ["list storageclasses ".to_owned()];
+        world.users.get_mut("blue-token").unwrap().more.extend(more);
+    };
+    a_right_is_missing: "", |world, place| {
+        let lacks = ["create secrets".to_owned(), "delete datavolumes".to_owned()];
+        world.users.get_mut("blue-token").unwrap().lacks.extend(lacks);
+    };
+    the_quota_is_short: "", |world, place| {
+        let hard = json!({"requests.memory": "1Gi", "requests.storage": "1Gi"});
+        let about = json!({"namespace": "blue", "name": "small"});
+        world.force("resourcequotas", json!({"metadata": about, "status": {"hard": hard, "used": {"requests.memory": "512Mi"}}}))
+    };
+    the_token_has_expired: "", |world, place| world.users.remove("blue-token");
+    an_upload_that_is_refused: "", |world, place| {
+        world.faults.push(Fault { method: "POST", path: "uploadtokenrequests".to_owned(), code: 403, done: false });
+    };
+}
+
+#[test]
+fn an_exec_plugin_that_fails() {
+    let place = place();
+    let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false",
+        "interactiveMode": "Never"}});
+    place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
+    insta::assert_snapshot!(told(&place, ""));
+}
+
+#[test]
+fn an_exec_plugin_that_is_not_there() {
+    let place = place();
+    let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin",
+        "interactiveMode": "Never"}});
+    place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
+    insta::assert_snapshot!(told(&place, ""));
+}
+
+#[test]
+fn a_server_that_prunes_in_silence_is_found_out() {
+    let place = place();
+    place.server.with(|world| {
+        world.ignores_field_validation = true;
+        world.prunes = vec!["rng".to_owned()];
+    });
+    place.env("lab", SMALL);
+    // Machines that were made beside the one that was found out are found out when they are to be adopted.
+    for _ in 0..2 {
+        let error = format!("{:#}", place.deploy("lab").unwrap_err());
+        assert!(
+            error.contains("spec.template.spec.domain.devices.rng is missing"),
+            "{error}"
+        );
+    }
+}
+
+/// `verb resource namespace` of the Role in the documentation.
+fn documented() -> Vec<String> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/kubevirt.md")).unwrap();
+    let role = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let role: Value = serde_saphyr::from_str(role).unwrap();
+    let words = |value: &Value| -> Vec<String> {
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|word| word.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut rights = Vec::new();
+    for rule in role["rules"].as_array().unwrap() {
+        for resource in words(&rule["resources"]) {
+            rights.extend(
+                words(&rule["verbs"])
+                    .iter()
+                    .map(|verb| format!("{verb} {resource} blue")),
+            );
+        }
+    }
+    rights
+}
+
+#[test]
+fn the_documented_role_is_enough() {
+    let place = place();
+    place.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        user.edits.clear();
+        user.more.extend(documented());
+    });
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    assert!(
+        destroyed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&destroyed.stderr)
+    );
+}
+
+/// What comes of an image named on the platform.
+fn image(place: &Place, image: &str) -> Result<String, String> {
+    let request = ImageRequest::Platform(image.to_owned());
+    let owner = ClusterId::new("lab", "example.com");
+    let found = place.on_backend(async |backend| backend.ensure_image(&owner, &request).await);
+    found.map(|handle| handle.0).map_err(|error| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        format!("{:?}: {}", error.kind, cause.unwrap_or_default())
+    })
+}
+
+#[test]
+fn images_are_fetched_and_found_where_they_are() {
+    let place = place();
+    place.server.with(|world| {
+        let size = json!({"resources": {"requests": {"storage": "16Gi"}}});
+        for namespace in ["blue", "red"] {
+            let about = json!({"namespace": namespace, "name": "rhcos"});
+            world.force("persistentvolumeclaims", json!({"metadata": about, "spec": size}));
+        }
+        let source = json!({"source": {"pvc": {"namespace": "blue", "name": "rhcos"}}});
+        world.force(
+            "datasources",
+            json!({"metadata": {"namespace": "blue", "name": "newest"}, "spec": source}),
+        );
+    });
+    for (name, expected) in [
+        ("rhcos", Ok("pvc:blue/rhcos")),
+        ("pvc:rhcos", Ok("pvc:blue/rhcos")),
+        ("newest", Ok("datasource:blue/newest")),
+        (
+            "containerdisk:registry.example.com/rhcos",
+            Ok("containerdisk:registry.example.com/rhcos"),
+        ),
+        ("docker://registry.example.com/rhcos", Ok("pvc:blue/ocpdeploy-image-")),
+        (
+            "import:https://mirror.example.com/rhcos.qcow2.gz",
+            Ok("pvc:blue/ocpdeploy-image-"),
+        ),
+        (
+            "pvc:red/rhcos",
+            Err("Denied: this user may not clone rhcos from namespace red"),
+        ),
+        (
+            "datasource:blue/older",
+            Err("NotFound: there is neither a data source nor a volume claim older"),
+        ),
+        (
+            "import:https://mirror.example.com/missing.qcow2",
+            Err("expected status code 200, got 404"),
+        ),
+    ] {
+        match (image(&place, name), expected) {
+            (Ok(handle), Ok(expected)) => assert!(handle.starts_with(expected), "{name}: {handle}"),
+            (Err(words), Err(expected)) => assert!(words.contains(expected), "{name}: {words}"),
+            (other, _) => panic!("{name}: {other:?}"),
+        }
+    }
+    place.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        user.more.insert("create datavolumes/source red".to_owned());
+    });
+    assert_eq!(image(&place, "pvc:red/rhcos").as_deref(), Ok("pvc:red/rhcos"));
+}
+
+#[test]
+fn an_ignition_config_that_no_secret_takes() {
+    let place = place();
+    // Chance cannot be packed.
+    let noise: String = (0..40_000u32)
+        .map(|n| ocpdeploy::digest::sha256(n.to_be_bytes()))
+        .collect();
+    let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{noise}")}});
+    let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
+    std::fs::write(place.path().join("noise.ign"), config.to_string()).unwrap();
+    let text = told(&place, "ignition_extra=noise.ign");
+    insta::with_settings!({filters => [(r"\d{4,}", "<n>")]}, { insta::assert_snapshot!(text) });
+}

@@ -1,0 +1,172 @@
+//! What webhooks of KubeVirt, CDI and KubeMacPool refuse although the schema allows it.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::rights::User;
+use super::world::World;
+
+/// Inline user data takes no more (kubevirt/kubevirt: vmi-create-admitter.go).
+const INLINE: usize = 2048;
+/// All values of a Secret together (kubernetes/kubernetes: ValidateSecret).
+const SECRET: usize = 1 << 20;
+
+/// Why an object is refused: status, reason, message.
+pub type Refusal = (u16, &'static str, String);
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn denied(webhook: &str, why: String) -> Refusal {
+    (
+        400,
+        "BadRequest",
+        format!("admission webhook \"{webhook}\" denied the request: {why}"),
+    )
+}
+
+pub fn admit(world: &World, user: &User, kind: &str, object: &Value) -> Result<(), Refusal> {
+    match kind {
+        "VirtualMachine" => machine(world, user, object),
+        "DataVolume" => {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            volume(user, namespace, &object["spec"])
+        }
+        "Secret" => secret(object),
+        _ => Ok(()),
+    }
+}
+
+fn secret(object: &Value) -> Result<(), Refusal> {
+    use base64::Engine;
+    let mut bytes = 0;
+    for (key, value) in object["data"].as_object().into_iter().flatten() {
+        let decoded = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap_or_default());
+        let decoded = decoded.map_err(|_| (400, "BadRequest", format!("data.{key} is no base64")))?;
+        bytes += decoded.len();
+    }
+    match bytes > SECRET {
+        true => Err((
+            422,
+            "Invalid",
+            format!("data: Too long: may not be more than {SECRET} bytes"),
+        )),
+        false => Ok(()),
+    }
+}
+
+fn volume(user: &User, namespace: &str, spec: &Value) -> Result<(), Refusal> {
+    const WEBHOOK: &str = "datavolume-validate.cdi.kubevirt.io";
+    let sources =
+        spec["source"].as_object().map_or(0, serde_json::Map::len) + usize::from(spec["sourceRef"].is_object());
+    if sources != 1 {
+        return Err(denied(WEBHOOK, format!("a data volume has one source, not {sources}")));
+    }
+    if spec["storage"].is_object() == spec["pvc"].is_object() {
+        return Err(denied(WEBHOOK, "one of storage and pvc is wanted".to_owned()));
+    }
+    let from = [&spec["source"]["pvc"], &spec["sourceRef"]];
+    for from in from.iter().filter_map(|source| source["namespace"].as_str()) {
+        if from != namespace && !user.may("create", "datavolumes/source", from) {
+            let why = format!(
+                "User {} has insufficient permissions in clone source namespace {from}",
+                user.name
+            );
+            return Err(denied(WEBHOOK, why));
+        }
+    }
+    Ok(())
+}
+
+fn machine(world: &World, user: &User, object: &Value) -> Result<(), Refusal> {
+    const WEBHOOK: &str = "virtualmachine-validator.kubevirt.io";
+    let refuse = |why: String| Err(denied(WEBHOOK, why));
+    let spec = &object["spec"];
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if spec["running"].is_boolean() == spec["runStrategy"].is_string() {
+        return refuse("one of running and runStrategy is wanted".to_owned());
+    }
+    for template in list(&spec["dataVolumeTemplates"]) {
+        volume(user, namespace, &template["spec"])?;
+    }
+    let guest = &spec["template"]["spec"];
+    let networks = list(&guest["networks"]);
+    let interfaces = list(&guest["domain"]["devices"]["interfaces"]);
+    let names = |list: &[Value]| {
+        list.iter()
+            .map(|item| item["name"].to_string())
+            .collect::<BTreeSet<_>>()
+    };
+    if names(networks) != names(interfaces)
+        || names(networks).len() != networks.len()
+        || networks.len() != interfaces.len()
+    {
+        return refuse("networks and interfaces do not fit each other".to_owned());
+    }
+    for interface in interfaces {
+        let network = networks
+            .iter()
+            .find(|network| network["name"] == interface["name"])
+            .unwrap();
+        let bindings = ["bridge", "masquerade"]
+            .iter()
+            .filter(|name| interface[**name].is_object())
+            .count();
+        if bindings != 1 {
+            return refuse(format!("interface {} has {bindings} bindings", interface["name"]));
+        }
+        if interface["masquerade"].is_object() && !network["pod"].is_object() {
+            return refuse("masquerade works with the pod network only".to_owned());
+        }
+        if interface["bridge"].is_object() && network["pod"].is_object() && !world.permits_bridge_on_pods {
+            return refuse("bridge interface is not enabled in kubevirt-config".to_owned());
+        }
+        if let Some(mac) = interface["macAddress"].as_str() {
+            mac_is_free(world, object, mac)?;
+        }
+    }
+    let volumes = list(&guest["volumes"]);
+    let disks = list(&guest["domain"]["devices"]["disks"]);
+    if names(volumes) != names(disks) || names(disks).len() != disks.len() {
+        return refuse("volumes and disks do not fit each other".to_owned());
+    }
+    for volume in volumes {
+        for kind in ["cloudInitConfigDrive", "cloudInitNoCloud"] {
+            let inline = volume[kind]["userData"].as_str().map_or(0, str::len);
+            if inline > INLINE {
+                return refuse(format!("{kind} userData exceeds {INLINE} byte limit"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mac_is_free(world: &World, object: &Value, mac: &str) -> Result<(), Refusal> {
+    let parts: Vec<_> = mac.split(':').collect();
+    if parts.len() != 6
+        || parts
+            .iter()
+            .any(|part| part.len() != 2 || u8::from_str_radix(part, 16).is_err())
+    {
+        return Err(denied(
+            "virtualmachine-validator.kubevirt.io",
+            format!("malformed MAC address ({mac})"),
+        ));
+    }
+    if !world.has_mac_pool {
+        return Ok(());
+    }
+    let me = (&object["metadata"]["namespace"], &object["metadata"]["name"]);
+    for (_, other) in world.all("virtualmachines") {
+        let them = (&other["metadata"]["namespace"], &other["metadata"]["name"]);
+        let interfaces = list(&other["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"]);
+        if me != them && interfaces.iter().any(|interface| interface["macAddress"] == mac) {
+            let why = "Failed to create virtual machine allocation error: Failed to allocate mac to the vm object: \
+                       failed to allocate requested mac address";
+            return Err(denied("mutatevirtualmachines.kubemacpool.io", why.to_owned()));
+        }
+    }
+    Ok(())
+}

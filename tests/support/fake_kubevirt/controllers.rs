@@ -1,0 +1,315 @@
+//! What moves by itself: CDI fills volumes, KubeVirt makes instances of machines, guests get addresses.
+//!
+//! There is no garbage collector: what an owner leaves behind stays.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::resources::Resource;
+use super::world::{Key, World};
+
+const MACHINE: &str = "virtualmachines";
+const INSTANCE: &str = "virtualmachineinstances";
+const VOLUME: &str = "datavolumes";
+const CLAIM: &str = "persistentvolumeclaims";
+const POD: &str = "pods";
+
+impl World {
+    /// One round of all controllers.
+    pub fn tick(&mut self) {
+        for (key, volume) in self.all(VOLUME) {
+            self.move_volume(key, volume);
+        }
+        for (key, machine) in self.all(MACHINE) {
+            self.move_machine(key, machine);
+        }
+        for (key, instance) in self.all(INSTANCE) {
+            self.move_instance(key, instance);
+        }
+    }
+
+    fn age(&mut self, key: &Key) -> Duration {
+        self.since.entry(key.clone()).or_insert_with(Instant::now).elapsed()
+    }
+
+    fn set_status(&mut self, key: &Key, object: &Value, status: Value) {
+        if object["status"] == status {
+            return;
+        }
+        let mut object = object.clone();
+        object["status"] = status;
+        self.since.insert(key.clone(), Instant::now());
+        self.store(key.clone(), object, "MODIFIED");
+    }
+
+    fn find(&self, plural: &'static str, namespace: &str, name: &str) -> Option<&Value> {
+        self.objects.get(&(plural, namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Whether the class of a volume binds only when a pod mounts it.
+    fn is_late(&self, volume: &Value) -> bool {
+        let class = volume["spec"]["storage"]["storageClassName"].as_str().unwrap_or("fast");
+        let class = self.find("storageclasses", "", class);
+        class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
+    }
+
+    fn move_volume(&mut self, key: Key, volume: Value) {
+        let (_, namespace, name) = key.clone();
+        let source = &volume["spec"]["source"];
+        let phase = volume["status"]["phase"].as_str().unwrap_or_default();
+        if self.find(CLAIM, &namespace, &name).is_none() && !phase.is_empty() {
+            let owner = json!([{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": name,
+                "uid": volume["metadata"]["uid"]}]);
+            let labels = volume["metadata"]["labels"].clone();
+            let about = json!({"namespace": namespace, "name": name, "labels": labels, "ownerReferences": owner});
+            let size = volume["spec"]["storage"]["resources"].clone();
+            self.force(CLAIM, json!({"metadata": about, "spec": {"resources": size}}));
+        }
+        let age = self.age(&key);
+        if age < Duration::from_millis(self.step_ms) {
+            return;
+        }
+        let immediate = volume["metadata"]["annotations"]["cdi.kubevirt.io/storage.bind.immediate.requested"] == "true";
+        let waits = self.is_late(&volume) && !immediate && !self.is_mounted(&namespace, &name);
+        let import = |kind: &str| source[kind].is_object();
+        let next = match phase {
+            "" => "Pending",
+            "Succeeded" | "Failed" => return,
+            "Pending" | "WaitForFirstConsumer" if waits => "WaitForFirstConsumer",
+            "Pending" | "WaitForFirstConsumer" if import("upload") => "UploadScheduled",
+            "UploadScheduled" => "UploadReady",
+            "UploadReady" if self.uploads.contains_key(&format!("{namespace}/{name}")) => "Succeeded",
+            "UploadReady" => return,
+            "Pending" | "WaitForFirstConsumer" if import("http") || import("registry") => "ImportScheduled",
+            "ImportScheduled" => "ImportInProgress",
+            "ImportInProgress" if source.to_string().contains("missing") => "Failed",
+            "Pending" | "WaitForFirstConsumer" if import("pvc") => {
+                let text = |field: &str| source["pvc"][field].as_str().unwrap_or_default().to_owned();
+                let from = self.find(VOLUME, &text("namespace"), &text("name"));
+                let ready = from.is_none_or(|volume| volume["status"]["phase"] == "Succeeded");
+                match self.find(CLAIM, &text("namespace"), &text("name")) {
+                    Some(_) if ready => "CloneInProgress",
+                    _ => return,
+                }
+            }
+            _ => "Succeeded",
+        };
+        let mut status = json!({"phase": next});
+        if next == "Failed" {
+            let message = "Unable to connect to http data source: expected status code 200, got 404";
+            status["conditions"] = json!([{"type": "Running", "status": "False", "message": message}]);
+        }
+        self.set_status(&key, &volume, status);
+    }
+
+    fn is_mounted(&self, namespace: &str, volume: &str) -> bool {
+        self.all(INSTANCE).iter().any(|((_, of, _), instance)| {
+            let volumes = instance["spec"]["volumes"].as_array().into_iter().flatten();
+            of == namespace
+                && volumes
+                    .into_iter()
+                    .any(|mounted| mounted["dataVolume"]["name"] == volume)
+        })
+    }
+
+    fn move_machine(&mut self, key: Key, machine: Value) {
+        let (_, namespace, name) = key.clone();
+        let instance = self.find(INSTANCE, &namespace, &name).cloned();
+        if machine["metadata"]["deletionTimestamp"].is_string() {
+            match instance {
+                Some(_) => self.end_instance(&namespace, &name),
+                None => self.drop_finalizer(key, machine),
+            }
+            return;
+        }
+        if machine["metadata"]["finalizers"].is_null() {
+            // Put there by a test, and left alone.
+            return;
+        }
+        for template in machine["spec"]["dataVolumeTemplates"].as_array().into_iter().flatten() {
+            let of_template = template["metadata"]["name"].as_str().unwrap();
+            if self.find(VOLUME, &namespace, of_template).is_none() {
+                let mut volume = template.clone();
+                volume["metadata"]["namespace"] = namespace.clone().into();
+                volume["metadata"]["ownerReferences"] = json!([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+                    "name": name, "uid": machine["metadata"]["uid"]}]);
+                self.force(VOLUME, volume);
+            }
+        }
+        let is_halted = machine["spec"]["runStrategy"] == "Halted";
+        let is_off = is_halted || machine["status"]["stopped"] == true;
+        if is_halted && instance.is_some() {
+            self.end_instance(&namespace, &name);
+        }
+        let phases: Vec<String> = machine["spec"]["dataVolumeTemplates"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|template| self.find(VOLUME, &namespace, template["metadata"]["name"].as_str()?))
+            .map(|volume| volume["status"]["phase"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        let ready = phases
+            .iter()
+            .all(|phase| phase == "Succeeded" || phase == "WaitForFirstConsumer");
+        if instance.is_none() && ready && !is_off {
+            let template = &machine["spec"]["template"];
+            let about = json!({"namespace": namespace, "name": name, "labels": template["metadata"]["labels"]});
+            self.force(
+                INSTANCE,
+                json!({"metadata": about, "spec": template["spec"], "status": {"phase": "Scheduling"}}),
+            );
+            let labels = json!({"vm.kubevirt.io/name": name, "kubevirt.io": "virt-launcher"});
+            let mut all = template["metadata"]["labels"].clone();
+            for (label, value) in labels.as_object().unwrap() {
+                all[label] = value.clone();
+            }
+            self.force(
+                POD,
+                json!({
+                    "metadata": {"namespace": namespace, "name": format!("virt-launcher-{name}"), "labels": all},
+                    "spec": {"containers": [{"name": "compute"}, {"name": "guest-console-log"}]},
+                    "status": {"phase": "Running"},
+                }),
+            );
+        }
+        let phase = instance
+            .as_ref()
+            .and_then(|instance| instance["status"]["phase"].as_str())
+            .unwrap_or_default();
+        let shown = match (phase, is_off) {
+            ("Running", _) => "Running",
+            ("", true) => "Stopped",
+            ("", false) if phases.iter().any(|phase| phase == "Failed") => "DataVolumeError",
+            ("", false) => "Provisioning",
+            _ => "Starting",
+        };
+        let mut status = json!({"printableStatus": shown});
+        if machine["status"]["stopped"] == true && !is_halted {
+            status["stopped"] = true.into();
+        }
+        self.set_status(&key, &machine, status);
+    }
+
+    fn drop_finalizer(&mut self, key: Key, mut object: Value) {
+        let finalizers = object["metadata"]["finalizers"].as_array_mut().unwrap();
+        finalizers.retain(|finalizer| finalizer == "foregroundDeletion");
+        match finalizers.is_empty() {
+            true => self.store(key, object, "DELETED"),
+            false => self.store(key, object, "MODIFIED"),
+        };
+    }
+
+    /// Takes an instance and its pod away.
+    pub fn end_instance(&mut self, namespace: &str, name: &str) {
+        for (plural, name) in [(INSTANCE, name.to_owned()), (POD, format!("virt-launcher-{name}"))] {
+            let key = (plural, namespace.to_owned(), name);
+            if let Some(object) = self.objects.get(&key).cloned() {
+                self.store(key, object, "DELETED");
+            }
+        }
+    }
+
+    fn move_instance(&mut self, key: Key, instance: Value) {
+        let (_, namespace, name) = key.clone();
+        let boot = Duration::from_millis(self.boot_ms);
+        let age = self.age(&key);
+        let secret = secret_of(&instance).and_then(|secret| self.find("secrets", &namespace, &secret).cloned());
+        match instance["status"]["phase"].as_str().unwrap_or_default() {
+            // The pod waits for what it mounts.
+            "Scheduling" if age > Duration::from_millis(self.step_ms) && secret.is_some() => {
+                let interfaces = self.interfaces(&namespace, &instance, false);
+                self.set_status(&key, &instance, json!({"phase": "Running", "interfaces": interfaces}));
+            }
+            "Running" if age > boot => {
+                let is_coreos = secret.is_some_and(|secret| {
+                    let data = secret["data"]["userdata"].as_str().unwrap_or_default();
+                    STANDARD.decode(data).is_ok_and(|data| data.starts_with(b"{"))
+                });
+                let has_agent = !self.silent.contains(&name) && (!is_coreos || self.coreos_has_agent);
+                let interfaces = self.interfaces(&namespace, &instance, has_agent);
+                let status = json!({"phase": "Running", "interfaces": interfaces});
+                if instance["status"] != status {
+                    self.set_status(&key, &instance, status);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What is reported of each NIC, by binding and agent (kubevirt/kubevirt: pkg/network/setup/netstat.go).
+    fn interfaces(&mut self, namespace: &str, instance: &Value, has_agent: bool) -> Vec<Value> {
+        let networks = instance["spec"]["networks"].as_array().cloned().unwrap_or_default();
+        let interfaces = instance["spec"]["domain"]["devices"]["interfaces"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let mut reported = Vec::new();
+        for interface in interfaces {
+            let mac = interface["macAddress"]
+                .as_str()
+                .unwrap_or("02:00:00:00:00:99")
+                .to_owned();
+            let network = networks.iter().find(|network| network["name"] == interface["name"]);
+            let on_pods = network.is_some_and(|network| network["pod"].is_object());
+            let mut shown = json!({"name": interface["name"], "mac": mac, "infoSource": "domain, multus-status"});
+            if on_pods {
+                // That of the pod, which the guest does not know.
+                shown["ipAddress"] = self.address(&format!("pod {namespace} {mac}"), "10.128.0").into();
+                shown["infoSource"] = "domain".into();
+            } else if has_agent {
+                shown["ipAddress"] = self.address(&mac, "10.7.0").into();
+                shown["ipAddresses"] = json!([shown["ipAddress"], "fe80::1"]);
+                shown["infoSource"] = "domain, guest-agent, multus-status".into();
+                shown["interfaceName"] = "eth0".into();
+            }
+            reported.push(shown);
+        }
+        reported
+    }
+
+    fn address(&mut self, of: &str, prefix: &str) -> String {
+        let next = self.leases.len() + 20;
+        self.leases
+            .entry(of.to_owned())
+            .or_insert_with(|| format!("{prefix}.{next}"))
+            .clone()
+    }
+
+    /// Verbs of machines.
+    pub fn power(&mut self, namespace: &str, name: &str, verb: &str) -> Result<(), (u16, &'static str, String)> {
+        let key: Key = (MACHINE, namespace.to_owned(), name.to_owned());
+        let Some(mut machine) = self.objects.get(&key).cloned() else {
+            return Err(super::world::not_found(Resource::of(MACHINE), name));
+        };
+        let runs = self.find(INSTANCE, namespace, name).is_some();
+        match verb {
+            "stop" if !runs => return Err((409, "Conflict", "VM is not running".to_owned())),
+            "start" if runs => return Err((409, "Conflict", "VM is already running".to_owned())),
+            "stop" => {
+                if machine["spec"]["runStrategy"] != "Halted" {
+                    machine["status"]["stopped"] = true.into();
+                }
+                self.store(key, machine, "MODIFIED");
+                self.end_instance(namespace, name);
+            }
+            _ => {
+                machine["status"].as_object_mut().unwrap().remove("stopped");
+                self.store(key, machine, "MODIFIED");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn secret_of(instance: &Value) -> Option<String> {
+    let volumes = instance["spec"]["volumes"].as_array()?;
+    volumes.iter().find_map(|volume| {
+        let name = ["cloudInitConfigDrive", "cloudInitNoCloud"]
+            .iter()
+            .find_map(|kind| volume[*kind]["secretRef"]["name"].as_str())?;
+        Some(name.to_owned())
+    })
+}

@@ -1,0 +1,52 @@
+//! What the server tells about itself, for clients that look before they ask.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::resources::RESOURCES;
+use super::world::World;
+
+/// `/version`, `/api`, `/apis` and the lists of kinds beneath.
+pub fn answer(world: &World, path: &str) -> Option<Value> {
+    match path {
+        "/version" => return Some(json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"})),
+        "/api" => return Some(json!({"kind": "APIVersions", "versions": ["v1"]})),
+        "/apis" => {
+            let groups: Vec<Value> = groups(world)
+                .into_iter()
+                .map(|(name, version)| group(name, version))
+                .collect();
+            return Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}));
+        }
+        "/apis/subresources.kubevirt.io/v1/version" => return Some(json!({"gitVersion": "v1.6.0"})),
+        _ => {}
+    }
+    let place = path
+        .strip_prefix("/apis/")
+        .or(path.strip_prefix("/api/").filter(|version| *version == "v1"))?;
+    let of: Vec<Value> = RESOURCES
+        .iter()
+        .filter(|resource| resource.api_version() == place && !world.groups_absent.contains(resource.group))
+        .map(|resource| {
+            let verbs = ["create", "delete", "get", "list", "patch", "watch"];
+            json!({"name": resource.plural, "singularName": "", "kind": resource.kind, "verbs": verbs,
+                "namespaced": resource.namespaced})
+        })
+        .collect();
+    (!of.is_empty())
+        .then(|| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": place, "resources": of}))
+}
+
+fn groups(world: &World) -> BTreeSet<(&'static str, &'static str)> {
+    let all = RESOURCES.iter().map(|resource| (resource.group, resource.version));
+    let extra = [("authorization.k8s.io", "v1"), ("subresources.kubevirt.io", "v1")];
+    all.chain(extra)
+        .filter(|(group, _)| !group.is_empty() && !world.groups_absent.contains(group))
+        .collect()
+}
+
+fn group(name: &str, version: &str) -> Value {
+    let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    json!({"name": name, "versions": [version], "preferredVersion": version})
+}

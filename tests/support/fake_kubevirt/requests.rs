@@ -1,0 +1,317 @@
+//! From a request to an answer: who asks, may they, and what of which.
+
+use serde_json::{Value, json};
+
+use super::discovery;
+use super::resources::Resource;
+use super::rights::User;
+use super::world::{Outcome, World, Write};
+
+/// A request, without the wire.
+pub struct Asked<'a> {
+    pub method: &'a str,
+    pub path: &'a str,
+    pub query: &'a str,
+    pub token: Option<&'a str>,
+    pub content_type: &'a str,
+    pub accept: &'a str,
+    pub body: &'a [u8],
+}
+
+pub enum Answer {
+    Json(u16, Value),
+    Text(String),
+    /// Events of a kind since a version, for some seconds.
+    Watch {
+        plural: &'static str,
+        namespace: String,
+        from: u64,
+        seconds: u64,
+    },
+}
+
+pub fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
+        "message": message})
+}
+
+fn refused((code, reason, message): (u16, &str, String)) -> Answer {
+    Answer::Json(code, status(code, reason, &message))
+}
+
+impl Asked<'_> {
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        self.query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            (key == name).then(|| unescape(value))
+        })
+    }
+}
+
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        match (
+            first,
+            tail.get(..2)
+                .and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()),
+        ) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            _ => {
+                bytes.push(if *first == b'+' { b' ' } else { *first });
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// The parts of a path to a kind or an object.
+struct Target {
+    resource: &'static Resource,
+    namespace: String,
+    name: Option<String>,
+    sub: Option<String>,
+}
+
+fn target(path: &str) -> Option<Target> {
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    let group = match parts.next()? {
+        "api" => "",
+        "apis" => parts.next()?,
+        _ => return None,
+    };
+    let version = parts.next()?;
+    let mut rest: Vec<&str> = parts.collect();
+    let mut namespace = "";
+    if rest.first() == Some(&"namespaces") && rest.len() > 2 {
+        namespace = rest[1];
+        rest.drain(..2);
+    }
+    let (group, version) = match group {
+        // Verbs of the machines.
+        "subresources.kubevirt.io" => ("kubevirt.io", "v1"),
+        group => (group, version),
+    };
+    Some(Target {
+        resource: Resource::find(group, version, rest.first()?)?,
+        namespace: namespace.to_owned(),
+        name: rest.get(1).map(|&name| name.to_owned()),
+        sub: rest.get(2).map(|&sub| sub.to_owned()),
+    })
+}
+
+impl World {
+    pub fn answer(&mut self, asked: &Asked<'_>) -> Answer {
+        self.asked.push(format!("{} {}", asked.method, asked.path));
+        if asked.path == "/v1beta1/upload" {
+            return self.take_upload(asked);
+        }
+        if let Some(place) = self
+            .faults
+            .iter()
+            .position(|fault| asked.method == fault.method && asked.path.contains(&fault.path))
+        {
+            let fault = self.faults.remove(place);
+            if fault.done {
+                self.serve(asked);
+            }
+            return refused((fault.code, "Scripted", "scripted by the test".to_owned()));
+        }
+        self.serve(asked)
+    }
+
+    fn serve(&mut self, asked: &Asked<'_>) -> Answer {
+        let Some(user) = asked.token.and_then(|token| self.users.get(token)).cloned() else {
+            return refused((401, "Unauthorized", "Unauthorized".to_owned()));
+        };
+        if asked.method == "GET"
+            && let Some(told) = discovery::answer(self, asked.path)
+        {
+            return Answer::Json(200, told);
+        }
+        let body: Value = match asked.body {
+            [] => Value::Null,
+            body => serde_json::from_slice(body).unwrap_or_default(),
+        };
+        if asked.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
+            return review(&user, &body);
+        }
+        let served = target(asked.path).filter(|target| !self.groups_absent.contains(target.resource.group));
+        let Some(target) = served else {
+            let known = asked.path.starts_with("/apis/") || asked.path.starts_with("/openapi");
+            if !known {
+                self.unknown.push(format!("{} {}", asked.method, asked.path));
+            }
+            return refused((
+                404,
+                "NotFound",
+                "the server could not find the requested resource".to_owned(),
+            ));
+        };
+        self.act(&user, asked, &target, &body)
+    }
+
+    fn act(&mut self, user: &User, asked: &Asked<'_>, target: &Target, body: &Value) -> Answer {
+        let watches = matches!(asked.parameter("watch").as_deref(), Some("true" | "1"));
+        let verb = match (asked.method, &target.name, &target.sub) {
+            ("GET", Some(_), _) => "get",
+            ("GET", None, _) if watches => "watch",
+            ("GET", None, _) => "list",
+            ("POST", None, _) => "create",
+            ("PUT", Some(_), Some(_)) => "update",
+            ("PATCH", Some(_), None) => "patch",
+            ("DELETE", Some(_), None) => "delete",
+            _ => {
+                self.unknown.push(format!("{} {}", asked.method, asked.path));
+                return refused((
+                    405,
+                    "MethodNotAllowed",
+                    "the server does not allow this method".to_owned(),
+                ));
+            }
+        };
+        let resource = target.resource;
+        let mut right = resource.plural.to_owned();
+        if let Some(sub) = &target.sub {
+            right += &format!("/{sub}");
+        }
+        // A namespace's own name is the namespace of the request.
+        let space = match (resource.plural, &target.name) {
+            ("namespaces", Some(name)) => name,
+            _ => &target.namespace,
+        };
+        if !user.may(verb, &right, space) {
+            let name = target
+                .name
+                .as_deref()
+                .map(|name| format!("\"{name}\" "))
+                .unwrap_or_default();
+            let why = format!(
+                "{} {name}is forbidden: User \"{}\" cannot {verb} resource \"{right}\" in API group \"{}\" in the namespace \"{space}\"",
+                resource.qualified(),
+                user.name,
+                resource.group
+            );
+            return refused((403, "Forbidden", why));
+        }
+        let write = Write {
+            strict: asked.parameter("fieldValidation").as_deref() == Some("Strict"),
+            dry_run: asked.parameter("dryRun").is_some(),
+            force: asked.parameter("force").as_deref() == Some("true"),
+            manager: asked.parameter("fieldManager").unwrap_or_default(),
+        };
+        let (namespace, name) = (target.namespace.as_str(), target.name.as_deref().unwrap_or_default());
+        if let Some(sub) = &target.sub {
+            return self.subresource(asked, resource, namespace, name, sub);
+        }
+        let outcome: Outcome = match verb {
+            "get" => self.get(resource, namespace, name),
+            "list" => {
+                let selector = asked.parameter("labelSelector").unwrap_or_default();
+                let mut list = self.list(resource, namespace, &selector);
+                if asked.accept.contains("as=PartialObjectMetadataList") {
+                    for item in list["items"].as_array_mut().into_iter().flatten() {
+                        *item = json!({"metadata": item["metadata"]});
+                    }
+                }
+                Ok(list)
+            }
+            "watch" => return self.watch(asked, resource, namespace),
+            "create" => {
+                return match self.create(user, resource, namespace, body, &write) {
+                    Ok(made) => Answer::Json(201, made),
+                    Err(refusal) => refused(refusal),
+                };
+            }
+            "delete" => self.delete(resource, namespace, name, body),
+            _ => match asked.content_type {
+                "application/apply-patch+yaml" if write.manager.is_empty() => Err((
+                    422,
+                    "Invalid",
+                    "fieldManager: Required value: is required for apply patch".to_owned(),
+                )),
+                "application/apply-patch+yaml" => {
+                    // JSON is YAML; kubectl sends the latter.
+                    let sent: Value = serde_saphyr::from_slice(asked.body).unwrap_or_default();
+                    self.apply(user, resource, namespace, name, &sent, &write)
+                }
+                "application/merge-patch+json" => self.merge(user, resource, namespace, name, body, &write),
+                other => Err((415, "UnsupportedMediaType", format!("{other} is not supported"))),
+            },
+        };
+        match outcome {
+            Ok(value) => Answer::Json(200, value),
+            Err(refusal) => refused(refusal),
+        }
+    }
+
+    fn subresource(
+        &mut self,
+        asked: &Asked<'_>,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+    ) -> Answer {
+        match (resource.plural, sub) {
+            ("virtualmachines", "start" | "stop") => match self.power(namespace, name, sub) {
+                Ok(()) => Answer::Text(String::new()),
+                Err(refusal) => refused(refusal),
+            },
+            ("pods", "log") => match self.get(resource, namespace, name) {
+                Ok(_) => Answer::Text(format!("\u{1b}[0;32m[ ok ]\u{1b}[0m booted\r\n{name} login: ")),
+                Err(refusal) => refused(refusal),
+            },
+            _ => {
+                self.unknown.push(format!("{} {}", asked.method, asked.path));
+                refused((404, "NotFound", format!("no {sub} of {}", resource.plural)))
+            }
+        }
+    }
+
+    fn watch(&self, asked: &Asked<'_>, resource: &Resource, namespace: &str) -> Answer {
+        let from = asked
+            .parameter("resourceVersion")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(self.version());
+        if from < self.forgotten {
+            let why = format!("too old resource version: {from} ({})", self.forgotten);
+            return refused((410, "Expired", why));
+        }
+        Answer::Watch {
+            plural: Resource::of(resource.plural).plural,
+            namespace: namespace.to_owned(),
+            from,
+            seconds: asked
+                .parameter("timeoutSeconds")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(5),
+        }
+    }
+
+    /// CDI's upload proxy: a token is for one volume.
+    fn take_upload(&mut self, asked: &Asked<'_>) -> Answer {
+        let Some(place) = asked.token.and_then(|token| token.strip_prefix("upload ")) else {
+            return Answer::Json(401, json!("unauthorized"));
+        };
+        self.uploads.insert(place.to_owned(), asked.body.len() as u64);
+        Answer::Text(String::new())
+    }
+}
+
+fn review(user: &User, question: &Value) -> Answer {
+    let about = &question["spec"]["resourceAttributes"];
+    let text = |field: &str| about[field].as_str().unwrap_or_default().to_owned();
+    let mut resource = text("resource");
+    if !text("subresource").is_empty() {
+        resource += &format!("/{}", text("subresource"));
+    }
+    let mut answer = question.clone();
+    answer["status"] = json!({"allowed": user.may(&text("verb"), &resource, &text("namespace"))});
+    Answer::Json(201, answer)
+}

@@ -1,0 +1,89 @@
+//! What the server serves: groups, kinds and where they are.
+
+/// One kind of object.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Empty is the core group.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub plural: &'static str,
+    pub kind: &'static str,
+    pub namespaced: bool,
+}
+
+const fn namespaced(group: &'static str, version: &'static str, plural: &'static str, kind: &'static str) -> Resource {
+    Resource {
+        group,
+        version,
+        plural,
+        kind,
+        namespaced: true,
+    }
+}
+
+const fn of_all(group: &'static str, version: &'static str, plural: &'static str, kind: &'static str) -> Resource {
+    Resource {
+        namespaced: false,
+        ..namespaced(group, version, plural, kind)
+    }
+}
+
+pub static RESOURCES: [Resource; 20] = [
+    of_all("", "v1", "namespaces", "Namespace"),
+    of_all("", "v1", "nodes", "Node"),
+    namespaced("", "v1", "configmaps", "ConfigMap"),
+    namespaced("", "v1", "secrets", "Secret"),
+    namespaced("", "v1", "services", "Service"),
+    namespaced("", "v1", "pods", "Pod"),
+    namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    namespaced("", "v1", "resourcequotas", "ResourceQuota"),
+    namespaced("", "v1", "limitranges", "LimitRange"),
+    of_all("storage.k8s.io", "v1", "storageclasses", "StorageClass"),
+    namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+    namespaced("kubevirt.io", "v1", "virtualmachines", "VirtualMachine"),
+    namespaced("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance"),
+    namespaced("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume"),
+    namespaced("cdi.kubevirt.io", "v1beta1", "datasources", "DataSource"),
+    of_all("cdi.kubevirt.io", "v1beta1", "cdiconfigs", "CDIConfig"),
+    namespaced(
+        "k8s.cni.cncf.io",
+        "v1",
+        "network-attachment-definitions",
+        "NetworkAttachmentDefinition",
+    ),
+    namespaced("route.openshift.io", "v1", "routes", "Route"),
+    of_all("config.openshift.io", "v1", "ingresses", "Ingress"),
+    namespaced(
+        "upload.cdi.kubevirt.io",
+        "v1beta1",
+        "uploadtokenrequests",
+        "UploadTokenRequest",
+    ),
+];
+
+impl Resource {
+    pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
+        RESOURCES
+            .iter()
+            .find(|resource| (resource.group, resource.version, resource.plural) == (group, version, plural))
+    }
+
+    pub fn of(plural: &str) -> &'static Self {
+        RESOURCES.iter().find(|resource| resource.plural == plural).unwrap()
+    }
+
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// E.g. `virtualmachines.kubevirt.io`, as messages name it.
+    pub fn qualified(&self) -> String {
+        match self.group {
+            "" => self.plural.to_owned(),
+            group => format!("{}.{group}", self.plural),
+        }
+    }
+}

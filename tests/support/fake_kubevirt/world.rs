@@ -1,0 +1,590 @@
+//! The objects and what may be done to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::admission::{self, Refusal};
+use super::resources::Resource;
+use super::rights::User;
+use super::schema;
+
+/// Plural, namespace, name.
+pub type Key = (&'static str, String, String);
+
+/// What went on with an object, for watches.
+pub struct Event {
+    pub version: u64,
+    pub plural: &'static str,
+    pub namespace: String,
+    pub word: &'static str,
+    pub object: Value,
+}
+
+/// A fault to come: the first request of this method whose path holds these words gets this status.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub method: &'static str,
+    pub path: String,
+    pub code: u16,
+    /// The deed is done all the same, and only the answer is lost.
+    pub done: bool,
+}
+
+pub struct World {
+    pub objects: BTreeMap<Key, Value>,
+    /// Last applied by a manager.
+    applied: BTreeMap<(Key, String), Value>,
+    pub events: Vec<Event>,
+    /// Watches from before this version are told 410.
+    pub forgotten: u64,
+    version: u64,
+    uids: u64,
+    pub users: BTreeMap<String, User>,
+    pub groups_absent: BTreeSet<&'static str>,
+    pub has_mac_pool: bool,
+    pub permits_bridge_on_pods: bool,
+    /// An API server of before field validation: it prunes and says nothing.
+    pub ignores_field_validation: bool,
+    /// Fields that an older KubeVirt does not know, and drops.
+    pub prunes: Vec<String>,
+    pub faults: Vec<Fault>,
+    pub asked: Vec<String>,
+    pub unknown: Vec<String>,
+    /// When each object came to its present state, for the controllers.
+    pub since: BTreeMap<Key, Instant>,
+    /// Addresses by MAC: the DHCP server of the secondary network, which belongs to nobody here.
+    pub leases: BTreeMap<String, String>,
+    /// A guest takes so long to its first lease.
+    pub boot_ms: u64,
+    /// CoreOS has no agent; the images of a rehearsal have one.
+    pub coreos_has_agent: bool,
+    /// Machines whose agent says nothing.
+    pub silent: BTreeSet<String>,
+    pub step_ms: u64,
+    pub uploads: BTreeMap<String, u64>,
+    /// Where this server is, once it serves.
+    pub place: String,
+    pub ca: String,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            applied: BTreeMap::new(),
+            events: Vec::new(),
+            forgotten: 0,
+            version: 1,
+            uids: 0,
+            users: BTreeMap::new(),
+            groups_absent: BTreeSet::new(),
+            has_mac_pool: true,
+            permits_bridge_on_pods: false,
+            ignores_field_validation: false,
+            prunes: Vec::new(),
+            faults: Vec::new(),
+            asked: Vec::new(),
+            unknown: Vec::new(),
+            since: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            boot_ms: 30,
+            coreos_has_agent: true,
+            silent: BTreeSet::new(),
+            step_ms: 5,
+            uploads: BTreeMap::new(),
+            place: String::new(),
+            ca: String::new(),
+        }
+    }
+}
+
+pub type Outcome = Result<Value, Refusal>;
+
+pub fn not_found(resource: &Resource, name: &str) -> Refusal {
+    (
+        404,
+        "NotFound",
+        format!("{} \"{name}\" not found", resource.qualified()),
+    )
+}
+
+pub fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
+    (
+        Resource::of(resource.plural).plural,
+        namespace.to_owned(),
+        name.to_owned(),
+    )
+}
+
+/// How a write is to be done.
+#[derive(Default)]
+pub struct Write {
+    pub strict: bool,
+    pub dry_run: bool,
+    pub force: bool,
+    pub manager: String,
+}
+
+impl World {
+    /// Tenants with a namespace each, their network and storage, and an administrator.
+    pub fn with_tenants(tenants: &[&str]) -> Self {
+        let mut world = Self::default();
+        let mut admin = User::tenant("admin", "*");
+        admin.edits.insert("*".to_owned());
+        world.users.insert("admin-token".to_owned(), admin);
+        for tenant in tenants {
+            world
+                .users
+                .insert(format!("{tenant}-token"), User::tenant(tenant, tenant));
+            world.force("namespaces", json!({"metadata": {"name": tenant}}));
+            let config = json!({"cniVersion": "0.3.1", "type": "cnv-bridge", "bridge": "br1", "macspoofchk": false});
+            world.force(
+                "network-attachment-definitions",
+                json!({"metadata": {"namespace": tenant, "name": "lan"}, "spec": {"config": config.to_string()}}),
+            );
+        }
+        let default = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+        world.force(
+            "storageclasses",
+            json!({"metadata": {"name": "fast", "annotations": default}}),
+        );
+        world.force(
+            "storageclasses",
+            json!({"metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"}),
+        );
+        world.force("cdiconfigs", json!({"metadata": {"name": "config"}, "status": {}}));
+        world
+    }
+
+    /// Puts an object there past all checks.
+    pub fn force(&mut self, plural: &str, mut object: Value) -> Value {
+        let resource = Resource::of(plural);
+        object["apiVersion"] = resource.api_version().into();
+        object["kind"] = resource.kind.into();
+        let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key = key(resource, &text(&object, "namespace"), &text(&object, "name"));
+        self.stamp(&mut object);
+        self.store(key, object, "ADDED")
+    }
+
+    fn stamp(&mut self, object: &mut Value) {
+        self.uids += 1;
+        object["metadata"]["uid"] = format!("00000000-0000-4000-8000-{:012}", self.uids).into();
+        object["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z".into();
+    }
+
+    /// Keeps an object under a new version and tells the watches.
+    pub fn store(&mut self, key: Key, mut object: Value, word: &'static str) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.events.push(Event {
+            version: self.version,
+            plural: key.0,
+            namespace: key.1.clone(),
+            word,
+            object: object.clone(),
+        });
+        if word == "DELETED" {
+            self.objects.remove(&key);
+            self.since.remove(&key);
+            self.applied.retain(|(of, _), _| *of != key);
+        } else {
+            self.objects.insert(key, object.clone());
+        }
+        object
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub fn all(&self, plural: &str) -> Vec<(Key, Value)> {
+        let of_kind = self.objects.iter().filter(|((kind, ..), _)| *kind == plural);
+        of_kind.map(|(key, object)| (key.clone(), object.clone())).collect()
+    }
+
+    /// Names of one kind in a namespace.
+    pub fn names(&self, plural: &str, namespace: &str) -> Vec<String> {
+        let keys = self
+            .objects
+            .keys()
+            .filter(|(kind, of, _)| *kind == plural && of == namespace);
+        keys.map(|(.., name)| name.clone()).collect()
+    }
+
+    pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Outcome {
+        let found = self.objects.get(&key(resource, namespace, name));
+        found.cloned().ok_or_else(|| not_found(resource, name))
+    }
+
+    pub fn list(&self, resource: &Resource, namespace: &str, selector: &str) -> Value {
+        let items: Vec<Value> = self
+            .all(resource.plural)
+            .into_iter()
+            .filter(|((_, of, _), object)| (namespace.is_empty() || of == namespace) && selects(selector, object))
+            .map(|(_, object)| object)
+            .collect();
+        json!({
+            "apiVersion": resource.api_version(),
+            "kind": format!("{}List", resource.kind),
+            "metadata": {"resourceVersion": self.version.to_string()},
+            "items": items,
+        })
+    }
+
+    pub fn create(
+        &mut self,
+        user: &User,
+        resource: &Resource,
+        namespace: &str,
+        sent: &Value,
+        write: &Write,
+    ) -> Outcome {
+        let mut object = sent.clone();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if !is_name(&name) {
+            return Err((422, "Invalid", format!("metadata.name: Invalid value: \"{name}\"")));
+        }
+        let key = key(resource, namespace, &name);
+        if resource.namespaced {
+            if sent["metadata"]["namespace"].as_str().is_some_and(|of| of != namespace) {
+                let why = "the namespace of the provided object does not match the namespace sent on the request";
+                return Err((400, "BadRequest", why.to_owned()));
+            }
+            if !self
+                .objects
+                .contains_key(&("namespaces", String::new(), namespace.to_owned()))
+            {
+                return Err((404, "NotFound", format!("namespaces \"{namespace}\" not found")));
+            }
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        self.validate(user, resource, &mut object, write)?;
+        if self.objects.contains_key(&key) {
+            let why = format!("{} \"{name}\" already exists", resource.qualified());
+            return Err((409, "AlreadyExists", why));
+        }
+        self.stamp(&mut object);
+        self.fill_in(resource, namespace, &mut object)?;
+        if resource.plural == "virtualmachines" {
+            object["metadata"]["finalizers"] = json!(["kubevirt.io/virtualMachineControllerFinalize"]);
+        }
+        // A request for a token is answered and not kept.
+        if write.dry_run || resource.plural == "uploadtokenrequests" {
+            return Ok(object);
+        }
+        Ok(self.store(key, object, "ADDED"))
+    }
+
+    fn validate(&self, user: &User, resource: &Resource, object: &mut Value, write: &Write) -> Result<(), Refusal> {
+        if object["kind"] != resource.kind || object["apiVersion"] != resource.api_version().as_str() {
+            let why = format!("{} {} is not served here", object["apiVersion"], object["kind"]);
+            return Err((400, "BadRequest", why));
+        }
+        self.prunes.iter().for_each(|field| prune(object, field));
+        if let Some(schema) = schema::of_kind(resource.kind) {
+            let findings = schema::check(schema, object);
+            if let Some(why) = findings.invalid.first() {
+                let name = &object["metadata"]["name"];
+                return Err((422, "Invalid", format!("{} {name} is invalid: {why}", resource.kind)));
+            }
+            if write.strict && !self.ignores_field_validation && !findings.unknown.is_empty() {
+                let fields: Vec<_> = findings
+                    .unknown
+                    .iter()
+                    .map(|field| format!("unknown field \"{field}\""))
+                    .collect();
+                let why = format!(
+                    "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+                    resource.kind,
+                    resource.version,
+                    resource.kind,
+                    fields.join(", ")
+                );
+                return Err((400, "BadRequest", why));
+            }
+        }
+        for (label, value) in object["metadata"]["labels"].as_object().into_iter().flatten() {
+            let short = label.rsplit('/').next().unwrap_or_default();
+            let value = value.as_str().unwrap_or_default();
+            if short.is_empty() || short.len() > 63 || value.len() > 63 || value.contains(['/', ' ', ':']) {
+                return Err((
+                    422,
+                    "Invalid",
+                    format!("metadata.labels: Invalid value: \"{label}={value}\""),
+                ));
+            }
+        }
+        admission::admit(self, user, resource.kind, object)
+    }
+
+    /// What the server fills in.
+    fn fill_in(&mut self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Refusal> {
+        match resource.plural {
+            "secrets" if object["type"].is_null() => object["type"] = "Opaque".into(),
+            "services" => {
+                if object["spec"]["type"].is_null() {
+                    object["spec"]["type"] = "ClusterIP".into();
+                }
+                let taken: BTreeSet<String> = self
+                    .all("services")
+                    .iter()
+                    .filter_map(|(_, service)| service["spec"]["clusterIP"].as_str().map(str::to_owned))
+                    .collect();
+                match object["spec"]["clusterIP"].as_str().map(str::to_owned) {
+                    Some(ip) if ip == "None" => {}
+                    Some(ip) if taken.contains(&ip) => {
+                        let why = format!(
+                            "spec.clusterIPs: Invalid value: [\"{ip}\"]: failed to allocate IP {ip}: provided IP is already allocated"
+                        );
+                        return Err((422, "Invalid", why));
+                    }
+                    Some(ip) if !ip.starts_with("172.30.") => {
+                        let why = format!(
+                            "spec.clusterIPs: Invalid value: [\"{ip}\"]: failed to allocate IP {ip}: the provided IP is not in the valid range. The range of valid IPs is 172.30.0.0/16"
+                        );
+                        return Err((422, "Invalid", why));
+                    }
+                    Some(_) => {}
+                    None => {
+                        let free = (1..=u8::MAX)
+                            .map(|last| format!("172.30.200.{last}"))
+                            .find(|ip| !taken.contains(ip));
+                        object["spec"]["clusterIP"] = free.unwrap().into();
+                    }
+                }
+                for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+                    if port["protocol"].is_null() {
+                        port["protocol"] = "TCP".into();
+                    }
+                    if port["targetPort"].is_null() {
+                        port["targetPort"] = port["port"].clone();
+                    }
+                }
+            }
+            "virtualmachines" if object["spec"]["template"]["spec"]["domain"]["firmware"].is_null() => {
+                object["status"] = json!({"printableStatus": "Stopped"});
+            }
+            "uploadtokenrequests" => {
+                let claim = object["spec"]["pvcName"].as_str().unwrap_or_default().to_owned();
+                let found = self.objects.get(&("datavolumes", namespace.to_owned(), claim.clone()));
+                if found.is_none_or(|volume| volume["status"]["phase"] != "UploadReady") {
+                    return Err((
+                        503,
+                        "ServiceUnavailable",
+                        format!("the volume {claim} is not ready for an upload"),
+                    ));
+                }
+                object["status"] = json!({"token": format!("upload {namespace}/{claim}")});
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A merge patch (RFC 7386).
+    pub fn merge(
+        &mut self,
+        user: &User,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+        write: &Write,
+    ) -> Outcome {
+        let there = self.get(resource, namespace, name)?;
+        unchanged(resource, &there, &patch["metadata"])?;
+        let mut object = there.clone();
+        merge_patch(&mut object, patch);
+        self.update(user, resource, namespace, name, &there, object, write)
+    }
+
+    /// Server-side apply; lists are taken as a whole.
+    pub fn apply(
+        &mut self,
+        user: &User,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        sent: &Value,
+        write: &Write,
+    ) -> Outcome {
+        let key = key(resource, namespace, name);
+        let Some(there) = self.objects.get(&key).cloned() else {
+            if sent["metadata"]["uid"].is_string() {
+                return Err((
+                    409,
+                    "Conflict",
+                    format!("{name}: Precondition failed: UID in precondition: no object"),
+                ));
+            }
+            let made = self.create(user, resource, namespace, sent, write)?;
+            if !write.dry_run {
+                self.applied.insert((key, write.manager.clone()), sent.clone());
+            }
+            return Ok(made);
+        };
+        unchanged(resource, &there, &sent["metadata"])?;
+        let before = self
+            .applied
+            .get(&(key.clone(), write.manager.clone()))
+            .cloned()
+            .unwrap_or_default();
+        if !write.force
+            && let Some(path) = clash("", sent, &there, &before)
+        {
+            let why = format!("Apply failed with 1 conflict: conflict with another manager: .{path}");
+            return Err((409, "Conflict", why));
+        }
+        let mut object = there.clone();
+        take_away(&mut object, &before, sent);
+        merge_patch(&mut object, sent);
+        let stored = self.update(user, resource, namespace, name, &there, object, write)?;
+        if !write.dry_run {
+            self.applied.insert((key, write.manager.clone()), sent.clone());
+        }
+        Ok(stored)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
+    fn update(
+        &mut self,
+        user: &User,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        there: &Value,
+        mut object: Value,
+        write: &Write,
+    ) -> Outcome {
+        for field in ["uid", "resourceVersion", "creationTimestamp", "name", "namespace"] {
+            object["metadata"][field] = there["metadata"][field].clone();
+        }
+        if resource.namespaced == there["metadata"]["namespace"].is_null() {
+            object["metadata"].as_object_mut().unwrap().remove("namespace");
+        }
+        self.validate(user, resource, &mut object, write)?;
+        if object == *there || write.dry_run {
+            return Ok(object);
+        }
+        Ok(self.store(key(resource, namespace, name), object, "MODIFIED"))
+    }
+
+    pub fn delete(&mut self, resource: &Resource, namespace: &str, name: &str, options: &Value) -> Outcome {
+        let mut object = self.get(resource, namespace, name)?;
+        unchanged(resource, &object, &options["preconditions"])?;
+        let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        if options["propagationPolicy"] == "Foreground" {
+            // The garbage collector would take it away, and there is none.
+            finalizers.push("foregroundDeletion".into());
+        }
+        let key = key(resource, namespace, name);
+        if finalizers.is_empty() {
+            return Ok(self.store(key, object, "DELETED"));
+        }
+        if object["metadata"]["deletionTimestamp"].is_string() {
+            return Ok(object);
+        }
+        object["metadata"]["finalizers"] = finalizers.into();
+        object["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z".into();
+        Ok(self.store(key, object, "MODIFIED"))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !name.is_empty()
+        && name.len() <= 253
+        && name.chars().all(plain)
+        && !name.starts_with(['-', '.'])
+        && !name.ends_with(['-', '.'])
+}
+
+/// Preconditions: uid and version, where they are given, are those of the object.
+fn unchanged(resource: &Resource, there: &Value, given: &Value) -> Result<(), Refusal> {
+    for field in ["uid", "resourceVersion"] {
+        if given[field].is_string() && given[field] != there["metadata"][field] {
+            let why = format!(
+                "Operation cannot be fulfilled on {} {}: the {field} in the precondition ({}) does not match ({})",
+                resource.qualified(),
+                there["metadata"]["name"],
+                given[field],
+                there["metadata"][field]
+            );
+            return Err((409, "Conflict", why));
+        }
+    }
+    Ok(())
+}
+
+fn prune(object: &mut Value, field: &str) {
+    match object {
+        Value::Object(fields) => {
+            fields.remove(field);
+            fields.values_mut().for_each(|value| prune(value, field));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|value| prune(value, field)),
+        _ => {}
+    }
+}
+
+fn merge_patch(object: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            object.as_object_mut().unwrap().remove(key);
+        } else {
+            merge_patch(&mut object[key], value);
+        }
+    }
+}
+
+/// Removes what was applied before and is not any more.
+fn take_away(object: &mut Value, before: &Value, now: &Value) {
+    for (key, value) in before.as_object().into_iter().flatten() {
+        match now.get(key) {
+            None => {
+                if let Some(fields) = object.as_object_mut() {
+                    fields.remove(key);
+                }
+            }
+            Some(now) if value.is_object() => take_away(&mut object[key], value, now),
+            Some(_) => {}
+        }
+    }
+}
+
+/// A leaf that somebody else set to something else.
+fn clash(path: &str, sent: &Value, there: &Value, before: &Value) -> Option<String> {
+    match sent {
+        Value::Object(fields) => fields.iter().find_map(|(key, value)| {
+            let path = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
+            clash(&path, value, there.get(key)?, before.get(key).unwrap_or(&Value::Null))
+        }),
+        leaf => (leaf != there && before != there).then(|| path.to_owned()),
+    }
+}
+
+/// Whether a label selector (`a=b,c`, `c` alone: there is such a label) chooses an object.
+pub fn selects(selector: &str, object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    selector
+        .split(',')
+        .filter(|term| !term.is_empty())
+        .all(|term| match term.split_once('=') {
+            Some((label, value)) => labels[label] == value.trim_start_matches('='),
+            None => labels.get(term).is_some(),
+        })
+}

@@ -1,0 +1,211 @@
+//! KubeVirt for the contract: the pretend API server, a fresh one for each promise, or a real one that
+//! `OCPDEPLOY_TEST_KUBECONFIG` names.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use ocpdeploy::backend::ImageRequest;
+use ocpdeploy::backend::kubevirt::Kubevirt;
+use ocpdeploy::cluster::{KubevirtConfig, MachineName};
+use ocpdeploy::digest;
+use serde_json::json;
+
+use crate::contract::{Ability, Ground};
+use crate::fake_kubevirt::{FakeKubevirt, World};
+
+pub struct KubevirtGround {
+    server: FakeKubevirt,
+    folder: tempfile::TempDir,
+    backend: Kubevirt,
+}
+
+const TENANT: &str = "tenant";
+
+impl KubevirtGround {
+    pub fn fresh() -> Self {
+        let server = FakeKubevirt::start(World::with_tenants(&[TENANT]));
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        server.kubeconfig(&kubeconfig, "tenant-token", TENANT);
+        std::fs::write(folder.path().join("image.qcow2"), b"an image").unwrap();
+        let backend = connect(&config(kubeconfig));
+        Self {
+            server,
+            folder,
+            backend,
+        }
+    }
+}
+
+pub fn config(kubeconfig: PathBuf) -> KubevirtConfig {
+    KubevirtConfig {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        namespace: None,
+        storage_class: None,
+        upload_proxy: None,
+        upload_ca: None,
+    }
+}
+
+fn connect(config: &KubevirtConfig) -> Kubevirt {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let backend = runtime.block_on(Kubevirt::connect(config)).unwrap();
+    // The client's worker lives as long as the program.
+    std::mem::forget(runtime);
+    backend
+}
+
+impl Ground for KubevirtGround {
+    type Backend = Kubevirt;
+
+    fn name(&self) -> &'static str {
+        "the pretend KubeVirt"
+    }
+
+    fn backend(&self) -> &Kubevirt {
+        &self.backend
+    }
+
+    fn network(&self) -> String {
+        "lan".to_owned()
+    }
+
+    fn image(&self) -> ImageRequest {
+        ImageRequest::File {
+            path: self.folder.path().join("image.qcow2"),
+            sha256: digest::sha256(b"an image"),
+            bytes: 8,
+        }
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Holds => Some("nobody keeps addresses on a secondary network"),
+            _ => None,
+        }
+    }
+
+    fn put_stranger(&self, name: &MachineName) {
+        let about = json!({"namespace": TENANT, "name": name.as_str()});
+        self.server.with(|world| {
+            world.force(
+                "virtualmachines",
+                json!({"metadata": about, "spec": {"running": false}}),
+            )
+        });
+    }
+
+    fn has_stranger(&self, name: &MachineName) -> bool {
+        self.server.with(|world| {
+            world
+                .names("virtualmachines", TENANT)
+                .iter()
+                .any(|known| known == name.as_str())
+        })
+    }
+
+    fn remove_stranger(&self, name: &MachineName) {
+        self.server.with(|world| {
+            world
+                .objects
+                .remove(&("virtualmachines", TENANT.to_owned(), name.to_string()));
+        });
+    }
+}
+
+/// A real API server, past the backend spoken to with kubectl.
+pub struct NamedGround {
+    kubeconfig: PathBuf,
+    backend: Kubevirt,
+}
+
+impl NamedGround {
+    /// The one that the environment names; none when it names none.
+    pub fn named() -> Option<Self> {
+        let Some(kubeconfig) = std::env::var_os("OCPDEPLOY_TEST_KUBECONFIG").map(PathBuf::from) else {
+            static TOLD: std::sync::Once = std::sync::Once::new();
+            TOLD.call_once(|| {
+                let text = "left out: a real KubeVirt, since OCPDEPLOY_TEST_KUBECONFIG is not set";
+                let _ = writeln!(std::io::stderr(), "{text}");
+            });
+            return None;
+        };
+        let backend = connect(&config(kubeconfig.clone()));
+        Some(Self { kubeconfig, backend })
+    }
+
+    fn kubectl(&self, arguments: &[&str], input: &str) -> bool {
+        let mut child = Command::new("kubectl")
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait().unwrap().success()
+    }
+}
+
+impl Ground for NamedGround {
+    type Backend = Kubevirt;
+
+    fn name(&self) -> &'static str {
+        "the KubeVirt that is named"
+    }
+
+    fn backend(&self) -> &Kubevirt {
+        &self.backend
+    }
+
+    fn network(&self) -> String {
+        std::env::var("OCPDEPLOY_TEST_KUBECONFIG_NETWORK").unwrap_or("lan".to_owned())
+    }
+
+    fn image(&self) -> ImageRequest {
+        let image = std::env::var("OCPDEPLOY_TEST_KUBECONFIG_IMAGE");
+        ImageRequest::Platform(image.expect("OCPDEPLOY_TEST_KUBECONFIG_IMAGE names an image of the platform"))
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Holds => Some("nobody keeps addresses on a secondary network"),
+            Ability::Images => Some("the image is the platform's own"),
+            _ => None,
+        }
+    }
+
+    fn put_stranger(&self, name: &MachineName) {
+        let disks = json!({"devices": {}});
+        let object = json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": name.as_str()},
+            "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": disks}}},
+        });
+        assert!(self.kubectl(&["create", "-f", "-"], &object.to_string()));
+    }
+
+    fn has_stranger(&self, name: &MachineName) -> bool {
+        self.kubectl(&["get", "virtualmachines.kubevirt.io", name.as_str()], "")
+    }
+
+    fn remove_stranger(&self, name: &MachineName) {
+        self.kubectl(&["delete", "virtualmachines.kubevirt.io", name.as_str()], "");
+    }
+}
+
+impl Drop for KubevirtGround {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.server
+                .with(|world| assert_eq!(world.unknown, [""; 0], "the API was asked what it does not know"));
+        }
+    }
+}

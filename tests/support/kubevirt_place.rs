@@ -1,0 +1,256 @@
+//! A folder from which clusters are deployed on the pretend KubeVirt: by the program, and by the library.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ocpdeploy::backend::kubevirt::Kubevirt;
+use ocpdeploy::backend::{
+    Action, Backend, BackendError, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs,
+    NetworkFacts, Owned, Stop,
+};
+use ocpdeploy::cluster::{BackendConfig, ClusterConfig, ClusterId, Lease, MachineName};
+use ocpdeploy::home::Home;
+use ocpdeploy::parameters::Parameters;
+use ocpdeploy::passes::{self, DeployOptions, Deployed};
+use ocpdeploy::settings::{self, Sources};
+use serde_json::Value;
+
+use crate::fake_kubevirt::{FakeKubevirt, World};
+
+pub const DOMAIN: &str = "example.com";
+
+pub struct Place {
+    pub server: FakeKubevirt,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new(world: World) -> Self {
+        let server = FakeKubevirt::start(world);
+        let folder = tempfile::tempdir().unwrap();
+        for image in ["coreos.qcow2", "helper.qcow2"] {
+            std::fs::write(folder.path().join(image), image).unwrap();
+        }
+        let place = Self { server, folder };
+        for tenant in ["blue", "red"] {
+            let path = place.kubeconfig(tenant);
+            place.server.kubeconfig(&path, &format!("{tenant}-token"), tenant);
+        }
+        place
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn kubeconfig(&self, tenant: &str) -> PathBuf {
+        self.path().join(format!("{tenant}.kubeconfig"))
+    }
+
+    pub fn home(&self) -> Home {
+        Home::new(self.path().join("home"))
+    }
+
+    /// Writes the env file of a cluster of tenant blue with these lines after the usual ones.
+    pub fn env(&self, cluster: &str, lines: &str) -> PathBuf {
+        let path = self.path().join(format!("{cluster}.sh"));
+        let mut text = format!("cluster={cluster}\ndomain={DOMAIN}\nbackend=kubevirt\n");
+        for (name, value) in [
+            ("kubeconfig", self.kubeconfig("blue").display().to_string()),
+            ("network", "lan".to_owned()),
+            ("machine_network", "10.7.0.0/24".to_owned()),
+            ("images_dir", self.path().display().to_string()),
+        ] {
+            if !lines.lines().any(|line| line.starts_with(&format!("{name}="))) {
+                text += &format!("{name}={value}\n");
+            }
+        }
+        std::fs::write(&path, text + lines + "\n").unwrap();
+        path
+    }
+
+    pub fn config(&self, cluster: &str) -> ClusterConfig {
+        let path = self.path().join(format!("{cluster}.sh"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let sources = Sources {
+            env_file: Some((path, text)),
+            environment: BTreeMap::from([("HOME".to_owned(), self.path().display().to_string())]),
+            flags: BTreeMap::new(),
+            current_dir: self.path().to_owned(),
+            home: self.home().root().to_owned(),
+            rehearse: true,
+            read_file: &|path| std::fs::read_to_string(path),
+            is_file: &Path::is_file,
+            is_dir: &Path::is_dir,
+        };
+        settings::load(&sources)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .config
+    }
+
+    /// Deploys with the library, from a computer that cannot speak to the guests.
+    pub fn deploy(&self, cluster: &str) -> anyhow::Result<Deployed> {
+        let config = self.config(cluster);
+        runtime().block_on(async {
+            let backend = far(&config).await?;
+            passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
+        })
+    }
+
+    /// Calls the backend as tenant blue.
+    pub fn on_backend<T>(&self, work: impl AsyncFnOnce(&Kubevirt) -> T) -> T {
+        self.env("backend", "");
+        let config = self.config("backend");
+        runtime().block_on(async { work(&far(&config).await.unwrap().0).await })
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.path())
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("OCPDEPLOY_HOME", self.home().root())
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.start(arguments).wait_with_output().unwrap()
+    }
+
+    /// Runs the program and kills it without warning once the moment has come.
+    pub fn kill(&self, arguments: &[&str], moment: impl Fn(&World) -> bool) {
+        let mut child = self.start(arguments);
+        let begin = Instant::now();
+        while !self.server.with(|world| moment(world)) {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before the moment came");
+            assert!(begin.elapsed() < Duration::from_secs(60), "the moment did not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    pub fn parameters(&self, cluster: &str) -> Parameters {
+        Parameters::read(&self.home().cluster(cluster).parameters())
+            .unwrap()
+            .expect("a parameter file")
+    }
+
+    /// All that a namespace holds, without what differs from run to run.
+    pub fn inventory(&self, namespace: &str) -> Vec<String> {
+        self.server.with(|world| {
+            let here = world
+                .objects
+                .keys()
+                .filter(|(kind, of, _)| of == namespace && *kind != "network-attachment-definitions");
+            here.map(|(kind, _, name)| format!("{kind}/{name}")).collect()
+        })
+    }
+
+    pub fn object(&self, plural: &str, namespace: &str, name: &str) -> Value {
+        self.server.with(|world| {
+            let found = world
+                .all(plural)
+                .into_iter()
+                .find(|((_, of, called), _)| of == namespace && called == name);
+            found.map(|(_, object)| object).unwrap_or_default()
+        })
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+async fn far(config: &ClusterConfig) -> Result<Far, BackendError> {
+    let BackendConfig::Kubevirt(kubevirt) = &config.backend else {
+        panic!("{:?}", config.backend);
+    };
+    Ok(Far(Kubevirt::connect(kubevirt).await?))
+}
+
+/// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
+struct Far(Kubevirt);
+
+impl Backend for Far {
+    fn limits(&self) -> Limits {
+        Limits {
+            guests_answer: false,
+            poll_interval: Duration::from_millis(40),
+            ..self.0.limits()
+        }
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        self.0.preflight(needs).await
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        self.0.look_at_network(network).await
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        self.0.ensure_image(cluster, image).await
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        self.0.create_machine(spec).await
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        self.0.list_machines(cluster).await
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.0.delete_machine(cluster, name).await
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.0.start_machine(cluster, name).await
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        self.0.stop_machine(cluster, name, how).await
+    }
+
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+        self.0.hold_address(hold).await
+    }
+
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        self.0.list_held(cluster).await
+    }
+
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+        self.0.release_address(hold).await
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.0.release_addresses(cluster).await
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        self.0.list_owned(cluster).await
+    }
+
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        self.0.console_tail(cluster, name).await
+    }
+}
