@@ -339,6 +339,11 @@ tells! {
         world.force("resourcequotas", json!({"metadata": about, "status": {"hard": hard, "used": {"requests.memory": "512Mi"}}}))
     };
     the_token_has_expired: "", |world, place| world.users.remove("blue-token");
+    a_mac_of_another_tenant: "master_macs=52:54:00:00:00:77", |world, place| {
+        let nic = json!({"name": "net0", "macAddress": "52:54:00:00:00:77"});
+        let spec = json!({"template": {"spec": {"domain": {"devices": {"interfaces": [nic]}}}}});
+        world.force("virtualmachines", json!({"metadata": {"namespace": "red", "name": "theirs"}, "spec": spec}))
+    };
     an_upload_that_is_refused: "", |world, place| {
         world.faults.push(Fault { method: "POST", path: "uploadtokenrequests".to_owned(), code: 403, done: false });
     };
@@ -502,4 +507,79 @@ fn an_ignition_config_that_no_secret_takes() {
     std::fs::write(place.path().join("noise.ign"), config.to_string()).unwrap();
     let text = told(&place, "ignition_extra=noise.ign");
     insta::with_settings!({filters => [(r"\d{4,}", "<n>")]}, { insta::assert_snapshot!(text) });
+}
+
+/// Makes a good object a bad one.
+type Change = fn(&mut Value);
+
+/// The pretend server is as strict as the real ones: each of these is refused in the words that are told.
+#[test]
+fn the_pretend_server_refuses_what_real_ones_refuse() {
+    let place = place();
+    let machine = |change: fn(&mut Value)| {
+        let devices = json!({
+            "disks": [{"name": "first-boot", "cdrom": {"bus": "sata"}}],
+            "interfaces": [{"name": "net0", "macAddress": "52:54:00:00:00:01", "bridge": {}}],
+        });
+        let mut object = json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": "odd"},
+            "spec": {"runStrategy": "Halted", "template": {"spec": {
+                "domain": {"devices": devices},
+                "networks": [{"name": "net0", "multus": {"networkName": "lan"}}],
+                "volumes": [{"name": "first-boot", "cloudInitConfigDrive": {"userData": "{}"}}],
+            }}},
+        });
+        change(&mut object);
+        object.to_string()
+    };
+    let apply = |text: &str, strict: &str| {
+        let path = place.path().join("object.yaml");
+        std::fs::write(&path, text).unwrap();
+        let file = path.display().to_string();
+        kubectl(
+            &place,
+            &["apply", "--server-side", &format!("--validate={strict}"), "-f", &file],
+        )
+    };
+    let cases: [(Change, &str); 7] = [
+        (
+            |vm| vm["spec"]["template"]["spec"]["domain"]["cpus"] = json!(4),
+            "unknown field",
+        ),
+        (|vm| vm["spec"]["runStrategy"] = json!(4), "must be of type string"),
+        (
+            |vm| vm["spec"]["running"] = json!(true),
+            "one of running and runStrategy",
+        ),
+        (
+            |vm| {
+                vm["spec"]["template"]["spec"]["volumes"][0]["cloudInitConfigDrive"]["userData"] =
+                    "x".repeat(2049).into()
+            },
+            "exceeds 2048 byte limit",
+        ),
+        (
+            |vm| {
+                let nic = &mut vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0];
+                nic["masquerade"] = json!({});
+            },
+            "2 bindings",
+        ),
+        (
+            |vm| vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = json!("52:54"),
+            "malformed MAC",
+        ),
+        (
+            |vm| vm["spec"]["template"]["spec"]["networks"][0] = json!({"name": "net0", "pod": {}}),
+            "bridge interface is not enabled",
+        ),
+    ];
+    for (change, words) in cases {
+        let (succeeded, text) = apply(&machine(change), "strict");
+        assert!(!succeeded && text.contains(words), "{words}: {text}");
+    }
+    let (succeeded, text) = apply(&machine(|_| {}), "strict");
+    assert!(succeeded, "{text}");
 }

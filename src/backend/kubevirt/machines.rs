@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::kind::Kind;
 use super::objects::{self, Root, Site};
-use super::session::{Failure, Session, if_there, stranger};
+use super::session::{Failure, Session, as_sent, if_there, stranger};
 use super::{images, look, network};
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, Stop};
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
@@ -121,8 +121,8 @@ async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Ac
     start(session, &spec.cluster, &spec.name).await?;
     match session.get(Kind::Machine, spec.name.as_str()).await? {
         Some(there) => {
-            let stored = session.compared(Kind::Machine, sent, there).await?;
-            seen(&stored).map(Action::AlreadySo)
+            as_sent(Kind::Machine, sent, &there)?;
+            seen(&there).map(Action::AlreadySo)
         }
         None => Err(absent(&spec.name)),
     }

@@ -253,11 +253,16 @@ impl Session {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Makes an object; one of this name that is there is `Conflict`, with code 409.
+    /// Makes an object; one of this name that is there is `Conflict`, with code 409. What was not stored as it was sent
+    /// does not stay.
     pub async fn create(&self, kind: Kind, object: &Value) -> Result<Value, Failure> {
         let path = format!("{}?{STRICT}", kind.folder(&self.namespace));
         let stored = self.json(Method::POST, &path, JSON, Some(object)).await?;
-        self.compared(kind, object, stored).await
+        if let Err(failure) = as_sent(kind, object, &stored) {
+            self.delete(kind, &stored).await?;
+            return Err(failure);
+        }
+        Ok(stored)
     }
 
     /// Makes an object that belongs to a cluster, or makes the one there as it should be. A stranger's is `Conflict`.
@@ -278,22 +283,8 @@ impl Session {
         wanted["metadata"]["uid"] = there["metadata"]["uid"].clone();
         let path = format!("{}?{STRICT}&force=true", self.path(kind, name));
         let stored = self.json(Method::PATCH, &path, APPLY, Some(&wanted)).await?;
-        self.compared(kind, object, stored).await
-    }
-
-    /// An API server of before fieldValidation drops what it does not know without a word. What is half stored goes again.
-    pub async fn compared(&self, kind: Kind, sent: &Value, stored: Value) -> Result<Value, Failure> {
-        let Some(Difference { path, what }) = compare::difference(sent, &stored) else {
-            return Ok(stored);
-        };
-        self.delete(kind, &stored).await?;
-        let name = objects::name(sent);
-        let words = format!(
-            "the server did not store {} {name} as it was sent: {path} {what}",
-            kind.word()
-        );
-        Err(Failure::new(BackendErrorKind::Rejected, words)
-            .hint("KubeVirt or CDI there is too old, or a webhook changes what is made"))
+        as_sent(kind, object, &stored)?;
+        Ok(stored)
     }
 
     pub async fn merge(&self, kind: Kind, name: &str, patch: &Value) -> Result<Value, Failure> {
@@ -338,6 +329,20 @@ const STRICT: &str = "fieldManager=ocpdeploy&fieldValidation=Strict";
 
 fn broken(error: &dyn std::error::Error) -> Failure {
     Failure::new(BackendErrorKind::Rejected, error.to_string())
+}
+
+/// Whether an object was stored whole: an API server of before fieldValidation drops what it does not know without a word.
+pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Failure> {
+    let Some(Difference { path, what }) = compare::difference(sent, stored) else {
+        return Ok(());
+    };
+    let name = objects::name(sent);
+    let words = format!(
+        "the server did not store {} {name} as it was sent: {path} {what}",
+        kind.word()
+    );
+    Err(Failure::new(BackendErrorKind::Rejected, words)
+        .hint("KubeVirt or CDI there is too old, or somebody changes what is made"))
 }
 
 pub(super) fn stranger(kind: Kind, name: &str, cluster: &ClusterId) -> Failure {

@@ -118,7 +118,7 @@ fn metadata() -> Value {
 fn require(path: &str, schema: &Value, fields: &Map<String, Value>, findings: &mut Findings) {
     for name in schema["required"].as_array().into_iter().flatten() {
         let name = name.as_str().unwrap();
-        if !fields.contains_key(name) && !schema["properties"][name].get("default").is_some_and(|d| !d.is_null()) {
+        if !fields.contains_key(name) && schema["properties"][name]["default"].is_null() {
             findings.invalid.push(format!("{path}.{name}: Required value"));
         }
     }
