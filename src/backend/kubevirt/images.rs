@@ -307,7 +307,9 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
     );
     let granted = session.ask(&path, &request).await?;
     let token = granted["status"]["token"].as_str().unwrap_or_default();
-    let mut client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
+    // CDI answers when it has unpacked what it got.
+    let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
+    let mut client = client.read_timeout(STUCK);
     for pem in ca {
         let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| {
             Failure::new(

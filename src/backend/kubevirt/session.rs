@@ -383,6 +383,8 @@ async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
     let mut config = loaded?;
     config.connect_timeout = Some(Duration::from_secs(10));
     config.read_timeout = Some(Duration::from_secs(60));
+    // `call` has its own, which ends in seconds and not in minutes.
+    config.default_retry = false;
     Ok(config)
 }
 

@@ -299,6 +299,13 @@ impl World {
         let Some(place) = asked.token.and_then(|token| token.strip_prefix("upload ")) else {
             return Answer::Json(401, json!("unauthorized"));
         };
+        let volume = place.split_once('/').and_then(|(namespace, name)| {
+            self.objects
+                .get(&("datavolumes", namespace.to_owned(), name.to_owned()))
+        });
+        if volume.is_none_or(|volume| volume["status"]["phase"] != "UploadReady") {
+            return Answer::Json(503, json!("no upload is waited for"));
+        }
         self.uploads.insert(place.to_owned(), asked.body.len() as u64);
         Answer::Text(String::new())
     }

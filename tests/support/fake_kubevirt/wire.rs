@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{Response, StatusCode, header};
+use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::serve::Listener;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -43,7 +43,7 @@ impl FakeKubevirt {
     pub fn start(mut world: World) -> Self {
         let (ca, tls) = certificates();
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
+            .worker_threads(2)
             .enable_all()
             .build()
             .unwrap();
@@ -202,7 +202,7 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
         body: &body,
     };
     let answer = lock(&world).answer(&asked);
-    Ok(match answer {
+    let mut response = match answer {
         Answer::Json(code, value) => Response::builder()
             .status(StatusCode::from_u16(code).unwrap())
             .header(header::CONTENT_TYPE, "application/json")
@@ -218,7 +218,11 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from_stream(watch(world, plural, namespace, from, seconds)))
             .unwrap(),
-    })
+    };
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Ok(response)
 }
 
 /// One line for each event since `from`, and a bookmark when it is quiet.

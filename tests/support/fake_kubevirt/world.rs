@@ -369,13 +369,10 @@ impl World {
             }
             "uploadtokenrequests" => {
                 let claim = object["spec"]["pvcName"].as_str().unwrap_or_default().to_owned();
-                let found = self.objects.get(&("datavolumes", namespace.to_owned(), claim.clone()));
-                if found.is_none_or(|volume| volume["status"]["phase"] != "UploadReady") {
-                    return Err((
-                        503,
-                        "ServiceUnavailable",
-                        format!("the volume {claim} is not ready for an upload"),
-                    ));
+                let place = ("persistentvolumeclaims", namespace.to_owned(), claim.clone());
+                if !self.objects.contains_key(&place) {
+                    let why = format!("persistentvolumeclaims \"{claim}\" not found");
+                    return Err((404, "NotFound", why));
                 }
                 object["status"] = json!({"token": format!("upload {namespace}/{claim}")});
             }
