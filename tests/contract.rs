@@ -7,12 +7,12 @@
 mod contract;
 #[path = "support/fake_engine/mod.rs"]
 mod fake_engine;
-#[path = "support/qcow2.rs"]
-mod qcow2;
 #[path = "support/fake_kubevirt/mod.rs"]
 mod fake_kubevirt;
 #[path = "support/ground_kubevirt.rs"]
 mod ground_kubevirt;
+#[path = "support/qcow2.rs"]
+mod qcow2;
 
 /// The promises, and what each asks of the platform; every one is a test on every ground.
 macro_rules! on_ground {
