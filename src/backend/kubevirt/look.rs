@@ -54,7 +54,7 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
         },
         "Running" | "Migrating" | "Stopping" => Power::Running,
         // With no instance it is about to get one: only a guest that ended by itself leaves its own behind.
-        "Stopped" if instance.is_some() => Power::Off,
+        "Stopped" if instance.is_some_and(has_ended) => Power::Off,
         "Terminating" => Power::Off,
         "Paused" => Power::Paused(reason(machine).unwrap_or("somebody paused it").to_owned()),
         "CrashLoopBackOff"
@@ -68,6 +68,11 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
         }),
         _ => Power::Building,
     }
+}
+
+/// The status of a machine is of an earlier moment than its instance may be.
+fn has_ended(instance: &Value) -> bool {
+    matches!(instance["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 pub(super) fn is_halted(machine: &Value) -> bool {
