@@ -196,12 +196,13 @@ mod tests {
 
     #[test]
     fn what_was_asked_counts_before_the_status_follows() {
-        let instance = json!({"status": {"phase": "Running"}});
+        let [instance, ended] = ["Running", "Succeeded"].map(|phase| json!({"status": {"phase": phase}}));
         for (strategy, status, instance, expected) in [
             ("Halted", "Running", None, Power::Off),
             ("Halted", "Running", Some(&instance), Power::Running),
             ("RerunOnFailure", "Stopped", None, Power::Building),
-            ("RerunOnFailure", "Stopped", Some(&instance), Power::Off),
+            ("RerunOnFailure", "Stopped", Some(&instance), Power::Building),
+            ("RerunOnFailure", "Stopped", Some(&ended), Power::Off),
         ] {
             let machine = json!({"spec": {"runStrategy": strategy}, "status": {"printableStatus": status}});
             assert_eq!(power(&machine, instance), expected, "{strategy} {status}");
