@@ -127,6 +127,8 @@ fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
         parts.truncate(kind + 1);
         kinds.insert((method.to_owned(), parts.join("/")));
     }
+    // Asked only when both images are there at the same moment.
+    kinds.retain(|(method, path)| !(method == "PATCH" && path.ends_with("configmaps")));
     let methods = ["POST", "PATCH", "PUT", "DELETE"];
     let faults = kinds.iter().flat_map(|(method, path)| {
         [false, true].map(|done| Fault {
