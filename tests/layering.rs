@@ -221,6 +221,7 @@ const RULES: &[Rule] = &[
                 "backend/openstack/auth.rs",
                 "ignition/machine_configs.rs",
                 "catalogue.rs",
+                "commands/manifests.rs",
                 "export/kubeconfig.rs",
                 "parameters.rs",
                 "settings/profile.rs",
