@@ -250,6 +250,32 @@ async fn machines_are_made_adopted_and_deleted() {
 
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn a_machine_that_changes_its_state_is_in_every_look() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("look");
+    let image = TestImage::new(cluster.as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let spec = spec(&cluster, 0, &handle);
+    backend.create_machine(&spec).await.unwrap();
+
+    // By somebody else, as fast as it goes.
+    let name = spec.name.as_str();
+    let changes = (0..100).map(|_| format!("suspend {name}; resume {name}"));
+    let script = changes.collect::<Vec<_>>().join("; ");
+    let restless = std::thread::spawn(move || virsh(&[&script]));
+    let (mut looks, mut absent) = (0, 0);
+    while !restless.is_finished() {
+        looks += 1;
+        absent += usize::from(backend.list_machines(&cluster).await.unwrap().is_empty());
+    }
+    restless.join().unwrap();
+    assert_eq!(absent, 0, "of {looks} looks");
+    assert!(looks > 50, "{looks} looks");
+    destroy(&backend, &cluster).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
 async fn what_others_made_is_left_alone() {
     let Some(backend) = connect().await else { return };
     let (lab, lookalike) = (cluster("own"), cluster("own2"));

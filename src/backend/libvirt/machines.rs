@@ -1,6 +1,6 @@
 //! Machines: made, looked at and deleted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
@@ -210,21 +210,22 @@ fn make_volumes(storage: &Storage, spec: &MachineSpec, pulse: &Pulse) -> Result<
     Ok(paths)
 }
 
-/// All machines of a cluster: two calls for all of them, one more for each network.
+/// All machines of a cluster: two calls for all of them, one for each that does not run, one more for each network.
 pub(super) fn list(connect: &Connect, known: &Known, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
     let mut found = Vec::new();
-    let running = sys::VIR_CONNECT_LIST_DOMAINS_RUNNING;
-    for domain in connect.list_all_domains(running)? {
+    // All of them in one call: one that starts or stops between two calls by state would be in neither.
+    let all = connect.list_all_domains(0)?;
+    let running: HashSet<Uuid> = connect
+        .list_all_domains(sys::VIR_CONNECT_LIST_DOMAINS_RUNNING)?
+        .iter()
+        .map(Domain::uuid)
+        .collect::<Result<_, _>>()?;
+    for domain in all {
         if let Some(ours) = gone_is_none(known.read(&domain))?.flatten() {
-            found.push((domain, ours, Some(Power::Running)));
-        }
-    }
-    let others = sys::VIR_CONNECT_LIST_DOMAINS_PAUSED
-        | sys::VIR_CONNECT_LIST_DOMAINS_SHUTOFF
-        | sys::VIR_CONNECT_LIST_DOMAINS_OTHER;
-    for domain in connect.list_all_domains(others)? {
-        if let Some(ours) = gone_is_none(known.read(&domain))?.flatten() {
-            let power = gone_is_none(power(&domain, &ours))?;
+            let power = match running.contains(&domain.uuid()?) {
+                true => Some(Power::Running),
+                false => gone_is_none(power(&domain, &ours))?,
+            };
             found.push((domain, ours, power));
         }
     }
@@ -235,8 +236,6 @@ pub(super) fn list(connect: &Connect, known: &Known, cluster: &ClusterId) -> Res
         .filter_map(|(_, ours, power)| Some(seen(ours, power.clone()?, &addresses)))
         .collect();
     machines.sort_by(|a, b| a.name.cmp(&b.name));
-    // One that changed between the two calls is in both lists.
-    machines.dedup_by(|a, b| a.name == b.name);
     Ok(machines)
 }
 
