@@ -5,6 +5,8 @@
 
 #[path = "support/fake_engine/mod.rs"]
 mod fake_engine;
+#[path = "support/ovirt_sdk.rs"]
+mod ovirt_sdk;
 #[path = "support/qcow2.rs"]
 mod qcow2;
 #[path = "support/quiet.rs"]
@@ -382,6 +384,7 @@ fn a_fresh_deployment_ends_well_and_is_removed_whole() {
     place.run(&["destroy", "lab", "--yes"]).succeeded();
     settle(&place);
     assert_eq!(essence(&place), before);
+    ovirt_sdk::judge(&place.engine, 100);
 }
 
 /// What the others do in `survives` to the end of the same deployment.
@@ -451,6 +454,7 @@ fn answers_that_are_lost_and_sessions_that_end_stop_nothing() {
     place.engine.fault(Fault::on("DELETE", "/vms/*").what(What::Expired));
     place.deploy("lab").succeeded();
     is_deployed(&place, "lab");
+    ovirt_sdk::judge(&place.engine, 60);
 }
 
 #[test]
@@ -459,6 +463,7 @@ fn an_engine_of_4_3_carries_ignition_through_cloud_init() {
     place.env("lab", SMALL);
     place.deploy("lab").succeeded();
     found_its_config(&place, "lab", "rhel_7x64");
+    ovirt_sdk::judge(&place.engine, 60);
 }
 
 #[test]
@@ -470,6 +475,7 @@ fn an_older_engine_carries_ignition_by_the_hook() {
     place.env("lab", &format!("{SMALL}\novirt_ignition=hook"));
     place.deploy("lab").succeeded();
     found_its_config(&place, "lab", "rhel_7x64");
+    ovirt_sdk::judge(&place.engine, 60);
 }
 
 #[test]
@@ -493,6 +499,7 @@ fn disks_are_copied_where_it_is_wished_and_masters_may_share_a_host() {
             }
         }
     });
+    ovirt_sdk::judge(&place.engine, 60);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::xml::Element;
 
 const TEMPLATE: Duration = Duration::from_secs(3600);
 /// An image that another cluster brings and that has not come on for so long is given up by its bringer.
-const STALLED: Duration = Duration::from_secs(120);
+const STALLED: Duration = Duration::from_secs(60);
 
 /// What machines are made from.
 pub(super) struct Template {
@@ -128,8 +128,11 @@ impl Ovirt {
                     "image {}: its upload for another cluster has stopped and goes on here",
                     image.path.display()
                 );
-                let ours = Element::new("disk").with("description", image.disk_mark());
-                self.session.put(&path, &ours).await?;
+                // An upload that was begun locks it, and then it keeps the mark of whoever began.
+                if disk.text_of("status") == Some("ok") {
+                    let ours = Element::new("disk").with("description", image.disk_mark());
+                    self.session.put(&path, &ours).await?;
+                }
                 return Ok(true);
             }
             pause.wait().await;

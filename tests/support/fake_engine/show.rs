@@ -365,6 +365,7 @@ impl World {
             .imageio
             .as_ref()
             .map_or(self.origin.clone(), |daemon| daemon.origin.clone());
+        let direct = self.direct_origin.clone().unwrap_or(direct);
         shown
             .text("transfer_url", format!("{direct}/images/{ticket}"))
             .text("proxy_url", format!("{}/proxied/images/{ticket}", self.origin))

@@ -73,6 +73,8 @@ pub struct World {
     pub imageio: Option<Daemon>,
     /// `https://127.0.0.1:PORT`
     pub origin: String,
+    /// Where transfers are said to go directly, when it is not where they can.
+    pub direct_origin: Option<String>,
     pub ca_pem: String,
 }
 
@@ -334,6 +336,7 @@ impl World {
             surprises: Vec::new(),
             imageio: None,
             origin: String::new(),
+            direct_origin: None,
             ca_pem: String::new(),
         }
     }
