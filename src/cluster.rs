@@ -702,6 +702,30 @@ impl BackendConfig {
     }
 }
 
+/// A platform of the workers' own, on the same machine network as the platform of all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkersOn {
+    pub backend: BackendConfig,
+    /// The machine network's name there.
+    pub network: String,
+}
+
+/// Names the platforms of a cluster, e.g. `ovirt, workers on kubevirt`.
+pub fn platform_names(backend: &BackendConfig, workers: Option<&WorkersOn>) -> String {
+    match workers {
+        Some(workers) => format!("{}, workers on {}", backend.name(), workers.backend.name()),
+        None => backend.name().to_owned(),
+    }
+}
+
+/// The backend that machines of a role are made on.
+pub fn backend_of<'a>(role: Role, all: &'a BackendConfig, workers: Option<&'a WorkersOn>) -> &'a BackendConfig {
+    match (workers, role) {
+        (Some(workers), Role::Worker) => &workers.backend,
+        _ => all,
+    }
+}
+
 /// Addresses the user fixed in advance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GivenAddresses {
@@ -804,6 +828,8 @@ pub struct ClusterConfig {
     /// The base domain; the cluster's own names end in `<name>.<domain>`.
     pub domain: String,
     pub backend: BackendConfig,
+    /// Where workers are made when not where all else is.
+    pub workers_on: Option<WorkersOn>,
     pub masters: usize,
     pub workers: usize,
     pub bootstrap_size: Size,
@@ -817,6 +843,9 @@ pub struct ClusterConfig {
     pub networks: ClusterNetworks,
     pub image: ImageSource,
     pub helper_image: ImageSource,
+    /// As `image` and `helper_image`, on the workers' platform.
+    pub worker_image: ImageSource,
+    pub worker_helper_image: ImageSource,
     pub given: GivenAddresses,
     pub harvest: Harvest,
     pub mcs: Mcs,
@@ -867,6 +896,19 @@ impl ClusterConfig {
             .chain((0..self.masters).map(one(Role::Master)))
             .chain((0..self.workers).map(one(Role::Worker)))
             .collect()
+    }
+
+    /// The backend that machines of this role are made on.
+    pub fn backend_of(&self, role: Role) -> &BackendConfig {
+        backend_of(role, &self.backend, self.workers_on.as_ref())
+    }
+
+    /// The machine network's name where machines of this role are made.
+    pub fn network_of(&self, role: Role) -> &str {
+        match (&self.workers_on, role) {
+            (Some(workers), Role::Worker) => &workers.network,
+            _ => &self.network,
+        }
     }
 
     /// The bridge over each node's NIC, where it is wished for and is ours to make: OVN-Kubernetes makes its own, `br-ex`.
@@ -921,6 +963,7 @@ impl ClusterConfig {
             backend: BackendConfig::Sim(SimConfig {
                 state: PathBuf::from("sim.json"),
             }),
+            workers_on: None,
             masters: 3,
             workers: 2,
             bootstrap_size: size(8192),
@@ -942,6 +985,8 @@ impl ClusterConfig {
             },
             image: ImageSource::Platform("rhcos".to_owned()),
             helper_image: ImageSource::Platform("centos".to_owned()),
+            worker_image: ImageSource::Platform("rhcos".to_owned()),
+            worker_helper_image: ImageSource::Platform("centos".to_owned()),
             given: GivenAddresses::default(),
             harvest: Harvest::Boot,
             mcs: Mcs::Tls,

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::PROGRESS;
 use crate::backend::ImageRequest;
 use crate::catalogue::{self, Artifact, CoreOs};
-use crate::cluster::{ClusterConfig, Downloads, ImageSource, major_minor};
+use crate::cluster::{Downloads, ImageSource, major_minor};
 use crate::download::{self, Cache, Cached, DownloadError};
 use crate::installer::Installer;
 
@@ -56,8 +56,8 @@ impl ImageError {
 }
 
 /// Refuses a CoreOS that the name of its file tells to be for a later release or another platform.
-pub fn check(config: &ClusterConfig, version: &str, wanted: &'static str) -> Result<(), ImageError> {
-    let image = match &config.image {
+pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result<(), ImageError> {
+    let image = match image {
         ImageSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         ImageSource::Url(url) => catalogue::file_name(url).to_owned(),
         ImageSource::Platform(_) | ImageSource::Release | ImageSource::Catalogue(_) => return Ok(()),
@@ -228,7 +228,6 @@ mod tests {
 
     #[test]
     fn an_image_for_later_or_elsewhere_is_refused_by_its_name() {
-        let mut config = ClusterConfig::example();
         for (image, expected) in [
             ("/i/rhcos-4.19.0-x86_64-qemu.x86_64.qcow2", None),
             ("/i/rhcos-418.94.202410090804-0-qemu.x86_64.qcow2", None),
@@ -247,8 +246,7 @@ mod tests {
                 ),
             ),
         ] {
-            config.image = ImageSource::File(image.into());
-            let error = check(&config, "4.19.3", "qemu").err();
+            let error = check(&ImageSource::File(image.into()), "4.19.3", "qemu").err();
             assert_eq!(error.map(|error| error.to_string()).as_deref(), expected);
         }
     }

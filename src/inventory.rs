@@ -9,7 +9,9 @@ use fs_err::{File, OpenOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::Others;
-use crate::cluster::{BackendConfig, ClusterConfig, ClusterId, Mac, Sizes, Vip};
+use crate::cluster::{
+    BackendConfig, ClusterConfig, ClusterId, Mac, Role, Sizes, Vip, WorkersOn, backend_of, platform_names,
+};
 use crate::home::{ClusterDir, Home, create_private_dir, write_private};
 use crate::parameters::{Parameters, ParametersError};
 
@@ -24,6 +26,9 @@ pub struct Known {
     pub name: String,
     pub domain: String,
     pub backend: BackendConfig,
+    /// The workers' own platform.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_on: Option<WorkersOn>,
     /// Whether its machines are a rehearsal's.
     pub rehearsal: bool,
     /// How large its machines are; files of earlier programs do not say.
@@ -53,6 +58,7 @@ impl Known {
             name: config.name.clone(),
             domain: config.domain.clone(),
             backend: config.backend.clone(),
+            workers_on: config.workers_on.clone(),
             rehearsal: config.installer == crate::cluster::InstallerChoice::Rehearsal,
             sizes: Some(Sizes {
                 bootstrap: config.bootstrap_size.clone(),
@@ -64,6 +70,16 @@ impl Known {
 
     pub fn id(&self) -> ClusterId {
         ClusterId::new(&self.name, &self.domain)
+    }
+
+    /// The backend that machines of this role are made on.
+    pub fn backend_of(&self, role: Role) -> &BackendConfig {
+        backend_of(role, &self.backend, self.workers_on.as_ref())
+    }
+
+    /// E.g. `ovirt, workers on kubevirt`.
+    pub fn platforms(&self) -> String {
+        platform_names(&self.backend, self.workers_on.as_ref())
     }
 
     /// Writes `cluster.json` unless it already says the same.

@@ -30,6 +30,7 @@ pub mod machines;
 pub mod mcs;
 pub mod parameters;
 pub mod passes;
+pub mod platforms;
 pub mod report;
 pub mod services;
 pub mod settings;

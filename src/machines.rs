@@ -144,7 +144,7 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
     all.into_iter()
         .filter_map(|(node, role, index)| {
             let nics = vec![Nic {
-                network: config.network.clone(),
+                network: config.network_of(role).to_owned(),
                 mac: *macs.get(&node)?,
             }];
             Some(Planned {
@@ -170,7 +170,7 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
             continue;
         };
         let mut nics = vec![Nic {
-            network: config.network.clone(),
+            network: config.network_of(role).to_owned(),
             mac,
         }];
         for (index, network) in config.extra_networks.iter().enumerate() {
@@ -221,8 +221,28 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
     None
 }
 
-/// What the platform is going to be asked for.
+/// What the platform is going to be asked for, and the workers' own.
 pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs {
+    let elsewhere = |machine: &&Planned| config.workers_on.is_some() && machine.role == Role::Worker;
+    let on = |there: bool| {
+        let of = |machines: &[Planned]| -> Vec<Planned> {
+            machines
+                .iter()
+                .filter(|machine| elsewhere(machine) == there)
+                .cloned()
+                .collect()
+        };
+        needs_of_one(config, &of(one), &of(two))
+    };
+    let workers = config.workers_on.as_ref().map(|workers| {
+        let mut needs = on(true);
+        needs.networks[0].clone_from(&workers.network);
+        Box::new(needs)
+    });
+    Needs { workers, ..on(false) }
+}
+
+fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs {
     let sum =
         |machines: &[Planned], of: fn(&Size) -> u64| machines.iter().map(|machine| of(&machine.size)).sum::<u64>();
     let disk = |size: &Size| size.disk_gib + size.extra_disks_gib.iter().sum::<u64>();
@@ -245,6 +265,7 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs 
             .chain(two)
             .map(|machine| (machine.pass, machine.role, machine.size.clone()))
             .collect(),
+        workers: None,
     }
 }
 
@@ -254,6 +275,9 @@ pub struct Plan {
     pub cluster: String,
     pub domain: String,
     pub backend: &'static str,
+    /// Where the workers are, when on a platform of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers_on: Option<PlannedPlace>,
     pub network: String,
     pub harvest: Harvest,
     /// Whether a parameter file is there, so that pass one is skipped.
@@ -261,7 +285,16 @@ pub struct Plan {
     pub vips: Vec<PlannedVip>,
     pub pass_one: Vec<Planned>,
     pub pass_two: Vec<Planned>,
-    /// Largest sums at one time.
+    /// Largest sums at one time, without what is elsewhere.
+    pub memory_mib: u64,
+    pub disk_gib: u64,
+}
+
+/// The workers' own platform, and what they take there at most at one time.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedPlace {
+    pub backend: &'static str,
+    pub network: String,
     pub memory_mib: u64,
     pub disk_gib: u64,
 }
@@ -307,6 +340,16 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         cluster: config.name.clone(),
         domain: config.domain.clone(),
         backend: config.backend.name(),
+        workers_on: config
+            .workers_on
+            .as_ref()
+            .zip(needs.workers.as_ref())
+            .map(|(workers, needs)| PlannedPlace {
+                backend: workers.backend.name(),
+                network: workers.network.clone(),
+                memory_mib: needs.memory_mib,
+                disk_gib: needs.disk_gib,
+            }),
         network: config.network.clone(),
         harvest: config.harvest,
         harvested: parameters.is_some(),

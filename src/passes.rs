@@ -7,6 +7,7 @@ mod check;
 mod destroy;
 mod error;
 mod fragments;
+mod images;
 mod join;
 mod launch;
 mod one;
@@ -19,20 +20,17 @@ mod verify;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use tracing::info;
 
 use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, ImageHandle, ImageRequest, NetworkFacts};
-use crate::cluster::{
-    ClusterConfig, Harvest, ImageSource, Lease, MachineName, Mcs, NodeName, Pass, Role, Vip, WorkersWhen,
-};
+use crate::backend::{Backend, Held, NetworkFacts};
+use crate::cluster::{ClusterConfig, Harvest, Lease, MachineName, Mcs, NodeName, Pass, Role, Vip, WorkersWhen};
 use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
-use crate::images;
 use crate::installer::{Installer, NodeReport, WaitContext};
 use crate::inventory::Known;
 use crate::journal::Journal;
@@ -86,9 +84,11 @@ pub async fn deploy<B: Backend>(
     let installer = Installer::obtain(config, &home.cluster(&config.name)).await?;
     let version = installer.version().await?;
     installer.check(config, &version)?;
-    images::check(config, &version, backend.limits().image_artifact)?;
+    for (role, image) in [(Role::Master, &config.image), (Role::Worker, &config.worker_image)] {
+        crate::images::check(image, &version, backend.limits_for(role).image_artifact)?;
+    }
     let facts = check(backend, config, home, options).await?;
-    let config = &check::settled(config, &facts, backend.limits().carrier);
+    let config = &check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, config, home, &facts)?;
     installer.pin(config, &run.dir)?;
     if options.harvest_again && run.dir.parameters().exists() {
@@ -99,7 +99,7 @@ pub async fn deploy<B: Backend>(
     let release = run.release(&installer).await?;
 
     // The node image is usually the longest upload; it does not need to wait for the addresses.
-    let ((parameters, held), image) = futures::try_join!(run.pass_one(), run.node_image(&installer))?;
+    let ((parameters, held), images) = futures::try_join!(run.pass_one(), run.node_images(&installer))?;
     let services = services::Input {
         config,
         parameters: &parameters,
@@ -115,12 +115,12 @@ pub async fn deploy<B: Backend>(
         WorkersWhen::Ready => &[Role::Bootstrap, Role::Master],
     };
     let mut configs = run.node_configs(&services, &assets, first).await?;
-    run.pass_two(&parameters, &configs, &image).await?;
+    run.pass_two(&parameters, &configs, &images).await?;
     if embeds {
         configs.extend(run.node_configs(&services, &assets, &[Role::Master]).await?);
-        run.pass_two(&parameters, &configs, &image).await?;
+        run.pass_two(&parameters, &configs, &images).await?;
     }
-    run.compare_addresses(&parameters, &held, &configs, &image).await?;
+    run.compare_addresses(&parameters, &held, &configs, &images).await?;
 
     let wait = WaitContext {
         config,
@@ -132,8 +132,8 @@ pub async fn deploy<B: Backend>(
     run.remove_bootstrap(&parameters).await?;
     if !first.contains(&Role::Worker) && config.workers > 0 {
         configs.extend(run.node_configs(&services, &assets, &[Role::Worker]).await?);
-        run.pass_two(&parameters, &configs, &image).await?;
-        run.compare_addresses(&parameters, &held, &configs, &image).await?;
+        run.pass_two(&parameters, &configs, &images).await?;
+        run.compare_addresses(&parameters, &held, &configs, &images).await?;
     }
     reports.extend(run.install_complete(&installer, &wait).await?);
     Ok(Deployed {
@@ -233,50 +233,6 @@ impl<'a, B: Backend> Run<'a, B> {
         let held = self.hold(&parameters).await?;
         self.sweep_pass_one().await?;
         Ok((parameters, held))
-    }
-
-    async fn image(&self, step: &str, source: &ImageSource, installer: Option<&Installer>) -> Result<ImageHandle> {
-        let request = self
-            .image_request(step, source, installer)
-            .await
-            .with_context(|| format!("get image {source}"))?;
-        let ensure = async {
-            // Not a step of its own: it goes on beside pass one.
-            info!(target: PROGRESS, "image {source}");
-            Ok(self.backend.ensure_image(&self.config.id(), &request).await?)
-        };
-        self.journal.step(step, &request, ensure).await
-    }
-
-    /// What is asked of the platform; an image that was fetched stays the same when the same command is run again.
-    async fn image_request(
-        &self,
-        step: &str,
-        source: &ImageSource,
-        installer: Option<&Installer>,
-    ) -> Result<ImageRequest> {
-        let shop = images::Shop {
-            downloads: &self.config.downloads,
-            installer,
-            platform: self.backend.limits().image_artifact,
-        };
-        if matches!(source, ImageSource::File(_) | ImageSource::Platform(_)) {
-            return shop.request(source).await;
-        }
-        let fetch = format!("{step}/fetch");
-        let fetched = self.journal.step(&fetch, source, shop.request(source)).await?;
-        match &fetched {
-            // Pruned before it was uploaded.
-            ImageRequest::File { path, .. } if !path.exists() && self.journal.done_at(step).is_none() => {
-                self.journal.forget(&fetch)?;
-                self.journal.step(&fetch, source, shop.request(source)).await
-            }
-            _ => Ok(fetched),
-        }
-    }
-
-    async fn node_image(&self, installer: &Installer) -> Result<ImageHandle> {
-        self.image("pass-two/image", &self.config.image, Some(installer)).await
     }
 
     /// The end of a wait in vain: at once where a machine cannot recover, else when the time is over.

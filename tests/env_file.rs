@@ -411,6 +411,7 @@ fn each_alias_means_its_variable_and_excludes_it() {
                 Kind::Switch => "true",
                 Kind::Mib => "4096",
                 Kind::Path => "other.pub",
+                Kind::Choice(choices) => choices[0],
                 _ if variable.secret => "openshift_pull.json",
                 _ => "word",
             };

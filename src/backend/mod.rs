@@ -2,8 +2,8 @@
 //!
 //! A backend knows how to talk to its platform and nothing else: polling, order, retry, fan-out and
 //! the passes are never in here. To add one: a room beside `sim.rs`, a variant of `BackendConfig`, its
-//! settings in `settings/variables.rs`, one arm where `commands` picks the backend, and a line in
-//! `tests/contract.rs`.
+//! settings in `settings/variables.rs`, an arm in `platforms.rs` and one where `commands` connects, and a
+//! line in `tests/contract.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,6 +35,11 @@ pub mod sim;
 pub trait Backend {
     fn limits(&self) -> Limits;
 
+    /// As `limits`, for machines of one role; another where the roles are on several platforms.
+    fn limits_for(&self, _: Role) -> Limits {
+        self.limits()
+    }
+
     /// Looks at reach, rights, versions, networks, storage and quota; makes nothing.
     async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError>;
 
@@ -45,6 +50,16 @@ pub trait Backend {
     ///
     /// Clusters share it: it stays until `release_addresses` was called for the last cluster that asked for it.
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
+
+    /// As `ensure_image`, for machines of one role.
+    async fn ensure_image_for(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
+        self.ensure_image(cluster, image).await
+    }
 
     /// Creates and starts a machine, or adopts the one there when cluster and fingerprint are the same.
     ///
@@ -216,6 +231,8 @@ pub struct Needs {
     pub disk_gib: u64,
     /// What each machine is to have, for platforms that sell fixed sizes.
     pub sizes: Vec<(Pass, Role, Size)>,
+    /// What is asked of the workers' own platform; nothing of it is counted above.
+    pub workers: Option<Box<Needs>>,
 }
 
 /// One thing a preflight looked at.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, print, recall, with_backend};
+use super::{Session, connect, print, recall};
 use crate::cli::Deploy;
 use crate::passes::{self, DeployOptions};
 use crate::report::deployed;
@@ -16,7 +16,8 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
     let dir = session.home.cluster(&config.name);
     session.progress.log_to(&dir);
     let deployed = session.finish_or_stop(async {
-        with_backend!(&config.backend, backend => passes::deploy(backend, &config, &session.home, options).await)
+        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        passes::deploy(&backend, &config, &session.home, options).await
     })?;
     recall::keep(session, &command.source, &config)?;
     print(&deployed::text(&config, &deployed, &dir))

@@ -4,33 +4,39 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::Result;
 
-use super::{Session, print, with_backend};
+use super::{Session, connect, print};
 use crate::backend::{Backend, Owned};
 use crate::cli::{Destroy, Source};
 use crate::client_dns::{self, Computer};
-use crate::cluster::{BackendConfig, ClusterId};
+use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
 use crate::failure::{CommandError, Kind};
 use crate::{passes, report};
 
 pub fn run(session: &Session, command: &Destroy) -> Result<()> {
-    let (cluster, backend) = target(session, command)?;
+    let (cluster, backend, workers_on) = target(session, command)?;
     session.progress.log_to(&session.home.cluster(&command.cluster));
     session.finish_or_stop(async {
-        with_backend!(&backend, backend => {
-            let mut owned = backend.list_owned(&cluster).await?;
-            owned.extend(names_here(session, command, &cluster));
-            if command.dry_run {
-                return print(&report::owned(&cluster, &owned));
-            }
-            if !command.yes {
-                confirm(&cluster, &owned)?;
-            }
-            forget_names(session, command, &cluster);
-            passes::destroy(backend, &cluster, &command.cluster, &session.home, command.keep_addresses).await?;
-            print(&match command.keep_addresses {
-                true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
-                false => format!("cluster {cluster} is destroyed\n"),
-            })
+        let backend = connect(&backend, workers_on.as_ref()).await?;
+        let mut owned = backend.list_owned(&cluster).await?;
+        owned.extend(names_here(session, command, &cluster));
+        if command.dry_run {
+            return print(&report::owned(&cluster, &owned));
+        }
+        if !command.yes {
+            confirm(&cluster, &owned)?;
+        }
+        forget_names(session, command, &cluster);
+        passes::destroy(
+            &backend,
+            &cluster,
+            &command.cluster,
+            &session.home,
+            command.keep_addresses,
+        )
+        .await?;
+        print(&match command.keep_addresses {
+            true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
+            false => format!("cluster {cluster} is destroyed\n"),
         })
     })
 }
@@ -73,21 +79,23 @@ fn forget_names(session: &Session, command: &Destroy, cluster: &ClusterId) {
 }
 
 /// The cluster's id and platform: from the env file where one is named, else as last used.
-fn target(session: &Session, command: &Destroy) -> Result<(ClusterId, BackendConfig)> {
+fn target(session: &Session, command: &Destroy) -> Result<(ClusterId, BackendConfig, Option<WorkersOn>)> {
     if let Some(env) = &command.env {
         let source = Source {
             env: Some(env.clone()),
             ..Source::default()
         };
-        let (name, domain, backend) = session.load_whereabouts(&source)?;
-        if name != command.cluster {
-            let text = format!("{} describes cluster {name}, not {}", env.display(), command.cluster);
+        let found = session.load_whereabouts(&source)?;
+        if found.cluster != command.cluster {
+            let (env, name) = (env.display(), &found.cluster);
+            let text = format!("{env} describes cluster {name}, not {}", command.cluster);
             return Err(CommandError::new(Kind::Usage, text).into());
         }
-        return Ok((ClusterId::new(&name, &domain), backend));
+        let id = ClusterId::new(&found.cluster, &found.domain);
+        return Ok((id, found.backend, found.workers_on));
     }
     let known = session.known(&command.cluster)?;
-    Ok((known.id(), known.backend))
+    Ok((known.id(), known.backend, known.workers_on))
 }
 
 /// Shows what would go and asks; anything but a yes is a no.

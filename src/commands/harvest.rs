@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, print, with_backend};
+use super::{Session, connect, print};
 use crate::cli::Harvest;
 use crate::passes::{self, DeployOptions};
 use crate::report;
@@ -13,7 +13,8 @@ pub fn run(session: &Session, command: &Harvest) -> Result<()> {
     session.progress.log_to(&dir);
     let options = DeployOptions { harvest_again: true };
     let parameters = session.finish_or_stop(async {
-        with_backend!(&config.backend, backend => passes::harvest(backend, &config, &session.home, options).await)
+        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        passes::harvest(&backend, &config, &session.home, options).await
     })?;
     print(&report::parameters(&parameters, &dir.parameters()))
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{Session, print, runtime, with_backend};
+use super::{Session, connect, print, runtime};
 use crate::backend::{Backend, ImageRequest};
 use crate::catalogue::{self, Helper};
 use crate::cli::{CacheFolder, Format, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
-use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource};
+use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
 use crate::download::{Cache, Cached};
 use crate::failure::{CommandError, Kind};
 use crate::home::ClusterDir;
@@ -125,22 +125,33 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     let dir = session.home.cluster(&config.name);
     session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
-        let platform = config.backend.image_artifact();
-        pull_all(&config.downloads, installer.as_ref(), platform, &wanted(&config)).await
+        for (role, sources) in wanted(&config) {
+            let platform = config.backend_of(role).image_artifact();
+            pull_all(&config.downloads, installer.as_ref(), platform, &sources).await?;
+        }
+        Ok(())
     })
 }
 
-/// The images that a deployment boots from.
-fn wanted(config: &ClusterConfig) -> Vec<ImageSource> {
-    let helper = (config.harvest == Harvest::Boot).then(|| config.helper_image.clone());
-    std::iter::once(config.image.clone()).chain(helper).collect()
+/// The images that a deployment boots from, for each platform of it.
+fn wanted(config: &ClusterConfig) -> Vec<(Role, Vec<ImageSource>)> {
+    let pair = |image: &ImageSource, helper: &ImageSource| {
+        let helper = (config.harvest == Harvest::Boot).then(|| helper.clone());
+        std::iter::once(image.clone()).chain(helper).collect()
+    };
+    let all = (Role::Master, pair(&config.image, &config.helper_image));
+    let workers = config.workers_on.as_ref().map(|_| {
+        let images = pair(&config.worker_image, &config.worker_helper_image);
+        (Role::Worker, images)
+    });
+    std::iter::once(all).chain(workers).collect()
 }
 
 /// Only the release's own CoreOS needs one.
 async fn installer(config: &ClusterConfig, dir: &ClusterDir) -> Result<Option<Installer>> {
-    match config.image {
-        ImageSource::Release => Ok(Some(Installer::obtain(config, dir).await?)),
-        _ => Ok(None),
+    match [&config.image, &config.worker_image].contains(&&ImageSource::Release) {
+        true => Ok(Some(Installer::obtain(config, dir).await?)),
+        false => Ok(None),
     }
 }
 
@@ -173,23 +184,26 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
     let dir = session.home.cluster(&config.name);
     session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
-        with_backend!(&config.backend, backend => push_all(backend, &config, installer.as_ref()).await)
+        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        push_all(&backend, &config, installer.as_ref()).await
     })
 }
 
 async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Option<&Installer>) -> Result<()> {
-    let shop = Shop {
-        downloads: &config.downloads,
-        installer,
-        platform: backend.limits().image_artifact,
-    };
-    for source in wanted(config) {
-        let request = shop
-            .request(&source)
-            .await
-            .with_context(|| format!("get image {source}"))?;
-        let handle = backend.ensure_image(&config.id(), &request).await?;
-        print(&format!("{source}: {}\n", handle.0))?;
+    for (role, sources) in wanted(config) {
+        let shop = Shop {
+            downloads: &config.downloads,
+            installer,
+            platform: backend.limits_for(role).image_artifact,
+        };
+        for source in sources {
+            let request = shop
+                .request(&source)
+                .await
+                .with_context(|| format!("get image {source}"))?;
+            let handle = backend.ensure_image_for(role, &config.id(), &request).await?;
+            print(&format!("{source}: {}\n", handle.0))?;
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, print, with_backend};
+use super::{Session, connect, print};
 use crate::backend::{Backend, BackendError, BackendErrorKind};
 use crate::cli::{Format, Machine, MachineShow, MachineVerb};
 use crate::cluster::{MachineName, NodeName};
@@ -19,15 +19,18 @@ fn show(session: &Session, command: &MachineShow) -> Result<()> {
     let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
     let name = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
     let shown = session.finish_or_stop(async {
-        with_backend!(&known.backend, backend => {
-            let machines = backend.list_machines(&known.id()).await?;
-            let machine = machines.into_iter().find(|machine| machine.name == name).ok_or_else(|| {
+        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let machines = backend.list_machines(&known.id()).await?;
+        let machine = machines
+            .into_iter()
+            .find(|machine| machine.name == name)
+            .ok_or_else(|| {
                 BackendError::new(BackendErrorKind::NotFound, format!("show machine {name}"))
                     .because(format!("cluster {} has no machine {name}", known.id()))
             })?;
-            let described = backend.describe_machine(&known.id(), &name).await?;
-            Ok(Shown::new(known.backend.name(), &machine, known.sizes.as_ref(), described))
-        })
+        let described = backend.describe_machine(&known.id(), &name).await?;
+        let platform = known.backend_of(machine.role).name();
+        Ok(Shown::new(platform, &machine, known.sizes.as_ref(), described))
     })?;
     match command.output.output {
         Format::Text => print(&shown.text()),

@@ -31,13 +31,20 @@ use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::backend::kubevirt::Kubevirt;
+#[cfg(feature = "libvirt")]
+use crate::backend::libvirt::Libvirt;
+use crate::backend::openstack::OpenStack;
+use crate::backend::ovirt::Ovirt;
+use crate::backend::sim::Sim;
 use crate::cli::{Cli, Command, Config, Format, Global, Source};
-use crate::cluster::BackendConfig;
+use crate::cluster::{BackendConfig, WorkersOn};
 use crate::failure::{CommandError, Kind};
 use crate::home::Home;
 use crate::inventory::{self, InventoryError, Known};
 use crate::parameters::Parameters;
-use crate::settings::{self, Loaded, Sources};
+use crate::platforms::{Platform, Platforms};
+use crate::settings::{self, Loaded, Sources, Whereabouts};
 use progress::{Progress, Verbosity};
 
 /// Runs one command; the exit code is that of its answer.
@@ -67,37 +74,27 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Calls `$body` with the backend that a `BackendConfig` names, bound to `$backend`; the one place that knows all of them.
-macro_rules! with_backend {
-    ($config:expr, $backend:ident => $body:expr) => {
-        match $config {
-            #[cfg(feature = "libvirt")]
-            $crate::cluster::BackendConfig::Libvirt(config) => {
-                let $backend = &$crate::backend::libvirt::Libvirt::connect(config).await?;
-                $body
-            }
-            #[cfg(not(feature = "libvirt"))]
-            $crate::cluster::BackendConfig::Libvirt(_) => Err($crate::commands::without_libvirt().into()),
-            $crate::cluster::BackendConfig::OpenStack(config) => {
-                let $backend = &$crate::backend::openstack::OpenStack::connect(config).await?;
-                $body
-            }
-            $crate::cluster::BackendConfig::Kubevirt(config) => {
-                let $backend = &$crate::backend::kubevirt::Kubevirt::connect(config).await?;
-                $body
-            }
-            $crate::cluster::BackendConfig::Ovirt(config) => {
-                let $backend = &$crate::backend::ovirt::Ovirt::connect(config).await?;
-                $body
-            }
-            $crate::cluster::BackendConfig::Sim(config) => {
-                let $backend = &$crate::backend::sim::Sim::open(config)?;
-                $body
-            }
-        }
-    };
+/// Connects to the platforms of a cluster; the one place that knows how each is reached.
+async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>) -> Result<Platforms> {
+    let platforms = Platforms::on(connect_one(backend).await?);
+    Ok(match workers {
+        Some(workers) => platforms.with_workers_on(connect_one(&workers.backend).await?, workers.network.clone()),
+        None => platforms,
+    })
 }
-use with_backend;
+
+async fn connect_one(backend: &BackendConfig) -> Result<Platform> {
+    Ok(match backend {
+        #[cfg(feature = "libvirt")]
+        BackendConfig::Libvirt(config) => Platform::Libvirt(Libvirt::connect(config).await?),
+        #[cfg(not(feature = "libvirt"))]
+        BackendConfig::Libvirt(_) => return Err(without_libvirt().into()),
+        BackendConfig::Kubevirt(config) => Platform::Kubevirt(Box::new(Kubevirt::connect(config).await?)),
+        BackendConfig::OpenStack(config) => Platform::OpenStack(Box::new(OpenStack::connect(config).await?)),
+        BackendConfig::Ovirt(config) => Platform::Ovirt(Box::new(Ovirt::connect(config).await?)),
+        BackendConfig::Sim(config) => Platform::Sim(Sim::open(config)?),
+    })
+}
 
 #[cfg(not(feature = "libvirt"))]
 fn without_libvirt() -> CommandError {
@@ -145,8 +142,8 @@ impl Session {
         Ok(loaded)
     }
 
-    /// Reads a cluster's name, domain and platform, whatever else the settings lack.
-    fn load_whereabouts(&self, source: &Source) -> Result<(String, String, BackendConfig)> {
+    /// Reads a cluster's name, domain and platforms, whatever else the settings lack.
+    fn load_whereabouts(&self, source: &Source) -> Result<Whereabouts> {
         Ok(settings::load_whereabouts(&self.sources(source)?)?)
     }
 
@@ -174,7 +171,7 @@ impl Session {
             return Ok(name.to_owned());
         }
         if Path::new("env.sh").exists() {
-            return Ok(self.load_whereabouts(&Source::default())?.0);
+            return Ok(self.load_whereabouts(&Source::default())?.cluster);
         }
         let clusters = inventory::clusters(&self.home)?;
         let names: Vec<&str> = clusters.iter().map(|cluster| cluster.known.name.as_str()).collect();

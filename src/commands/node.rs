@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Session, print, recall, scale, with_backend};
+use super::{Session, connect, print, recall, scale};
 use crate::backend::Backend;
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
@@ -31,9 +31,8 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let (node, drain) = (NodeName::from_platform(&command.node), scale::drain(&command.drain));
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
-        with_backend!(&config.backend, backend => {
-            passes::replace(backend, &config, &session.home, &node, drain).await
-        })
+        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        passes::replace(&backend, &config, &session.home, &node, drain).await
     })?;
     print(&format!(
         "{} of cluster {} is made anew, with {} and {}\n",
@@ -67,21 +66,23 @@ fn console(session: &Session, command: &NodeConsole) -> Result<()> {
     let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
     let machine = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
     session.finish_or_stop(async {
-        with_backend!(&known.backend, backend => {
-            let mut before = backend.console_tail(&known.id(), &machine).await?.ok_or_else(|| {
-                CommandError::new(Kind::Platform, format!("the platform keeps no console of {machine}, or it is empty"))
-            })?;
-            print(&ended(&before))?;
-            if !command.follow {
-                return Ok(());
-            }
-            loop {
-                tokio::time::sleep(PAUSE).await;
-                let now = backend.console_tail(&known.id(), &machine).await?.unwrap_or_default();
-                print(&ended(news(&before, &now)))?;
-                before = now;
-            }
-        })
+        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let mut before = backend.console_tail(&known.id(), &machine).await?.ok_or_else(|| {
+            CommandError::new(
+                Kind::Platform,
+                format!("the platform keeps no console of {machine}, or it is empty"),
+            )
+        })?;
+        print(&ended(&before))?;
+        if !command.follow {
+            return Ok(());
+        }
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let now = backend.console_tail(&known.id(), &machine).await?.unwrap_or_default();
+            print(&ended(news(&before, &now)))?;
+            before = now;
+        }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, print, with_backend};
+use super::{Session, connect, print};
 use crate::cli::{Start, Stop};
 use crate::passes::{self, StopOptions};
 
@@ -15,7 +15,8 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
     };
     session.progress.log_to(&session.home.cluster(&known.name));
     session.finish_or_stop(async {
-        with_backend!(&known.backend, backend => passes::stop(backend, &known, &session.home, options).await)
+        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        passes::stop(&backend, &known, &session.home, options).await
     })?;
     print(&format!(
         "cluster {} is off; `ocpdeploy start {}` starts it\n",
@@ -28,7 +29,8 @@ pub fn start(session: &Session, command: &Start) -> Result<()> {
     let known = session.known(&command.cluster)?;
     session.progress.log_to(&session.home.cluster(&known.name));
     session.finish_or_stop(async {
-        with_backend!(&known.backend, backend => passes::start(backend, &known, &session.home, command.timeout).await)
+        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        passes::start(&backend, &known, &session.home, command.timeout).await
     })?;
     print(&match known.rehearsal {
         true => format!("cluster {} runs, with the addresses it had\n", known.id()),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, print, recall, with_backend};
+use super::{Session, connect, print, recall};
 use crate::cli::{self, Scale};
 use crate::drain::Drain;
 use crate::passes::{self, ScaleOptions};
@@ -17,7 +17,8 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
     };
     session.progress.log_to(&session.home.cluster(&config.name));
     let scaled = session.finish_or_stop(async {
-        with_backend!(&config.backend, backend => passes::scale(backend, &config, &session.home, options).await)
+        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        passes::scale(&backend, &config, &session.home, options).await
     })?;
     print(&report::scaled(&scaled))
 }

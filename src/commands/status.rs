@@ -6,7 +6,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::{Session, print, runtime, with_backend};
+use super::{Session, connect, print, runtime};
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::cluster_api::ClusterApi;
@@ -59,7 +59,9 @@ async fn rotated(session: &Session, cluster: &Cluster) -> Option<bool> {
 }
 
 async fn look(cluster: &Cluster) -> Result<Vec<Machine>> {
-    with_backend!(&cluster.known.backend, backend => Ok(backend.list_machines(&cluster.known.id()).await?))
+    let known = &cluster.known;
+    let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+    Ok(backend.list_machines(&known.id()).await?)
 }
 
 fn find(session: &Session, name: &str) -> Result<Cluster> {

@@ -9,7 +9,7 @@ use super::{DeployOptions, PassError, fragments};
 use crate::PROGRESS;
 use crate::addresses::vip_problem;
 use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mcs, NodeName, Vip};
+use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mcs, NodeName, Role, Vip, platform_names};
 use crate::home::Home;
 use crate::ignition;
 use crate::inventory::{self, Known};
@@ -23,7 +23,7 @@ pub async fn check<B: Backend>(
     home: &Home,
     options: DeployOptions,
 ) -> Result<NetworkFacts> {
-    info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", config.backend.name());
+    info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", platform_names(&config.backend, config.workers_on.as_ref()));
     for warning in ignition::node::check_fragments(&fragments::read(config)?)? {
         tracing::warn!(target: PROGRESS, step = "checks", "{warning}");
     }
@@ -87,6 +87,16 @@ pub(super) async fn look<B: Backend>(backend: &B, config: &ClusterConfig) -> Res
     Ok(facts)
 }
 
+/// The carrier with the least room for a node's config.
+pub(super) fn carrier<B: Backend>(backend: &B) -> Carrier {
+    let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.limits_for(role).carrier);
+    match (masters.room(), workers.room()) {
+        (Some(masters_room), Some(workers_room)) if workers_room < masters_room => workers,
+        (None, Some(_)) => workers,
+        _ => masters,
+    }
+}
+
 /// The configuration with its way to the machine config server decided.
 pub(super) fn settled(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> ClusterConfig {
     let dns_knows = facts.answers_dns || config.dns == Dns::User;
@@ -134,6 +144,8 @@ fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), Pas
         format!("domain {}", known.domain)
     } else if known.backend != config.backend {
         format!("other settings of backend {}", known.backend.name())
+    } else if known.workers_on != config.workers_on {
+        format!("another place of its workers: it is on {}", known.platforms())
     } else {
         return Ok(());
     };

@@ -13,12 +13,11 @@ use super::one::hold_of;
 use super::two::served_step;
 use super::{PassError, Run, fragments, leased_vips};
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, ImageHandle};
+use crate::backend::{Backend, Held};
 use crate::cluster::{Dhcp, InstallerChoice, Lease, MachineName, Mcs, NodeName, Pass, Role};
 use crate::cluster_api::ClusterApi;
 use crate::drain::{self, Drain};
 use crate::home;
-use crate::images;
 use crate::installer::{Assets, Installer, Rehearsal, WaitContext};
 use crate::machines::{self, MacTable, Planned};
 use crate::parameters::{NodeAddress, Parameters};
@@ -87,7 +86,7 @@ impl<B: Backend> Run<'_, B> {
         let mut planned = self.later(table);
         planned.retain(|machine| joining.contains(&machine.node));
         if !planned.is_empty() {
-            self.settle(&planned, &held, &self.image_again().await?).await?;
+            self.settle(&planned, &held, &self.node_images_again().await?).await?;
         }
         self.become_ready(reach, table, &joining).await?;
         for node in &joining {
@@ -126,7 +125,7 @@ impl<B: Backend> Run<'_, B> {
         if lacking.is_empty() {
             return Ok(());
         }
-        let image = self.image_again().await?;
+        let images = self.node_images_again().await?;
         let roles: BTreeSet<Role> = lacking.iter().map(|(_, role)| *role).collect();
         let assets = self.pointers(reach, &roles).await?;
         if let Reach::Api(api) = reach {
@@ -149,24 +148,10 @@ impl<B: Backend> Run<'_, B> {
         let configs = self.merge(&all, |node, role| lacking.contains(&(node.clone(), role)))?;
         let planned = self.planned_nodes(table, &configs);
         stream::iter(&planned)
-            .map(|machine| self.make(machine, &image))
+            .map(|machine| self.make(machine, &images))
             .buffer_unordered(self.backend.limits().concurrency)
             .try_collect()
             .await
-    }
-
-    /// The image that the first nodes were made with: a newer one may belong to another release.
-    async fn image_again(&self) -> Result<ImageHandle> {
-        let shop = images::Shop {
-            downloads: &self.config.downloads,
-            installer: None,
-            platform: self.backend.limits().image_artifact,
-        };
-        let request = match self.journal.output("pass-two/image/fetch")? {
-            Some(fetched) => fetched,
-            None => shop.request(&self.config.image).await?,
-        };
-        Ok(self.backend.ensure_image(&self.config.id(), &request).await?)
     }
 
     /// The installer's files, with the pointers of these roles as the cluster has them now.

@@ -11,11 +11,12 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::destroy::delete_machines;
+use super::images::Handles;
 use super::launch::Launches;
 use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, ImageHandle, MachineSpec, Verdict};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, MachineSpec, Verdict};
 use crate::cluster::{ClusterId, Dhcp, Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
@@ -43,27 +44,25 @@ impl<B: Backend> Run<'_, B> {
     pub(super) async fn boot_and_look(&self, story: &str, macs: &MacTable) -> Result<Vec<Lease>> {
         let planned = machines::pass_one(self.config, macs);
         let total = planned.len();
-        let image = self
-            .image(&format!("{story}/image"), &self.config.helper_image, None)
-            .await?;
+        let images = self.helper_images(story).await?;
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
             stream::iter(&planned)
-                .map(|machine| self.create_helper(machine, &image))
+                .map(|machine| self.create_helper(machine, &images))
                 .buffer_unordered(self.backend.limits().concurrency)
                 .try_collect::<Vec<()>>()
                 .await?;
             Ok(())
         };
         self.journal
-            .step(&format!("{story}/create"), &(&planned, &image), create)
+            .step(&format!("{story}/create"), &(&planned, &images), create)
             .await?;
         let mut leases = self
             .journal
             .step(
                 &format!("{story}/leases"),
                 &planned,
-                self.look_for_leases(&planned, &image),
+                self.look_for_leases(&planned, &images),
             )
             .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
@@ -77,27 +76,27 @@ impl<B: Backend> Run<'_, B> {
         Ok(leases)
     }
 
-    async fn create_helper(&self, machine: &Planned, image: &ImageHandle) -> Result<()> {
+    async fn create_helper(&self, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
-        self.backend.create_machine(&self.helper_spec(machine, image)?).await?;
+        self.backend.create_machine(&self.helper_spec(machine, images)?).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
         Ok(())
     }
 
-    fn helper_spec(&self, machine: &Planned, image: &ImageHandle) -> Result<MachineSpec> {
+    fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
         let payload = templates::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
-        Ok(machine.spec(self.config, image, payload))
+        Ok(machine.spec(self.config, images.of(machine.role), payload))
     }
 
-    async fn look_for_leases(&self, planned: &[Planned], image: &ImageHandle) -> Result<Vec<Lease>> {
+    async fn look_for_leases(&self, planned: &[Planned], images: &Handles) -> Result<Vec<Lease>> {
         let begun = Instant::now();
         let mut launches = Launches::default();
         let mut watch = Watch::new(self.facts.cidr);
         let id = self.config.id();
         loop {
             let machines = self.backend.list_machines(&id).await?;
-            let spec = |machine: &Planned| self.helper_spec(machine, image);
+            let spec = |machine: &Planned| self.helper_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
             for change in watch.look(planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };

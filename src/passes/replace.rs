@@ -23,7 +23,7 @@ pub async fn replace<B: Backend>(
     drain: Drain,
 ) -> Result<NodeAddress> {
     let facts = check::look(backend, config).await?;
-    let config = check::settled(config, &facts, backend.limits().carrier);
+    let config = check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, &config, home, &facts)?;
     let table = run.installed()?;
     run.refuse_other_settings(&table)?;

@@ -51,7 +51,7 @@ pub async fn scale<B: Backend>(
         return Err(PassError::LastWorker { cluster }.into());
     }
     let facts = check::look(backend, config).await?;
-    let config = check::settled(config, &facts, backend.limits().carrier);
+    let config = check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, &config, home, &facts)?;
     let before = run.installed()?;
     run.refuse_other_settings(&before)?;

@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::images::Handles;
 use super::launch::Launches;
 use super::one::hold_of;
 use super::{PassError, Run, fragments};
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, ImageHandle, Machine, MachineSpec, Payload};
+use crate::backend::{Backend, Held, Machine, MachineSpec, Payload};
 use crate::cluster::{Dhcp, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
 use crate::gather;
@@ -179,13 +180,13 @@ impl<B: Backend> Run<'_, B> {
         for warning in &all.warnings {
             warn!(target: PROGRESS, step = "merge", "{warning}");
         }
-        let carrier = self.backend.limits().carrier;
         let mut configs = BTreeMap::new();
         let nodes = self.config.nodes().into_iter();
         for (node, role) in nodes.filter(|(node, role)| wanted(node, *role)) {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
+            let carrier = self.backend.limits_for(role).carrier;
             let fetches = role == Role::Bootstrap && carrier.bootstrap_fetches;
             let Fitted { bytes, packed } = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
@@ -223,12 +224,12 @@ impl<B: Backend> Run<'_, B> {
         &self,
         parameters: &Parameters,
         configs: &BTreeMap<NodeName, NodeConfig>,
-        image: &ImageHandle,
+        images: &Handles,
     ) -> Result<()> {
         let planned = self.planned_nodes(parameters, configs);
         info!(target: PROGRESS, step = "pass two", total = planned.len(), "{} machines", planned.len());
         stream::iter(&planned)
-            .map(|machine| self.create_node(machine, configs.get(&machine.node), image))
+            .map(|machine| self.create_node(machine, configs.get(&machine.node), images))
             .buffer_unordered(self.backend.limits().concurrency)
             .try_collect::<Vec<()>>()
             .await?;
@@ -245,24 +246,24 @@ impl<B: Backend> Run<'_, B> {
         planned
     }
 
-    async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, image: &ImageHandle) -> Result<()> {
+    async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<()> {
         let step = format!("pass-two/create/{}", machine.node);
-        let input = (machine, config, image);
-        self.journal.step(&step, &input, self.make(machine, image)).await?;
+        let input = (machine, config, images.of(machine.role));
+        self.journal.step(&step, &input, self.make(machine, images)).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
         Ok(())
     }
 
     /// Makes a machine with the config that is written for its node.
-    pub(super) async fn make(&self, machine: &Planned, image: &ImageHandle) -> Result<()> {
+    pub(super) async fn make(&self, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
-        self.backend.create_machine(&self.node_spec(machine, image)?).await?;
+        self.backend.create_machine(&self.node_spec(machine, images)?).await?;
         Ok(())
     }
 
-    fn node_spec(&self, machine: &Planned, image: &ImageHandle) -> Result<MachineSpec> {
+    fn node_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let ignition = fs_err::read(self.dir.ignition(machine.node.as_str()))?;
-        Ok(machine.spec(self.config, image, Payload::Ignition(ignition)))
+        Ok(machine.spec(self.config, images.of(machine.role), Payload::Ignition(ignition)))
     }
 
     /// Compares each node's address with the table: same MAC, same address is a hope until it was seen.
@@ -271,13 +272,13 @@ impl<B: Backend> Run<'_, B> {
         parameters: &Parameters,
         held: &BTreeMap<NodeName, Held>,
         configs: &BTreeMap<NodeName, NodeConfig>,
-        image: &ImageHandle,
+        images: &Handles,
     ) -> Result<()> {
         let mut planned = self.planned_nodes(parameters, configs);
         if self.journal.done_at("bootstrap-removed").is_some() {
             planned.retain(|machine| machine.role != Role::Bootstrap);
         }
-        self.settle(&planned, held, image).await
+        self.settle(&planned, held, images).await
     }
 
     /// Waits until each of these machines has shown its planned address twice.
@@ -285,13 +286,13 @@ impl<B: Backend> Run<'_, B> {
         &self,
         planned: &[Planned],
         held: &BTreeMap<NodeName, Held>,
-        image: &ImageHandle,
+        images: &Handles,
     ) -> Result<()> {
         let begun = Instant::now();
         let (mut watch, mut launches) = (Watch::new(None), Launches::default());
         loop {
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
-            let spec = |machine: &Planned| self.node_spec(machine, image);
+            let spec = |machine: &Planned| self.node_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
             if self.backend.limits().agent_reports {
                 self.ask_the_silent(planned, &mut machines).await;

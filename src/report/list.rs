@@ -20,7 +20,7 @@ pub struct List {
 pub struct Entry {
     pub cluster: String,
     pub domain: String,
-    pub backend: &'static str,
+    pub backend: String,
     pub rehearsal: bool,
     /// `None` until pass one has ended.
     pub addresses: Option<Addresses>,
@@ -78,7 +78,7 @@ impl Entry {
         Self {
             cluster: known.name.clone(),
             domain: known.domain.clone(),
-            backend: known.backend.name(),
+            backend: known.platforms(),
             rehearsal: known.rehearsal,
             addresses: cluster.parameters.as_ref().map(|parameters| {
                 let count = |role| parameters.nodes.iter().filter(|node| node.role == role).count();

@@ -10,6 +10,9 @@ pub fn text(plan: &Plan) -> String {
         "cluster {}.{} on {}, network {}\n",
         plan.cluster, plan.domain, plan.backend, plan.network
     );
+    if let Some(workers) = &plan.workers_on {
+        text += &format!("workers on {}, network {}\n", workers.backend, workers.network);
+    }
     text += &match (plan.harvested, plan.harvest) {
         (true, _) => "pass one is skipped: the addresses are known\n".to_owned(),
         (false, Harvest::Boot) => format!(
@@ -36,11 +39,20 @@ pub fn text(plan: &Plan) -> String {
         ])
     });
     text += &format!("\n{}", table(&std::iter::once(head).chain(vips).collect::<Vec<_>>()));
-    text + &format!(
+    text += &format!(
         "\nat most at one time: {} memory, {} GiB disk\n",
         memory(plan.memory_mib),
         plan.disk_gib
-    )
+    );
+    if let Some(workers) = &plan.workers_on {
+        text += &format!(
+            "on {}: {} memory, {} GiB disk\n",
+            workers.backend,
+            memory(workers.memory_mib),
+            workers.disk_gib
+        );
+    }
+    text
 }
 
 fn machine(planned: &Planned) -> Vec<String> {

@@ -39,7 +39,7 @@ impl StatusList {
 pub struct Status {
     pub cluster: String,
     pub domain: String,
-    pub backend: &'static str,
+    pub backend: String,
     pub rehearsal: bool,
     /// Where the last run got to, in words.
     pub phase: String,
@@ -151,7 +151,7 @@ impl Status {
         Self {
             cluster: known.name.clone(),
             domain: known.domain.clone(),
-            backend: known.backend.name(),
+            backend: known.platforms(),
             rehearsal: known.rehearsal,
             phase: phase(journal),
             network: parameters.map(|parameters| parameters.network.clone()),

@@ -23,7 +23,7 @@ use crate::catalogue;
 use crate::cluster::{
     BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource, GivenAddresses,
     Harvest, ImageSource, InstallerChoice, KubevirtConfig, Lb, LibvirtConfig, Mcs, OpenStackConfig, OsAffinity, OsBoot,
-    OsFlavors, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersWhen,
+    OsFlavors, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersOn, WorkersWhen,
 };
 
 pub use checks::image_url;
@@ -109,14 +109,28 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, SettingsError> {
     }
 }
 
-/// Reads only which cluster it is and where: what `destroy` needs on a computer that lacks keys and images.
-pub fn load_whereabouts(sources: &Sources<'_>) -> Result<(String, String, BackendConfig), SettingsError> {
+/// Which cluster it is, and where.
+pub struct Whereabouts {
+    pub cluster: String,
+    pub domain: String,
+    pub backend: BackendConfig,
+    pub workers_on: Option<WorkersOn>,
+}
+
+/// Reads only whereabouts: what `destroy` needs on a computer that lacks keys and images.
+pub fn load_whereabouts(sources: &Sources<'_>) -> Result<Whereabouts, SettingsError> {
     let mut values = Values::collect(sources)?;
     let names = checks::names(&mut values);
     let backend = backend(&mut values);
+    let workers_on = workers_on(&mut values, backend.as_ref());
     values.finish()?;
-    match (names, backend) {
-        (Some((cluster, domain)), Some(backend)) => Ok((cluster, domain, backend)),
+    match (names, backend, workers_on) {
+        (Some((cluster, domain)), Some(backend), Some(workers_on)) => Ok(Whereabouts {
+            cluster,
+            domain,
+            backend,
+            workers_on,
+        }),
         _ => unreachable!("a value is missing and nobody said so"),
     }
 }
@@ -155,6 +169,7 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         values.replace("network", "backend ovirt", "ovirtmgmt".to_owned());
     }
     let network = values.text("network");
+    let workers_on = workers_on(values, backend.as_ref());
     let extra_networks = values.list("extra_networks", |text| Ok::<_, String>(text.to_owned()));
     if matches!(backend, Some(BackendConfig::OpenStack(_)))
         && !values.value("harvest").is_some_and(|value| value.is_given())
@@ -181,7 +196,16 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     checks::addresses(values, given.as_ref(), networks.as_ref());
     checks::counts(values, given.as_ref(), harvest, masters, workers);
     checks::room_for_nodes(values, networks.as_ref(), masters, workers);
-    let images = images(values, backend.as_ref(), harvest);
+    let own = workers_on.clone().flatten().map(|workers| workers.backend);
+    let images_there = match &own {
+        Some(there) => images(values, ["worker_image", "worker_helper_image"], Some(there), harvest),
+        None => None,
+    };
+    let images = images(values, ["image", "helper_image"], backend.as_ref(), harvest);
+    let images_there = match own {
+        Some(_) => images_there,
+        None => images.clone(),
+    };
     let mcs = mcs(values);
     let installer = installer(values);
     let downloads = downloads(values, &installer);
@@ -222,10 +246,12 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
 
     let (name, domain) = names?;
     let (image, helper_image) = images?;
+    let (worker_image, worker_helper_image) = images_there?;
     Some(ClusterConfig {
         name,
         domain,
         backend: backend?,
+        workers_on: workers_on?,
         masters: masters?,
         workers: workers?,
         bootstrap_size: bootstrap_size?,
@@ -237,6 +263,8 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         networks: networks?,
         image,
         helper_image,
+        worker_image,
+        worker_helper_image,
         given: given?,
         harvest: harvest?,
         mcs: mcs?,
@@ -269,7 +297,39 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
 const KNOWN: &str = "this version knows libvirt, ovirt, openstack, kubevirt and sim";
 
 fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
-    match values.text("backend")?.as_str() {
+    let name = values.text("backend")?;
+    backend_named(values, "backend", &name)
+}
+
+/// The workers' own platform; `Some(None)` when they are where all else is.
+fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>) -> Option<Option<WorkersOn>> {
+    let name = values.text("worker_backend");
+    let network = values.text("worker_network");
+    let Some(name) = name.filter(|name| others.is_none_or(|others| others.name() != name)) else {
+        for name in ["worker_network", "worker_image", "worker_helper_image"] {
+            if values.value(name).is_some_and(|value| value.is_given()) {
+                values.warn(
+                    name,
+                    &format!("{name} has no effect without a worker_backend that is not backend"),
+                );
+            }
+        }
+        return Some(None);
+    };
+    let backend = backend_named(values, "worker_backend", &name)?;
+    if network.is_none() {
+        let hint = "name the machine network as that platform does, e.g. `worker_network=default`";
+        values.missing("worker_network", hint);
+    }
+    Some(Some(WorkersOn {
+        backend,
+        network: network?,
+    }))
+}
+
+/// The platform of this name, which stands in `variable`, with its settings.
+fn backend_named(values: &mut Values<'_>, variable: &'static str, name: &str) -> Option<BackendConfig> {
+    match name {
         "libvirt" => {
             let uri = values.read("libvirt_uri", checks::libvirt_uri);
             let pool = values.text("pool");
@@ -295,7 +355,7 @@ fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
         "ovirt" => ovirt::read(values).map(BackendConfig::Ovirt),
         other => {
             let message = format!("`{other}` is not a backend");
-            values.problem(&["backend"], message, KNOWN);
+            values.problem(&[variable], message, KNOWN);
             None
         }
     }
@@ -422,15 +482,17 @@ fn cluster_networks(values: &mut Values<'_>) -> Option<ClusterNetworks> {
     })
 }
 
-/// The CoreOS and the helper image. The pretend platform has its own, and a rehearsal brings its probes.
+/// The CoreOS and the helper image of one platform. The pretend platform has its own, and a rehearsal brings its probes.
 fn images(
     values: &mut Values<'_>,
+    names: [&'static str; 2],
     backend: Option<&BackendConfig>,
     harvest: Option<Harvest>,
 ) -> Option<(ImageSource, ImageSource)> {
     let rehearse = values.sources.rehearse;
+    let [coreos, helper] = names;
     if matches!(backend, Some(BackendConfig::Sim(_))) {
-        for (name, image) in [("image", "coreos"), ("helper_image", "helper")] {
+        for (name, image) in [(coreos, "coreos"), (helper, "helper")] {
             if rehearse {
                 values.replace(name, "rehearsal", image.to_owned());
             } else if !values.value(name).is_some_and(|value| value.is_given()) {
@@ -439,7 +501,7 @@ fn images(
         }
     } else if rehearse {
         let folder = values.path("images_dir")?;
-        for (name, file) in [("image", "coreos.qcow2"), ("helper_image", "helper.qcow2")] {
+        for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
             values.replace(name, "rehearsal", folder.join(file).display().to_string());
         }
     }
@@ -447,15 +509,15 @@ fn images(
         Some(BackendConfig::Kubevirt(_)) => checks::is_kubevirt_image,
         _ => |_: &str| false,
     };
-    let coreos = image(values, "image", "rhcos.qcow2", ImageSource::Release, names_on_platform);
+    let coreos = image(values, coreos, "rhcos.qcow2", ImageSource::Release, names_on_platform);
     // Nothing boots from it in the other ways of harvesting.
     let helper = match harvest {
         Some(Harvest::Boot) | None => {
             let chosen = ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
-            image(values, "helper_image", "centos.qcow2", chosen, names_on_platform)
+            image(values, helper, "centos.qcow2", chosen, names_on_platform)
         }
         _ => {
-            values.text("helper_image");
+            values.text(helper);
             Some(ImageSource::Platform(String::new()))
         }
     };
@@ -628,6 +690,7 @@ mod tests {
             ("backend=libvirt", true),
             ("backend=kubevirt", false),
             ("backend=openstack", false),
+            ("backend=sim\nworker_backend=libvirt\nworker_network=default", false),
         ] {
             let sources = Sources {
                 env_file: Some(("env.sh".into(), env.to_owned())),

@@ -245,13 +245,28 @@ pub const VARIABLES: &[Variable] = &[
         BACKENDS,
         "libvirt",
         "The platform: libvirt, ovirt, openstack, kubevirt, or sim, a pretend one in a file.",
-    ),
+    )
+    .or(&["master_backend"]),
     used(
         PLATFORM,
         "network",
         Kind::Text,
         "default",
         "Network of the first NIC of every machine, in both passes.",
+    ),
+    used(
+        PLATFORM,
+        "worker_backend",
+        BACKENDS,
+        "",
+        "Platform of the workers, when not backend; both must reach the machine network.",
+    ),
+    used(
+        PLATFORM,
+        "worker_network",
+        Kind::Text,
+        "",
+        "The machine network's name on worker_backend; required with it.",
     ),
     used(
         PLATFORM,
@@ -721,6 +736,20 @@ pub const VARIABLES: &[Variable] = &[
         "Image of the pass-one machines with cloud-init: auto is $images_dir/centos.qcow2 or centos9stream, or as image, or a name that `ocpdeploy image list` shows.",
     )
     .or(&["helper_template"]),
+    used(
+        IMAGES,
+        "worker_image",
+        Kind::Text,
+        "auto",
+        "As image, on worker_backend.",
+    ),
+    used(
+        IMAGES,
+        "worker_helper_image",
+        Kind::Text,
+        "auto",
+        "As helper_image, on worker_backend.",
+    ),
     used(
         IMAGES,
         "installer",

@@ -1,0 +1,135 @@
+//! The images that machines are made from, on each of the cluster's platforms.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tracing::info;
+
+use super::Run;
+use crate::PROGRESS;
+use crate::backend::{Backend, ImageHandle, ImageRequest};
+use crate::cluster::{ImageSource, Role};
+use crate::images::Shop;
+use crate::installer::Installer;
+
+/// One kind of image as each platform knows it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Handles {
+    all: ImageHandle,
+    /// On the workers' own platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<ImageHandle>,
+}
+
+impl Handles {
+    pub(super) fn of(&self, role: Role) -> &ImageHandle {
+        match (&self.workers, role) {
+            (Some(workers), Role::Worker) => workers,
+            _ => &self.all,
+        }
+    }
+}
+
+impl<B: Backend> Run<'_, B> {
+    /// CoreOS.
+    pub(super) async fn node_images(&self, installer: &Installer) -> Result<Handles> {
+        let [all, workers] = [&self.config.image, &self.config.worker_image];
+        self.images("pass-two", [all, workers], Some(installer)).await
+    }
+
+    /// What pass one's machines boot.
+    pub(super) async fn helper_images(&self, story: &str) -> Result<Handles> {
+        let [all, workers] = [&self.config.helper_image, &self.config.worker_helper_image];
+        self.images(story, [all, workers], None).await
+    }
+
+    async fn images(&self, story: &str, sources: [&ImageSource; 2], installer: Option<&Installer>) -> Result<Handles> {
+        let [all, workers] = sources;
+        let step = format!("{story}/image");
+        let all = self.image(&step, Role::Master, all, installer);
+        let workers = async {
+            match self.config.workers_on {
+                Some(_) if self.config.workers > 0 => {
+                    let step = format!("{story}/worker-image");
+                    self.image(&step, Role::Worker, workers, installer).await.map(Some)
+                }
+                _ => Ok(None),
+            }
+        };
+        let (all, workers) = futures::try_join!(all, workers)?;
+        Ok(Handles { all, workers })
+    }
+
+    async fn image(
+        &self,
+        step: &str,
+        role: Role,
+        source: &ImageSource,
+        installer: Option<&Installer>,
+    ) -> Result<ImageHandle> {
+        let request = self
+            .request(step, role, source, installer)
+            .await
+            .with_context(|| format!("get image {source}"))?;
+        let ensure = async {
+            // Not a step of its own: it goes on beside pass one.
+            info!(target: PROGRESS, "image {source}");
+            let id = self.config.id();
+            Ok(self.backend.ensure_image_for(role, &id, &request).await?)
+        };
+        self.journal.step(step, &request, ensure).await
+    }
+
+    /// What is asked of the platform; an image that was fetched stays the same when the same command is run again.
+    async fn request(
+        &self,
+        step: &str,
+        role: Role,
+        source: &ImageSource,
+        installer: Option<&Installer>,
+    ) -> Result<ImageRequest> {
+        let shop = self.shop(role, installer);
+        if matches!(source, ImageSource::File(_) | ImageSource::Platform(_)) {
+            return shop.request(source).await;
+        }
+        let fetch = format!("{step}/fetch");
+        let fetched = self.journal.step(&fetch, source, shop.request(source)).await?;
+        match &fetched {
+            // Pruned before it was uploaded.
+            ImageRequest::File { path, .. } if !path.exists() && self.journal.done_at(step).is_none() => {
+                self.journal.forget(&fetch)?;
+                self.journal.step(&fetch, source, shop.request(source)).await
+            }
+            _ => Ok(fetched),
+        }
+    }
+
+    /// The images that the first nodes were made with: newer ones may belong to another release.
+    pub(super) async fn node_images_again(&self) -> Result<Handles> {
+        let all = self.again("pass-two/image", Role::Master, &self.config.image).await?;
+        let workers = match self.config.workers_on {
+            Some(_) => Some(
+                self.again("pass-two/worker-image", Role::Worker, &self.config.worker_image)
+                    .await?,
+            ),
+            None => None,
+        };
+        Ok(Handles { all, workers })
+    }
+
+    async fn again(&self, step: &str, role: Role, source: &ImageSource) -> Result<ImageHandle> {
+        let request = match self.journal.output(&format!("{step}/fetch"))? {
+            Some(fetched) => fetched,
+            None => self.shop(role, None).request(source).await?,
+        };
+        let id = self.config.id();
+        Ok(self.backend.ensure_image_for(role, &id, &request).await?)
+    }
+
+    fn shop<'s>(&'s self, role: Role, installer: Option<&'s Installer>) -> Shop<'s> {
+        Shop {
+            downloads: &self.config.downloads,
+            installer,
+            platform: self.backend.limits_for(role).image_artifact,
+        }
+    }
+}
