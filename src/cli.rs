@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 /// Deploys OpenShift 4 in two passes, where DNS, DHCP and load balancers are
 /// not yours.
 ///
-/// 1. Write env.sh: cluster, domain, backend, sizes. `ocpdeploy config` lists all.
+/// 1. `ocpdeploy init` asks, and writes env.sh. `ocpdeploy config` lists all settings.
 /// 2. `ocpdeploy plan` shows what would be made, and touches nothing.
 /// 3. `ocpdeploy deploy`, pass one: throwaway machines are booted to learn which
 ///    MAC and IP the platform gives them; then they are deleted.
@@ -25,6 +25,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
     disable_help_subcommand = true,
     after_long_help = "\
 Examples:
+  ocpdeploy init                     # asks, and writes env.sh
   ocpdeploy deploy --rehearse        # both passes with tiny guests, in minutes
   ocpdeploy deploy lab.sh            # the cluster that lab.sh describes
   ocpdeploy status lab               # planned against seen, for each node
@@ -66,6 +67,7 @@ pub struct Global {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Init(Init),
     Deploy(Deploy),
     Plan(Plan),
     Harvest(Harvest),
@@ -84,6 +86,26 @@ pub enum Command {
     Start(Start),
     Verify(Verify),
     Kubeconfig(Kubeconfig),
+}
+
+/// Ask what a cluster is to be, and write its env file
+///
+/// The platform is reached first, and what it has is offered: networks, storage,
+/// images. Each answer is judged as `deploy` would. On a terminal with arrow keys;
+/// without one questions and answers are lines, answers from standard input.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy init                       # writes ./env.sh
+  ocpdeploy init --backend openstack -o lab.sh
+  ocpdeploy init --backend sim         # no hypervisor needed")]
+pub struct Init {
+    /// Platform: libvirt, ovirt, openstack, kubevirt or sim; asked for otherwise
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// The env file to write
+    #[arg(short, long, value_name = "FILE", default_value = "env.sh", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
 }
 
 /// Deploy a cluster: pass one, pass two, wait until it is up

@@ -35,6 +35,7 @@ pub mod report;
 pub mod services;
 pub mod settings;
 pub mod ssh;
+pub mod survey;
 pub mod templates;
 pub mod wait;
 mod xml;

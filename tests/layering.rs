@@ -32,6 +32,7 @@ const PURE: &[&str] = &[
     "host",
     "ignition",
     "services",
+    "survey",
     "templates",
     "xml",
 ];

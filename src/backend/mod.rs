@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
@@ -110,6 +110,90 @@ pub trait Backend {
     /// Empty on a platform that has nothing to add to `list_machines`.
     async fn describe_machine(&self, _: &ClusterId, _: &MachineName) -> Result<Description, BackendError> {
         Ok(Description::default())
+    }
+
+    /// What the platform has for the settings that choose among it; changes nothing there.
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        Ok(Offers::default())
+    }
+
+    /// What time it is on the platform, by an answer of it; `None` where answers bear no time.
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        Ok(None)
+    }
+}
+
+/// The time that the `Date` of an HTTP answer tells (RFC 9110, section 6.6.1).
+pub fn time_of(date: &str) -> Option<SystemTime> {
+    // HTTP's date is mail's, with an obsolete name of the zone.
+    let date = jiff::fmt::rfc2822::parse(date).ok()?;
+    Some(date.timestamp().into())
+}
+
+/// What a platform has, as far as this user sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// The platform itself: version, rights, room.
+    pub seen: Vec<Finding>,
+    /// In the order in which they are best asked.
+    pub settings: Vec<Offered>,
+}
+
+/// What there is for one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offered {
+    pub setting: &'static str,
+    pub choices: Vec<Choice>,
+    /// The offers after this one hang on its value, and are to be read again with it.
+    pub decides: bool,
+    /// May be left out.
+    pub optional: bool,
+}
+
+impl Offered {
+    pub fn new(setting: &'static str, choices: Vec<Choice>) -> Self {
+        Self {
+            setting,
+            choices,
+            decides: false,
+            optional: false,
+        }
+    }
+
+    pub fn decides(self) -> Self {
+        Self { decides: true, ..self }
+    }
+
+    pub fn optional(self) -> Self {
+        Self { optional: true, ..self }
+    }
+}
+
+/// One value that a setting may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// As it stands in an env file.
+    pub value: String,
+    /// What one knows it by: range, free space, size.
+    pub about: String,
+    /// Why it may be a bad choice.
+    pub warning: Option<String>,
+}
+
+impl Choice {
+    pub fn new(value: impl Into<String>, about: impl Into<String>) -> Self {
+        Self {
+            value: value.into(),
+            about: about.into(),
+            warning: None,
+        }
+    }
+
+    pub fn warn(self, warning: impl Into<String>) -> Self {
+        Self {
+            warning: Some(warning.into()),
+            ..self
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod export;
 mod harvest;
 mod ignition;
 mod image;
+mod init;
 mod kubeconfig;
 mod list;
 mod machine;
@@ -51,6 +52,7 @@ use progress::{Progress, Verbosity};
 pub fn run(cli: Cli) -> Result<ExitCode> {
     let session = || Session::new(&cli.global);
     match &cli.command {
+        Command::Init(command) => init::run(&session()?, command),
         Command::Deploy(command) => deploy::run(&session()?, command),
         Command::Plan(command) => plan::run(&session()?, command),
         Command::Harvest(command) => harvest::run(&session()?, command),
@@ -151,14 +153,24 @@ impl Session {
     fn sources(&self, source: &Source) -> Result<Sources<'static>> {
         Ok(Sources {
             env_file: env_file(source)?,
+            flags: source.overrides().into_iter().collect(),
+            rehearse: source.rehearse,
+            ..self.surroundings()?
+        })
+    }
+
+    /// As `sources`, with nothing said by the user.
+    fn surroundings(&self) -> Result<Sources<'static>> {
+        Ok(Sources {
+            env_file: None,
             // A name or value that is no UTF-8 is none of ours.
             environment: std::env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .collect(),
-            flags: source.overrides().into_iter().collect(),
+            flags: Default::default(),
             current_dir: std::env::current_dir().context("find the current folder")?,
             home: self.home.root().to_owned(),
-            rehearse: source.rehearse,
+            rehearse: false,
             read_file: &|path| std::fs::read_to_string(path),
             is_file: &Path::is_file,
             is_dir: &Path::is_dir,

@@ -27,7 +27,7 @@ pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
     let domain = values.read("domain", |text| {
         text.split('.').map(dns_label).collect::<Result<Vec<_>, _>>()
     });
-    let (cluster, domain) = (cluster?, domain?.join("."));
+    let cluster = cluster?;
     let longest_machine = MachineName::of_harvest(&cluster, Role::Bootstrap, 0);
     if longest_machine.as_str().len() > LONGEST_NAME {
         let most = LONGEST_NAME - (longest_machine.as_str().len() - cluster.len());
@@ -38,6 +38,7 @@ pub(super) fn names(values: &mut Values<'_>) -> Option<(String, String)> {
         );
         return None;
     }
+    let domain = domain?.join(".");
     let longest_host = ClusterId::new(&cluster, &domain).fqdn(NodeName::node(Role::Worker, 100).as_str());
     if longest_host.len() > LONGEST_NAME {
         values.problem(

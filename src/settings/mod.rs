@@ -28,9 +28,11 @@ use crate::cluster::{
 
 pub use checks::image_url;
 pub use problem::{Problem, SettingsError};
+pub(crate) use values::ENVIRONMENT;
 use values::Values;
 
 /// All that settings are made of.
+#[derive(Clone)]
 pub struct Sources<'a> {
     /// The env file's path as the user wrote it, and its text.
     pub env_file: Option<(PathBuf, String)>,
@@ -133,6 +135,22 @@ pub fn load_whereabouts(sources: &Sources<'_>) -> Result<Whereabouts, SettingsEr
         }),
         _ => unreachable!("a value is missing and nobody said so"),
     }
+}
+
+/// Reads only which platform it is and how it is reached.
+pub fn load_platform(sources: &Sources<'_>) -> Result<BackendConfig, SettingsError> {
+    let mut values = Values::collect(sources)?;
+    let backend = backend(&mut values);
+    values.finish()?;
+    match backend {
+        Some(backend) => Ok(backend),
+        None => unreachable!("a value is missing and nobody said so"),
+    }
+}
+
+/// Every variable as the layers have it, unchecked.
+pub fn resolve(sources: &Sources<'_>) -> Result<Vec<ResolvedValue>, SettingsError> {
+    Ok(Values::collect(sources)?.finish()?.values)
 }
 
 /// The whole configuration; `None` only when a problem was added.

@@ -20,6 +20,12 @@ pub const SHIPPED: [(&str, &str); 6] = [
     ("standard", include_str!("../../profiles/standard/profile.yaml")),
 ];
 
+/// What a shipped profile is, in its own words: the first line of its file.
+pub fn about(text: &str) -> &str {
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("about: ").unwrap_or(line)
+}
+
 /// A `profile.yaml` as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

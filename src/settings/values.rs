@@ -16,7 +16,7 @@ use super::{ResolvedValue, Sources, parse, profile};
 use crate::cluster::FragmentSource;
 
 /// Prefix of settings in the environment.
-const ENVIRONMENT: &str = "OCPDEPLOY_";
+pub(crate) const ENVIRONMENT: &str = "OCPDEPLOY_";
 
 /// What a rehearsal puts in place of large sizes and of an env file, above profiles and below all that the user says.
 const REHEARSAL: [(&str, &str); 11] = [

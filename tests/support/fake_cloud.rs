@@ -210,7 +210,17 @@ impl World {
             );
         }
         if let Some(answer) = self.answers.get(path).filter(|_| method == Method::GET) {
-            return reply(200, answer);
+            let mut answer = answer.clone();
+            for list in answer
+                .as_object_mut()
+                .into_iter()
+                .flat_map(|object| object.values_mut())
+            {
+                if let Value::Array(all) = list {
+                    *all = filter(all, query);
+                }
+            }
+            return reply(200, &answer);
         }
         let value = match (method.as_str(), path) {
             ("GET", "/compute/v2.1/") => json!({"version": {"id": "v2.1", "min_version": "2.1", "version": "2.93"}}),

@@ -10,20 +10,22 @@ mod machines;
 pub mod manifests;
 mod network;
 mod objects;
+mod offers;
 mod preflight;
 mod session;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use self::images::LocalImage;
 use self::kind::Kind;
+pub use self::offers::contexts;
 use self::session::{Failure, Session, if_allowed};
 use crate::backend::{
     Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned, Stop,
+    MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, KubevirtConfig, Lease, MachineName};
 
@@ -88,6 +90,16 @@ impl Backend for Kubevirt {
         preflight::preflight(&self.session, &self.config, needs)
             .await
             .deed(format!("look at KubeVirt at {}", self.session.server))
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        let deed = format!("look at KubeVirt at {}", self.session.server);
+        offers::all(&self.session, &self.config).await.deed(deed)
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        let deed = format!("ask {} for the time", self.session.server);
+        offers::time(&self.session).await.deed(deed)
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {

@@ -45,7 +45,7 @@ const WISHES: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-struct Findings(Vec<Finding>);
+pub(super) struct Findings(pub Vec<Finding>);
 
 impl Findings {
     fn add(&mut self, verdict: Verdict, text: impl Into<String>, hint: Option<&str>) {
@@ -112,7 +112,7 @@ pub(super) async fn preflight(
 }
 
 /// Whether KubeVirt and CDI are there.
-async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
+pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
     let groups = session.read("/apis").await?;
     let groups: BTreeSet<&str> = groups["groups"]
         .as_array()
@@ -142,7 +142,7 @@ async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, Fa
     Ok(true)
 }
 
-async fn rights(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
+pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
     let namespace = session.namespace.as_str();
     let mut missing: Vec<String> = Vec::new();
     for (group, resource, verbs) in RIGHTS {
@@ -244,7 +244,7 @@ async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Find
 }
 
 /// KubeVirt has a default of its own beside that of Kubernetes.
-fn is_default(class: &Value) -> bool {
+pub(super) fn is_default(class: &Value) -> bool {
     [
         "storageclass.kubernetes.io/is-default-class",
         "storageclass.kubevirt.io/is-default-virt-class",

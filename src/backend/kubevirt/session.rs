@@ -180,6 +180,14 @@ impl Session {
         })
     }
 
+    /// The `Date` of an answer.
+    pub async fn date(&self) -> Result<Option<String>, Failure> {
+        let request = Request::get("/version").body(kube::client::Body::empty());
+        let answer = self.client.send(request.map_err(|error| broken(&error))?).await?;
+        let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
+        Ok(date.map(str::to_owned))
+    }
+
     pub async fn call(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<String, Failure> {
         self.accepting(method, path, kind, JSON, body).await
     }

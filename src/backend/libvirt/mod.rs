@@ -10,6 +10,7 @@ mod images;
 mod leases;
 mod machines;
 mod network;
+mod offers;
 mod preflight;
 mod seed;
 mod session;
@@ -30,7 +31,7 @@ use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::{
     Action, Backend, BackendError, BackendErrorKind, Carrier, Description, Finding, Held, Hold, ImageHandle,
-    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop,
+    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, LibvirtConfig, MachineName};
 
@@ -115,6 +116,12 @@ impl Backend for Libvirt {
         let deed = format!("look at libvirt at {}", config.uri);
         self.call(deed, move |connect, _| preflight::look(connect, &config, &needs))
             .await
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        let config = self.config.clone();
+        let deed = format!("look at libvirt at {}", config.uri);
+        self.call(deed, move |connect, _| offers::look(connect, &config)).await
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {

@@ -15,7 +15,7 @@ const GIB: u64 = 1 << 30;
 /// The first libvirt that can hand a file to a machine as fw_cfg, in libvirt's own reckoning.
 const OLDEST: u32 = 6_005_000;
 /// Kinds of pool in which a volume is a file of exactly its length.
-const FILE_POOLS: [&str; 3] = ["dir", "fs", "netfs"];
+pub(super) const FILE_POOLS: [&str; 3] = ["dir", "fs", "netfs"];
 
 struct Findings(Vec<Finding>);
 

@@ -102,7 +102,7 @@ impl Sources {
     }
 
     /// The first file of this name, or the one that a variable names.
-    fn find(&self, name: &str, variable: &str) -> Result<Option<(PathBuf, Value)>, Unclear> {
+    pub fn find(&self, name: &str, variable: &str) -> Result<Option<(PathBuf, Value)>, Unclear> {
         let named = self.variable(variable).map(PathBuf::from);
         let places = match &named {
             Some(path) => vec![path.clone()],

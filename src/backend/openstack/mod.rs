@@ -6,6 +6,7 @@
 mod auth;
 mod content;
 mod images;
+mod offers;
 mod ports;
 mod preflight;
 mod servers;
@@ -14,17 +15,18 @@ mod wire;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
+pub use self::offers::clouds;
 use self::ports::Network;
 use self::session::{Failure, Session};
 use self::wire::{Flavor, mark, text};
 use crate::backend::{
     Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned, Stop,
+    MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, OpenStackConfig};
 
@@ -145,6 +147,16 @@ impl Backend for OpenStack {
     async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
         let deed = || format!("look at {}", self.session.name());
         self.look(needs).await.map_err(|failure| failure.of_deed(deed()))
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        let deed = format!("look at {}", self.session.name());
+        self.all_offers().await.map_err(|failure| failure.of_deed(deed))
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        let deed = format!("ask {} for the time", self.session.name());
+        self.time().await.map_err(|failure| failure.of_deed(deed))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {

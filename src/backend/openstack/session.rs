@@ -143,6 +143,21 @@ impl Session {
         &self.access.auth_url
     }
 
+    /// The `Date` of an answer, whatever else it says.
+    pub async fn date(&self) -> Result<Option<String>, Failure> {
+        let ask = Ask {
+            method: Method::GET,
+            url: self.access.auth_url.clone(),
+            body: None,
+            headers: &[],
+        };
+        let (_, headers, _) = self.send(&ask, None, true).await?;
+        Ok(headers
+            .get("date")
+            .and_then(|date| date.to_str().ok())
+            .map(str::to_owned))
+    }
+
     /// A token that lives for some minutes yet.
     pub async fn token(&self) -> Result<Token, Failure> {
         let mut held = self.token.lock().await;

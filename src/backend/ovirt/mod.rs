@@ -8,21 +8,23 @@ mod affinity;
 mod describe;
 mod images;
 mod machines;
+mod offers;
 mod power;
 mod session;
 mod site;
 mod upload;
 mod wire;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
     Action, Backend, BackendError, Carrier, Description, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop, Verdict,
+    Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop, Verdict,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, OvirtConfig, OvirtIgnition};
+pub use offers::{Ca, fetch_ca};
 use session::{Failure, Session};
 use site::Site;
 
@@ -96,6 +98,16 @@ impl Backend for Ovirt {
             hint: Some("give api_ip and ingress_ip outside of the DHCP server's range".to_owned()),
         });
         Ok(findings)
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        let deed = format!("look at oVirt at {}", self.session.url());
+        self.all_offers().await.map_err(|failure| failure.during(deed))
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        let deed = format!("ask {} for the time", self.session.url());
+        self.time().await.map_err(|failure| failure.during(deed))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {

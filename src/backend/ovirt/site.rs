@@ -291,7 +291,7 @@ impl Ovirt {
 }
 
 /// A filter that would drop what carries another's address, so that a VIP would not be heard.
-fn filter_finding(network: &str, profile: &Element) -> Option<Finding> {
+pub(super) fn filter_finding(network: &str, profile: &Element) -> Option<Finding> {
     let filter = profile.text_of("network_filter/name")?;
     let name = profile.text_of("name").unwrap_or_default();
     let drops = [

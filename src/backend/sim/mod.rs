@@ -6,6 +6,7 @@
 //! What is slow and what goes wrong is written into the file's `script`.
 
 mod dhcp;
+mod offers;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use sha2::{Digest, Sha512};
 
 use super::{
     Action, Backend, BackendError, BackendErrorKind, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Owned, Payload, Power, SeenNic, Stop, Verdict,
+    Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Payload, Power, SeenNic, Stop, Verdict,
 };
 use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
 use crate::digest;
@@ -135,6 +136,12 @@ impl Backend for Sim {
                 .await?,
         );
         Ok(findings)
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        let deed = format!("look at the pretend platform {}", self.store.path.display());
+        let world = self.store.read().map_err(|error| unusable(deed, error))?;
+        Ok(offers::of(&world, &self.store.path))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {

@@ -1,0 +1,131 @@
+//! What a Kubernetes with KubeVirt has to choose from: contexts, namespaces, networks and storage classes.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use kube::config::Kubeconfig;
+use serde_json::Value;
+
+use super::kind::Kind;
+use super::network;
+use super::objects;
+use super::preflight::{self, Findings};
+use super::session::{Failure, Session, if_allowed, if_there};
+use crate::backend::{BackendError, BackendErrorKind, Choice, Offered, Offers};
+use crate::cluster::KubevirtConfig;
+
+/// The contexts of a kubeconfig, its current one first; none where there is no kubeconfig, as in a pod.
+pub fn contexts(path: Option<&Path>) -> Result<Offered, BackendError> {
+    let read = match path {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let kubeconfig = match (read, path) {
+        (Ok(kubeconfig), _) => kubeconfig,
+        (Err(_), None) => return Ok(Offered::new("kube_context", Vec::new()).optional()),
+        (Err(error), Some(path)) => {
+            let deed = format!("read kubeconfig {}", path.display());
+            return Err(BackendError::new(BackendErrorKind::Denied, deed)
+                .because(error)
+                .hint("give a file that `kubectl` takes"));
+        }
+    };
+    let current = kubeconfig.current_context.unwrap_or_default();
+    let mut choices: Vec<_> = kubeconfig
+        .contexts
+        .iter()
+        .filter_map(|named| {
+            let context = named.context.as_ref()?;
+            let namespace = context.namespace.as_deref().unwrap_or("default");
+            let is_current = if named.name == current { ", current" } else { "" };
+            let about = format!("cluster {}, namespace {namespace}{is_current}", context.cluster);
+            Some(Choice::new(&named.name, about))
+        })
+        .collect();
+    choices.sort_by_key(|choice| choice.value != current);
+    Ok(Offered::new("kube_context", choices))
+}
+
+/// Namespaces first; what is in one when it is chosen.
+pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Offers, Failure> {
+    let mut findings = Findings(Vec::new());
+    if !preflight::versions(session, &mut findings).await? {
+        let words: Vec<_> = findings.0.iter().map(|finding| finding.text.as_str()).collect();
+        let failure = Failure::new(BackendErrorKind::Rejected, words.join("; "));
+        return Err(failure.hint("an administrator installs KubeVirt and CDI, or OpenShift Virtualization with both"));
+    }
+    let mut settings = vec![Offered::new("namespace", namespaces(session).await?).decides()];
+    if config.namespace.is_some() {
+        preflight::rights(session, &mut findings).await?;
+        settings.push(Offered::new("network", networks(session).await?));
+        settings.push(storage_classes(session).await?);
+    }
+    Ok(Offers {
+        seen: findings.0,
+        settings,
+    })
+}
+
+/// Those that this user may list, the context's own first; only that one where it may not.
+async fn namespaces(session: &Session) -> Result<Vec<Choice>, Failure> {
+    let mut names: Vec<String> = Vec::new();
+    // A user of OpenShift may list projects, its own ones, and not namespaces.
+    for path in ["/api/v1/namespaces", "/apis/project.openshift.io/v1/projects"] {
+        if let Some(list) = if_allowed(if_there(session.read(path).await))?.flatten() {
+            let items = list["items"].as_array().into_iter().flatten();
+            names.extend(items.map(|item| objects::name(item).to_owned()));
+            break;
+        }
+    }
+    names.retain(|name| *name != session.namespace && !name.starts_with("kube-") && !name.starts_with("openshift-"));
+    names.sort();
+    let own = Choice::new(&session.namespace, "the context's");
+    let others = names.iter().map(|name| Choice::new(name, ""));
+    Ok(std::iter::once(own).chain(others).collect())
+}
+
+async fn networks(session: &Session) -> Result<Vec<Choice>, Failure> {
+    let all = if_allowed(if_there(session.list(Kind::Network, "").await))?.flatten();
+    let choice = |definition: &Value| {
+        let config = network::config(definition).unwrap_or_default();
+        let kind = config["type"].as_str().unwrap_or("of unknown kind");
+        let mut about = kind.to_owned();
+        for key in ["bridge", "master", "vlan"] {
+            match &config[key] {
+                Value::Null => {}
+                Value::String(text) => about += &format!(", {key} {text}"),
+                other => about += &format!(", {key} {other}"),
+            }
+        }
+        let choice = Choice::new(objects::name(definition), about);
+        match network::vip_trouble(&config) {
+            Some(trouble) => choice.warn(trouble),
+            None => choice,
+        }
+    };
+    Ok(all.unwrap_or_default().iter().map(choice).collect())
+}
+
+/// May be left out where one of them is the default or nobody may look.
+async fn storage_classes(session: &Session) -> Result<Offered, Failure> {
+    let list = if_allowed(session.read("/apis/storage.k8s.io/v1/storageclasses").await)?;
+    let Some(list) = list else {
+        return Ok(Offered::new("storage_class", Vec::new()).optional());
+    };
+    let items: Vec<_> = list["items"].as_array().into_iter().flatten().collect();
+    let choice = |class: &&Value| {
+        let is_default = if preflight::is_default(class) { ", default" } else { "" };
+        let provisioner = class["provisioner"].as_str().unwrap_or_default();
+        Choice::new(objects::name(class), format!("{provisioner}{is_default}"))
+    };
+    let offered = Offered::new("storage_class", items.iter().map(choice).collect());
+    Ok(match items.iter().any(|class| preflight::is_default(class)) {
+        true => offered.optional(),
+        false => offered,
+    })
+}
+
+/// What time it is there.
+pub(super) async fn time(session: &Session) -> Result<Option<SystemTime>, Failure> {
+    Ok(session.date().await?.as_deref().and_then(crate::backend::time_of))
+}

@@ -1,0 +1,117 @@
+//! What a project of a cloud has to choose from: networks, flavors, images; and the clouds that are known here.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::OpenStack;
+use super::auth::Service::{Image, Network as NEUTRON};
+use super::auth::Sources;
+use super::session::Failure;
+use super::wire::text;
+use crate::backend::{BackendError, Choice, Finding, Offered, Offers, Verdict};
+
+/// The clouds of clouds.yaml; may be left open where `OS_AUTH_URL` names one.
+pub fn clouds() -> Result<Offered, BackendError> {
+    let sources = Sources::here();
+    let found = sources
+        .find("clouds.yaml", "OS_CLIENT_CONFIG_FILE")
+        .map_err(|unclear| Failure::from(unclear).of_deed("read clouds.yaml"))?;
+    let none = serde_json::Map::new();
+    let choices = found.as_ref().map(|(path, file)| {
+        let clouds = file["clouds"].as_object().unwrap_or(&none).iter();
+        let choice = |(name, cloud): (&String, &Value)| {
+            Choice::new(
+                name,
+                format!("{} of {}", text(&cloud["auth"], "auth_url"), path.display()),
+            )
+        };
+        clouds.map(choice).collect()
+    });
+    let offered = Offered::new("os_cloud", choices.unwrap_or_default());
+    Ok(match sources.variables.contains_key("OS_AUTH_URL") {
+        true => offered.optional(),
+        false => offered,
+    })
+}
+
+impl OpenStack {
+    pub(super) async fn all_offers(&self) -> Result<Offers, Failure> {
+        let token = self.session.token().await?;
+        let (networks, subnets, images) = futures::try_join!(
+            self.session.list(NEUTRON, "/networks", "networks"),
+            self.session.list(NEUTRON, "/subnets?ip_version=4", "subnets"),
+            self.session.list(Image, "/images?status=active", "images"),
+        )?;
+        let external = networks.iter().filter(|network| network["router:external"] == true);
+        let external = external.map(|network| named(network, &networks, "gives floating IPs".to_owned()));
+        let inside = networks.iter().filter(|network| network["router:external"] != true);
+        let inside = inside.map(|network| network_choice(network, &networks, &subnets, &token.project));
+        let images: Vec<_> = images.iter().map(|image| image_choice(image, &images)).collect();
+        let flavors = self.flavors().await?.iter().map(|flavor| {
+            let (cpus, memory, disk) = (flavor.cpus, flavor.memory_mib, flavor.disk_gib);
+            Choice::new(&flavor.name, format!("{cpus} cpus, {memory} MiB, {disk} GiB"))
+        });
+        let flavors: Vec<_> = flavors.collect();
+        Ok(Offers {
+            seen: vec![Finding {
+                verdict: Verdict::Ok,
+                text: format!("{} lets us into project {}", self.session.name(), token.project),
+                hint: None,
+            }],
+            settings: vec![
+                Offered::new("network", inside.collect()),
+                Offered::new("os_external_network", external.collect()).optional(),
+                Offered::new("os_bootstrap_flavor", flavors.clone()).optional(),
+                Offered::new("os_master_flavor", flavors.clone()).optional(),
+                Offered::new("os_worker_flavor", flavors).optional(),
+                Offered::new("image", images).optional(),
+            ],
+        })
+    }
+
+    /// What time it is there.
+    pub(super) async fn time(&self) -> Result<Option<SystemTime>, Failure> {
+        Ok(self.session.date().await?.as_deref().and_then(crate::backend::time_of))
+    }
+}
+
+fn network_choice(network: &Value, all: &[Value], subnets: &[Value], project: &str) -> Choice {
+    let of_network = |subnet: &&Value| subnet["network_id"] == network["id"];
+    let own: Vec<_> = subnets.iter().filter(of_network).collect();
+    let ranges: Vec<_> = own.iter().map(|subnet| text(subnet, "cidr")).collect();
+    let mut words = vec![match own.is_empty() {
+        true => "no IPv4 subnet".to_owned(),
+        false => ranges.join(" "),
+    }];
+    let has_dhcp = own.iter().any(|subnet| subnet["enable_dhcp"] == true);
+    let is_own = text(network, "project_id") == project;
+    for (holds, word) in [
+        (has_dhcp, "DHCP"),
+        (network["shared"] == true, "shared"),
+        (network["provider:network_type"].is_string(), "of the provider"),
+        (is_own, "of this project"),
+    ] {
+        words.extend(holds.then(|| word.to_owned()));
+    }
+    let choice = named(network, all, words.join(", "));
+    match (has_dhcp, is_own) {
+        (false, _) => choice.warn("nodes get their addresses by DHCP, and there is none"),
+        (_, false) => choice.warn("another project's, where members may usually choose neither MACs nor addresses"),
+        _ => choice,
+    }
+}
+
+fn image_choice(image: &Value, all: &[Value]) -> Choice {
+    let size = image["size"].as_u64().unwrap_or_default() >> 20;
+    named(image, all, format!("{}, {size} MiB", text(image, "disk_format")))
+}
+
+/// By its name, or by its id where several have the name.
+fn named(object: &Value, all: &[Value], about: String) -> Choice {
+    let name = text(object, "name");
+    match all.iter().filter(|other| text(other, "name") == name).count() {
+        1 => Choice::new(name, about),
+        _ => Choice::new(text(object, "id"), format!("{name}, {about}")),
+    }
+}

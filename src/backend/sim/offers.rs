@@ -1,0 +1,22 @@
+//! What the pretend platform has to choose from.
+
+use std::path::Path;
+
+use super::world::World;
+use crate::backend::{Choice, Finding, Offered, Offers, Verdict};
+
+pub(super) fn of(world: &World, path: &Path) -> Offers {
+    let networks = world.networks.iter().map(|(name, network)| {
+        let (from, to) = (network.dhcp_from, network.dhcp_to);
+        Choice::new(name, format!("{}, DHCP {from} to {to}", network.cidr))
+    });
+    let seen = Finding {
+        verdict: Verdict::Ok,
+        text: format!("pretend platform {} can be used", path.display()),
+        hint: None,
+    };
+    Offers {
+        seen: vec![seen],
+        settings: vec![Offered::new("network", networks.collect())],
+    }
+}

@@ -1,0 +1,300 @@
+//! Puts questions to a person: with arrow keys on a terminal, by lines everywhere else.
+
+use std::fmt;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::rc::Rc;
+
+use inquire::autocompletion::{Autocomplete, Replacement};
+use inquire::validator::Validation;
+use inquire::{Confirm, CustomUserError, InquireError, Password, PasswordDisplayMode, Select, Text};
+
+use crate::backend::{Choice, Finding, Verdict};
+use crate::failure::{CommandError, Kind, printable};
+use crate::survey::Question;
+
+/// Why a value will not do, if it will not.
+pub type Check = Rc<dyn Fn(&str) -> Option<String>>;
+
+/// Nobody answers any more.
+fn ended(at: &str) -> CommandError {
+    CommandError::new(
+        Kind::Stopped,
+        format!("the answers ended at `{at}`, and no env file was written"),
+    )
+    .hint("the same command asks again from the beginning")
+}
+
+/// Whoever is asked.
+pub enum Ask {
+    Terminal,
+    /// Lines of stdin; questions go to stderr.
+    Lines,
+}
+
+const OTHER: &str = "something else";
+
+impl Ask {
+    pub fn new() -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        match io::stdin().is_terminal() && io::stderr().is_terminal() && !dumb {
+            true => Ask::Terminal,
+            false => Ask::Lines,
+        }
+    }
+
+    /// Says something between two questions.
+    pub fn say(&self, text: &str) {
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    pub fn tell(&self, finding: &Finding) {
+        let word = match finding.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warn => "warning",
+            Verdict::Fail => "missing",
+        };
+        self.say(&format!("{word}: {}", printable(&finding.text)));
+        if let Some(hint) = &finding.hint {
+            self.say(&format!("  hint: {}", printable(hint)));
+        }
+    }
+
+    /// One question until its answer passes; `None` when it was left open and may be.
+    pub fn ask(&self, question: &Question, check: &Check) -> Result<Option<String>, CommandError> {
+        let answer = match self {
+            Ask::Terminal => on_terminal(question, check),
+            Ask::Lines => by_lines(question, check),
+        };
+        answer.ok_or_else(|| ended(question.setting))
+    }
+
+    /// Yes or no; nothing is no.
+    pub fn agree(&self, text: &str) -> Result<bool, CommandError> {
+        let ended = || ended(text);
+        match self {
+            Ask::Terminal => Confirm::new(text).with_default(false).prompt().map_err(|_| ended()),
+            Ask::Lines => loop {
+                prompt(&format!("{text} (yes or no) [no]: "));
+                match line().ok_or_else(ended)?.as_str() {
+                    "yes" | "y" => return Ok(true),
+                    "no" | "n" | "" => return Ok(false),
+                    _ => self.say("answer yes or no"),
+                }
+            },
+        }
+    }
+}
+
+// On a terminal.
+
+/// A choice as it stands in a list.
+struct Row {
+    value: Option<String>,
+    text: String,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
+    let message = format!("{}:", question.setting);
+    if question.secret {
+        return patiently(|| {
+            let check = Rc::clone(check);
+            Password::new(&message)
+                .with_help_message(&question.text)
+                .with_display_mode(PasswordDisplayMode::Masked)
+                .without_confirmation()
+                .with_validator(move |text: &str| Ok::<_, CustomUserError>(validation(&check, text, false)))
+                .prompt()
+        })
+        .map(Some);
+    }
+    if question.choices.is_empty() {
+        return typed(question, check);
+    }
+    loop {
+        let mut rows: Vec<Row> = lines_of(&question.choices)
+            .into_iter()
+            .zip(&question.choices)
+            .map(|(text, choice)| Row {
+                value: Some(choice.value.clone()),
+                text,
+            })
+            .collect();
+        if question.optional && question.default.is_none() {
+            let text = "(leave it open)".to_owned();
+            rows.push(Row {
+                value: Some(String::new()),
+                text,
+            });
+        }
+        if question.open {
+            let text = format!("({OTHER})");
+            rows.push(Row { value: None, text });
+        }
+        let at = rows.iter().position(|row| row.value == question.default).unwrap_or(0);
+        let chosen = patiently(|| {
+            let rows = rows.iter().map(|row| Row {
+                value: row.value.clone(),
+                text: row.text.clone(),
+            });
+            Select::new(&message, rows.collect())
+                .with_help_message(&question.text)
+                .with_starting_cursor(at)
+                .prompt()
+        })?;
+        let Some(value) = chosen.value else {
+            return typed(question, check);
+        };
+        if value.is_empty() {
+            return Some(None);
+        }
+        match check(&value) {
+            None => return Some(Some(value)),
+            Some(problem) => refuse(&problem),
+        }
+    }
+}
+
+fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
+    let message = format!("{}:", question.setting);
+    let optional = question.optional;
+    let answer = patiently(|| {
+        let mut text = Text::new(&message)
+            .with_help_message(&question.text)
+            .with_autocomplete(AsOneTypes(Rc::clone(check)));
+        let judge = Rc::clone(check);
+        let has_default = question.default.is_some();
+        text = text.with_validator(move |text: &str| {
+            Ok::<_, CustomUserError>(validation(&judge, text, optional || has_default))
+        });
+        if let Some(default) = &question.default {
+            text = text.with_default(default);
+        }
+        text.prompt()
+    })?;
+    Some(Some(answer).filter(|answer| !answer.is_empty()))
+}
+
+fn validation(check: &Check, text: &str, may_be_empty: bool) -> Validation {
+    match check(text) {
+        _ if text.is_empty() && may_be_empty => Validation::Valid,
+        _ if text.is_empty() => Validation::Invalid("an answer is needed".into()),
+        Some(problem) => Validation::Invalid(one_line(&problem).into()),
+        None => Validation::Valid,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    printable(&text.replace('\n', "; "))
+}
+
+/// Shows beneath the line, at each key, why what stands there will not do.
+#[derive(Clone)]
+struct AsOneTypes(Check);
+
+impl Autocomplete for AsOneTypes {
+    fn get_suggestions(&mut self, input: &str) -> Result<Vec<String>, CustomUserError> {
+        let problem = Some(input)
+            .filter(|input| !input.is_empty())
+            .and_then(|input| (self.0)(input));
+        Ok(problem.map(|problem| one_line(&problem)).into_iter().collect())
+    }
+
+    fn get_completion(&mut self, _: &str, _: Option<String>) -> Result<Replacement, CustomUserError> {
+        Ok(None)
+    }
+}
+
+/// Escape asks again, Ctrl-C and the end of input are the end.
+fn patiently<T>(ask: impl Fn() -> Result<T, InquireError>) -> Option<T> {
+    loop {
+        match ask() {
+            Ok(answer) => return Some(answer),
+            Err(InquireError::OperationCanceled) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+// By lines.
+
+fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
+    let mut err = io::stderr();
+    let _ = writeln!(err, "\n{}", question.text);
+    for (index, text) in lines_of(&question.choices).iter().enumerate() {
+        let _ = writeln!(err, "  {:>2}  {text}", index + 1);
+    }
+    loop {
+        let default = match (&question.default, question.optional) {
+            (Some(default), _) => format!(" [{}]", printable(default)),
+            (None, true) => " []".to_owned(),
+            (None, false) => String::new(),
+        };
+        prompt(&format!("{}{default}: ", question.setting));
+        let line = line()?;
+        let chosen = line.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        let chosen = chosen.and_then(|index| question.choices.get(index));
+        let value = match (line.is_empty(), &question.default, chosen) {
+            (true, Some(default), _) => default.clone(),
+            (true, None, _) if question.optional => return Some(None),
+            (true, None, _) => {
+                refuse("an answer is needed");
+                continue;
+            }
+            (false, _, Some(choice)) => choice.value.clone(),
+            (false, ..) => line,
+        };
+        let is_known = question.choices.iter().any(|choice| choice.value == value);
+        if !question.open && !question.choices.is_empty() && !is_known {
+            refuse(&format!("`{value}` is none of these"));
+            continue;
+        }
+        match check(&value) {
+            None => return Some(Some(value)),
+            Some(problem) => refuse(&problem),
+        }
+    }
+}
+
+/// Choices in columns, each with what speaks against it.
+fn lines_of(choices: &[Choice]) -> Vec<String> {
+    let wide = choices
+        .iter()
+        .map(|choice| choice.value.chars().count())
+        .max()
+        .unwrap_or(0);
+    let line = |choice: &Choice| {
+        let mut line = format!("{:wide$}  {}", choice.value, choice.about);
+        if let Some(warning) = &choice.warning {
+            line = format!("{}  (warning: {warning})", line.trim_end());
+        }
+        printable(line.trim_end())
+    };
+    choices.iter().map(line).collect()
+}
+
+fn refuse(problem: &str) {
+    let _ = writeln!(io::stderr(), "  {}", printable(&problem.replace('\n', "\n  ")));
+}
+
+fn prompt(text: &str) {
+    let mut err = io::stderr();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
+/// The next line without blanks around it; `None` at the end.
+fn line() -> Option<String> {
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    // What was typed is not shown where it comes from a pipe, and neither is the end of its line.
+    let _ = writeln!(io::stderr());
+    match read {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(line.trim().to_owned()),
+    }
+}

@@ -1,0 +1,244 @@
+//! `ocpdeploy init`: reaches the platform, asks with what it has, writes an env file.
+
+mod ask;
+mod way;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+
+use self::ask::{Ask, Check};
+use super::{Session, print, runtime, with_backend};
+use crate::addresses::{Others, vip_problem};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFacts, Offered, Offers};
+use crate::cli::Init;
+use crate::cluster::{BackendConfig, ClusterId, Vip};
+use crate::failure::{CommandError, Kind};
+use crate::home::write_private;
+use crate::inventory;
+use crate::settings::SettingsError;
+use crate::survey::{self, Question, Survey};
+
+pub fn run(session: &Session, command: &Init) -> Result<()> {
+    let ask = Ask::new();
+    let path = std::path::absolute(&command.out).context("find the env file's folder")?;
+    may_write(&ask, &path, "choose another name with -o")?;
+    let survey = Survey::new(path.clone(), session.surroundings()?);
+    let mut interview = Interview {
+        ask,
+        survey,
+        path,
+        asked: BTreeSet::new(),
+    };
+    let runtime = runtime()?;
+    let asked = runtime.block_on(interview.conduct(session, command.backend.as_deref()));
+    // A blocking call that was given up must not hold the program.
+    runtime.shutdown_background();
+    asked?;
+    interview.write(&command.out)
+}
+
+/// A file that is there is replaced only when the user says so.
+fn may_write(ask: &Ask, path: &Path, hint: &str) -> Result<()> {
+    if !path.exists() || ask.agree(&format!("{} is there; write over it?", path.display()))? {
+        return Ok(());
+    }
+    let text = format!("{} is there, and was left as it is", path.display());
+    Err(CommandError::new(Kind::Usage, text).hint(hint).into())
+}
+
+struct Interview {
+    ask: Ask,
+    survey: Survey<'static>,
+    /// The env file.
+    path: PathBuf,
+    asked: BTreeSet<&'static str>,
+}
+
+impl Interview {
+    async fn conduct(&mut self, session: &Session, backend: Option<&str>) -> Result<()> {
+        self.backend(backend)?;
+        let backend = self.survey.value("backend").unwrap_or_default().to_owned();
+        for setting in survey::way_to(&backend) {
+            self.way(setting).await?;
+        }
+        self.platform().await?;
+        for setting in survey::CLUSTER {
+            self.put(self.survey.question(setting))?;
+        }
+        self.addresses(session).await?;
+        for setting in survey::SIZES {
+            self.put(self.survey.question(setting))?;
+        }
+        for setting in survey::ACCESS {
+            self.put(self.access(setting))?;
+        }
+        Ok(())
+    }
+
+    fn backend(&mut self, given: Option<&str>) -> Result<()> {
+        let Some(given) = given else {
+            return self.put(self.survey.question("backend"));
+        };
+        if let Some(problem) = self.survey.problem("backend", given) {
+            return Err(CommandError::new(Kind::Usage, format!("--backend: {problem}")).into());
+        }
+        self.survey.answer("backend", given);
+        Ok(())
+    }
+
+    /// Asks one question and keeps the answer.
+    fn put(&mut self, question: Question) -> Result<()> {
+        self.put_checked(question, |_| None)
+    }
+
+    /// As `put`, with a judgement beside that of the settings.
+    fn put_checked(&mut self, question: Question, more: impl Fn(&str) -> Option<String> + 'static) -> Result<()> {
+        let (judge, setting) = (self.survey.clone(), question.setting);
+        let check: Check = Rc::new(move |value| judge.problem(setting, value).or_else(|| more(value)));
+        self.asked.insert(setting);
+        if let Some(answer) = self.ask.ask(&question, &check)? {
+            self.survey.answer(setting, &answer);
+        }
+        Ok(())
+    }
+
+    /// Reaches the platform and asks with what it has, until no answer opens further questions.
+    async fn platform(&mut self) -> Result<()> {
+        let mut told = BTreeSet::new();
+        loop {
+            let config = self.survey.platform()?;
+            let offers = look(&config).await?;
+            for finding in offers.seen {
+                if told.insert(finding.text.clone()) {
+                    self.ask.tell(&finding);
+                }
+            }
+            let mut opened = false;
+            for offered in offers.settings {
+                if self.asked.contains(offered.setting) {
+                    continue;
+                }
+                opened = offered.decides;
+                self.one_of(offered).await?;
+                if opened {
+                    break;
+                }
+            }
+            if !opened {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks for one of what is offered. What was typed instead is looked for at once, where that is a network.
+    async fn one_of(&mut self, offered: Offered) -> Result<()> {
+        let is_network = offered.setting == "network";
+        let question = self.survey.offered(offered);
+        loop {
+            self.put(question.clone())?;
+            let value = self.survey.value(question.setting).unwrap_or_default();
+            if !is_network || question.choices.iter().any(|choice| choice.value == value) {
+                return Ok(());
+            }
+            match network_facts(&self.survey.platform()?, value).await {
+                Err(error) if is_absent(&error) => self.ask.say(&format!("  {error:#}")),
+                looked => return looked.map(|_| ()),
+            }
+        }
+    }
+
+    /// The machines' network where the platform does not tell it, and the virtual IPs.
+    async fn addresses(&mut self, session: &Session) -> Result<()> {
+        let config = self.survey.platform()?;
+        let network = self.survey.value("network").unwrap_or_default().to_owned();
+        let (mut facts, holds) = network_facts(&config, &network).await?;
+        if facts.cidr.is_none() {
+            let question = self.survey.question("machine_network");
+            let optional = !matches!(config, BackendConfig::Ovirt(_));
+            self.put(Question { optional, ..question })?;
+            facts.cidr = self.survey.value("machine_network").and_then(|text| text.parse().ok());
+        }
+        let others = self.others(session, &facts)?;
+        for (vip, setting) in [(Vip::Api, "api_ip"), (Vip::Ingress, "ingress_ip")] {
+            let (facts, others) = (facts.clone(), others.clone());
+            let free = move |text: &str| vip_problem(vip, text.parse().ok()?, &facts, holds, &others);
+            self.put_checked(self.survey.question(setting), free)?;
+        }
+        Ok(())
+    }
+
+    /// What other clusters known here have on this network.
+    fn others(&self, session: &Session, facts: &NetworkFacts) -> Result<Others> {
+        let name = |setting| self.survey.value(setting).unwrap_or_default();
+        let id = ClusterId::new(name("cluster"), name("domain"));
+        let clusters = inventory::clusters(&session.home)?;
+        Ok(inventory::neighbours(&clusters, &facts.identity, &id).addresses)
+    }
+
+    fn access(&self, setting: &'static str) -> Question {
+        let choices = match setting {
+            "version" => vec![
+                Choice::new("stable", "the newest OpenShift, fetched and verified"),
+                Choice::new("okd", "the newest OKD, for which no subscription is needed"),
+            ],
+            "pub_key" => public_keys(),
+            _ => return self.survey.question(setting),
+        };
+        let question = self.survey.offered(Offered::new(setting, choices));
+        Question {
+            optional: true,
+            ..question
+        }
+    }
+
+    /// Writes all that was asked for, secrets where they belong.
+    fn write(&mut self, shown: &Path) -> Result<()> {
+        self.keep_password()?;
+        match self.survey.verdict() {
+            Ok(warnings) => warnings
+                .iter()
+                .for_each(|warning| self.ask.say(&format!("warning: {warning}"))),
+            Err(SettingsError { problems }) => {
+                self.ask.say("\nbefore a deployment these are still to be put right:");
+                problems
+                    .iter()
+                    .for_each(|problem| self.ask.say(&format!("  {}", problem.message)));
+            }
+        }
+        write_private(&self.path, self.survey.text().as_bytes())?;
+        self.ask
+            .say("\n`ocpdeploy plan` shows what would be made, `ocpdeploy deploy` makes it");
+        print(&format!("written to {}\n", shown.display()))
+    }
+}
+
+/// Public keys in the user's folder of keys.
+fn public_keys() -> Vec<Choice> {
+    let Some(home) = std::env::home_dir() else {
+        return Vec::new();
+    };
+    let files = std::fs::read_dir(home.join(".ssh")).into_iter().flatten().flatten();
+    let mut names: Vec<_> = files
+        .filter_map(|file| file.path().into_os_string().into_string().ok())
+        .filter(|name| name.ends_with(".pub"))
+        .collect();
+    names.sort();
+    names.into_iter().map(|name| Choice::new(name, "")).collect()
+}
+
+fn is_absent(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<BackendError>().map(|error| error.kind);
+    kind == Some(BackendErrorKind::NotFound)
+}
+
+async fn look(config: &BackendConfig) -> Result<Offers> {
+    with_backend!(config, backend => Ok(backend.offers().await?))
+}
+
+/// What the platform tells of the network, and whether it keeps addresses.
+async fn network_facts(config: &BackendConfig, network: &str) -> Result<(NetworkFacts, bool)> {
+    with_backend!(config, backend => Ok((backend.look_at_network(network).await?, backend.limits().holds_addresses)))
+}

@@ -1,0 +1,143 @@
+//! The way to a platform: what is asked before it can be spoken to, and where its password is kept.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::ask::Check;
+use super::{Interview, may_write};
+use crate::backend::{Choice, kubevirt, openstack, ovirt};
+use crate::cluster::BackendConfig;
+use crate::failure::{CommandError, Kind};
+use crate::home::write_private;
+use crate::survey::Question;
+
+/// What the user says to have the CA fetched, in place of a file.
+const FETCH: &str = "fetch";
+
+impl Interview {
+    /// Asks for one setting of the way.
+    pub(super) async fn way(&mut self, setting: &'static str) -> Result<()> {
+        match setting {
+            "ovirt_ca" => self.ovirt_ca().await,
+            "os_cloud" => {
+                let offered = openstack::clouds()?;
+                // Without clouds.yaml it is OS_* or nothing, and the platform says so.
+                if offered.choices.is_empty() {
+                    return Ok(());
+                }
+                self.put(self.survey.offered(offered))
+            }
+            "kube_context" => {
+                let path = self.survey.value("kubeconfig").map(PathBuf::from);
+                let path = path.map(|path| self.folder().join(path));
+                let offered = kubevirt::contexts(path.as_deref())?;
+                if offered.choices.is_empty() {
+                    return Ok(());
+                }
+                self.put(self.survey.offered(offered))
+            }
+            _ => self.put(self.survey.question(setting)),
+        }
+    }
+
+    /// The engine's CA: a file of the user's, or fetched and compared.
+    async fn ovirt_ca(&mut self) -> Result<()> {
+        let question = Question {
+            choices: vec![Choice::new(
+                FETCH,
+                "asked of the engine, for you to compare its fingerprint",
+            )],
+            open: true,
+            default: Some(FETCH.to_owned()),
+            ..self.survey.question("ovirt_ca")
+        };
+        let judge = self.survey.clone();
+        let check: Check = Rc::new(move |value: &str| match value {
+            FETCH => None,
+            path => judge.problem("ovirt_ca", path),
+        });
+        match self.ask.ask(&question, &check)? {
+            Some(value) if value != FETCH => self.survey.answer("ovirt_ca", &value),
+            None => {}
+            Some(_) => self.fetch_ca().await?,
+        }
+        Ok(())
+    }
+
+    async fn fetch_ca(&mut self) -> Result<()> {
+        let BackendConfig::Ovirt(config) = self.survey.platform()? else {
+            return Ok(());
+        };
+        let ca = ovirt::fetch_ca(&config.url).await?;
+        self.ask.say(&format!(
+            "\nthe CA that {} shows, to be compared with what its administrator says:",
+            config.url
+        ));
+        self.ask.say(&format!(
+            "  {}, until {}\n  SHA-256 {}",
+            ca.subject, ca.until, ca.fingerprint
+        ));
+        if !self.ask.agree("is that the engine's CA?")? {
+            let text = format!(
+                "the CA of {} is not trusted, and no password was sent to it",
+                config.url
+            );
+            return Err(CommandError::new(Kind::Platform, text)
+                .hint("get the CA from the engine's administrator and give its file as ovirt_ca")
+                .into());
+        }
+        let name = self.beside("ovirt-ca.pem");
+        let path = self.folder().join(&name);
+        if std::fs::read_to_string(&path).ok().as_deref() != Some(ca.pem.as_str()) {
+            may_write(&self.ask, &path, "name its file as ovirt_ca")?;
+            write_private(&path, ca.pem.as_bytes())?;
+        }
+        self.survey.answer("ovirt_ca", &name);
+        Ok(())
+    }
+
+    /// Keeps a password that was asked for where the user wants it.
+    pub(super) fn keep_password(&mut self) -> Result<()> {
+        let Some(password) = self.survey.value("ovirt_password").map(str::to_owned) else {
+            return Ok(());
+        };
+        let name = self.beside("ovirt-password");
+        let question = Question {
+            text: "Where the password is kept; both files are for you alone to read.".to_owned(),
+            choices: vec![
+                Choice::new("file", format!("in a file of its own, {name}")),
+                Choice::new("env", "in the env file itself"),
+            ],
+            default: Some("file".to_owned()),
+            open: false,
+            optional: false,
+            secret: false,
+            setting: "kept in",
+        };
+        let anything: Check = Rc::new(|_| None);
+        if self.ask.ask(&question, &anything)?.as_deref() == Some("file") {
+            let path = self.folder().join(&name);
+            may_write(
+                &self.ask,
+                &path,
+                "keep the password in the env file, or choose another name with -o",
+            )?;
+            write_private(&path, format!("{password}\n").as_bytes())?;
+            self.survey.answer_by_file("ovirt_password", &name);
+        }
+        Ok(())
+    }
+
+    /// The env file's folder, where relative paths in it begin.
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// The name of a file that belongs to the env file.
+    fn beside(&self, what: &str) -> String {
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        format!("{stem}-{what}")
+    }
+}

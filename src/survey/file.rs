@@ -1,0 +1,52 @@
+//! The env file that answers make.
+
+use std::collections::BTreeMap;
+
+use super::Answer;
+use crate::settings::variables::VARIABLES;
+
+const HEAD: &str = "\
+# Made by `ocpdeploy init`, and yours to change. It is read without a shell.
+# `ocpdeploy config` shows every setting with its value; env.sh.sample explains all.
+";
+
+/// The text of an env file, and where each setting stands in it.
+pub(super) struct Rendered {
+    pub text: String,
+    /// From 1.
+    pub lines: BTreeMap<&'static str, usize>,
+}
+
+/// Writes answers in the order and with the words of the table of settings.
+pub(super) fn render(answers: &BTreeMap<&'static str, Answer>) -> Rendered {
+    let mut text = HEAD.to_owned();
+    let mut lines = BTreeMap::new();
+    let mut group = "";
+    for variable in VARIABLES {
+        let Some(answer) = answers.get(variable.name) else {
+            continue;
+        };
+        if variable.group != group {
+            group = variable.group;
+            text += &format!("\n# -- {group}\n");
+        }
+        text += &format!("\n# {}\n", variable.doc);
+        // A comment ends with its line, and so would not hold a value of several.
+        if answer.is_default && !answer.value.contains('\n') {
+            text += &format!("# {}={}\n", answer.written, quoted(&answer.value));
+        } else {
+            lines.insert(variable.name, text.matches('\n').count() + 1);
+            text += &format!("{}={}\n", answer.written, quoted(&answer.value));
+        }
+    }
+    Rendered { text, lines }
+}
+
+/// A value as it is written in an env file, read the same by us and by bash.
+pub fn quoted(value: &str) -> String {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:@%+,".contains(&b);
+    match value.bytes().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("'{}'", value.replace('\'', r"'\''")),
+    }
+}
