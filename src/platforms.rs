@@ -2,6 +2,9 @@
 
 #![deny(clippy::missing_trait_methods)]
 
+use std::path::PathBuf;
+use std::time::SystemTime;
+
 use crate::backend::kubevirt::Kubevirt;
 #[cfg(feature = "libvirt")]
 use crate::backend::libvirt::Libvirt;
@@ -10,7 +13,7 @@ use crate::backend::ovirt::Ovirt;
 use crate::backend::sim::Sim;
 use crate::backend::{
     Action, Backend, BackendError, BackendErrorKind, Description, Finding, Held, Hold, ImageHandle, ImageRequest,
-    Limits, Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop,
+    Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, NodeName, Role};
 
@@ -49,6 +52,18 @@ impl Backend for Platform {
 
     async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
         on!(self, backend => backend.preflight(needs).await)
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        on!(self, backend => backend.offers().await)
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        on!(self, backend => backend.clock().await)
+    }
+
+    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+        on!(self, backend => backend.disks_here().await)
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
@@ -221,6 +236,18 @@ impl Backend for Platforms {
             findings.extend(workers.platform.preflight(needs).await?);
         }
         Ok(findings)
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        self.all.offers().await
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.all.clock().await
+    }
+
+    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.all.disks_here().await
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {

@@ -11,7 +11,6 @@ mod fake_cloud;
 #[path = "support/fake_engine/mod.rs"]
 mod fake_engine;
 #[path = "support/fake_kubevirt/mod.rs"]
-#[allow(dead_code, reason = "each test file uses its part")]
 mod fake_kubevirt;
 
 use fake_cloud::{FakeCloud, PASSWORD};

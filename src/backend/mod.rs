@@ -117,6 +117,11 @@ pub trait Backend {
         Ok(Offers::default())
     }
 
+    /// The folder of this very computer in which masters' disks will be, where there is one.
+    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+        Ok(None)
+    }
+
     /// What time it is on the platform, by an answer of it; `None` where answers bear no time.
     async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
         Ok(None)

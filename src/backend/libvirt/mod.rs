@@ -18,6 +18,7 @@ mod storage;
 mod volumes;
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -116,6 +117,19 @@ impl Backend for Libvirt {
         let deed = format!("look at libvirt at {}", config.uri);
         self.call(deed, move |connect, _| preflight::look(connect, &config, &needs))
             .await
+    }
+
+    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+        // `qemu:///system` names no host, and so does no other local one.
+        if !self.config.uri.contains(":///") {
+            return Ok(None);
+        }
+        let deed = format!("look at pool {}", self.config.pool);
+        let folder = |storage: &Storage, _: &Connect, _: &Pulse| {
+            let described = storage.describe()?;
+            Ok(described.find("target/path").map(|path| PathBuf::from(&path.text)))
+        };
+        self.call_storage(deed, folder).await
     }
 
     async fn offers(&self) -> Result<Offers, BackendError> {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 
 use self::ask::{Ask, Check};
-use super::{Session, print, runtime, with_backend};
+use super::{Session, connect, print, runtime};
 use crate::addresses::{Others, vip_problem};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFacts, Offered, Offers};
 use crate::cli::Init;
@@ -235,10 +235,12 @@ fn is_absent(error: &anyhow::Error) -> bool {
 }
 
 async fn look(config: &BackendConfig) -> Result<Offers> {
-    with_backend!(config, backend => Ok(backend.offers().await?))
+    Ok(connect(config, None).await?.offers().await?)
 }
 
 /// What the platform tells of the network, and whether it keeps addresses.
 async fn network_facts(config: &BackendConfig, network: &str) -> Result<(NetworkFacts, bool)> {
-    with_backend!(config, backend => Ok((backend.look_at_network(network).await?, backend.limits().holds_addresses)))
+    let platform = connect(config, None).await?;
+    let facts = platform.look_at_network(network).await?;
+    Ok((facts, platform.limits().holds_addresses))
 }
