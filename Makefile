@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install clean help
+.PHONY: reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds.
 FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -62,6 +62,9 @@ bench-ignition: ## merging, checking and writing Ignition configs against plain 
 bench-download: ## download, sums and decompression of 1 GiB against curl | gunzip (under 5 minutes)
 	$(MAKE) build
 	tests/bench/download.sh
+
+reliability: install ## kills at every change and a full disk at every write, all of them (20 minutes)
+	OCPDEPLOY_CUTS=all cargo test $(FEATURES) --test crash -- --nocapture --test-threads=2 | grep -E '^(reliability|test)'
 
 fuzz: ## reading, checking and merging hostile Ignition configs for a minute (SECONDS=n), on stable Rust; wants a C++ compiler
 	fuzz/run.sh $(or $(SECONDS),60)

@@ -159,6 +159,22 @@ impl ClusterDir {
         Ok(())
     }
 
+    /// Removes what writes that were cut have left. Only the holder of the cluster's lock may.
+    pub fn sweep(&self) -> io::Result<()> {
+        let mut folders = vec![self.path.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    folders.push(entry.path());
+                } else if entry.file_name().to_string_lossy().starts_with(NEW) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Removes all that a deployment made here, but for the table of addresses and where the cluster is.
     pub fn remove_all_but_addresses(&self) -> io::Result<()> {
         // The journal first: without the files it tells of, it would be wrong.
@@ -192,6 +208,9 @@ impl ClusterDir {
     }
 }
 
+/// How the names of files begin that have not got their own yet.
+const NEW: &str = ".new-";
+
 /// Makes a folder and its parents, mode 0700; an existing folder keeps its mode.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new()
@@ -223,7 +242,10 @@ fn replace(path: &Path, content: &[u8], sync: impl Fn(&std::fs::File) -> io::Res
     create_private_dir(folder)?;
     let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
     // tempfile makes it 0600.
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(named)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(NEW)
+        .tempfile_in(folder)
+        .map_err(named)?;
     file.write_all(content).map_err(named)?;
     sync(file.as_file()).map_err(named)?;
     file.persist(path).map_err(|error| named(error.error))?;

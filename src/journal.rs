@@ -362,6 +362,7 @@ impl Lock {
             let text = serde_json::to_vec(&holder).map_err(|error| io(error.into()))?;
             file.set_len(0).map_err(io)?;
             file.write_all(&text).map_err(io)?;
+            dir.sweep().map_err(io)?;
             return Ok(Self { _file: file });
         }
     }

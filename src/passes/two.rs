@@ -275,7 +275,8 @@ impl<B: Backend> Run<'_, B> {
         images: &Handles,
     ) -> Result<()> {
         let mut planned = self.planned_nodes(parameters, configs);
-        if self.journal.done_at("bootstrap-removed").is_some() {
+        // From then on it may be gone, also when the run that removed it could not say so any more.
+        if self.journal.done_at("bootstrap-complete").is_some() {
             planned.retain(|machine| machine.role != Role::Bootstrap);
         }
         self.settle(&planned, held, images).await

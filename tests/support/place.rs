@@ -91,7 +91,7 @@ impl Place {
     }
 
     /// The program with nothing of this computer's around it.
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"));
         command
             .args(arguments)
