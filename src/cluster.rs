@@ -537,15 +537,17 @@ pub enum OsBoot {
     Volume,
 }
 
-/// Whether OpenStack keeps masters, and workers, on different hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where OpenStack keeps a bootstrap's config, which is too large for Nova, until the bootstrap has fetched it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum OsAffinity {
-    /// Where there are hosts enough.
-    Soft,
-    /// Always; a machine that finds no host of its own does not start.
-    Hard,
-    Off,
+pub enum OsIgnition {
+    /// Glance, and Swift where Glance refuses it.
+    #[default]
+    Auto,
+    /// In a private image, fetched with a token.
+    Glance,
+    /// In an object, fetched by an address that ends.
+    Swift,
 }
 
 /// OpenStack's flavors by name or id; the smallest that is large enough where none is named.
@@ -579,13 +581,18 @@ pub struct OpenStackConfig {
     pub volume_type: Option<String>,
     /// Availability zone of the servers.
     pub zone: Option<String>,
-    pub affinity: OsAffinity,
+    pub affinity: Affinity,
     pub flavors: OsFlavors,
     /// The network on which floating IPs are made; none are without it.
     pub external_network: Option<String>,
     /// Floating IPs that the project has already.
     pub api_floating_ip: Option<Ipv4Addr>,
     pub ingress_floating_ip: Option<Ipv4Addr>,
+    #[serde(default)]
+    pub ignition: OsIgnition,
+    /// Glance itself fetches images that are given by URL.
+    #[serde(default)]
+    pub image_import: bool,
 }
 
 /// What the pretend platform needs to know.
@@ -624,13 +631,13 @@ impl PartialEq for Password {
 
 impl Eq for Password {}
 
-/// Whether masters keep away from each other's hosts.
+/// Whether masters, and workers, keep away from each other's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Affinity {
     /// Where there are hosts enough.
     Soft,
-    /// Always; a master that finds no host of its own does not start.
+    /// Always; a machine that finds no host of its own does not start.
     Hard,
     Off,
 }
@@ -688,6 +695,14 @@ impl BackendConfig {
             "kubevirt" => "kubevirt",
             _ => "qemu",
         }
+    }
+
+    /// Whether the platform fetches images by itself that are given by URL.
+    pub fn fetches_images(&self) -> bool {
+        matches!(
+            self,
+            BackendConfig::OpenStack(OpenStackConfig { image_import: true, .. })
+        )
     }
 
     /// The name used in env files, parameter files and messages.

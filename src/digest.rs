@@ -12,7 +12,39 @@ pub fn sha512(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha512::digest(bytes))
 }
 
+/// HMAC with sha256 of `text`, as RFC 2104 has it: 64 digits.
+pub fn hmac_sha256(key: impl AsRef<[u8]>, text: impl AsRef<[u8]>) -> String {
+    const BLOCK: usize = 64;
+    let key = key.as_ref();
+    let mut block = match key.len() > BLOCK {
+        true => Sha256::digest(key).to_vec(),
+        false => key.to_vec(),
+    };
+    block.resize(BLOCK, 0);
+    let padded = |pad: u8| block.iter().map(|byte| byte ^ pad).collect::<Vec<_>>();
+    let inner = Sha256::digest([&padded(0x36), text.as_ref()].concat());
+    hex(&Sha256::digest([&padded(0x5c)[..], &inner].concat()))
+}
+
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4231, test cases 2 and 6.
+    #[test]
+    fn a_keyed_digest_is_that_of_its_rfc() {
+        assert_eq!(
+            hmac_sha256("Jefe", "what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+        assert_eq!(
+            hmac_sha256([0xaa; 131], "Test Using Larger Than Block-Size Key - Hash Key First"),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        );
+    }
 }

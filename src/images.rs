@@ -91,6 +91,8 @@ pub struct Shop<'a> {
     pub installer: Option<&'a Installer>,
     /// `qemu`, `openstack` or `kubevirt`.
     pub platform: &'static str,
+    /// The platform itself fetches what is given by URL.
+    pub fetched_there: bool,
 }
 
 impl Shop<'_> {
@@ -98,6 +100,7 @@ impl Shop<'_> {
     pub async fn request(&self, source: &ImageSource) -> Result<ImageRequest> {
         match source {
             ImageSource::Platform(name) => Ok(ImageRequest::Platform(name.clone())),
+            ImageSource::Url(url) if self.fetched_there => Ok(ImageRequest::Platform(url.clone())),
             ImageSource::File(path) => self.file(path).await,
             ImageSource::Url(url) => Ok(request(self.url(url).await?)),
             ImageSource::Catalogue(name) => Ok(request(self.helper(name).await?)),

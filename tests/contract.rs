@@ -426,7 +426,7 @@ mod ground_openstack {
 
     use ocpdeploy::backend::ImageRequest;
     use ocpdeploy::backend::openstack::OpenStack;
-    use ocpdeploy::cluster::{MachineName, OpenStackConfig, OsAffinity, OsBoot, OsFlavors};
+    use ocpdeploy::cluster::{Affinity, MachineName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition};
     use ocpdeploy::digest;
     use serde_json::{Value, json};
 
@@ -467,11 +467,13 @@ mod ground_openstack {
                 boot: OsBoot::Image,
                 volume_type: None,
                 zone: variable("ZONE"),
-                affinity: OsAffinity::Soft,
+                affinity: Affinity::Soft,
                 flavors: OsFlavors::default(),
                 external_network: None,
                 api_floating_ip: None,
                 ingress_floating_ip: None,
+                ignition: OsIgnition::Auto,
+                image_import: false,
             };
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()

@@ -18,7 +18,7 @@ mod on_openstack {
     use ocpdeploy::backend::openstack::OpenStack;
     use ocpdeploy::backend::{Backend, ImageRequest, MachineSpec, Nic, Payload, Power};
     use ocpdeploy::cluster::{
-        ClusterId, MachineName, NodeName, OpenStackConfig, OsAffinity, OsBoot, OsFlavors, Pass, Role,
+        Affinity, ClusterId, MachineName, NodeName, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Pass, Role,
     };
     use ocpdeploy::digest;
     use ocpdeploy::parameters::Parameters;
@@ -294,11 +294,13 @@ mod on_openstack {
             boot: OsBoot::Image,
             volume_type: None,
             zone: Some("fake".to_owned()),
-            affinity: OsAffinity::Off,
+            affinity: Affinity::Off,
             flavors: OsFlavors::default(),
             external_network: None,
             api_floating_ip: None,
             ingress_floating_ip: None,
+            ignition: OsIgnition::Auto,
+            image_import: false,
         };
         OpenStack::connect(&config).await.unwrap()
     }
@@ -308,6 +310,7 @@ mod on_openstack {
     fn a_hundred_and_fifty_machines_are_made_seen_and_deleted() {
         const MACHINES: usize = 150;
         let lab = Lab::new("osm");
+        lab.cluster("", "masters=1\nos_zone=fake\n");
         let cluster = ClusterId::new(&lab.mark, DOMAIN);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
@@ -336,7 +339,7 @@ mod on_openstack {
                     extra_disks_gib: vec![],
                     image: image.clone(),
                     nics: vec![Nic {
-                        network: "private".to_owned(),
+                        network: "quiet".to_owned(),
                         mac: mac.parse().unwrap(),
                     }],
                     payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),

@@ -4,12 +4,16 @@
 
 #[path = "support/fake_cloud.rs"]
 mod fake_cloud;
+#[path = "support/qcow2.rs"]
+mod qcow2;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fake_cloud::{FakeCloud, PASSWORD, Trouble, flavor};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use fake_cloud::{ACCOUNT, FakeCloud, PASSWORD, Stores, Trouble, flavor};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -53,6 +57,24 @@ impl Place {
             .stdin(Stdio::null())
             .output()
             .unwrap()
+    }
+
+    /// A rehearsal whose guests never tell of themselves, which the pretend computes cannot make them do.
+    fn deploy_in_vain(&self, lines: &str) -> String {
+        self.write("env.sh", &format!("{}bootstrap_timeout=1s\n{lines}", env(self, "")));
+        std::fs::create_dir_all(self.0.path().join("images")).unwrap();
+        for (name, end) in [("coreos", "c"), ("helper", "h")] {
+            let image = [&qcow2::empty()[..], end.as_bytes()].concat();
+            std::fs::write(self.0.path().join(format!("images/{name}.qcow2")), image).unwrap();
+        }
+        let output = self.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(6), "{text}");
+        text
+    }
+
+    fn destroy(&self) {
+        succeeded(&self.run(&["destroy", "lab", "--yes"], &[]));
     }
 
     fn harvest(&self) -> Output {
@@ -219,11 +241,253 @@ fn variables_and_application_credentials_let_in_too() {
     cloud.finish();
 }
 
+/// Nothing of the cluster, by whatever name.
+#[track_caller]
+fn is_empty(stores: &Stores) {
+    let kinds = [
+        &stores.images,
+        &stores.groups,
+        &stores.server_groups,
+        &stores.servers,
+        &stores.volumes,
+    ];
+    assert!(kinds.iter().all(|kind| kind.is_empty()), "{kinds:#?}");
+    assert!(stores.containers.is_empty() && stores.objects.is_empty());
+}
+
+fn user_data(server: &Value) -> Value {
+    let text = server["server"]["user_data"].as_str().unwrap();
+    serde_json::from_slice(&STANDARD.decode(text).unwrap()).unwrap()
+}
+
+#[test]
+fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["volumev3"]);
+    place.deploy_in_vain("os_boot=volume\nos_volume_type=ssd\nextra_disks=5,6\n");
+    cloud.with(|world| {
+        let mut volumes: Vec<_> = world
+            .stores
+            .volumes
+            .iter()
+            .map(|volume| {
+                assert_eq!(volume["metadata"], json!({"ocpdeploy.cluster": "lab.example.com"}));
+                assert_eq!(
+                    (volume["status"].as_str(), volume["volume_type"].as_str()),
+                    (Some("in-use"), Some("ssd"))
+                );
+                let has_image = if volume["imageRef"].is_null() {
+                    ""
+                } else {
+                    " of an image"
+                };
+                format!("{} {}{has_image}", volume["name"].as_str().unwrap(), volume["size"])
+            })
+            .collect();
+        volumes.sort();
+        assert_eq!(
+            volumes,
+            [
+                "lab-bootstrap:disk0 1 of an image",
+                "lab-master-0:disk0 1 of an image",
+                "lab-master-0:disk1 5",
+                "lab-master-0:disk2 6",
+            ]
+        );
+        for body in &world.stores.bodies {
+            assert_eq!(body["server"]["imageRef"], Value::Null);
+            let devices = body["server"]["block_device_mapping_v2"].as_array().unwrap();
+            assert!(devices.iter().all(|device| device["delete_on_termination"] == true));
+        }
+        // A volume that Nova forgot: its server is gone, and its name tells whose it is.
+        let mut lost = world.stores.volumes[0].clone();
+        lost["id"] = json!("volume-lost");
+        lost["status"] = json!("available");
+        lost["attachments"] = json!([]);
+        world.stores.volumes.push(lost);
+        let mut strangers = world.stores.volumes[0].clone();
+        strangers["id"] = json!("volume-stranger");
+        strangers["metadata"] = json!({});
+        strangers["attachments"] = json!([]);
+        world.stores.volumes.push(strangers);
+    });
+    let listed = place.run(&["destroy", "lab", "--dry-run"], &[]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert_eq!(
+        listed.lines().filter(|line| line.starts_with("volume ")).count(),
+        4,
+        "{listed}"
+    );
+    place.destroy();
+    cloud.with(|world| {
+        let left: Vec<_> = world
+            .stores
+            .volumes
+            .drain(..)
+            .map(|volume| volume["id"].clone())
+            .collect();
+        assert_eq!(left, ["volume-stranger"]);
+    });
+    let world = cloud.finish();
+    assert_eq!(world.ports, [Value::Null; 0]);
+    is_empty(&world.stores);
+}
+
+#[test]
+fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| {
+        world.more = vec!["volumev3"];
+        world.stores.bad_volumes = vec!["lab-bootstrap:disk0", "lab-master-0:disk0"];
+    });
+    place.write("env.sh", &env(&place, "os_boot=volume\n"));
+    let images = place.0.path().join("images");
+    std::fs::create_dir(&images).unwrap();
+    for name in ["coreos", "helper"] {
+        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
+    }
+    let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(text.contains("of 1 GiB went into status error"), "{text}");
+    cloud.with(|world| assert_eq!(world.stores.volumes, [Value::Null; 0]));
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess() {
+    for (lines, refusal, in_swift) in [
+        ("", None, false),
+        ("os_ignition=glance\n", None, false),
+        ("os_ignition=swift\n", None, true),
+        // Glance refuses one more image, and Swift takes it.
+        ("", Some(Trouble::Status(413, json!("quota of images"))), true),
+    ] {
+        let (cloud, place) = (FakeCloud::start(), Place::new());
+        place.clouds(&cloud.auth_url(), "");
+        cloud.with(|world| world.more = vec!["object-store"]);
+        if let Some(refusal) = refusal {
+            // The system's image is the first.
+            cloud.trouble("POST /image/v2/images", [Trouble::None, refusal]);
+        }
+        place.deploy_in_vain(lines);
+        cloud.with(|world| {
+            let stores = &world.stores;
+            let bodies = &stores.bodies;
+            let bootstrap = bodies
+                .iter()
+                .find(|body| body["server"]["name"] == "lab-bootstrap")
+                .unwrap();
+            let fetched = &user_data(bootstrap)["ignition"]["config"]["merge"][0];
+            let source = fetched["source"].as_str().unwrap();
+            let contents: Vec<_> = stores
+                .images
+                .iter()
+                .filter(|image| !image["ocpdeploy_content"].is_null())
+                .collect();
+            let hash = match in_swift {
+                true => {
+                    assert_eq!(contents, [&Value::Null; 0]);
+                    let (name, config) = stores.objects.first_key_value().unwrap();
+                    assert!(source.contains(&format!("{ACCOUNT}/{name}?temp_url_sig=")), "{source}");
+                    assert_eq!(fetched["httpHeaders"], Value::Null, "it needs no token");
+                    assert_eq!(stores.fetched, [name.as_str()], "it was tried as a machine fetches it");
+                    let random = name.rsplit('/').next().unwrap();
+                    assert!(random.len() == 32 && !name.contains(stores.containers.values().next().unwrap()));
+                    ocpdeploy::digest::sha512(config)
+                }
+                false => {
+                    assert!(stores.objects.is_empty() && stores.containers.is_empty());
+                    assert_eq!(
+                        (contents.len(), contents[0]["visibility"].as_str()),
+                        (1, Some("private"))
+                    );
+                    assert!(source.ends_with(&format!("/images/{}/file", contents[0]["id"].as_str().unwrap())));
+                    contents[0]["os_hash_value"].as_str().unwrap().to_owned()
+                }
+            };
+            assert_eq!(fetched["verification"]["hash"], format!("sha512-{hash}"));
+        });
+        place.destroy();
+        let world = cloud.finish();
+        assert_eq!(world.ports, [Value::Null; 0]);
+        is_empty(&world.stores);
+    }
+}
+
+#[test]
+fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    cloud.trouble(&format!("HEAD {ACCOUNT}"), [Trouble::Status(401, Value::Null)]);
+    place.write("env.sh", &env(&place, "os_ignition=swift\n"));
+    let images = place.0.path().join("images");
+    std::fs::create_dir(&images).unwrap();
+    for name in ["coreos", "helper"] {
+        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
+    }
+    let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(text.contains("does not honour temporary URLs"), "{text}");
+    assert!(!text.contains("temp_url_sig"), "{text}");
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn a_machine_is_shown_in_novas_words_without_its_payload() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    place.deploy_in_vain("");
+    let shown = place.run(
+        &["machine", "show", "master-0", "--cluster", "lab", "--output", "json"],
+        &[],
+    );
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let form = &shown["configuration"]["platform"];
+    assert_eq!(form["name"], "Nova JSON", "{text}");
+    let server: Value = serde_json::from_str(form["text"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (server["name"].as_str(), server["status"].as_str()),
+        (Some("lab-master-0"), Some("ACTIVE"))
+    );
+    assert!(!text.contains("user_data"), "{text}");
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| {
+        world
+            .stores
+            .images
+            .push(json!({"id": "centos", "name": "centos", "status": "active", "tags": []}))
+    });
+    let lines = "harvest=boot\nhelper_image=centos\nharvest_timeout=5s\n";
+    place.write("env.sh", &env(&place, lines));
+    let refusal = place.refusal(6);
+    assert!(refusal.contains("lab-harvest-master-0"), "{refusal}");
+    cloud.with(|world| world.stores.consoles_tell = true);
+    succeeded(&place.harvest());
+    let world = cloud.finish();
+    assert_eq!(world.ports.len(), 4);
+    assert_eq!(world.stores.servers, [Value::Null; 0], "pass one leaves its ports only");
+}
+
 /// Each mistake, on a cloud of its own, and what the program says of it.
 #[test]
 fn mistakes_are_told_in_words() {
     type Mistake = (&'static str, i32, fn(&FakeCloud, &Place));
-    let mistakes: [Mistake; 10] = [
+    let mistakes: [Mistake; 13] = [
         ("unknown cloud", 5, |_, place| {
             place.write("env.sh", &env(place, "os_cloud=lbo\n"));
         }),
@@ -260,6 +524,28 @@ fn mistakes_are_told_in_words() {
                 json!({"maxTotalCores": 20, "totalCoresUsed": 13, "maxTotalInstances": -1, "maxTotalRAMSize": -1});
             answer(cloud, "/compute/v2.1/limits", json!({"limits": {"absolute": limits}}));
         }),
+        ("image still queued", 5, |cloud, place| {
+            place.write("env.sh", &env(place, "harvest=boot\nhelper_image=centos\n"));
+            image(cloud, json!({"status": "queued"}));
+        }),
+        ("flavor too small for the image", 5, |cloud, place| {
+            // The first that has too little is told, so one only has.
+            let lines = "harvest=boot\nhelper_image=centos\nos_bootstrap_flavor=large\nos_helper_flavor=large\n";
+            place.write("env.sh", &env(place, lines));
+            let flavors = json!({"flavors": [flavor("small", 4, 16384, 120), flavor("large", 8, 32768, 300)]});
+            answer(cloud, "/compute/v2.1/flavors/detail", flavors);
+            image(cloud, json!({"status": "active", "min_disk": 200}));
+        }),
+        ("user_data over 65535", 4, |_, place| {
+            // It cannot be packed, and is not the bootstrap's, which fetches.
+            let noise: Vec<u8> = (0..1700_u32)
+                .flat_map(|n| ocpdeploy::digest::sha256(n.to_string()).into_bytes())
+                .collect();
+            let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{}", String::from_utf8(noise).unwrap())}});
+            let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
+            place.write("noise.ign", &config.to_string());
+            place.write("env.sh", &env(place, "ignition_extra=master:noise.ign\n"));
+        }),
         ("another project's network", 4, |cloud, _| {
             let network = json!({"id": "net-1", "name": "private", "project_id": "project-2"});
             answer(cloud, "/network/v2.0/networks", json!({"networks": [network]}));
@@ -277,6 +563,12 @@ fn mistakes_are_told_in_words() {
         assert_eq!(cloud.finish().ports, [Value::Null; 0], "{name}: nothing was made");
     }
     insta::assert_snapshot!(all);
+}
+
+fn image(cloud: &FakeCloud, more: Value) {
+    let mut image = json!({"id": "centos", "name": "centos", "tags": []});
+    image.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    cloud.with(|world| world.stores.images.push(image));
 }
 
 fn env(place: &Place, more: &str) -> String {

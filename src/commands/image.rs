@@ -165,6 +165,7 @@ async fn pull_all(
         downloads,
         installer,
         platform,
+        fetched_there: false,
     };
     for source in sources {
         let request = shop
@@ -195,6 +196,7 @@ async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Op
             downloads: &config.downloads,
             installer,
             platform: backend.limits_for(role).image_artifact,
+            fetched_there: config.backend_of(role).fetches_images(),
         };
         for source in sources {
             let request = shop

@@ -24,9 +24,11 @@ pub async fn check<B: Backend>(
     options: DeployOptions,
 ) -> Result<NetworkFacts> {
     info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", platform_names(&config.backend, config.workers_on.as_ref()));
-    for warning in ignition::node::check_fragments(&fragments::read(config)?)? {
+    let own = fragments::read(config)?;
+    for warning in ignition::node::check_fragments(&own)? {
         tracing::warn!(target: PROGRESS, step = "checks", "{warning}");
     }
+    fragments::refuse_too_large(config, &own, |role| backend.limits_for(role).carrier)?;
     let clusters = inventory::clusters(home)?;
     let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
     if let Some(known) = known {

@@ -11,6 +11,9 @@ use crate::cluster::ClusterId;
 use crate::home::Home;
 use crate::journal;
 
+/// How often all is deleted: a call of a run that was killed may be done by the platform only after the first look.
+const ROUNDS: usize = 3;
+
 /// Destroys exactly what carries the cluster's id, and its folder here.
 ///
 /// With `keep_addresses` the parameter file and what holds the addresses stay for the next deployment.
@@ -27,17 +30,20 @@ pub async fn destroy<B: Backend>(
     } else {
         None
     };
-    let machines = backend.list_machines(cluster).await?;
-    delete_machines(backend, cluster, &machines).await?;
-    if keep_addresses {
-        return dir.remove_all_but_addresses().context("empty the cluster's folder");
+    let mut left = Vec::new();
+    for _ in 0..ROUNDS {
+        let machines = backend.list_machines(cluster).await?;
+        delete_machines(backend, cluster, &machines).await?;
+        if keep_addresses {
+            return dir.remove_all_but_addresses().context("empty the cluster's folder");
+        }
+        backend.release_addresses(cluster).await?;
+        left = backend.list_owned(cluster).await?;
+        if left.is_empty() {
+            return dir.remove().context("remove the cluster's folder");
+        }
     }
-    backend.release_addresses(cluster).await?;
-    let left = backend.list_owned(cluster).await?;
-    if !left.is_empty() {
-        return Err(PassError::Leftovers { left }.into());
-    }
-    dir.remove().context("remove the cluster's folder")
+    Err(PassError::Leftovers { left }.into())
 }
 
 pub(super) async fn delete_machines<B: Backend>(backend: &B, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fs_err as fs;
 
+use super::PassError;
+use crate::backend::Carrier;
 use crate::cluster::{ClusterConfig, FragmentSource, Role};
 use crate::digest::sha256;
+use crate::ignition::budget;
 use crate::ignition::node::Fragment;
 
 /// A profile's folders of Ignition configs, in the order in which they are merged.
@@ -37,6 +40,29 @@ pub(super) fn read(config: &ClusterConfig) -> Result<Vec<Fragment>> {
         }
     }
     Ok(fragments)
+}
+
+/// Refuses a fragment that alone is more than the carrier takes. Whether all of a node's fit is known when they are merged.
+pub(super) fn refuse_too_large(
+    config: &ClusterConfig,
+    fragments: &[Fragment],
+    carrier: impl Fn(Role) -> Carrier,
+) -> Result<(), PassError> {
+    for (node, role) in config.nodes() {
+        let carrier = carrier(role);
+        if role == Role::Bootstrap && carrier.bootstrap_fetches {
+            continue;
+        }
+        let of_role = fragments
+            .iter()
+            .filter(|fragment| fragment.role.is_none_or(|only| only == role));
+        for fragment in of_role {
+            if let Err(too_large) = budget::fit(&carrier, fragment.content.clone()) {
+                return Err(PassError::TooLarge { node, too_large });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn read_one(origin: String, role: Option<Role>, path: &Path) -> Result<Fragment> {

@@ -130,6 +130,7 @@ impl<B: Backend> Run<'_, B> {
             downloads: &self.config.downloads,
             installer,
             platform: self.backend.limits_for(role).image_artifact,
+            fetched_there: self.config.backend_of(role).fetches_images(),
         }
     }
 }

@@ -21,9 +21,9 @@ use serde::Serialize;
 
 use crate::catalogue;
 use crate::cluster::{
-    BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource, GivenAddresses,
-    Harvest, ImageSource, InstallerChoice, KubevirtConfig, Lb, LibvirtConfig, Mcs, OpenStackConfig, OsAffinity, OsBoot,
-    OsFlavors, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersOn, WorkersWhen,
+    Affinity, BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource,
+    GivenAddresses, Harvest, ImageSource, InstallerChoice, KubevirtConfig, Lb, LibvirtConfig, Mcs, OpenStackConfig,
+    OsBoot, OsFlavors, OsIgnition, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersOn, WorkersWhen,
 };
 
 pub use checks::image_url;
@@ -384,11 +384,20 @@ fn openstack(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let affinity = values.choice(
         "os_affinity",
         &[
-            ("soft", OsAffinity::Soft),
-            ("hard", OsAffinity::Hard),
-            ("off", OsAffinity::Off),
+            ("soft", Affinity::Soft),
+            ("hard", Affinity::Hard),
+            ("off", Affinity::Off),
         ],
     );
+    let ignition = values.choice(
+        "os_ignition",
+        &[
+            ("auto", OsIgnition::Auto),
+            ("glance", OsIgnition::Glance),
+            ("swift", OsIgnition::Swift),
+        ],
+    );
+    let image_import = values.switch("os_image_import");
     Some(OpenStackConfig {
         cloud: values.text("os_cloud"),
         region: values.text("os_region"),
@@ -405,6 +414,8 @@ fn openstack(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         ingress_floating_ip: values.ip("os_ingress_floating_ip"),
         boot: boot?,
         affinity: affinity?,
+        ignition: ignition?,
+        image_import: image_import?,
     })
 }
 

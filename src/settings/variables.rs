@@ -410,6 +410,20 @@ pub const VARIABLES: &[Variable] = &[
     ),
     used(
         PLATFORM,
+        "os_ignition",
+        Kind::Choice(&["auto", "glance", "swift"]),
+        "auto",
+        "Where the bootstrap fetches its config: glance, a private image; swift, an object; auto, the first that takes it.",
+    ),
+    used(
+        PLATFORM,
+        "os_image_import",
+        Kind::Switch,
+        "false",
+        "true: Glance itself fetches an image that is given by URL, and #sha512=… behind it is compared.",
+    ),
+    used(
+        PLATFORM,
         "kubeconfig",
         Kind::Path,
         "",

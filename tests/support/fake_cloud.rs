@@ -10,10 +10,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{Method, Response, header};
+use axum::http::{HeaderMap, Method, Response, header};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+
+#[path = "fake_cloud_stores.rs"]
+mod stores;
+
+pub use stores::{ACCOUNT, Stores};
 
 /// What is wrong with the next answer to a request.
 #[derive(Clone, Debug)]
@@ -28,6 +33,8 @@ pub enum Trouble {
     Slow(Duration),
     /// The token is no longer known.
     Expired,
+    /// Nothing yet: the next one is.
+    None,
 }
 
 #[derive(Default)]
@@ -39,6 +46,9 @@ pub struct World {
     /// Service types missing in the catalog.
     pub lacking: Vec<&'static str>,
     pub ports: Vec<Value>,
+    pub stores: Stores,
+    /// Service types beyond the usual ones.
+    pub more: Vec<&'static str>,
     /// How long tokens live, seconds.
     pub lifetime: Option<i64>,
     /// Tokens are numbered; those up to `ended` are no longer known.
@@ -144,11 +154,11 @@ async fn handle(world: Arc<Mutex<World>>, address: SocketAddr, request: Request)
             let mut world = world.lock().unwrap();
             world.ended = world.tokens;
         }
-        Some(Trouble::Half) | None => {}
+        Some(Trouble::Half | Trouble::None) | None => {}
     }
     let answer = {
         let mut world = world.lock().unwrap();
-        world.answer(&parts.method, &path, &query, &body, token, address)
+        world.answer(&parts.method, &path, &query, &body, (token, &parts.headers), address)
     };
     match trouble {
         Some(Trouble::Half) => {
@@ -195,15 +205,18 @@ impl World {
         path: &str,
         query: &[(String, String)],
         body: &[u8],
-        token: Option<&str>,
+        (token, headers): (Option<&str>, &HeaderMap),
         address: SocketAddr,
     ) -> Response<Body> {
+        let bytes = body;
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         if path == "/identity/v3/auth/tokens" {
             return self.sign_in(&body, address);
         }
         let number = token.and_then(|token| token.strip_prefix("token-")?.parse().ok());
-        if number.is_none_or(|number: usize| number <= self.ended || number > self.tokens) {
+        // A temporary URL asks for no token.
+        let is_signed = query.iter().any(|(key, _)| key == "temp_url_sig");
+        if !is_signed && number.is_none_or(|number: usize| number <= self.ended || number > self.tokens) {
             return reply(
                 401,
                 &json!({"error": {"code": 401, "message": "The request you have made requires authentication."}}),
@@ -222,15 +235,19 @@ impl World {
             }
             return reply(200, &answer);
         }
+        let answer = |stores: &mut Stores, ports: &mut [Value]| {
+            stores.answer((method.as_str(), path), query, bytes, headers, ports)
+        };
+        if let Some((status, body)) = answer(&mut self.stores, &mut self.ports) {
+            return reply(status, &body);
+        }
         let value = match (method.as_str(), path) {
             ("GET", "/compute/v2.1/") => json!({"version": {"id": "v2.1", "min_version": "2.1", "version": "2.93"}}),
-            ("GET", "/compute/v2.1/servers/detail") => json!({"servers": []}),
             ("GET", "/compute/v2.1/flavors/detail") => json!({"flavors": [flavor("small", 4, 16384, 120)]}),
             ("GET", "/compute/v2.1/limits") => json!({"limits": {"absolute": {
                 "maxTotalCores": 100, "totalCoresUsed": 0, "maxTotalInstances": 20, "totalInstancesUsed": 0,
                 "maxTotalRAMSize": -1, "totalRAMUsed": 0, "maxServerGroupMembers": 10,
             }}}),
-            ("GET", "/compute/v2.1/os-server-groups") => json!({"server_groups": []}),
             ("GET", "/network/v2.0/networks") => json!({"networks": filter(&[json!({
                 "id": "net-1", "name": "private", "project_id": "project-1", "router:external": false,
                 "port_security_enabled": true,
@@ -239,7 +256,6 @@ impl World {
                 "id": "sub-1", "cidr": "10.20.0.0/24", "gateway_ip": "10.20.0.1", "enable_dhcp": true,
                 "allocation_pools": [{"start": "10.20.0.2", "end": "10.20.0.254"}], "dns_nameservers": [],
             }]}),
-            ("GET", "/network/v2.0/security-groups") => json!({"security_groups": []}),
             ("GET", "/network/v2.0/floatingips") => json!({"floatingips": []}),
             ("GET", "/network/v2.0/quotas/project-1/details.json") => json!({"quota": {
                 "port": {"limit": 50, "used": 0, "reserved": 0}, "security_group": {"limit": 10, "used": 1, "reserved": 0},
@@ -253,6 +269,10 @@ impl World {
                     return reply(409, &fault);
                 }
                 port["id"] = json!(format!("port-{}", self.ports.len()));
+                if port["fixed_ips"].is_null() {
+                    let ip = format!("10.20.0.{}", 100 + self.ports.len());
+                    port["fixed_ips"] = json!([{"subnet_id": "sub-1", "ip_address": ip}]);
+                }
                 port["device_id"] = json!("");
                 self.ports.push(port.clone());
                 return reply(201, &json!({"port": port}));
@@ -261,7 +281,6 @@ impl World {
                 self.ports.retain(|port| !path.ends_with(port["id"].as_str().unwrap()));
                 return reply(204, &Value::Null);
             }
-            ("GET", "/image/v2/images") => json!({"images": []}),
             _ => {
                 self.unknown.push(format!("{method} {path} {query:?}"));
                 return reply(599, &json!({"error": "unknown"}));
@@ -292,8 +311,13 @@ impl World {
             ("network", "/network"),
             ("image", "/image"),
             ("identity", "/identity"),
+            ("volumev3", "/volume/v3"),
+            ("object-store", ACCOUNT),
         ];
-        let services = services.iter().filter(|(kind, _)| !self.lacking.contains(kind));
+        let beyond = |kind: &str| matches!(kind, "volumev3" | "object-store") && !self.more.contains(&kind);
+        let services = services
+            .iter()
+            .filter(|(kind, _)| !self.lacking.contains(kind) && !beyond(kind));
         let entry = |(kind, path): &(&str, &str)| {
             json!({"type": kind, "endpoints": [
                 {"interface": "internal", "region": "one", "region_id": "one", "url": "http://127.0.0.1:1/"},

@@ -102,8 +102,17 @@ impl Drop for Lab {
     /// A failed test leaves nothing behind that could fail another.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for cluster in self.home().cluster_names().unwrap_or_default() {
-                let _ = self.start(&["destroy", &cluster, "--yes"]).wait_with_output();
+            for env in std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten() {
+                let env = env.path();
+                if let Some(cluster) = env
+                    .file_stem()
+                    .filter(|_| env.extension().is_some_and(|end| end == "sh"))
+                {
+                    let (cluster, env) = (cluster.to_string_lossy(), env.display().to_string());
+                    let _ = self
+                        .start(&["destroy", &cluster, "--env", &env, "--yes"])
+                        .wait_with_output();
+                }
             }
         }
     }

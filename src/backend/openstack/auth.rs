@@ -299,6 +299,7 @@ pub(super) enum Service {
     Network,
     Image,
     Volume,
+    Object,
 }
 
 impl Service {
@@ -309,6 +310,7 @@ impl Service {
             Service::Network => &["network"],
             Service::Image => &["image"],
             Service::Volume => &["block-storage", "volumev3", "block-store"],
+            Service::Object => &["object-store"],
         }
     }
 
@@ -318,6 +320,7 @@ impl Service {
             Service::Network => "network (Neutron)",
             Service::Image => "image (Glance)",
             Service::Volume => "block storage (Cinder)",
+            Service::Object => "object storage (Swift)",
         }
     }
 }

@@ -1,30 +1,85 @@
 //! A bootstrap's config where the machine fetches it, for Nova's user data has no room for it.
+//!
+//! In Glance: a private image, with a token of ours. In Swift: an object under a name nobody can guess, by an address
+//! that ends ("temporary URL", openstack/swift: `swift/common/middleware/tempurl.py`).
 
+use jiff::Timestamp;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use super::OpenStack;
-use super::auth::Service::Image as GLANCE;
+use super::auth::Service::{Image as GLANCE, Object as SWIFT};
 use super::images::CONTENT;
 use super::session::Failure;
-use super::wire::{TAG, text};
+use super::wire::{TAG, escape, text};
 use crate::backend::{BackendErrorKind, MachineSpec};
-use crate::cluster::{ClusterId, MachineName};
-use crate::digest::sha512;
+use crate::cluster::{ClusterId, MachineName, OsIgnition};
+use crate::digest::{hex, hmac_sha256, sha512};
 use crate::ignition::budget::{Stub, stub};
 use crate::ignition::version;
 
+/// Seconds for which an object can be fetched; a bootstrap does it at its first boot.
+const FETCHABLE: i64 = 2 * 3600;
+
+/// Where a config waits.
+struct Place {
+    url: String,
+    /// A header by which it is let go.
+    token: Option<String>,
+}
+
+fn rejected(words: String) -> Failure {
+    Failure::new(BackendErrorKind::Rejected, words)
+}
+
+/// The container of a cluster's objects.
+fn container(cluster: &ClusterId) -> String {
+    format!("{TAG}-{cluster}")
+}
+
 impl OpenStack {
-    /// Puts a config into a private image and returns a small config that fetches it with our token.
+    /// Puts a config where a machine can fetch it and returns a small config that does so.
     ///
-    /// Whoever serves other bytes stops the boot. The token ends by itself; the image goes with the machine.
+    /// Whoever serves other bytes stops the boot. Token and address end by themselves; the content goes with the machine.
     pub(super) async fn put_content(&self, spec: &MachineSpec, config: &[u8]) -> Result<Vec<u8>, Failure> {
-        let rejected = |words: String| Failure::new(BackendErrorKind::Rejected, words);
         let document: Value = serde_json::from_slice(config)
             .map_err(|error| rejected(format!("the config of {} is not JSON: {error}", spec.name)))?;
         let version = version(&document).map_err(|error| rejected(error.to_string()))?;
         // What a cut try left may be half.
         self.delete_content(&spec.cluster, Some(&spec.name)).await?;
+        let place = match self.config.ignition {
+            OsIgnition::Swift => self.put_object(spec, config).await?,
+            OsIgnition::Glance => self.put_image(spec, config).await?,
+            OsIgnition::Auto => match self.put_image(spec, config).await {
+                Err(failure)
+                    if matches!(failure.kind, BackendErrorKind::Denied | BackendErrorKind::Quota)
+                        && self.session.has(SWIFT).await? =>
+                {
+                    self.put_object(spec, config).await?
+                }
+                place => place?,
+            },
+        };
+        let headers: Vec<_> = place
+            .token
+            .iter()
+            .map(|token| ("X-Auth-Token", token.as_str()))
+            .collect();
+        let stub = stub(&Stub {
+            version,
+            url: &place.url,
+            headers: &headers,
+            sha512: &sha512(config),
+            gzip: false,
+            ca: self.session.ca.as_deref(),
+        });
+        Ok(stub
+            .map_err(|error| rejected(error.to_string()))?
+            .to_string()
+            .into_bytes())
+    }
+
+    async fn put_image(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
         let image = json!({
             "name": format!("{}-ignition", spec.name),
             "disk_format": "raw",
@@ -35,21 +90,65 @@ impl OpenStack {
         });
         let made = self.session.post(GLANCE, "/images", &image).await?;
         let id = text(&made, "id");
-        self.send_image(id, config.to_vec()).await?;
+        if let Err(failure) = self.send_image(id, config.to_vec()).await {
+            self.session.delete(GLANCE, &format!("/images/{id}")).await?;
+            return Err(failure);
+        }
         let token = self.session.new_token().await?;
-        let url = format!("{}/images/{id}/file", self.session.public_endpoint(GLANCE).await?);
-        let stub = stub(&Stub {
-            version,
-            url: &url,
-            headers: &[("X-Auth-Token", token.value.expose_secret())],
-            sha512: &sha512(config),
-            gzip: false,
-            ca: self.session.ca.as_deref(),
-        });
-        Ok(stub
-            .map_err(|error| rejected(error.to_string()))?
-            .to_string()
-            .into_bytes())
+        Ok(Place {
+            url: format!("{}/images/{id}/file", self.session.public_endpoint(GLANCE).await?),
+            token: Some(token.value.expose_secret().to_owned()),
+        })
+    }
+
+    async fn put_object(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
+        let [key, name] = [random()?, random()?];
+        let container = container(&spec.cluster);
+        let headers = [("X-Container-Meta-Temp-URL-Key", key.as_str())];
+        self.session
+            .send_bytes(SWIFT, &format!("/{container}"), Vec::new(), &headers)
+            .await?;
+        let object = format!("{container}/{}/{name}", spec.name);
+        let seconds = FETCHABLE.to_string();
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("X-Delete-After", seconds.as_str()),
+        ];
+        self.session
+            .send_bytes(SWIFT, &format!("/{object}"), config.to_vec(), &headers)
+            .await?;
+        let endpoint = self.session.public_endpoint(SWIFT).await?;
+        let path = format!("{}/{object}", path_of(&endpoint));
+        let expires = Timestamp::now().as_second() + FETCHABLE;
+        let signature = hmac_sha256(key, format!("GET\n{expires}\n{path}"));
+        let url = format!("{endpoint}/{object}?temp_url_sig={signature}&temp_url_expires={expires}");
+        // A bootstrap that may not fetch would ask for ever.
+        if !self.session.answers_anyone(&url).await? {
+            let words = format!("{} does not honour temporary URLs", super::auth::Service::Object.name());
+            return Err(Failure::new(BackendErrorKind::Denied, words)
+                .hint("its proxy lacks the middleware tempurl with sha256; os_ignition=glance needs none"));
+        }
+        Ok(Place { url, token: None })
+    }
+
+    /// Names of the cluster's objects with their container; the container's own is the last.
+    pub(super) async fn objects_of(&self, cluster: &ClusterId) -> Result<Vec<String>, Failure> {
+        if !self.session.has(SWIFT).await? {
+            return Ok(Vec::new());
+        }
+        let container = container(cluster);
+        let found = match self.session.find(SWIFT, &format!("/{container}?format=json")).await {
+            // Who may not look there has never put anything there.
+            Err(failure) if failure.kind == BackendErrorKind::Denied => None,
+            found => found?,
+        };
+        let Some(found) = found else { return Ok(Vec::new()) };
+        let objects = found.as_array().into_iter().flatten();
+        let mut names: Vec<_> = objects
+            .map(|object| format!("{container}/{}", text(object, "name")))
+            .collect();
+        names.push(container);
+        Ok(names)
     }
 
     /// Deletes the contents of one machine, or of all of a cluster's.
@@ -68,6 +167,31 @@ impl OpenStack {
                     .await?;
             }
         }
+        for object in self.objects_of(cluster).await? {
+            let machine = object.split('/').nth(1);
+            let is_meant = name.is_none_or(|name| machine.is_none_or(|machine| machine == name.as_str()));
+            if is_meant {
+                let path = object.split('/').map(escape).collect::<Vec<_>>().join("/");
+                changed |= match self.session.delete(SWIFT, &format!("/{path}")).await {
+                    // A container that another machine's content is in.
+                    Err(failure) if failure.kind == BackendErrorKind::Conflict && machine.is_none() => false,
+                    deleted => deleted?,
+                };
+            }
+        }
         Ok(changed)
     }
+}
+
+/// 32 digits that nobody can guess.
+fn random() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| rejected(format!("take random bytes: {error}")))?;
+    Ok(hex(&bytes))
+}
+
+/// The path of an address, as a temporary URL is signed with it.
+fn path_of(url: &str) -> &str {
+    let from = url.find("://").map_or(0, |at| at + 3);
+    url[from..].find('/').map_or("", |at| &url[from + at..])
 }

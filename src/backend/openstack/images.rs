@@ -1,30 +1,42 @@
 //! Images in Glance: brought once, shared by clusters, left by the last of them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::fs::File;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use super::OpenStack;
 use super::auth::Service::Image as GLANCE;
 use super::ports::told;
+use super::servers::PAUSE;
 use super::session::Failure;
-use super::wire::{TAG, escape, query, text};
+use super::wire::{self, TAG, escape, query, text};
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest};
 use crate::cluster::ClusterId;
 
 /// Property with the digest of the file that an image was made of.
 const DIGEST: &str = "ocpdeploy_sha256";
+/// Property with the address from which Glance fetched an image.
+const SOURCE: &str = "ocpdeploy_url";
+/// How long Glance may take to fetch an image.
+const FETCHING: Duration = Duration::from_secs(3600);
 /// Property of what is no system image, with the machine that fetches it.
 pub(super) const CONTENT: &str = "ocpdeploy_content";
 
 impl OpenStack {
     pub(super) async fn image(&self, cluster: &ClusterId, request: &ImageRequest) -> Result<ImageHandle, Failure> {
         match request {
+            ImageRequest::Platform(url) if url.contains("://") => {
+                let _alone = self.groups.lock().await;
+                self.fetched_image(cluster, url).await
+            }
             ImageRequest::Platform(name) => self.named_image(name).await,
             ImageRequest::File { path, sha256, .. } => {
                 let _alone = self.groups.lock().await;
-                match self.image_of_file(cluster, sha256).await? {
+                match self.image_known_by(cluster, DIGEST, sha256).await? {
                     Some(id) => Ok(ImageHandle(id)),
                     None => self.upload(cluster, path, sha256).await,
                 }
@@ -59,9 +71,9 @@ impl OpenStack {
         }
     }
 
-    /// The image of a file of this digest, tagged with the cluster; what a cut upload of ours left is removed.
-    async fn image_of_file(&self, cluster: &ClusterId, sha256: &str) -> Result<Option<String>, Failure> {
-        let path = query("/images", &[(DIGEST, sha256), ("tag", TAG), ("sort", "created_at:asc")]);
+    /// The image with this property, tagged with the cluster; what a cut upload of ours left is removed.
+    async fn image_known_by(&self, cluster: &ClusterId, key: &str, value: &str) -> Result<Option<String>, Failure> {
+        let path = query("/images", &[(key, value), ("tag", TAG), ("sort", "created_at:asc")]);
         let mut whole = None;
         for image in self.session.list(GLANCE, &path, "images").await? {
             let (id, is_tagged) = (text(&image, "id"), has_tag(&image, cluster.as_str()));
@@ -88,17 +100,9 @@ impl OpenStack {
         let unreadable =
             |error: std::io::Error| Failure::new(BackendErrorKind::NotFound, format!("{}: {error}", path.display()));
         let name = path.file_stem().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let image = json!({
-            "name": format!("{name}-{}", sha256.get(..12).unwrap_or(sha256)),
-            "disk_format": "qcow2",
-            "container_format": "bare",
-            "visibility": "private",
-            "tags": [TAG, cluster],
-            DIGEST: sha256,
-            "hw_disk_bus": "virtio",
-            "hw_vif_model": "virtio",
-            "hw_rng_model": "virtio",
-        });
+        let name = format!("{name}-{}", sha256.get(..12).unwrap_or(sha256));
+        let mut image = new_image(&name, "qcow2", cluster);
+        image[DIGEST] = json!(sha256);
         let made = self.session.post(GLANCE, "/images", &image).await?;
         let id = text(&made, "id").to_owned();
         let file = File::open(path).await.map_err(unreadable)?;
@@ -109,6 +113,80 @@ impl OpenStack {
             return Err(failure);
         }
         Ok(ImageHandle(id))
+    }
+
+    /// The image that Glance itself has fetched from a URL, or fetches now; its bytes never come here.
+    async fn fetched_image(&self, cluster: &ClusterId, url: &str) -> Result<ImageHandle, Failure> {
+        let source = Source::read(url)?;
+        if source.sha512.is_none() {
+            warn!(
+                "nothing tells whether Glance fetches the right file from {}; #sha512=… behind it would",
+                source.url
+            );
+        }
+        if let Some(id) = self.image_known_by(cluster, SOURCE, source.url).await? {
+            let image = self.session.get(GLANCE, &format!("/images/{id}")).await?;
+            source.compare(&image)?;
+            return Ok(ImageHandle(id));
+        }
+        let methods = self.session.find(GLANCE, "/info/import").await?.unwrap_or_default();
+        let mut methods = methods["import-methods"]["value"].as_array().into_iter().flatten();
+        if !methods.any(|method| method == "web-download") {
+            return Err(
+                Failure::new(BackendErrorKind::Denied, "this Glance fetches no images by itself")
+                    .hint("leave os_image_import out; the image is then fetched here and uploaded"),
+            );
+        }
+        let mut image = new_image(source.name, source.format, cluster);
+        image[SOURCE] = json!(source.url);
+        let made = self.session.post(GLANCE, "/images", &image).await?;
+        let path = format!("/images/{}", text(&made, "id"));
+        let fetched = async {
+            let order = json!({"method": {"name": "web-download", "uri": source.url}});
+            self.session.post(GLANCE, &format!("{path}/import"), &order).await?;
+            let image = self.wait_for_import(&path, source.url).await?;
+            source.compare(&image)
+        };
+        match fetched.await {
+            Ok(()) => Ok(ImageHandle(text(&made, "id").to_owned())),
+            Err(failure) => {
+                self.session.delete(GLANCE, &path).await?;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn wait_for_import(&self, path: &str, url: &str) -> Result<Value, Failure> {
+        let begun = Instant::now();
+        loop {
+            let image = self.session.get(GLANCE, path).await?;
+            if text(&image, "status") == "active" {
+                return Ok(image);
+            }
+            // Older ones keep no tasks of an image.
+            let tasks = self
+                .session
+                .find(GLANCE, &format!("{path}/tasks"))
+                .await?
+                .unwrap_or_default();
+            let mut tasks = tasks["tasks"].as_array().into_iter().flatten();
+            let failed = tasks.find(|task| task["status"] == "failure");
+            if failed.is_some() || !text(&image, "os_glance_failed_import").is_empty() {
+                let why = failed.map(|task| text(task, "message")).filter(|why| !why.is_empty());
+                let why = why
+                    .map(|why| format!(": {}", wire::fault(why.as_bytes())))
+                    .unwrap_or_default();
+                let failure = Failure::new(BackendErrorKind::Rejected, format!("Glance could not fetch {url}{why}"));
+                return Err(
+                    failure.hint("can the cloud reach it, on port 80 or 443? os_image_import=false fetches it here")
+                );
+            }
+            if begun.elapsed() > FETCHING {
+                let words = format!("Glance still fetches {url}: {}", text(&image, "status"));
+                return Err(Failure::new(BackendErrorKind::Timeout, words));
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     /// Fills an image; it is active when this ends.
@@ -150,6 +228,80 @@ impl OpenStack {
     }
 }
 
+/// What a new image of the cluster's says of itself.
+fn new_image(name: &str, format: &str, cluster: &ClusterId) -> Value {
+    json!({
+        "name": name,
+        "disk_format": format,
+        "container_format": "bare",
+        "visibility": "private",
+        "tags": [TAG, cluster],
+        "hw_disk_bus": "virtio",
+        "hw_vif_model": "virtio",
+        "hw_rng_model": "virtio",
+    })
+}
+
+/// From where Glance is to fetch an image.
+#[derive(Debug, PartialEq, Eq)]
+struct Source<'a> {
+    url: &'a str,
+    /// Of the file.
+    name: &'a str,
+    format: &'static str,
+    sha512: Option<String>,
+}
+
+impl<'a> Source<'a> {
+    fn read(text: &'a str) -> Result<Self, Failure> {
+        let (url, fragment) = text
+            .split_once('#')
+            .map_or((text, None), |(url, rest)| (url, Some(rest)));
+        let path = url.split('?').next().unwrap_or(url);
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let refused = |words: String| {
+            Failure::new(BackendErrorKind::Rejected, words).hint("os_image_import=false fetches it here and uploads it")
+        };
+        let packed = [".gz", ".xz", ".bz2", ".zst"];
+        if packed.iter().any(|end| name.ends_with(end)) {
+            return Err(refused(format!("Glance does not unpack {name}")));
+        }
+        let sha512 = match fragment {
+            None => None,
+            Some(fragment) => match fragment.strip_prefix("sha512=") {
+                Some(sum) if sum.len() == 128 => Some(sum.to_ascii_lowercase()),
+                _ => {
+                    let words =
+                        format!("Glance tells the sha512 of what it fetched, and {url} has #{fragment} behind it");
+                    return Err(refused(words));
+                }
+            },
+        };
+        let format = if name.ends_with(".raw") { "raw" } else { "qcow2" };
+        Ok(Self {
+            url,
+            name,
+            format,
+            sha512,
+        })
+    }
+
+    /// Refuses an image whose bytes are others.
+    fn compare(&self, image: &Value) -> Result<(), Failure> {
+        let Some(wanted) = &self.sha512 else { return Ok(()) };
+        let has = text(image, "os_hash_value");
+        if text(image, "os_hash_algo") == "sha512" && has == wanted.as_str() {
+            return Ok(());
+        }
+        let words = format!(
+            "what Glance fetched from {} has sha512 {has}, and {wanted} was asked for",
+            self.url
+        );
+        Err(Failure::new(BackendErrorKind::Rejected, words)
+            .hint("the file changed there, or the sum is of another file"))
+    }
+}
+
 fn has_tag(image: &Value, tag: &str) -> bool {
     image["tags"]
         .as_array()
@@ -173,6 +325,44 @@ pub(super) fn check_active(image: &Value) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_is_read_from_a_url() {
+        let sum = "AB".repeat(64);
+        let url = format!("https://mirror.example.com/a/rhcos.qcow2?x=1#sha512={sum}");
+        let source = Source::read(&url).unwrap();
+        assert_eq!(source.url, "https://mirror.example.com/a/rhcos.qcow2?x=1");
+        assert_eq!((source.name, source.format), ("rhcos.qcow2", "qcow2"));
+        let lower = sum.to_lowercase();
+        assert!(
+            source
+                .compare(&json!({"os_hash_algo": "sha512", "os_hash_value": lower}))
+                .is_ok()
+        );
+        assert!(
+            source
+                .compare(&json!({"os_hash_algo": "sha256", "os_hash_value": lower}))
+                .is_err()
+        );
+        assert!(
+            source
+                .compare(&json!({"os_hash_algo": "sha512", "os_hash_value": "00"}))
+                .is_err()
+        );
+        for (url, words) in [
+            (
+                "https://mirror.example.com/rhcos.qcow2.gz",
+                "Glance does not unpack rhcos.qcow2.gz",
+            ),
+            (
+                "https://mirror.example.com/rhcos.qcow2#sha256=00",
+                "Glance tells the sha512 of what it fetched",
+            ),
+        ] {
+            let failure = Source::read(url).unwrap_err();
+            assert!(failure.words.contains(words), "{}", failure.words);
+        }
+    }
 
     #[test]
     fn only_an_active_image_boots() {

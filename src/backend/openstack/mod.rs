@@ -1,16 +1,19 @@
 //! OpenStack: Keystone, Glance, Neutron and Nova, for a plain member of a project.
 //!
 //! A port keeps MAC and address of each node and VIP, with or without a server; so pass one needs no machine. What is
-//! ours says so itself: servers by metadata and tags, images by tags, everything else by its description or name.
+//! ours says so itself: servers by metadata and tags, volumes by metadata, images by tags, all else by description or name.
 
 mod auth;
 mod content;
+mod describe;
 mod images;
+mod live;
 mod offers;
 mod ports;
 mod preflight;
 mod servers;
 mod session;
+mod volumes;
 mod wire;
 
 use std::collections::{BTreeSet, HashMap};
@@ -25,8 +28,8 @@ use self::ports::Network;
 use self::session::{Failure, Session};
 use self::wire::{Flavor, mark, text};
 use crate::backend::{
-    Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, Backend, BackendError, Carrier, Description, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
+    Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, OpenStackConfig};
 
@@ -47,6 +50,8 @@ pub struct OpenStack {
     groups: tokio::sync::Mutex<()>,
     /// Read by whoever is about to use a group, written by whoever deletes unused ones.
     in_use: RwLock<()>,
+    /// Servers of pass one whose guest was seen to have its address.
+    live: Mutex<BTreeSet<String>>,
 }
 
 impl OpenStack {
@@ -67,6 +72,7 @@ impl OpenStack {
             busy: Mutex::default(),
             groups: tokio::sync::Mutex::default(),
             in_use: RwLock::default(),
+            live: Mutex::default(),
         })
     }
 
@@ -85,14 +91,17 @@ impl OpenStack {
         };
         let mark = mark(cluster);
         let by_mark = [("description", mark.as_str())];
-        let (servers, ports, floating, groups, server_groups, images) = futures::try_join!(
+        let (servers, ports, floating, groups, server_groups, images, volumes, objects) = futures::try_join!(
             self.servers_of(cluster),
             self.ports_of(cluster),
             self.floating_ips(&by_mark),
             self.security_groups(cluster),
             self.server_groups(cluster),
             self.images_of(cluster),
+            self.volumes_of(cluster),
+            self.objects_of(cluster),
         )?;
+        objects.iter().for_each(|name| add("object", name));
         ports.iter().for_each(|port| add("port", &port.name));
         for (kind, key, all) in [
             ("server", "name", servers),
@@ -100,6 +109,7 @@ impl OpenStack {
             ("security group", "name", groups),
             ("server group", "name", server_groups),
             ("image", "name", images),
+            ("volume", "name", volumes),
         ] {
             all.iter().for_each(|one| add(kind, text(one, key)));
         }
@@ -117,6 +127,8 @@ impl OpenStack {
                 self.delete_port(&port.id).await?;
             }
         }
+        // A server's volumes go with it.
+        self.delete_volumes(cluster, None, &servers).await?;
         if servers.is_empty() {
             let _alone = self.in_use.write().await;
             self.leave_security_group(cluster).await?;
@@ -166,6 +178,7 @@ impl Backend for OpenStack {
 
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
         let deed = || match image {
+            ImageRequest::Platform(url) if url.contains("://") => format!("import image {url}"),
             ImageRequest::Platform(name) => format!("find image {name}"),
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
         };
@@ -251,5 +264,10 @@ impl Backend for OpenStack {
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let console = self.console(cluster, name).await;
         console.map_err(|failure| failure.of_deed(format!("read the console of machine {name}")))
+    }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        let described = self.describe(cluster, name).await;
+        described.map_err(|failure| failure.of_deed(format!("describe machine {name}")))
     }
 }

@@ -160,6 +160,14 @@ impl OpenStack {
         self.ports(&[("description", &mark(cluster))]).await
     }
 
+    /// Those of the cluster's ports that have one of these names; a large cluster has many others.
+    pub(super) async fn ports_named(&self, cluster: &ClusterId, names: &[String]) -> Result<Vec<Port>, Failure> {
+        let mark = mark(cluster);
+        let mut filter = vec![("description", mark.as_str())];
+        filter.extend(names.iter().map(|name| ("name", name.as_str())));
+        self.ports(&filter).await
+    }
+
     /// A port with the lease's MAC and address, which is ours and goes with no machine.
     pub(super) async fn hold(&self, hold: &Hold) -> Result<Held, Failure> {
         let Hold { cluster, lease, .. } = hold;
@@ -279,8 +287,9 @@ impl OpenStack {
         networks: &[Arc<Network>],
         groups: &[String],
     ) -> Result<Vec<Port>, Failure> {
-        let ours = self.ports_of(&spec.cluster).await?;
-        let vips = wire::pairs_of(spec.role, &spec.cluster, &ours);
+        let names = Vip::ALL.map(|vip| spec.cluster.fqdn(NodeName::vip(vip).as_str()));
+        let vips = self.ports_named(&spec.cluster, &names).await?;
+        let vips = wire::pairs_of(spec.role, &spec.cluster, &vips);
         let mut ports = Vec::new();
         for (index, (nic, network)) in spec.nics.iter().zip(networks).enumerate() {
             let vips = if index == 0 { vips.as_slice() } else { &[] };

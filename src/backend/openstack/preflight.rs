@@ -422,6 +422,12 @@ impl OpenStack {
             return Ok(Vec::new());
         }
         let gib = of_pass(|size, boots| boots * size.disk_gib + size.extra_disks_gib.iter().sum::<u64>());
+        let there = match &needs.cluster {
+            Some(cluster) => self.volumes_of(cluster).await?,
+            None => Vec::new(),
+        };
+        let have = u64::try_from(there.len()).unwrap_or_default();
+        let have_gib = there.iter().filter_map(|volume| volume["size"].as_u64()).sum();
         let answer = self.session.get(Service::Volume, "/limits").await?;
         let limits = &answer["limits"]["absolute"];
         let room = |limit: &str, used: &str| {
@@ -429,12 +435,12 @@ impl OpenStack {
             Some((limit, limits[used].as_i64().unwrap_or_default()))
         };
         Ok(vec![
-            ("volumes", room("maxTotalVolumes", "totalVolumesUsed"), count, 0),
+            ("volumes", room("maxTotalVolumes", "totalVolumesUsed"), count, have),
             (
                 "GiB of volumes",
                 room("maxTotalVolumeGigabytes", "totalGigabytesUsed"),
                 gib,
-                0,
+                have_gib,
             ),
         ])
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -12,13 +13,15 @@ use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
-use crate::cluster::{ClusterId, MachineName, OsAffinity, OsBoot, Role};
+use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
 
-/// How long a server may take to go.
-const GOING: Duration = Duration::from_secs(600);
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long a server or volume may take to come or go.
+pub(super) const GOING: Duration = Duration::from_secs(600);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Lines of a console.
 const TAIL: u32 = 50;
+/// More NICs than a machine has.
+const NICS: usize = 16;
 /// Nova's default for members of one server group.
 const MEMBERS: i64 = 10;
 
@@ -31,9 +34,20 @@ impl OpenStack {
         for nic in &spec.nics {
             networks.push(self.network(&nic.network).await?);
         }
-        self.check_image(spec).await?;
+        let image = self.bootable(spec).await?;
         let has_volumes = self.session.has(CINDER).await?;
         let flavor = self.flavor_for(spec, has_volumes).await?;
+        let disk_gib = match self.config.boot {
+            OsBoot::Image => flavor.disk_gib,
+            OsBoot::Volume => spec.disk_gib,
+        };
+        if let Some(words) = wire::too_small(&flavor, disk_gib, &image) {
+            let hint = match self.config.boot {
+                OsBoot::Image => format!("os_{}_flavor names a larger one", spec.role),
+                OsBoot::Volume => "make disk_size larger, or choose a larger flavor".to_owned(),
+            };
+            return Err(Failure::new(BackendErrorKind::Quota, words).hint(hint));
+        }
         let user_data = self.user_data(spec).await?;
 
         // While this goes on nobody deletes groups that look unused.
@@ -50,15 +64,25 @@ impl OpenStack {
         }
         let ports: Vec<_> = ports.into_iter().map(|port| port.id).collect();
         let group = self.server_group(spec).await?;
+        let volumes = match has_volumes {
+            true => self.volumes_for(spec).await,
+            false => Ok(Vec::new()),
+        };
+        let volumes = match volumes {
+            Ok(volumes) => volumes,
+            Err(failure) => {
+                self.delete_parts(&spec.cluster, &spec.name).await?;
+                return Err(failure);
+            }
+        };
         let parts = Parts {
             flavor: &flavor,
             ports: &ports,
             user_data: &user_data,
             boot: self.config.boot,
-            volume_type: self.config.volume_type.as_deref(),
+            volumes: &volumes,
             zone: self.config.zone.as_deref(),
             group: group.as_deref(),
-            has_volumes,
         };
         match self.session.post(NOVA, "/servers", &wire::server(spec, &parts)).await {
             Ok(_) => Ok(Action::Done(new(spec))),
@@ -82,6 +106,11 @@ impl OpenStack {
                 "a server {} that is not of cluster {} is there",
                 spec.name, spec.cluster
             ));
+        }
+        // A run that was killed may have deleted it, and Nova shows it for a while as if nothing were.
+        if text(server, "OS-EXT-STS:task_state") == "deleting" {
+            self.delete_server(server).await?;
+            return Ok(None);
         }
         match wire::machine(server) {
             Some(machine) if machine.fingerprint == spec.fingerprint() => Ok(Some(server.clone())),
@@ -119,7 +148,11 @@ impl OpenStack {
 
     pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
         let servers = self.servers_of(cluster).await?;
-        let mut machines: Vec<_> = servers.iter().filter_map(wire::machine).collect();
+        let looks = servers.iter().filter_map(|server| {
+            let machine = wire::machine(server)?;
+            Some(self.with_live_addresses(server, machine))
+        });
+        let mut machines = try_join_all(looks).await?;
         machines.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(machines)
     }
@@ -145,10 +178,11 @@ impl OpenStack {
     }
 
     pub(super) async fn delete(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
-        let server = self.server_of(cluster, name).await?;
-        let mut changed = server.is_some();
-        if let Some(server) = server {
+        let mut changed = false;
+        // Names are not unique: a call whose answer was lost may have made one more.
+        while let Some(server) = self.server_of(cluster, name).await? {
             self.delete_server(&server).await?;
+            changed = true;
         }
         changed |= self.delete_parts(cluster, name).await?;
         let _alone = self.in_use.write().await;
@@ -184,40 +218,31 @@ impl OpenStack {
             }
             sleep(PAUSE).await;
         }
-        let volumes = server["os-extended-volumes:volumes_attached"].as_array();
-        for volume in volumes.into_iter().flatten() {
-            // Nova deletes them with the server, unless the server never was whole.
-            let path = format!("/volumes/{}", text(volume, "id"));
-            if self.session.has(CINDER).await? && volume["delete_on_termination"] == true {
-                self.session.delete(CINDER, &path).await?;
-            }
-        }
         Ok(())
     }
 
-    /// Deletes what was made for one machine alone beside its server: ports that hold no address, and its config.
+    /// Deletes what was made for one machine alone beside its server: ports that hold no address, volumes, its config.
     async fn delete_parts(&self, cluster: &ClusterId, name: &MachineName) -> Result<bool, Failure> {
         let mut changed = self.delete_content(cluster, Some(name)).await?;
-        for port in self.ports_of(cluster).await? {
-            if port
-                .name
-                .rsplit_once(':')
-                .is_some_and(|(machine, _)| machine == name.as_str())
-            {
-                changed |= self.delete_port(&port.id).await?;
-            }
+        let names: Vec<_> = (0..NICS).map(|index| wire::port_of(name, index)).collect();
+        for port in self.ports_named(cluster, &names).await? {
+            changed |= self.delete_port(&port.id).await?;
         }
+        // Nova deletes them with the server, unless there never was one.
+        changed |= self.delete_volumes(cluster, Some(name), &[]).await?;
         Ok(changed)
     }
 
-    async fn check_image(&self, spec: &MachineSpec) -> Result<(), Failure> {
+    /// A machine's image, which must be whole.
+    async fn bootable(&self, spec: &MachineSpec) -> Result<Value, Failure> {
         let id = &spec.image.0;
         let image = self
             .session
             .find(GLANCE, &format!("/images/{}", wire::escape(id)))
             .await?;
         let image = image.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("there is no image {id}")))?;
-        super::images::check_active(&image)
+        super::images::check_active(&image)?;
+        Ok(image)
     }
 
     /// All flavors that this project may use.
@@ -289,9 +314,9 @@ impl OpenStack {
     /// Keeps masters, and workers, on different hosts as far as the settings want it.
     async fn server_group(&self, spec: &MachineSpec) -> Result<Option<String>, Failure> {
         let policy = match self.config.affinity {
-            OsAffinity::Soft => "soft-anti-affinity",
-            OsAffinity::Hard => "anti-affinity",
-            OsAffinity::Off => return Ok(None),
+            Affinity::Soft => "soft-anti-affinity",
+            Affinity::Hard => "anti-affinity",
+            Affinity::Off => return Ok(None),
         };
         let most = self.absolute_limits().await?["maxServerGroupMembers"]
             .as_i64()
@@ -335,12 +360,12 @@ impl OpenStack {
         self.limits.get_or_try_init(|| read).await
     }
 
-    async fn act(&self, server: &Value, action: &Value) -> Result<Value, Failure> {
+    pub(super) async fn act(&self, server: &Value, action: &Value) -> Result<Value, Failure> {
         let path = format!("/servers/{}/action", text(server, "id"));
         self.session.post(NOVA, &path, action).await
     }
 
-    async fn there(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
+    pub(super) async fn there(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
         let server = self.server_of(cluster, name).await?;
         server.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("there is no server {name}")))
     }

@@ -338,6 +338,17 @@ impl Session {
         checked(status, &headers, body).map(drop)
     }
 
+    /// Whether an address gives something to whoever asks, as a machine does; `url` may hold a signature.
+    pub async fn answers_anyone(&self, url: &str) -> Result<bool, Failure> {
+        let ask = Ask {
+            method: Method::HEAD,
+            url: url.to_owned(),
+            body: None,
+            headers: &[],
+        };
+        Ok(self.send(&ask, None, true).await?.0.is_success())
+    }
+
     async fn call(
         &self,
         method: Method,
@@ -389,11 +400,11 @@ impl Session {
             let answer = self.send_once(ask, token).await;
             let pause = match &answer {
                 Ok((status, headers, _)) => {
-                    debug!(method = %ask.method, url = ask.url, status = status.as_u16(), ms = begun.elapsed().as_millis());
+                    debug!(method = %ask.method, url = unsigned(&ask.url), status = status.as_u16(), ms = begun.elapsed().as_millis());
                     pause_after(*status, headers, repeatable, attempt)
                 }
                 Err(failed) => {
-                    debug!(method = %ask.method, url = ask.url, failed = %failed.failure.words);
+                    debug!(method = %ask.method, url = unsigned(&ask.url), failed = %failed.failure.words);
                     // What was not sent at all can be sent again.
                     (repeatable || !failed.sent).then(|| backoff(attempt))
                 }
@@ -439,6 +450,11 @@ struct Failed {
     /// The service may have done it.
     sent: bool,
     failure: Failure,
+}
+
+/// An address without the signature that is as good as a password.
+fn unsigned(url: &str) -> &str {
+    url.split("?temp_url_sig").next().unwrap_or(url)
 }
 
 fn lives(token: &Token) -> bool {

@@ -281,9 +281,9 @@ fn metadata(spec: &MachineSpec) -> Value {
     metadata
 }
 
-/// The cluster to which a server belongs, by its own words.
-pub(super) fn cluster_of(server: &Value) -> Option<ClusterId> {
-    serde_json::from_value(server["metadata"][CLUSTER].clone()).ok()
+/// The cluster to which a server or volume belongs, by its own words.
+pub(super) fn cluster_of(thing: &Value) -> Option<ClusterId> {
+    serde_json::from_value(thing["metadata"][CLUSTER].clone()).ok()
 }
 
 /// A server as a machine; `None`: it is not ours, or on its way out.
@@ -314,6 +314,14 @@ pub(super) fn machine(server: &Value) -> Option<Machine> {
         power,
         nics: (0..).map_while(nic).collect(),
     })
+}
+
+/// A server without what it was told at its first boot: administrators are shown that, and it holds secrets.
+pub(super) fn without_payload(mut server: Value) -> Value {
+    if let Some(fields) = server.as_object_mut() {
+        fields.retain(|key, _| !key.contains("user_data") && key != "adminPass");
+    }
+    server
 }
 
 pub(super) fn power(server: &Value) -> Option<Power> {
@@ -355,11 +363,11 @@ pub(super) struct Parts<'a> {
     /// Base64.
     pub user_data: &'a str,
     pub boot: OsBoot,
-    pub volume_type: Option<&'a str>,
+    /// The first disk where that is one, and the extra disks; none where there is no service that makes volumes, and
+    /// extra disks are the flavor's own.
+    pub volumes: &'a [String],
     pub zone: Option<&'a str>,
     pub group: Option<&'a str>,
-    /// Whether there is a service that makes volumes; without it extra disks are the flavor's own.
-    pub has_volumes: bool,
 }
 
 /// The body of `POST /servers`.
@@ -380,34 +388,37 @@ pub(super) fn server(spec: &MachineSpec, parts: &Parts<'_>) -> Value {
     if let Some(zone) = parts.zone {
         server["availability_zone"] = json!(zone);
     }
-    let volume = |mut device: Value, gib: u64| {
-        device["destination_type"] = json!("volume");
-        device["volume_size"] = json!(gib);
-        if let Some(kind) = parts.volume_type {
-            device["volume_type"] = json!(kind);
-        }
-        device
-    };
-    let image = json!({"boot_index": 0, "source_type": "image", "uuid": spec.image, "delete_on_termination": true});
-    let mut devices = match parts.boot {
-        OsBoot::Volume => vec![volume(image, spec.disk_gib)],
-        OsBoot::Image => {
-            server["imageRef"] = json!(spec.image);
-            let mut image = image;
-            image["destination_type"] = json!("local");
-            vec![image]
-        }
-    };
-    for gib in &spec.extra_disks_gib {
-        let mut blank = json!({"boot_index": -1, "source_type": "blank", "delete_on_termination": true});
-        devices.push(match parts.has_volumes {
-            true => volume(blank, *gib),
-            false => {
-                blank["destination_type"] = json!("local");
-                blank["volume_size"] = json!(gib);
-                blank
-            }
-        });
+    let mut devices = Vec::new();
+    if parts.boot == OsBoot::Image {
+        server["imageRef"] = json!(spec.image);
+        devices.push(json!({
+            "boot_index": 0,
+            "source_type": "image",
+            "uuid": spec.image,
+            "destination_type": "local",
+            "delete_on_termination": true,
+        }));
+    }
+    for volume in parts.volumes {
+        devices.push(json!({
+            // The first device boots, the others do not.
+            "boot_index": if devices.is_empty() { 0 } else { -1 },
+            "source_type": "volume",
+            "uuid": volume,
+            "destination_type": "volume",
+            "delete_on_termination": true,
+        }));
+    }
+    if parts.volumes.is_empty() {
+        devices.extend(spec.extra_disks_gib.iter().map(|gib| {
+            json!({
+                "boot_index": -1,
+                "source_type": "blank",
+                "destination_type": "local",
+                "volume_size": gib,
+                "delete_on_termination": true,
+            })
+        }));
     }
     if devices.len() > 1 || parts.boot == OsBoot::Volume {
         server["block_device_mapping_v2"] = json!(devices);
@@ -417,6 +428,49 @@ pub(super) fn server(spec: &MachineSpec, parts: &Parts<'_>) -> Value {
         body["os:scheduler_hints"] = json!({"group": group});
     }
     body
+}
+
+/// Name of a volume of a machine; the disk it boots from, if that is one, is number 0.
+pub(super) fn volume_of(machine: &MachineName, index: usize) -> String {
+    format!("{machine}:disk{index}")
+}
+
+/// The machine of a volume's or port's name.
+pub(super) fn machine_of(name: &str) -> Option<&str> {
+    Some(name.rsplit_once(':')?.0)
+}
+
+/// The body of `POST /volumes`. Nova would make one without a name, and what has none cannot be found again.
+pub(super) fn volume(spec: &MachineSpec, index: usize, gib: u64, image: Option<&str>, kind: Option<&str>) -> Value {
+    let mut volume = json!({
+        "name": volume_of(&spec.name, index),
+        "description": mark(&spec.cluster),
+        "size": gib,
+        "metadata": {CLUSTER: spec.cluster},
+    });
+    if let Some(image) = image {
+        volume["imageRef"] = json!(image);
+    }
+    if let Some(kind) = kind {
+        volume["volume_type"] = json!(kind);
+    }
+    json!({"volume": volume})
+}
+
+/// Why a flavor cannot boot an image; `None`: it can. With its disk in a volume only the memory counts.
+pub(super) fn too_small(flavor: &Flavor, disk_gib: u64, image: &Value) -> Option<String> {
+    const GIB: u64 = 1 << 30;
+    let number = |key: &str| image[key].as_u64().unwrap_or_default();
+    let disk = number("min_disk").max(number("virtual_size").div_ceil(GIB));
+    let pairs = [
+        (flavor.memory_mib, number("min_ram"), "MiB of memory"),
+        (disk_gib, disk, "GiB of disk"),
+    ];
+    let short = pairs.iter().find(|(has, wanted, _)| has < wanted);
+    short.map(|(has, wanted, what)| {
+        let (flavor, image) = (&flavor.name, text(image, "name"));
+        format!("image {image} needs {wanted} {what}, and a machine of flavor {flavor} has {has}")
+    })
 }
 
 /// Name of the server group of a node; `None`: it needs none. Members of a group are few by quota.

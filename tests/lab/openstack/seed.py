@@ -65,7 +65,7 @@ def catalog():
 
 
 def networks():
-    """`public`, the provider's, external and shared; `private`, of project demo, behind a router."""
+    """`public`, the provider's, external and shared; `private`, of project demo, behind a router; `quiet`, likewise demo's."""
     all_ = admin.network
     public = all_.find_network("public") or all_.create_network(
         name="public",
@@ -92,6 +92,11 @@ def networks():
         cidr="10.20.0.0/16",
         gateway_ip="10.20.0.1",
         allocation_pools=[{"start": "10.20.1.0", "end": "10.20.15.255"}],
+    )
+    # For pretend servers by the hundred: no agent has anything to do for its ports.
+    quiet = mine.find_network("quiet") or mine.create_network(name="quiet", port_security_enabled=False)
+    mine.find_subnet("quiet") or mine.create_subnet(
+        name="quiet", network_id=quiet.id, ip_version=4, cidr="10.21.0.0/16", enable_dhcp=False
     )
     if not mine.find_router("router"):
         router = mine.create_router(name="router", external_gateway_info={"network_id": public.id})

@@ -43,10 +43,9 @@ fn parts<'a>(flavor: &'a Flavor, ports: &'a [String]) -> Parts<'a> {
         ports,
         user_data: "e30=",
         boot: OsBoot::Image,
-        volume_type: None,
+        volumes: &[],
         zone: None,
         group: None,
-        has_volumes: true,
     }
 }
 
@@ -166,20 +165,29 @@ fn the_body_of_a_new_server() {
     let mut spec = spec(NodeName::node(Role::Worker, 1), Role::Worker);
     let mut all = format!("{:#}\n", server(&spec, &parts(&flavor, &ports)));
     spec.extra_disks_gib = vec![10];
+    let volumes = ["volume-0", "volume-1"].map(str::to_owned);
     let full = Parts {
         boot: OsBoot::Volume,
-        volume_type: Some("ssd"),
+        volumes: &volumes,
         zone: Some("nova"),
         group: Some("group-1"),
         ..parts(&flavor, &ports)
     };
     all += &format!("{:#}\n", server(&spec, &full));
-    let ephemeral = Parts {
-        has_volumes: false,
+    let beside = Parts {
+        volumes: &volumes[1..],
         ..parts(&flavor, &ports)
     };
-    let devices = &server(&spec, &ephemeral)["server"]["block_device_mapping_v2"];
-    all += &format!("{devices:#}\n");
+    for parts in [beside, parts(&flavor, &ports)] {
+        let devices = &server(&spec, &parts)["server"]["block_device_mapping_v2"];
+        all += &format!("{devices:#}\n");
+    }
+    for volume in [
+        volume(&spec, 0, 100, Some("image-1"), Some("ssd")),
+        volume(&spec, 1, 10, None, None),
+    ] {
+        all += &format!("{volume:#}\n");
+    }
     insta::assert_snapshot!(all);
 }
 
@@ -300,4 +308,24 @@ fn a_rule_is_known_again_however_neutron_writes_it() {
         rules("g", network, Some(Ipv4Addr::new(10, 0, 0, 9))).len(),
         wanted.len() - 1
     );
+}
+
+#[test]
+fn an_image_has_room_on_its_flavor_or_it_is_said() {
+    let image = json!({"name": "rhcos", "min_disk": 10, "min_ram": 2048, "virtual_size": 17_179_869_185_u64});
+    let flavor = flavor("m", 4, 2048, 16);
+    assert_eq!(too_small(&flavor, 17, &image), None);
+    assert_eq!(
+        too_small(&flavor, 16, &image).unwrap(),
+        "image rhcos needs 17 GiB of disk, and a machine of flavor m has 16"
+    );
+    let small = Flavor {
+        memory_mib: 1024,
+        ..flavor
+    };
+    assert_eq!(
+        too_small(&small, 17, &image).unwrap(),
+        "image rhcos needs 2048 MiB of memory, and a machine of flavor m has 1024"
+    );
+    assert_eq!(too_small(&small, 0, &json!({"name": "x", "virtual_size": null})), None);
 }

@@ -1,0 +1,56 @@
+//! A machine in Nova's own words.
+
+use serde_json::Value;
+
+use super::OpenStack;
+use super::session::Failure;
+use super::wire;
+use crate::backend::{Description, Form};
+use crate::cluster::{ClusterId, MachineName};
+
+/// What places a server, by our word and Nova's.
+const SCHEDULING: [(&str, &str); 2] = [("zone", "OS-EXT-AZ:availability_zone"), ("host id", "hostId")];
+
+/// What a server is doing.
+const DYNAMIC: [(&str, &str); 5] = [
+    ("status", "status"),
+    ("task", "OS-EXT-STS:task_state"),
+    ("id", "id"),
+    // Shown to administrators only.
+    ("host", "OS-EXT-SRV-ATTR:host"),
+    ("instance", "OS-EXT-SRV-ATTR:instance_name"),
+];
+
+impl OpenStack {
+    pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, Failure> {
+        let server = self.there(cluster, name).await?;
+        let mut described = Description::default();
+        let text = |path: &Value| path.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        for (words, map) in [
+            (&SCHEDULING[..], &mut described.scheduling),
+            (&DYNAMIC[..], &mut described.dynamic),
+        ] {
+            map.extend(
+                words
+                    .iter()
+                    .filter_map(|(ours, novas)| Some(((*ours).to_owned(), text(&server[*novas])?))),
+            );
+        }
+        let scheduling = &mut described.scheduling;
+        scheduling.extend(text(&server["flavor"]["original_name"]).map(|name| ("flavor".to_owned(), name)));
+        let groups = self.server_groups(cluster).await?;
+        let is_member = |group: &&Value| {
+            let mut members = group["members"].as_array().into_iter().flatten();
+            members.any(|member| *member == server["id"])
+        };
+        if let Some(group) = groups.iter().find(is_member) {
+            let (name, policy) = (wire::text(group, "name"), wire::text(group, "policy"));
+            scheduling.insert("affinity".to_owned(), format!("{policy} ({name})"));
+        }
+        described.form = Some(Form {
+            name: "Nova JSON",
+            text: format!("{:#}", wire::without_payload(server)),
+        });
+        Ok(described)
+    }
+}

@@ -1,0 +1,122 @@
+//! Volumes of machines: made before their server under a name and with the cluster's id, so that none is ever lost.
+
+use futures::future::try_join_all;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::OpenStack;
+use super::auth::Service::Volume as CINDER;
+use super::servers::{GOING, PAUSE};
+use super::session::Failure;
+use super::wire::{self, text};
+use crate::backend::{BackendErrorKind, MachineSpec};
+use crate::cluster::{ClusterId, MachineName, OsBoot};
+
+impl OpenStack {
+    /// The volumes of a machine to be made, the one it boots from first; each holds all it shall.
+    pub(super) async fn volumes_for(&self, spec: &MachineSpec) -> Result<Vec<String>, Failure> {
+        let boots = self.config.boot == OsBoot::Volume;
+        let mut wanted = Vec::new();
+        wanted.extend(boots.then_some((0, spec.disk_gib, Some(spec.image.0.as_str()))));
+        let extra = spec.extra_disks_gib.iter().zip(1..);
+        wanted.extend(extra.map(|(gib, index)| (index, *gib, None)));
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let there = self.volumes_of(&spec.cluster).await?;
+        let each = wanted.into_iter().map(async |(index, gib, image)| {
+            let name = wire::volume_of(&spec.name, index);
+            let made = there.iter().find(|volume| volume["name"] == name.as_str());
+            // One that a cut try left may be half.
+            if let Some(volume) = made {
+                self.delete_volume(text(volume, "id")).await?;
+            }
+            self.make_volume(spec, index, gib, image).await
+        });
+        try_join_all(each).await
+    }
+
+    async fn make_volume(
+        &self,
+        spec: &MachineSpec,
+        index: usize,
+        gib: u64,
+        image: Option<&str>,
+    ) -> Result<String, Failure> {
+        let body = wire::volume(spec, index, gib, image, self.config.volume_type.as_deref());
+        let made = self.session.post(CINDER, "/volumes", &body).await?;
+        let id = text(&made["volume"], "id").to_owned();
+        let begun = Instant::now();
+        loop {
+            let answer = self.session.get(CINDER, &format!("/volumes/{id}")).await?;
+            let (name, status) = (text(&answer["volume"], "name"), text(&answer["volume"], "status"));
+            match status {
+                "available" => return Ok(id),
+                _ if status.starts_with("error") => {
+                    let words = format!("volume {name} of {gib} GiB went into status {status}");
+                    let hint = "`openstack volume message list` tells why; the image may be larger than the volume";
+                    return Err(Failure::new(BackendErrorKind::Rejected, words).hint(hint));
+                }
+                _ if begun.elapsed() > GOING => {
+                    let words = format!("volume {name} is still {status}");
+                    return Err(Failure::new(BackendErrorKind::Timeout, words));
+                }
+                _ => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// All volumes of the cluster.
+    pub(super) async fn volumes_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+        if !self.session.has(CINDER).await? {
+            return Ok(Vec::new());
+        }
+        let mut volumes = self.session.list(CINDER, "/volumes/detail", "volumes").await?;
+        volumes.retain(|volume| wire::cluster_of(volume).as_ref() == Some(cluster));
+        Ok(volumes)
+    }
+
+    /// Deletes the volumes of one machine, or of all of a cluster's that have no server in `servers`.
+    pub(super) async fn delete_volumes(
+        &self,
+        cluster: &ClusterId,
+        name: Option<&MachineName>,
+        servers: &[Value],
+    ) -> Result<bool, Failure> {
+        let mut changed = false;
+        for volume in self.volumes_of(cluster).await? {
+            let of = wire::machine_of(text(&volume, "name")).unwrap_or_default();
+            let is_meant = match name {
+                Some(name) => name.as_str() == of,
+                None => !servers.iter().any(|server| server["name"] == of),
+            };
+            if is_meant {
+                changed |= self.delete_volume(text(&volume, "id")).await?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Deletes a volume and waits until it is gone: one that a server has just left is not free at once.
+    async fn delete_volume(&self, id: &str) -> Result<bool, Failure> {
+        let path = format!("/volumes/{id}");
+        let begun = Instant::now();
+        let mut changed = false;
+        while let Some(answer) = self.session.find(CINDER, &path).await? {
+            let (name, status) = (text(&answer["volume"], "name"), text(&answer["volume"], "status"));
+            if begun.elapsed() > GOING {
+                let words = format!("volume {name} is still {status}");
+                return Err(Failure::new(BackendErrorKind::Timeout, words));
+            }
+            if matches!(status, "available" | "error" | "error_deleting") {
+                changed |= match self.session.delete(CINDER, &path).await {
+                    // Its status is another one by now.
+                    Err(failure) if matches!(failure.status, Some(400 | 409)) => false,
+                    deleted => deleted?,
+                };
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(changed)
+    }
+}

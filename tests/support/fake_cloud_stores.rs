@@ -1,0 +1,339 @@
+//! What the thin cloud keeps for whole deployments: images, groups, servers and, where the lab has no service for them,
+//! volumes (Cinder) and objects (Swift), which it guards strictly.
+
+use std::collections::BTreeMap;
+
+use axum::http::HeaderMap;
+use ocpdeploy::digest::{hmac_sha256, sha512};
+use serde_json::{Value, json};
+
+/// An answer: status and body.
+pub type Answer = (u16, Value);
+
+#[derive(Default)]
+pub struct Stores {
+    pub images: Vec<Value>,
+    pub groups: Vec<Value>,
+    pub server_groups: Vec<Value>,
+    pub servers: Vec<Value>,
+    /// As they were asked for.
+    pub bodies: Vec<Value>,
+    pub volumes: Vec<Value>,
+    /// Volumes of these names fail while they are made.
+    pub bad_volumes: Vec<&'static str>,
+    /// Temporary URL keys of containers.
+    pub containers: BTreeMap<String, String>,
+    pub objects: BTreeMap<String, Vec<u8>>,
+    pub fetched: Vec<String>,
+    /// Whether guests write their address on their console.
+    pub consoles_tell: bool,
+    made: usize,
+}
+
+/// The account of Swift, as its endpoint has it.
+pub const ACCOUNT: &str = "/object/v1/AUTH_1";
+
+fn nova(status: u16, message: &str) -> Answer {
+    (status, json!({"badRequest": {"code": status, "message": message}}))
+}
+
+impl Stores {
+    fn id(&mut self, kind: &str) -> String {
+        self.made += 1;
+        format!("{kind}-{}", self.made)
+    }
+
+    pub fn answer(
+        &mut self,
+        (method, path): (&str, &str),
+        query: &[(String, String)],
+        bytes: &[u8],
+        headers: &HeaderMap,
+        ports: &mut [Value],
+    ) -> Option<Answer> {
+        let body: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let (service, rest) = path.trim_start_matches('/').split_once('/')?;
+        let parts: Vec<_> = rest.split('/').skip(1).collect();
+        Some(match (service, method, parts.as_slice()) {
+            ("image", ..) => self.image((method, &parts), query, &body, bytes)?,
+            ("network", "GET", ["security-groups"]) => (200, json!({"security_groups": self.groups})),
+            ("network", "POST", ["security-groups"]) => {
+                let mut group = body["security_group"].clone();
+                group["id"] = json!(self.id("sg"));
+                group["security_group_rules"] = json!([]);
+                self.groups.push(group.clone());
+                (201, json!({"security_group": group}))
+            }
+            ("network", "POST", ["security-group-rules"]) => (201, body),
+            ("network", "DELETE", ["security-groups", id]) => {
+                self.groups.retain(|group| group["id"] != *id);
+                (204, Value::Null)
+            }
+            ("network", "PUT", ["ports", id]) => {
+                let port = ports.iter_mut().find(|port| port["id"] == *id)?;
+                for (key, value) in body["port"].as_object()? {
+                    port[key] = value.clone();
+                }
+                (200, json!({"port": port}))
+            }
+            ("compute", "GET", ["os-server-groups"]) => (200, json!({"server_groups": self.server_groups})),
+            ("compute", "POST", ["os-server-groups"]) => {
+                let mut group = body["server_group"].clone();
+                group["id"] = json!(self.id("group"));
+                group["members"] = json!([]);
+                self.server_groups.push(group.clone());
+                (200, json!({"server_group": group}))
+            }
+            ("compute", "DELETE", ["os-server-groups", id]) => {
+                self.server_groups.retain(|group| group["id"] != *id);
+                (204, Value::Null)
+            }
+            ("compute", "GET", ["servers", "detail"]) => (200, json!({"servers": self.servers})),
+            ("compute", "GET", ["servers", id]) => match self.servers.iter().find(|server| server["id"] == *id) {
+                Some(server) => (200, json!({"server": server})),
+                None => nova(404, "no such server"),
+            },
+            ("compute", "POST", ["servers"]) => self.new_server(&body, ports),
+            ("compute", "POST", ["servers", id, "action"]) => {
+                let server = self.servers.iter().find(|server| server["id"] == *id)?;
+                let address = &server["addresses"]["private"][0]["addr"];
+                let told = if self.consoles_tell {
+                    address.as_str()?
+                } else {
+                    "nothing"
+                };
+                (200, json!({"output": format!("eth0 has {told}\n")}))
+            }
+            ("compute", "DELETE", ["servers", id]) => {
+                self.servers.retain(|server| server["id"] != *id);
+                for port in ports.iter_mut().filter(|port| port["device_id"] == *id) {
+                    port["device_id"] = json!("");
+                }
+                // Nova deletes what it was told to delete with the server.
+                self.volumes
+                    .retain(|volume| volume["attachments"][0]["server_id"] != *id);
+                (204, Value::Null)
+            }
+            ("volume", ..) => self.volume((method, &parts), &body)?,
+            ("object", ..) => self.object((method, path), query, bytes, headers)?,
+            _ => return None,
+        })
+    }
+
+    fn image(
+        &mut self,
+        (method, parts): (&str, &[&str]),
+        query: &[(String, String)],
+        body: &Value,
+        bytes: &[u8],
+    ) -> Option<Answer> {
+        let index = |images: &[Value], id: &str| images.iter().position(|image| image["id"] == id);
+        Some(match (method, parts) {
+            ("GET", ["images"]) => {
+                let has = |image: &&Value| {
+                    query.iter().all(|(key, value)| match key.as_str() {
+                        "tag" => image["tags"].as_array().unwrap().iter().any(|tag| tag == value),
+                        "sort" => true,
+                        key => image[key] == value.as_str(),
+                    })
+                };
+                let images: Vec<_> = self.images.iter().filter(has).collect();
+                (200, json!({"images": images}))
+            }
+            ("POST", ["images"]) => {
+                let mut image = body.clone();
+                image["id"] = json!(self.id("image"));
+                image["status"] = json!("queued");
+                self.images.push(image.clone());
+                (201, image)
+            }
+            ("PUT", ["images", id, "file"]) => {
+                let at = index(&self.images, id)?;
+                let image = &mut self.images[at];
+                image["status"] = json!("active");
+                image["os_hash_value"] = json!(sha512(bytes));
+                (204, Value::Null)
+            }
+            ("GET", ["images", id]) => match index(&self.images, id) {
+                Some(at) => (200, self.images[at].clone()),
+                None => (404, json!("no such image")),
+            },
+            ("DELETE", ["images", id]) => {
+                self.images.remove(index(&self.images, id)?);
+                (204, Value::Null)
+            }
+            _ => return None,
+        })
+    }
+
+    fn new_server(&mut self, body: &Value, ports: &mut [Value]) -> Answer {
+        let mut server = body["server"].clone();
+        let id = self.id("server");
+        let devices = server["block_device_mapping_v2"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        for device in devices.iter().filter(|device| device["source_type"] == "volume") {
+            let volume = self.volumes.iter().find(|volume| volume["id"] == device["uuid"]);
+            match volume.map(|volume| volume["status"].as_str().unwrap()) {
+                Some("available") => {}
+                Some(status) => return nova(400, &format!("volume is {status}")),
+                None => return nova(400, "no such volume"),
+            }
+        }
+        if server["imageRef"].is_null() && devices.iter().all(|device| device["boot_index"] != 0) {
+            return nova(400, "nothing to boot from");
+        }
+        let mut addresses = Vec::new();
+        for port in server["networks"].as_array().unwrap() {
+            let Some(port) = ports
+                .iter_mut()
+                .find(|one| one["id"] == port["port"] && one["device_id"] == "")
+            else {
+                return nova(400, "no such port, or it is in use");
+            };
+            port["device_id"] = json!(id);
+            addresses.push(
+                json!({"addr": port["fixed_ips"][0]["ip_address"], "OS-EXT-IPS:type": "fixed",
+                "OS-EXT-IPS-MAC:mac_addr": port["mac_address"]}),
+            );
+        }
+        for device in &devices {
+            for volume in self.volumes.iter_mut().filter(|volume| volume["id"] == device["uuid"]) {
+                volume["status"] = json!("in-use");
+                volume["attachments"] = json!([{"server_id": id}]);
+            }
+        }
+        self.bodies.push(body.clone());
+        server["id"] = json!(id);
+        server["status"] = json!("ACTIVE");
+        server["addresses"] = json!({"private": addresses});
+        server["flavor"] = json!({"vcpus": 4, "ram": 16384, "original_name": "small"});
+        self.servers.push(server);
+        (202, json!({"server": {"id": id}}))
+    }
+
+    fn volume(&mut self, (method, parts): (&str, &[&str]), body: &Value) -> Option<Answer> {
+        let at = |volumes: &[Value], id: &str| volumes.iter().position(|volume| volume["id"] == id);
+        Some(match (method, parts) {
+            ("GET", ["limits"]) => {
+                let used: u64 = self.volumes.iter().map(|volume| volume["size"].as_u64().unwrap()).sum();
+                (
+                    200,
+                    json!({"limits": {"absolute": {"maxTotalVolumes": 10, "totalVolumesUsed": self.volumes.len(),
+                    "maxTotalVolumeGigabytes": 1000, "totalGigabytesUsed": used}}}),
+                )
+            }
+            ("GET", ["volumes", "detail"]) => (200, json!({"volumes": self.volumes})),
+            ("POST", ["volumes"]) => {
+                let mut volume = body["volume"].clone();
+                let image = &volume["imageRef"];
+                let has_image = self
+                    .images
+                    .iter()
+                    .any(|one| one["id"] == *image && one["status"] == "active");
+                if volume["size"].as_u64().is_none_or(|size| size == 0) || !image.is_null() && !has_image {
+                    return Some(nova(400, "Invalid input received"));
+                }
+                volume["id"] = json!(self.id("volume"));
+                volume["status"] = json!("creating");
+                volume["attachments"] = json!([]);
+                self.volumes.push(volume.clone());
+                (202, json!({"volume": volume}))
+            }
+            ("GET", ["volumes", id]) => match at(&self.volumes, id) {
+                None => (404, json!({"itemNotFound": {"code": 404, "message": "no such volume"}})),
+                Some(at) => {
+                    let shown = self.volumes[at].clone();
+                    // Each look is a while.
+                    let bad = self.bad_volumes.iter().any(|name| shown["name"] == *name);
+                    match shown["status"].as_str().unwrap() {
+                        "creating" if bad => self.volumes[at]["status"] = json!("error"),
+                        "creating" => self.volumes[at]["status"] = json!("available"),
+                        "deleting" => drop(self.volumes.remove(at)),
+                        _ => {}
+                    }
+                    (200, json!({"volume": shown}))
+                }
+            },
+            ("DELETE", ["volumes", id]) => {
+                let at = at(&self.volumes, id)?;
+                let volume = &mut self.volumes[at];
+                match volume["status"].as_str().unwrap() {
+                    "available" | "error" => volume["status"] = json!("deleting"),
+                    status => {
+                        return Some(nova(
+                            400,
+                            &format!("Invalid volume: Volume status must be available, not {status}"),
+                        ));
+                    }
+                }
+                (202, Value::Null)
+            }
+            _ => return None,
+        })
+    }
+
+    fn object(
+        &mut self,
+        (method, path): (&str, &str),
+        query: &[(String, String)],
+        bytes: &[u8],
+        headers: &HeaderMap,
+    ) -> Option<Answer> {
+        let rest = path.strip_prefix(ACCOUNT)?.trim_start_matches('/');
+        let (container, object) = rest
+            .split_once('/')
+            .map_or((rest, None), |(box_, name)| (box_, Some(name)));
+        let is_there = self.containers.contains_key(container);
+        Some(match (method, object) {
+            ("PUT", None) => {
+                let key = headers.get("x-container-meta-temp-url-key")?.to_str().unwrap();
+                self.containers.insert(container.to_owned(), key.to_owned());
+                (201, Value::Null)
+            }
+            ("PUT", Some(_)) if is_there && headers.contains_key("x-delete-after") => {
+                self.objects.insert(rest.to_owned(), bytes.to_vec());
+                (201, Value::Null)
+            }
+            ("GET", None) if is_there => {
+                let begin = format!("{container}/");
+                let names = self.objects.keys().filter_map(|name| name.strip_prefix(&begin));
+                (200, names.map(|name| json!({"name": name})).collect())
+            }
+            ("GET", None) => (404, Value::Null),
+            ("DELETE", None)
+                if self
+                    .objects
+                    .keys()
+                    .any(|name| name.starts_with(&format!("{container}/"))) =>
+            {
+                (409, Value::Null)
+            }
+            ("DELETE", None) => {
+                self.containers.remove(container);
+                (204, Value::Null)
+            }
+            ("DELETE", Some(_)) => match self.objects.remove(rest) {
+                Some(_) => (204, Value::Null),
+                None => (404, Value::Null),
+            },
+            ("GET" | "HEAD", Some(_)) => {
+                let get = |name: &str| {
+                    query
+                        .iter()
+                        .find(|(key, _)| key == name)
+                        .map(|(_, value)| value.as_str())
+                };
+                let expires = get("temp_url_expires")?;
+                let wanted = hmac_sha256(self.containers.get(container)?, format!("GET\n{expires}\n{path}"));
+                if get("temp_url_sig") != Some(&wanted) {
+                    return Some((401, Value::Null));
+                }
+                self.fetched.push(rest.to_owned());
+                (200, Value::Null)
+            }
+            _ => return None,
+        })
+    }
+}
