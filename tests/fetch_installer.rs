@@ -349,6 +349,7 @@ fn the_coreos_of_the_release_is_fetched_for_the_platform() {
             downloads: &bench.config.downloads,
             installer: Some(&installer),
             platform: "qemu",
+            fetched_there: false,
         };
         let ImageRequest::File { path, sha256, bytes } = run(shop.request(&ImageSource::Release)).unwrap() else {
             panic!("not a file");
@@ -374,6 +375,7 @@ fn a_helper_is_what_its_publisher_lists_and_the_last_one_when_nobody_answers() {
             downloads: &bench.config.downloads,
             installer: None,
             platform: "qemu",
+            fetched_there: false,
         };
         run(shop.helper("centos9stream"))
     };

@@ -379,6 +379,50 @@ mod on_openstack {
 
     #[test]
     #[ignore = "needs the OpenStack lab"]
+    fn an_image_that_glance_fetches_is_compared_and_shared() {
+        let lab = Lab::new("osi");
+        lab.cluster("", "masters=1\n");
+        let cluster = ClusterId::new(&lab.mark, DOMAIN);
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images/helper.qcow2");
+        let bytes = std::fs::read(&file).unwrap();
+        let sum = digest::sha512(&bytes);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            // Glance goes to the usual ports only.
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:80").await.unwrap();
+            let bytes = axum::body::Bytes::from(bytes);
+            let app = axum::Router::new().route("/guest.qcow2", axum::routing::get(move || async move { bytes }));
+            tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+            let backend = &pretend_computes().await;
+            let fetch = async |url: String| backend.ensure_image(&cluster, &ImageRequest::Platform(url)).await;
+            let url = "http://127.0.0.1/guest.qcow2";
+            let first = fetch(format!("{url}#sha512={sum}")).await.unwrap();
+            let seen = Seen::of("demo", cluster.as_str());
+            let [image] = seen.kind("images") else {
+                panic!("{:?}", seen.names())
+            };
+            assert_eq!(
+                (text(image, "status"), text(image, "visibility")),
+                ("active", "private")
+            );
+            assert_eq!(image["size"], std::fs::metadata(&file).unwrap().len());
+            assert_eq!(fetch(url.to_owned()).await.unwrap(), first, "it is there already");
+            backend.release_addresses(&cluster).await.unwrap();
+            nothing_is_left(&lab);
+            for (url, words) in [
+                (format!("{url}#sha512={}", "0".repeat(128)), "was asked for"),
+                ("http://127.0.0.1/none.qcow2".to_owned(), "Glance could not fetch"),
+            ] {
+                let error = fetch(url).await.unwrap_err();
+                let said = error.source.unwrap().to_string();
+                assert!(said.contains(words), "{said}");
+                nothing_is_left(&lab);
+            }
+        });
+    }
+
+    #[test]
+    #[ignore = "needs the OpenStack lab"]
     fn a_member_who_may_not_choose_addresses_is_told_so_before_anything_is_made() {
         let lab = Lab::new("oso");
         let cluster = lab.cluster("", "masters=1\nworkers=0\n");
