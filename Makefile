@@ -15,7 +15,6 @@ build: ## build target/release/ocpdeploy (without libvirt where its headers are 
 test: install ## all checks and tests, lab and rehearsal included (root, 20 to 60 minutes)
 	OVIRT_SDK=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab rehearse
-	$(MAKE) test-openstack
 
 test-fast: lint ## format, clippy and the tests that need no lab (under 5 minutes when warm)
 	cargo test $(FEATURES)
