@@ -10,7 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 /// not yours.
 ///
 /// 1. `ocpdeploy init` asks, and writes env.sh. `ocpdeploy config` lists all settings.
-/// 2. `ocpdeploy plan` shows what would be made, and touches nothing.
+/// 2. `ocpdeploy plan` shows what would be made, and touches nothing;
+///    `ocpdeploy check` looks at all that it needs.
 /// 3. `ocpdeploy deploy`, pass one: throwaway machines are booted to learn which
 ///    MAC and IP the platform gives them; then they are deleted.
 /// 4. Pass two: the real machines start with exactly these addresses, and their
@@ -68,6 +69,7 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Init(Init),
+    Check(Check),
     Deploy(Deploy),
     Plan(Plan),
     Harvest(Harvest),
@@ -106,6 +108,25 @@ pub struct Init {
     /// The env file to write
     #[arg(short, long, value_name = "FILE", default_value = "env.sh", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
+}
+
+/// Look at everything that a deployment needs; makes nothing
+///
+/// Platform, rights, quotas, room, networks, addresses, clocks, the disk's speed for
+/// etcd, installer, image, pull secret and names: each with its result and a hint.
+/// `deploy` does the same checks and stops at the first that fails; here all are
+/// shown. Exit code 4 when one fails.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy check                    # what ./env.sh describes
+  ocpdeploy check lab.sh --output json
+  ocpdeploy check --rehearse")]
+pub struct Check {
+    #[command(flatten)]
+    pub source: Source,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Deploy a cluster: pass one, pass two, wait until it is up

@@ -24,6 +24,11 @@ const LOOK: Duration = Duration::from_millis(50);
 const VRRP: i32 = 112;
 const VRRP_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
 
+/// The device by which this computer is on the network of an address, no router between.
+pub fn device_to(ip: Ipv4Addr) -> Option<String> {
+    connected_by(ip)
+}
+
 /// Those of the addresses that something answers for, with its MAC where that is known.
 pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
     let asked = addresses.iter().map(|ip| async { (*ip, who_has(*ip).await) });

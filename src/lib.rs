@@ -12,6 +12,7 @@ pub mod cluster_api;
 pub mod commands;
 pub mod csr;
 pub mod digest;
+pub mod disk;
 pub mod download;
 pub mod drain;
 pub mod export;

@@ -1,5 +1,6 @@
 //! One file for each subcommand; only this room and `main` print.
 
+mod check;
 pub mod config;
 mod deploy;
 mod destroy;
@@ -53,6 +54,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     let session = || Session::new(&cli.global);
     match &cli.command {
         Command::Init(command) => init::run(&session()?, command),
+        Command::Check(command) => return check::run(&session()?, command),
         Command::Deploy(command) => deploy::run(&session()?, command),
         Command::Plan(command) => plan::run(&session()?, command),
         Command::Harvest(command) => harvest::run(&session()?, command),

@@ -41,6 +41,27 @@ impl Installer {
         Ok(Self::OpenshiftInstall(found))
     }
 
+    /// As `obtain`, but `None` where that would fetch one.
+    pub async fn at_hand(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Option<Self>> {
+        let given = match &config.installer {
+            InstallerChoice::OpenshiftInstall(given) => given.as_deref(),
+            InstallerChoice::Rehearsal => return Ok(Some(Self::Rehearsal(Rehearsal))),
+        };
+        let wanted = match &config.downloads.version {
+            Some(wanted) if given.is_none() => wanted,
+            _ => {
+                return Ok(Some(Self::OpenshiftInstall(
+                    search(&config.downloads, given, dir).await?.0,
+                )));
+            }
+        };
+        if let Some(own) = fitting(&bin(dir).join(PROGRAM), Some(wanted)).await {
+            return Ok(Some(Self::OpenshiftInstall(own)));
+        }
+        let kept = newest(&Cache::new(&config.downloads.cache), wanted);
+        Ok(kept.map(Self::OpenshiftInstall))
+    }
+
     /// Makes later runs for this cluster take the same one, whatever its channel or PATH has by then.
     pub fn pin(&self, config: &ClusterConfig, dir: &ClusterDir) -> io::Result<()> {
         let Self::OpenshiftInstall(installer) = self else {

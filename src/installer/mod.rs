@@ -235,6 +235,14 @@ impl Installer {
         }
     }
 
+    /// The image of the release that it installs, where it tells one.
+    pub async fn release_image(&self) -> Option<String> {
+        match self {
+            Self::OpenshiftInstall(real) => real.about().await.ok()?.release_image,
+            Self::Rehearsal(_) => None,
+        }
+    }
+
     /// Refuses settings that its release does not know.
     pub fn check(&self, config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
         match self {

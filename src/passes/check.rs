@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use serde::Serialize;
 use tracing::info;
 
 use super::{DeployOptions, PassError, fragments};
@@ -16,6 +17,21 @@ use crate::inventory::{self, Known};
 use crate::lan;
 use crate::machines;
 
+/// One thing that was looked at, and under which name a person finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Looked {
+    pub check: &'static str,
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+impl Looked {
+    /// Puts findings under one name.
+    pub fn at(check: &'static str) -> impl Fn(Finding) -> Self {
+        move |finding| Self { check, finding }
+    }
+}
+
 /// Looks at everything that can be looked at before anything is made.
 pub async fn check<B: Backend>(
     backend: &B,
@@ -24,10 +40,31 @@ pub async fn check<B: Backend>(
     options: DeployOptions,
 ) -> Result<NetworkFacts> {
     info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", platform_names(&config.backend, config.workers_on.as_ref()));
-    let own = fragments::read(config)?;
-    for warning in ignition::node::check_fragments(&own)? {
-        tracing::warn!(target: PROGRESS, step = "checks", "{warning}");
+    let (facts, looked) = look_around(backend, config, home, options).await?;
+    let mut findings: Vec<Finding> = looked.into_iter().map(|looked| looked.finding).collect();
+    for finding in &findings {
+        if finding.verdict == Verdict::Warn {
+            tracing::warn!(target: PROGRESS, step = "checks", "{}", finding.text);
+        }
     }
+    findings.retain(|finding| finding.verdict == Verdict::Fail);
+    match facts {
+        Some(facts) if findings.is_empty() => Ok(facts),
+        _ => Err(PassError::Preflight { findings }.into()),
+    }
+}
+
+/// What settings, platform and network show. The network stays unknown where the platform will not do and does not know it.
+pub(super) async fn look_around<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    home: &Home,
+    options: DeployOptions,
+) -> Result<(Option<NetworkFacts>, Vec<Looked>)> {
+    let mut looked = Vec::new();
+    let own = fragments::read(config)?;
+    let warnings = ignition::node::check_fragments(&own)?;
+    looked.extend(warnings.into_iter().map(warn).map(Looked::at("ignition")));
     fragments::refuse_too_large(config, &own, |role| backend.limits_for(role).carrier)?;
     let clusters = inventory::clusters(home)?;
     let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
@@ -51,35 +88,24 @@ pub async fn check<B: Backend>(
         Vec::new()
     };
     let two = machines::pass_two(config, &macs, parameters);
-    let mut findings = backend.preflight(&machines::needs(config, &one, &two)).await?;
-    let mut facts = NetworkFacts::default();
-    if !findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
-        facts = look(backend, config).await?;
-        let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
-        findings.extend(given_vip_findings(
-            config,
-            &facts,
-            &neighbours,
-            backend.limits().holds_addresses,
-        ));
-        findings.extend(given_router_id_finding(config, &neighbours));
-        match parameters {
-            Some(parameters) => findings.extend(neighbours.clashes(parameters).into_iter().map(fail)),
-            None if backend.limits().guests_answer => findings.extend(answered_for(config).await),
-            None => {}
-        }
+    let found = backend.preflight(&machines::needs(config, &one, &two)).await?;
+    looked.extend(found.into_iter().map(Looked::at("platform")));
+    let facts = match look(backend, config).await {
+        Ok(facts) => facts,
+        // A platform that will not do may well not know the network.
+        Err(_) if looked.iter().any(|looked| looked.finding.verdict == Verdict::Fail) => return Ok((None, looked)),
+        Err(error) => return Err(error),
+    };
+    let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
+    let mut findings = given_vip_findings(config, &facts, &neighbours, backend.limits().holds_addresses);
+    findings.extend(given_router_id_finding(config, &neighbours));
+    match parameters {
+        Some(parameters) => findings.extend(neighbours.clashes(parameters).into_iter().map(fail)),
+        None if backend.limits().guests_answer => findings.extend(answered_for(config).await),
+        None => {}
     }
-    for finding in &findings {
-        if finding.verdict == Verdict::Warn {
-            tracing::warn!(target: PROGRESS, step = "checks", "{}", finding.text);
-        }
-    }
-    findings.retain(|finding| finding.verdict == Verdict::Fail);
-    if findings.is_empty() {
-        Ok(facts)
-    } else {
-        Err(PassError::Preflight { findings }.into())
-    }
+    looked.extend(findings.into_iter().map(Looked::at("addresses")));
+    Ok((Some(facts), looked))
 }
 
 /// What is known of the cluster's network.
@@ -115,6 +141,14 @@ fn fail(text: String) -> Finding {
     Finding {
         verdict: Verdict::Fail,
         text,
+        hint: None,
+    }
+}
+
+fn warn(text: impl ToString) -> Finding {
+    Finding {
+        verdict: Verdict::Warn,
+        text: text.to_string(),
         hint: None,
     }
 }

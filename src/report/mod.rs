@@ -1,5 +1,6 @@
 //! What a person or a script reads of a cluster: pure functions from values to text and JSON.
 
+pub mod check;
 pub mod deployed;
 pub mod ignition;
 pub mod list;

@@ -210,7 +210,7 @@ impl Interview {
         }
         write_private(&self.path, self.survey.text().as_bytes())?;
         self.ask
-            .say("\n`ocpdeploy plan` shows what would be made, `ocpdeploy deploy` makes it");
+            .say("\n`ocpdeploy check` looks at all that it needs, `ocpdeploy plan` shows what would be made, `ocpdeploy deploy` makes it");
         print(&format!("written to {}\n", shown.display()))
     }
 }

@@ -1,0 +1,60 @@
+//! `ocpdeploy check`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::{Session, connect, print};
+use crate::backend::{Finding, Verdict};
+use crate::cli::{Check, Format};
+use crate::failure::{self, Kind};
+use crate::passes::{self, Looked};
+use crate::platforms::Platforms;
+use crate::{report, settings};
+
+pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
+    let loaded = settings::load(&session.sources(&command.source)?)?;
+    let config = &loaded.config;
+    let mut looked = settings(loaded.warnings);
+    looked.extend(session.finish_or_stop(async {
+        Ok(match connect(&config.backend, config.workers_on.as_ref()).await {
+            Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, told).await,
+            Err(error) => passes::inspect::<Platforms>(Err(error), config, &session.home, told).await,
+        })
+    })?);
+    let report = report::check::Checked::of(looked);
+    match command.output.output {
+        Format::Text => print(&report::check::text(&report))?,
+        Format::Json => print(&report::json(&report)?)?,
+    }
+    Ok(match report.failures {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(Kind::Tool.exit_code()),
+    })
+}
+
+fn settings(warnings: Vec<String>) -> Vec<Looked> {
+    let finding = |verdict, text| Finding {
+        verdict,
+        text,
+        hint: None,
+    };
+    let found: Vec<_> = match warnings.is_empty() {
+        true => vec![finding(Verdict::Ok, "all settings are understood".to_owned())],
+        false => warnings
+            .into_iter()
+            .map(|warning| finding(Verdict::Warn, warning))
+            .collect(),
+    };
+    found.into_iter().map(Looked::at("settings")).collect()
+}
+
+/// An error as something that was looked at.
+fn told(error: &anyhow::Error) -> Finding {
+    let failure = failure::explain(error);
+    Finding {
+        verdict: Verdict::Fail,
+        text: failure.chain.join(": "),
+        hint: Some(failure.hints.join("; ")).filter(|hint| !hint.is_empty()),
+    }
+}

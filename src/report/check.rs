@@ -1,0 +1,60 @@
+//! What `ocpdeploy check` saw, as a table.
+
+use serde::Serialize;
+
+use super::table;
+use crate::backend::Verdict;
+use crate::failure::printable;
+use crate::passes::Looked;
+
+/// All that was looked at, and how much of it is well.
+#[derive(Clone, Debug, Serialize)]
+pub struct Checked {
+    pub looked: Vec<Looked>,
+    pub passed: usize,
+    pub warnings: usize,
+    pub failures: usize,
+}
+
+impl Checked {
+    pub fn of(looked: Vec<Looked>) -> Self {
+        let count = |verdict| looked.iter().filter(|looked| looked.finding.verdict == verdict).count();
+        Self {
+            passed: count(Verdict::Ok),
+            warnings: count(Verdict::Warn),
+            failures: count(Verdict::Fail),
+            looked,
+        }
+    }
+}
+
+/// One row for each thing, its hint beneath it.
+pub fn text(checked: &Checked) -> String {
+    let word = |verdict| match verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warn => "warn",
+        Verdict::Fail => "FAIL",
+    };
+    // A row is one line, whatever a platform says.
+    let one_line = |text: &str| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let rows = checked.looked.iter().map(|Looked { check, finding }| {
+        let (verdict, text) = (word(finding.verdict), one_line(&finding.text));
+        vec![verdict.to_owned(), (*check).to_owned(), text]
+    });
+    let head = ["RESULT", "CHECK", "WHAT"].map(str::to_owned).to_vec();
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    let hints = std::iter::once(None).chain(checked.looked.iter().map(|looked| looked.finding.hint.as_deref()));
+    let mut text = String::new();
+    for (row, hint) in table(&rows).lines().zip(hints) {
+        text += &format!("{row}\n");
+        if let Some(hint) = hint {
+            text += &format!("        hint: {}\n", one_line(hint));
+        }
+    }
+    let plural = |count, word: &str| match count {
+        1 => format!("1 {word}"),
+        _ => format!("{count} {word}s"),
+    };
+    let (warnings, failures) = (plural(checked.warnings, "warning"), plural(checked.failures, "failure"));
+    text + &format!("\n{} ok, {warnings}, {failures}\n", checked.passed)
+}
