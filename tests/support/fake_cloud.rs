@@ -342,10 +342,13 @@ pub fn flavor(name: &str, cpus: u32, memory_mib: u32, disk_gib: u32) -> Value {
            "OS-FLV-EXT-DATA:ephemeral": 0})
 }
 
-/// Neutron's filters: each name once or more, any of its values.
+/// Neutron's filters: each name once or more, any of its values. What says nothing of a name has any value.
 fn filter(all: &[Value], query: &[(String, String)]) -> Vec<Value> {
     let fits = |one: &&Value| {
-        query.iter().filter(|(name, _)| name != "fields").all(|(name, _)| {
+        let mut known = query
+            .iter()
+            .filter(|(name, _)| name != "fields" && one.get(name).is_some());
+        known.all(|(name, _)| {
             let mut values = query.iter().filter(|(other, _)| other == name);
             values.any(|(_, value)| one[name] == value.as_str())
         })
