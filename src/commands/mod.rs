@@ -21,6 +21,7 @@ mod progress;
 mod recall;
 mod scale;
 mod status;
+mod util;
 mod verify;
 
 use std::ffi::OsString;
@@ -73,7 +74,9 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Start(command) => power::start(&session()?, command),
         Command::Verify(command) => return verify::run(&session()?, command),
         Command::Kubeconfig(command) => kubeconfig::run(&session()?, command),
+        // Neither needs any state.
         Command::Ignition(command) => return ignition::run(&cli.global, command),
+        Command::Util(command) => util::run(command),
     }?;
     Ok(ExitCode::SUCCESS)
 }
