@@ -143,7 +143,13 @@ impl OpenStack {
         let path = format!("/images/{}", text(&made, "id"));
         let fetched = async {
             let order = json!({"method": {"name": "web-download", "uri": source.url}});
-            self.session.post(GLANCE, &format!("{path}/import"), &order).await?;
+            let ordered = self.session.post(GLANCE, &format!("{path}/import"), &order).await;
+            ordered.map_err(|failure| match failure.status {
+                Some(400) => failure.hint(
+                    "the administrator says what Glance may fetch (import_filtering_opts); os_image_import=false fetches it here",
+                ),
+                _ => failure,
+            })?;
             let image = self.wait_for_import(&path, source.url).await?;
             source.compare(&image)
         };
