@@ -671,6 +671,12 @@ pub struct OvirtConfig {
     /// For networks that have several.
     pub vnic_profile: Option<String>,
     pub affinity: Affinity,
+    /// Names of the only hosts for machines; all of the cluster without.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Affinity label of workers: they run on the hosts that bear it.
+    #[serde(default)]
+    pub worker_label: Option<String>,
     /// Disks are copies of the template's, rather than layers upon it.
     pub clone: bool,
     pub ignition: OvirtIgnition,
@@ -703,6 +709,11 @@ impl BackendConfig {
             self,
             BackendConfig::OpenStack(OpenStackConfig { image_import: true, .. })
         )
+    }
+
+    /// Whether nothing there keeps an address for a MAC, so that VIPs are nobody's.
+    pub fn holds_nothing(&self) -> bool {
+        matches!(self, BackendConfig::Ovirt(_) | BackendConfig::Kubevirt(_))
     }
 
     /// The name used in env files, parameter files and messages.
@@ -836,6 +847,15 @@ pub struct Timeouts {
     pub install: Duration,
 }
 
+/// What is done about a machine that goes down by itself while it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// How soon after its start that is; later it stays down.
+    pub limit: Duration,
+    /// How often it is started again.
+    pub retries: u32,
+}
+
 /// Everything known about a cluster before anything is made; built and checked by `settings`.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
@@ -897,6 +917,7 @@ pub struct ClusterConfig {
     /// The bootstrap machine stays after it has done its work, to be looked at.
     pub keep_bootstrap: bool,
     pub timeouts: Timeouts,
+    pub launch: Launch,
 }
 
 impl ClusterConfig {
@@ -1036,6 +1057,10 @@ impl ClusterConfig {
                 address: minutes(10),
                 bootstrap: minutes(60),
                 install: minutes(60),
+            },
+            launch: Launch {
+                limit: minutes(10),
+                retries: 2,
             },
         }
     }

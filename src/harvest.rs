@@ -44,6 +44,7 @@ impl fmt::Display for Seen {
             Seen::Paused(reason) => write!(f, "is paused: {reason}"),
             Seen::Broken(reason) => write!(f, "is broken: {reason}"),
             Seen::Off => f.write_str("is switched off"),
+            Seen::Down(1) => f.write_str("went down by itself"),
             Seen::Down(starts) => write!(f, "went down soon after each of {starts} starts"),
             Seen::Building => f.write_str("is still being built"),
             Seen::Absent => f.write_str("is not on the platform"),

@@ -307,6 +307,22 @@ pub struct PlannedVip {
     pub mac: Mac,
     /// `None` until the address is known.
     pub virtual_router_id: Option<u8>,
+    /// On a platform that keeps no addresses: whose affair it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<&'static str>,
+}
+
+/// Who sees to it that a VIP stays what it is, where the platform does not.
+fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
+    if !config.backend.holds_nothing() {
+        return None;
+    }
+    Some(match given_vip(config, vip) {
+        Some(_) => "nobody keeps it: it must be outside of every DHCP server's range",
+        None => {
+            "leased under a MAC of its own; the node that holds it renews the lease, and nobody keeps it while all are off"
+        }
+    })
 }
 
 /// Plans both passes. Pass one is empty where it will not boot anything.
@@ -332,6 +348,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
                     .map(|p| p.vip(vip).mac)
                     .or_else(|| macs.get(&name).copied())?,
                 virtual_router_id: parameters.map(id),
+                kept: kept_by(config, vip),
                 name,
             })
         })

@@ -197,6 +197,8 @@ mod ground_ovirt {
                 storage_domain: Some("data".to_owned()),
                 vnic_profile: None,
                 affinity: Affinity::Soft,
+                hosts: Vec::new(),
+                worker_label: None,
                 clone: false,
                 ignition: OvirtIgnition::Auto,
             };

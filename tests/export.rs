@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-use ocpdeploy::cluster::{ClusterConfig, Dns, Role, Size, Sizes};
+use ocpdeploy::cluster::{Affinity, ClusterConfig, Dns, Role, Size, Sizes};
 use ocpdeploy::export::{ansible, dhcp, haproxy, hosts, kcli, resolver, zone};
 use ocpdeploy::host::HostParts;
 use ocpdeploy::parameters::Parameters;
@@ -187,7 +187,12 @@ fn every_shape_s_files_are_taken_by_their_programs() {
             );
         }
         python_reads(&kcli::parameter_file(parameters, &sizes()));
-        python_reads(&ansible::inventory(parameters, &sizes(), "/home/u/ignition"));
+        python_reads(&ansible::inventory(
+            parameters,
+            &sizes(),
+            "/home/u/ignition",
+            Affinity::Soft,
+        ));
     }
 }
 
@@ -299,7 +304,12 @@ fn kcli_finds_each_machine_s_mac_by_kcli_s_own_names() {
 #[test]
 fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
     let made = Made::standard();
-    let inventory = python_reads(&ansible::inventory(&made.parameters, &sizes(), "/home/u/ignition"));
+    let inventory = python_reads(&ansible::inventory(
+        &made.parameters,
+        &sizes(),
+        "/home/u/ignition",
+        Affinity::Hard,
+    ));
     let groups = &inventory["all"]["children"];
     for node in &made.parameters.nodes {
         let (group, memory) = match node.role {
@@ -311,10 +321,27 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
         assert_eq!(host["mac"], node.mac.to_string());
         assert_eq!(host["ip"], node.ip.to_string());
         assert_eq!(groups[group]["vars"]["memory_mib"], memory);
+        let restarts = node.role != Role::Bootstrap;
+        assert_eq!(groups[group]["vars"]["high_availability"], restarts);
     }
+    let all = &inventory["all"]["vars"];
+    assert_eq!(
+        (&all["masters_apart"], &all["masters_apart_always"]),
+        (&true.into(), &true.into())
+    );
     // Every variable that the playbook uses is the inventory's, its own, or Ansible's.
     let playbook = python_reads(ansible::playbook());
-    let mut known: Vec<&str> = vec!["inventory_hostname", "item", "number", "lookup"];
+    let mut known: Vec<&str> = vec![
+        "inventory_hostname",
+        "item",
+        "number",
+        "lookup",
+        "groups",
+        "group_names",
+        "if",
+        "else",
+        "in",
+    ];
     known.extend(playbook[0]["vars"].as_object().unwrap().keys().map(String::as_str));
     known.extend(inventory["all"]["vars"].as_object().unwrap().keys().map(String::as_str));
     known.extend(
@@ -345,6 +372,7 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
             .filter(|key| key.contains('.'))
             .collect();
         assert_eq!(modules.len(), 1, "{task}");
-        assert!(["ovirt.ovirt.ovirt_vm", "ovirt.ovirt.ovirt_disk"].contains(&modules[0].as_str()));
+        let known = ["vm", "disk", "affinity_group"].map(|name| format!("ovirt.ovirt.ovirt_{name}"));
+        assert!(known.contains(modules[0]), "{modules:?}");
     }
 }

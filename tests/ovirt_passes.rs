@@ -767,3 +767,40 @@ fn a_guest_without_a_lease() {
     let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
     insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&place, &outcome)) });
 }
+
+#[test]
+fn a_session_that_ends_and_a_password_that_was_changed() {
+    let place = Place::new();
+    place.env("lab", SMALL);
+    // The engine forgets the session in the middle of pass one, and takes another password from then on.
+    place
+        .engine
+        .fault(Fault::on("POST", "/vms/*/start").skip(1).what(What::Expired));
+    place.engine.fault(
+        Fault::on("POST", "/ovirt-engine/sso/oauth/token")
+            .skip(1)
+            .times(99)
+            .what(What::Refuse(fake_engine::Refusal::failed(400, "x"))),
+    );
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    place.engine.edit(|world| world.faults.clear());
+    insta::with_settings!({filters => [FILTERS[0], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    // With a session again the same command goes on.
+    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+}
+
+#[test]
+fn a_storage_domain_that_fills_up_half_way() {
+    let place = Place::new();
+    place.env("lab", SMALL);
+    place.engine.fault(
+        Fault::on("POST", "/vms")
+            .skip(3)
+            .times(99)
+            .refused(409, "Cannot add VM. Low disk space on Storage Domain data."),
+    );
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    place.engine.edit(|world| world.faults.clear());
+    insta::with_settings!({filters => [FILTERS[0], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+}

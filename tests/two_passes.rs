@@ -414,6 +414,54 @@ fn a_late_guest_is_waited_for() {
     is_deployed(&place, "lab");
 }
 
+/// A guest that goes down by itself after so many of its starts.
+fn dying(name: &str, starts: u32) -> Place {
+    lab(json!({"script": {"boot_ms": 0, "guests": {name: {"dies": starts}}}}))
+}
+
+#[test]
+fn a_machine_that_goes_down_is_started_again_and_told() {
+    for name in ["lab-harvest-worker-0", "lab-master-1"] {
+        let place = dying(name, 2);
+        let outcome = place.deploy("lab").succeeded();
+        is_deployed(&place, "lab");
+        for words in ["for the 2. time of 3", "for the 3. time of 3"] {
+            let told = format!("{name} went down and is started again, {words}");
+            assert!(outcome.stderr.contains(&told), "{told}: {}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_goes_down_after_each_start() {
+    fails_with_words!(dying("lab-master-0", 99));
+}
+
+#[test]
+fn a_machine_that_is_not_to_be_started_again() {
+    let place = dying("lab-harvest-worker-0", 1);
+    place.env("lab", "launch_retries=0");
+    let outcome: Outcome = place.deploy("lab");
+    let text = format!("exit code {}\n{}", outcome.code.unwrap_or(-1), outcome.message());
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(text) });
+    place.env("lab", "launch_retries=1");
+    place.deploy("lab").succeeded();
+}
+
+#[test]
+fn a_machine_is_shown_in_its_platforms_words() {
+    let place = lab(json!({}));
+    place.deploy("lab").succeeded();
+    let shown = place
+        .run(&["machine", "show", "master-0", "--output", "json"])
+        .succeeded();
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["dynamic"]["status"], "running", "{shown}");
+    let form = shown["configuration"]["platform"]["text"].as_str().unwrap_or_default();
+    let form: Value = serde_json::from_str(form).unwrap_or_else(|_| panic!("{shown}"));
+    assert_eq!(form["role"], "master");
+}
+
 #[test]
 fn a_platform_that_goes_away_half_way() {
     let place = Place::new(json!({"script": {"faults": [

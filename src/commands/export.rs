@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::{Session, print};
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
-use crate::cluster::Sizes;
+use crate::cluster::{Affinity, BackendConfig, Sizes};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
 use crate::failure::{CommandError, Kind};
 use crate::inventory::Known;
@@ -40,7 +40,11 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
             AnsibleFormat::Playbook => ansible::playbook().to_owned(),
             AnsibleFormat::Inventory => {
                 let folder = session.home.cluster(&known.name).ignition_folder();
-                ansible::inventory(&parameters, sizes(&known)?, &folder.display().to_string())
+                let affinity = match &known.backend {
+                    BackendConfig::Ovirt(ovirt) => ovirt.affinity,
+                    _ => Affinity::Soft,
+                };
+                ansible::inventory(&parameters, sizes(&known)?, &folder.display().to_string(), affinity)
             }
         },
     };

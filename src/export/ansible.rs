@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{MachineName, Role, Sizes};
+use crate::cluster::{Affinity, MachineName, Role, Sizes};
 use crate::parameters::Parameters;
 use crate::templates::yaml;
 
@@ -14,7 +14,9 @@ pub fn playbook() -> &'static str {
 }
 
 /// Every machine with MAC, address and size. `ignition` is the folder of the nodes' configs.
-pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str) -> String {
+///
+/// Masters and workers are highly available; `affinity` says whether masters keep to different hosts.
+pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinity: Affinity) -> String {
     let group = |role: Role| {
         let size = match role {
             Role::Master => &sizes.master,
@@ -40,6 +42,7 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str) -> Stri
                 "memory_mib": size.memory_mib,
                 "disk_gib": size.disk_gib,
                 "extra_disks_gib": size.extra_disks_gib,
+                "high_availability": role != Role::Bootstrap,
             },
         })
     };
@@ -49,6 +52,8 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str) -> Stri
                 "cluster_id": parameters.id(),
                 "ignition_folder": ignition,
                 "ovirt_vnic_profile": parameters.network,
+                "masters_apart": affinity != Affinity::Off,
+                "masters_apart_always": affinity == Affinity::Hard,
             },
             "children": {
                 "bootstrap": group(Role::Bootstrap),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{PassError, Run};
@@ -12,12 +13,20 @@ use crate::cluster::MachineName;
 use crate::harvest::Seen;
 use crate::machines::Planned;
 
-/// How often a machine is started in all.
-const STARTS: u32 = 3;
+/// How often each machine was started, and when last.
+pub(super) struct Launches {
+    begun: Instant,
+    starts: BTreeMap<MachineName, (u32, Instant)>,
+}
 
-/// How often each machine was started, where that was more than once.
-#[derive(Default)]
-pub(super) struct Launches(BTreeMap<MachineName, u32>);
+impl Launches {
+    pub(super) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            starts: BTreeMap::new(),
+        }
+    }
+}
 
 impl<B: Backend> Run<'_, B> {
     /// Starts those that are off as they were first started: one that never came up still needs its payload.
@@ -28,6 +37,7 @@ impl<B: Backend> Run<'_, B> {
         machines: &[Machine],
         spec: impl Fn(&Planned) -> Result<MachineSpec>,
     ) -> Result<()> {
+        let all = self.config.launch.retries.saturating_add(1);
         for plan in planned {
             if !machines
                 .iter()
@@ -35,9 +45,9 @@ impl<B: Backend> Run<'_, B> {
             {
                 continue;
             }
-            let starts = launches.0.entry(plan.name.clone()).or_insert(1);
-            if *starts == STARTS {
-                let down = vec![(plan.name.clone(), Seen::Down(STARTS))];
+            let (starts, since) = launches.starts.entry(plan.name.clone()).or_insert((1, launches.begun));
+            if *starts >= all || since.elapsed() > self.config.launch.limit {
+                let down = vec![(plan.name.clone(), Seen::Down(*starts))];
                 let machines = self.with_consoles(down).await;
                 return Err(PassError::Hopeless {
                     pass: plan.pass,
@@ -45,8 +55,8 @@ impl<B: Backend> Run<'_, B> {
                 }
                 .into());
             }
-            *starts += 1;
-            warn!(target: PROGRESS, machine = %plan.name, "went down and is started again, for the {starts}. time of {STARTS}");
+            (*starts, *since) = (*starts + 1, Instant::now());
+            warn!(target: PROGRESS, "{} went down and is started again, for the {starts}. time of {all}", plan.name);
             self.backend.create_machine(&spec(plan)?).await?;
         }
         Ok(())

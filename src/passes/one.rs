@@ -91,7 +91,7 @@ impl<B: Backend> Run<'_, B> {
 
     async fn look_for_leases(&self, planned: &[Planned], images: &Handles) -> Result<Vec<Lease>> {
         let begun = Instant::now();
-        let mut launches = Launches::default();
+        let mut launches = Launches::new();
         let mut watch = Watch::new(self.facts.cidr);
         let id = self.config.id();
         loop {

@@ -290,7 +290,7 @@ impl<B: Backend> Run<'_, B> {
         images: &Handles,
     ) -> Result<()> {
         let begun = Instant::now();
-        let (mut watch, mut launches) = (Watch::new(None), Launches::default());
+        let (mut watch, mut launches) = (Watch::new(None), Launches::new());
         loop {
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
             let spec = |machine: &Planned| self.node_spec(machine, images);

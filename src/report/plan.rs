@@ -39,6 +39,12 @@ pub fn text(plan: &Plan) -> String {
         ])
     });
     text += &format!("\n{}", table(&std::iter::once(head).chain(vips).collect::<Vec<_>>()));
+    for vip in &plan.vips {
+        text += &vip
+            .kept
+            .map(|kept| format!("{}: {kept}\n", vip.name))
+            .unwrap_or_default();
+    }
     text += &format!(
         "\nat most at one time: {} memory, {} GiB disk\n",
         memory(plan.memory_mib),

@@ -22,8 +22,9 @@ use serde::Serialize;
 use crate::catalogue;
 use crate::cluster::{
     Affinity, BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource,
-    GivenAddresses, Harvest, ImageSource, InstallerChoice, KubevirtConfig, Lb, LibvirtConfig, Mcs, OpenStackConfig,
-    OsBoot, OsFlavors, OsIgnition, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersOn, WorkersWhen,
+    GivenAddresses, Harvest, ImageSource, InstallerChoice, KubevirtConfig, Launch, Lb, LibvirtConfig, Mcs,
+    OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersOn,
+    WorkersWhen,
 };
 
 pub use checks::image_url;
@@ -261,6 +262,7 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     );
     let keep_bootstrap = values.switch("keep_bootstrap");
     let timeouts = timeouts(values);
+    let launch = launch(values);
 
     let (name, domain) = names?;
     let (image, helper_image) = images?;
@@ -308,6 +310,7 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         workers_when: workers_when?,
         keep_bootstrap: keep_bootstrap?,
         timeouts: timeouts?,
+        launch: launch?,
     })
 }
 
@@ -699,6 +702,15 @@ fn timeouts(values: &mut Values<'_>) -> Option<Timeouts> {
         address: address?,
         bootstrap: bootstrap?,
         install: install?,
+    })
+}
+
+fn launch(values: &mut Values<'_>) -> Option<Launch> {
+    let limit = values.duration("launch_timeout");
+    let retries = values.number("launch_retries");
+    Some(Launch {
+        limit: limit?,
+        retries: u32::try_from(retries?).unwrap_or(u32::MAX),
     })
 }
 

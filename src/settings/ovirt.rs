@@ -26,6 +26,8 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OvirtConfig> {
     let cluster = values.text("ovirt_cluster");
     let storage_domain = values.text("ovirt_storage_domain");
     let vnic_profile = values.text("ovirt_vnic_profile");
+    let hosts = values.list("ovirt_hosts", |text| Ok::<_, String>(text.to_owned()));
+    let worker_label = values.text("ovirt_worker_label");
     let clone = values.switch("ovirt_clone");
     let ignition = values.choice(
         "ovirt_ignition",
@@ -48,6 +50,8 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OvirtConfig> {
         storage_domain,
         vnic_profile,
         affinity: affinity?,
+        hosts: hosts.unwrap_or_default(),
+        worker_label,
         clone: clone?,
         ignition: ignition?,
     })

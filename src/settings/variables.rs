@@ -523,6 +523,20 @@ pub const VARIABLES: &[Variable] = &[
     ),
     used(
         PLATFORM,
+        "ovirt_hosts",
+        Kind::List(&Kind::Text),
+        "",
+        "Names of the only hosts on which machines may run; all of the cluster's when not given.",
+    ),
+    used(
+        PLATFORM,
+        "ovirt_worker_label",
+        Kind::Text,
+        "",
+        "Affinity label that workers get: they run on the hosts that an administrator gave it to.",
+    ),
+    used(
+        PLATFORM,
         "ovirt_clone",
         Kind::Switch,
         "false",
@@ -880,6 +894,20 @@ pub const VARIABLES: &[Variable] = &[
         Kind::Duration,
         "15m",
         "Until each node is seen with its planned address.",
+    ),
+    used(
+        WAITING,
+        "launch_timeout",
+        Kind::Duration,
+        "10m",
+        "A machine that goes down sooner after its start, while it is waited for, is started again.",
+    ),
+    used(
+        WAITING,
+        "launch_retries",
+        Kind::Count,
+        "2",
+        "How often that is done, on another host where the platform allows.",
     ),
     used(
         WAITING,

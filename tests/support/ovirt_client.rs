@@ -36,6 +36,8 @@ impl Client {
             storage_domain: Some("data".to_owned()),
             vnic_profile: None,
             affinity: Affinity::Soft,
+            hosts: Vec::new(),
+            worker_label: None,
             clone: false,
             ignition: OvirtIgnition::Auto,
         };

@@ -1,15 +1,19 @@
-//! The group that keeps a cluster's masters on different hosts.
+//! The group that keeps a cluster's masters on different hosts, and the label that leads workers to theirs.
 
 use super::Ovirt;
 use super::machines::id;
 use super::session::{Failure, if_free};
 use super::site::Site;
 use super::wire;
+use crate::backend::BackendErrorKind;
 use crate::cluster::{Affinity, ClusterId};
 use crate::xml::Element;
 
 /// Puts a machine into its cluster's group, which is made when it lacks.
 pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<(), Failure> {
+    if ovirt.session.is_filtered() && ovirt.config.affinity == Affinity::Soft {
+        return Ok(());
+    }
     let group = match find(ovirt, site, cluster).await? {
         Some(group) => group,
         None => {
@@ -47,10 +51,10 @@ pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &s
 
 /// The id of a cluster's group.
 pub(super) async fn find(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Option<String>, Failure> {
-    let groups = ovirt
-        .session
-        .get(&format!("/clusters/{}/affinitygroups", site.cluster), &[])
-        .await?;
+    let path = format!("/clusters/{}/affinitygroups", site.cluster);
+    let Some(groups) = ovirt.shown_to_users(ovirt.session.get(&path, &[]).await)? else {
+        return Ok(None);
+    };
     let (name, mark) = (wire::affinity_name(cluster), wire::mark(cluster));
     let ours = |group: &&Element| {
         group.text_of("name") == Some(name.as_str()) && group.text_of("description") == Some(mark.as_str())
@@ -77,4 +81,29 @@ pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> R
             .await?;
     }
     Ok(())
+}
+
+/// Gives a worker the label of the hosts that are meant for it; the engine takes it away with the machine.
+pub(super) async fn label(ovirt: &Ovirt, name: &str, vm: &str) -> Result<(), Failure> {
+    let label = id(&find_label(ovirt, name).await?)?;
+    let path = format!("/affinitylabels/{label}/vms");
+    let members = ovirt.session.get(&path, &[]).await?;
+    if !members.iter().any(|member| member.get("id") == Some(vm)) {
+        if_free(ovirt.session.post(&path, &[], &wire::reference("vm", vm)).await)?;
+    }
+    Ok(())
+}
+
+/// A label by its name, which must be on a host: a machine with it runs nowhere else.
+pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, Failure> {
+    let wrong = |words: String| {
+        let hint = "an administrator makes it and gives it to hosts: Affinity Labels of the cluster";
+        Err(Failure::new(BackendErrorKind::NotFound, words).hint(hint))
+    };
+    let labels = ovirt.session.get("/affinitylabels", &[]).await?.into_children();
+    match labels.into_iter().find(|label| label.text_of("name") == Some(name)) {
+        Some(label) if !label.all("hosts/host").is_empty() => Ok(label),
+        Some(_) => wrong(format!("no host has the affinity label {name}")),
+        None => wrong(format!("there is no affinity label {name}")),
+    }
 }

@@ -18,6 +18,16 @@ impl Ovirt {
         if let Some(group) = affinity::of(self, self.site().await?, cluster, &id).await? {
             scheduling.insert("affinity".to_owned(), group);
         }
+        if let Some(label) = &self.config.worker_label {
+            let label = self
+                .shown_to_users(if_there(affinity::find_label(self, label).await))?
+                .flatten();
+            let is_on = |label: &Element| label.all("vms/vm").iter().any(|vm| vm.get("id") == Some(&id));
+            if let Some(label) = label.filter(is_on) {
+                let name = label.text_of("name").unwrap_or_default();
+                scheduling.insert("label".to_owned(), name.to_owned());
+            }
+        }
         if let Some(migration) = vm.text_of("placement_policy/affinity") {
             scheduling.insert("placement".to_owned(), migration.to_owned());
         }

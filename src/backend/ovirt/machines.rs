@@ -105,6 +105,12 @@ impl Ovirt {
         if spec.role == Role::Master && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
             affinity::join(self, site, &spec.cluster, id).await?;
         }
+        if let Some(label) = &self.config.worker_label
+            && spec.role == Role::Worker
+            && spec.pass == Pass::Two
+        {
+            affinity::label(self, label, id).await?;
+        }
         Ok(())
     }
 
@@ -221,8 +227,19 @@ impl Ovirt {
 
     /// Whether it was we who started it.
     async fn start(&self, spec: &MachineSpec, site: &Site, id: &str) -> Result<bool, Failure> {
-        let action = wire::start(spec, site.way);
-        let refused = match self.session.post(&format!("/vms/{id}/start"), &[], &action).await {
+        let path = format!("/vms/{id}/start");
+        let host = self.choose_host(site, spec).await?;
+        let action = wire::start(spec, site.way, host.as_deref());
+        let mut started = self.session.post(&path, &[], &action).await;
+        if host.is_some()
+            && started
+                .as_ref()
+                .is_err_and(|failure| failure.kind == BackendErrorKind::Conflict)
+        {
+            // Affinity may be against that host.
+            started = self.session.post(&path, &[], &wire::start(spec, site.way, None)).await;
+        }
+        let refused = match started {
             Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
             started => return started.map(|_| true),
         };
@@ -236,7 +253,9 @@ impl Ovirt {
     /// All machines of a cluster in one look; one more for a running machine of which it showed no address.
     pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
         let mut machines = Vec::new();
-        for (vm, ours) in self.vms_of(cluster, "reported_devices").await? {
+        let vms = self.vms_of(cluster, "reported_devices").await?;
+        self.note_hosts(&vms).await;
+        for (vm, ours) in vms {
             let devices = match vm.find("reported_devices") {
                 Some(devices) => Some(devices.clone()),
                 // Older engines do not follow this link.

@@ -6,15 +6,18 @@
 
 mod affinity;
 mod describe;
+mod hosts;
 mod images;
 mod machines;
 mod offers;
 mod power;
+mod rights;
 mod session;
 mod site;
 mod upload;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Mutex, OnceCell};
@@ -36,6 +39,8 @@ pub struct Ovirt {
     site: OnceCell<Site>,
     /// Held while the cluster's tag is read and written.
     tags: Mutex<()>,
+    /// Id of the host on which each machine was last seen to run.
+    ran_on: Mutex<BTreeMap<MachineName, String>>,
 }
 
 impl Ovirt {
@@ -48,6 +53,7 @@ impl Ovirt {
             config: config.clone(),
             site: OnceCell::new(),
             tags: Mutex::new(()),
+            ran_on: Mutex::default(),
         })
     }
 

@@ -87,7 +87,10 @@ impl Ovirt {
         };
         // Storage and networks belong to the data center of the cluster, and the one in the settings may not be there.
         match self.site().await {
-            Ok(site) => offers.settings.extend(self.offers_at(site).await?),
+            Ok(site) => {
+                offers.settings.extend(self.offers_at(site).await?);
+                offers.seen.extend(self.look_at_rights(site).await?);
+            }
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {}
             Err(failure) => return Err(failure),
         }
@@ -97,8 +100,7 @@ impl Ovirt {
     async fn offers_at(&self, site: &Site) -> Result<Vec<Offered>, Failure> {
         let storage = format!("/datacenters/{}/storagedomains", site.data_center);
         let storage = self.session.get(&storage, &[]).await?;
-        let profiles = [("follow", "network,network_filter")];
-        let profiles = self.session.get("/vnicprofiles", &profiles).await?;
+        let profiles = self.profiles_and_filters().await?;
         let templates = self.session.get("/templates", &[]).await?;
         let here: Vec<_> = profiles
             .iter()

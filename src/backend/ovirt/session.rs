@@ -3,7 +3,7 @@
 //! Facts: oVirt/ovirt-engine: OAuthTokenServlet, EnforceAuthFilter, ErrorMessageHelper; oVirt/ovirt-engine-sdk.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE};
@@ -88,6 +88,8 @@ pub(super) struct Session {
     /// Begins every correlation id; the engine's events name them.
     correlation: String,
     requests: AtomicU32,
+    /// The user is no administrator, and is shown what is theirs when that is all that is asked for.
+    filtered: AtomicBool,
 }
 
 impl Session {
@@ -127,6 +129,7 @@ impl Session {
             token: Mutex::new(None),
             correlation: format!("ocpdeploy-{}", &sha256(seed)[..8]),
             requests: AtomicU32::new(0),
+            filtered: AtomicBool::new(false),
         })
     }
 
@@ -139,11 +142,22 @@ impl Session {
         &self.url
     }
 
+    /// Whether the engine has shown that this user is no administrator.
+    pub fn is_filtered(&self) -> bool {
+        self.filtered.load(Ordering::Relaxed)
+    }
+
     /// Reads an entity or a collection.
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Element, Failure> {
         match self.send(&Method::GET, path, query, None).await {
             // Nothing was changed, so that a broken line may be tried again.
             Err(failure) if failure.kind == BackendErrorKind::Unreachable => {
+                self.send(&Method::GET, path, query, None).await
+            }
+            // Once: what is refused then is for administrators alone.
+            Err(failure) if is_for_administrators(&failure.words) && !self.is_filtered() => {
+                tracing::debug!("{} is no administrator", self.user);
+                self.filtered.store(true, Ordering::Relaxed);
                 self.send(&Method::GET, path, query, None).await
             }
             answer => answer,
@@ -242,6 +256,9 @@ impl Session {
             .header(ACCEPT_LANGUAGE, "en-US")
             .header(CONTENT_TYPE, "application/xml")
             .query(query);
+        if self.is_filtered() {
+            request = request.header("Filter", "true");
+        }
         if let Some(body) = body {
             request = request.body(body.to_string());
         }
@@ -399,6 +416,7 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
     match status {
         StatusCode::NOT_FOUND => BackendErrorKind::NotFound,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => BackendErrorKind::Denied,
+        _ if is_for_administrators(words) => BackendErrorKind::Denied,
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             BackendErrorKind::Unreachable
         }
@@ -417,6 +435,11 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         StatusCode::CONFLICT => BackendErrorKind::Conflict,
         _ => BackendErrorKind::Rejected,
     }
+}
+
+/// Whether a look was refused since only administrators may have it, or only they unfiltered.
+fn is_for_administrators(words: &str) -> bool {
+    words.contains("insufficient permissions")
 }
 
 /// Whether a refusal passes by itself.
@@ -479,6 +502,12 @@ mod tests {
         for (status, body, kind, words) in [
             (404, String::new(), NotFound, "HTTP 404 Not Found"),
             (401, "<html>x</html>".to_owned(), Denied, "HTTP 401 Unauthorized"),
+            (
+                400,
+                fault("Query execution failed due to insufficient permissions."),
+                Denied,
+                "Query execution failed due to insufficient permissions.",
+            ),
             (
                 503,
                 "<html>busy".to_owned(),

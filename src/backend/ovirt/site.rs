@@ -1,11 +1,13 @@
 //! Where machines are made: the engine's version, its cluster of hosts, networks and storage; and what a preflight says of them.
 
-use super::Ovirt;
+use std::collections::BTreeSet;
+
 use super::machines::id;
 use super::session::Failure;
 use super::wire::{self, GIB, Ours, Version, Way};
+use super::{Ovirt, affinity, hosts};
 use crate::backend::{BackendErrorKind, Finding, Needs, Verdict};
-use crate::cluster::OvirtIgnition;
+use crate::cluster::{Affinity, Mac, OvirtIgnition, Pass, Role, Size};
 use crate::xml::Element;
 
 /// Longest name of a machine (oVirt/ovirt-engine: MaxVmNameLength).
@@ -78,6 +80,15 @@ impl Ovirt {
     ) -> Result<Vec<String>, Failure> {
         let all = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
         networks.map(|network| id(self.profile(site, &all, network)?)).collect()
+    }
+
+    /// All vNIC profiles with their networks and filters; ordinary users are shown no filters.
+    pub(super) async fn profiles_and_filters(&self) -> Result<Element, Failure> {
+        let follow = match self.session.is_filtered() {
+            true => "network",
+            false => "network,network_filter",
+        };
+        self.session.get("/vnicprofiles", &[("follow", follow)]).await
     }
 
     fn profile<'a>(&self, site: &Site, all: &'a Element, network: &str) -> Result<&'a Element, Failure> {
@@ -190,11 +201,10 @@ impl Ovirt {
                 ));
             }
         }
+        findings.extend(self.look_at_rights(site).await?);
+        self.look_at_hosts(site, needs, &mut findings).await?;
         self.look_at_storage(site, needs, &mut findings).await?;
-        let profiles = self
-            .session
-            .get("/vnicprofiles", &[("follow", "network,network_filter")])
-            .await?;
+        let profiles = self.profiles_and_filters().await?;
         for network in &needs.networks {
             match self.profile(site, &profiles, network) {
                 Ok(profile) => findings.extend(filter_finding(network, profile)),
@@ -202,7 +212,87 @@ impl Ovirt {
             }
         }
         self.look_at_names(needs, &mut findings).await?;
+        self.look_at_macs(site, needs, &mut findings).await?;
         Ok(findings)
+    }
+
+    /// Whether a host can run the largest machine, and masters that must not share one have hosts enough.
+    async fn look_at_hosts(&self, site: &Site, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        if let Some(label) = self
+            .config
+            .worker_label
+            .as_ref()
+            .filter(|_| !self.session.is_filtered())
+            && let Err(failure) = affinity::find_label(self, label).await
+        {
+            findings.push(fail(failure));
+        }
+        let hosts = match self.hosts(site).await {
+            Err(failure) if failure.kind == BackendErrorKind::NotFound => {
+                findings.push(fail(failure));
+                return Ok(());
+            }
+            hosts => hosts?,
+        };
+        let Some(hosts) = hosts else {
+            return Ok(());
+        };
+        let memory = |(_, _, size): &(Pass, Role, Size)| size.memory_mib;
+        let largest = needs.sizes.iter().map(memory).max().unwrap_or_default();
+        match hosts::able(&hosts, needs.cpus_per_machine, largest) {
+            Err(words) => findings.push(finding(Verdict::Fail, words)),
+            Ok(able) => {
+                let masters = needs
+                    .sizes
+                    .iter()
+                    .filter(|(pass, role, _)| (*pass, *role) == (Pass::Two, Role::Master));
+                let (masters, able) = (masters.count(), able.len());
+                if self.config.affinity == Affinity::Hard && able < masters {
+                    findings.push(Finding {
+                        hint: Some("set ovirt_affinity=soft, or off".to_owned()),
+                        ..finding(
+                            Verdict::Fail,
+                            format!("{masters} masters that must not share a host have {able} hosts that can run them"),
+                        )
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the engine lets a MAC be taken twice, nobody but us would see it.
+    async fn look_at_macs(&self, site: &Site, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        let cluster = self.session.get(&format!("/clusters/{}", site.cluster), &[]).await?;
+        let Some(pool) = cluster.value("mac_pool", "id") else {
+            return Ok(());
+        };
+        let pool = self.session.get(&format!("/macpools/{pool}"), &[]).await;
+        let Some(pool) = self.shown_to_users(pool)? else {
+            return Ok(());
+        };
+        if pool.text_of("allow_duplicates") != Some("true") {
+            return Ok(());
+        }
+        let name = pool.text_of("name").unwrap_or_default();
+        let text = format!("MAC pool {name} of cluster {} allows duplicates", self.config.cluster);
+        findings.push(finding(Verdict::Warn, text));
+        let ours: BTreeSet<_> = needs.machines.iter().flat_map(|(_, macs)| macs).copied().collect();
+        let all = self.session.get("/vms", &[("follow", "nics")]).await?;
+        for vm in all.iter() {
+            if Ours::read(vm).is_some_and(|known| Some(&known.cluster) == needs.cluster.as_ref()) {
+                continue;
+            }
+            let macs = vm
+                .all("nics/nic")
+                .into_iter()
+                .filter_map(|nic| nic.text_of("mac/address")?.parse::<Mac>().ok());
+            for mac in macs.filter(|mac| ours.contains(mac)) {
+                let name = vm.text_of("name").unwrap_or_default();
+                findings.push(finding(Verdict::Fail, format!("MAC {mac} is machine {name}'s already")));
+            }
+        }
+        Ok(())
     }
 
     async fn look_at_storage(&self, site: &Site, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
@@ -271,13 +361,19 @@ impl Ovirt {
         Ok(format!("{}#{id}", self.session.url()))
     }
 
-    /// Where a template's disks go when they are copied.
+    /// With the hosts on which it may run, and where a template's disks go when they are copied.
     pub(super) async fn placed(
         &self,
         site: &Site,
         template: &super::images::Template,
         vm: Element,
     ) -> Result<Element, Failure> {
+        let vm = match self.hosts(site).await? {
+            Some(hosts) if !self.config.hosts.is_empty() => {
+                vm.child(wire::on_hosts(hosts.iter().map(|host| host.id.as_str())))
+            }
+            _ => vm,
+        };
         if !self.config.clone || self.config.storage_domain.is_none() {
             return Ok(vm);
         }
@@ -308,7 +404,7 @@ pub(super) fn filter_finding(network: &str, profile: &Element) -> Option<Finding
     })
 }
 
-fn finding(verdict: Verdict, text: String) -> Finding {
+pub(super) fn finding(verdict: Verdict, text: String) -> Finding {
     Finding {
         verdict,
         text,

@@ -133,10 +133,12 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
         vm = vm.child(Element::new("custom_properties").child(property));
     }
     if spec.autostart {
+        // The engine starts those of high priority first after a host was lost; its own levels are 1, 50 and 100.
+        let priority = if spec.role == Role::Master { 100 } else { 50 };
         vm = vm.child(
             Element::new("high_availability")
                 .with("enabled", true)
-                .with("priority", 1),
+                .with("priority", priority),
         );
     }
     if !is_hooked(spec, way) {
@@ -182,13 +184,23 @@ fn script(payload: &Payload) -> Option<String> {
 }
 
 /// `POST /vms/{id}/start`: what is carried is always named, since the engine's own choice may be nothing.
-pub(super) fn start(spec: &MachineSpec, way: Way) -> Element {
+pub(super) fn start(spec: &MachineSpec, way: Way, host: Option<&str>) -> Element {
     let action = Element::new("action");
-    match (&spec.payload, way) {
+    let action = match (&spec.payload, way) {
         (Payload::Ignition(_), Way::Hook) => action,
         (Payload::Ignition(_), Way::Ignition) => action.with("use_ignition", true),
         _ => action.with("use_cloud_init", true),
+    };
+    match host {
+        Some(host) => action.child(Element::new("vm").child(on_hosts([host]))),
+        None => action,
     }
+}
+
+/// Where a machine may run, by ids of hosts.
+pub(super) fn on_hosts<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Element {
+    let hosts = hosts.into_iter().map(|id| reference("host", id));
+    Element::new("placement_policy").child(Element::new("hosts").children(hosts))
 }
 
 /// A NIC of a machine, to be made or changed.

@@ -18,8 +18,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha512};
 
 use super::{
-    Action, Backend, BackendError, BackendErrorKind, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Payload, Power, SeenNic, Stop, Verdict,
+    Action, Backend, BackendError, BackendErrorKind, Carrier, Description, Finding, Form, Held, Hold, ImageHandle,
+    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Payload, Power, SeenNic, Stop,
+    Verdict,
 };
 use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
 use crate::digest;
@@ -398,6 +399,35 @@ impl Backend for Sim {
         )
         .await
     }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        let deed = format!("describe machine {name}");
+        self.call(Call::ListMachines, name.as_str(), deed, |world, now| {
+            let Some(machine) = find_machine(world, cluster, name)? else {
+                return refuse(BackendErrorKind::NotFound, format!("no machine {name}"));
+            };
+            let status = match (machine.off, machine.boots_ms <= now) {
+                (true, _) => "off",
+                (false, true) => "running",
+                (false, false) => "booting",
+            };
+            let words = |pairs: &[(&str, String)]| {
+                let owned = pairs.iter().map(|(key, text)| ((*key).to_owned(), text.clone()));
+                owned.collect::<BTreeMap<_, _>>()
+            };
+            // What it was told is there as a length and a digest only.
+            let text = serde_json::to_string_pretty(machine).unwrap_or_default();
+            Ok(Description {
+                scheduling: words(&[("autostart", machine.autostart.to_string())]),
+                dynamic: words(&[("status", status.to_owned()), ("starts", machine.starts.to_string())]),
+                form: Some(Form {
+                    name: "pretend platform's JSON",
+                    text: text + "\n",
+                }),
+            })
+        })
+        .await
+    }
 }
 
 /// It boots anew, and asks for its addresses again.
@@ -405,6 +435,7 @@ fn switch_on(world: &mut World, name: &MachineName, now_ms: u64) {
     let late_ms = world.script.guests.get(name).map_or(0, |guest| guest.late_ms);
     if let Some(machine) = world.machines.get_mut(name) {
         machine.off = false;
+        machine.starts += 1;
         machine.boots_ms = now_ms + world.script.boot_ms + late_ms;
     }
 }
@@ -472,6 +503,7 @@ fn newborn(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachine {
         created_ms: now_ms,
         boots_ms: now_ms + world.script.boot_ms + late_ms,
         off: false,
+        starts: 1,
     }
 }
 

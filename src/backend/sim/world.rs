@@ -147,6 +147,8 @@ pub(super) enum What {
 pub(super) struct Guest {
     /// Boots this much later than others.
     pub late_ms: u64,
+    /// After so many of its starts it goes down by itself, in place of asking for an address.
+    pub dies: u32,
     pub does: Option<Misdeed>,
 }
 
@@ -189,6 +191,8 @@ pub(super) struct SimMachine {
     pub boots_ms: u64,
     #[serde(default)]
     pub off: bool,
+    #[serde(default)]
+    pub starts: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,7 +286,12 @@ impl World {
             .collect();
         waiting.sort_by_key(|(_, machine)| machine.boots_ms);
         for (name, machine) in waiting {
-            let does = self.script.guests.get(name).and_then(|guest| guest.does);
+            let guest = self.script.guests.get(name).cloned().unwrap_or_default();
+            if machine.starts <= guest.dies && machine.nics.iter().all(|nic| nic.addresses.is_empty()) {
+                machine.off = true;
+                continue;
+            }
+            let does = guest.does;
             for nic in machine.nics.iter_mut().filter(|nic| nic.addresses.is_empty()) {
                 let Some(network) = self.networks.get_mut(&nic.network) else {
                     continue;

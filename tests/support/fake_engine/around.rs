@@ -86,9 +86,17 @@ impl World {
                         ("name", host.name.clone()),
                         ("id", host.id.clone()),
                         ("status", host.status.clone()),
+                        (
+                            "cluster",
+                            self.cluster(&host.cluster)
+                                .map(|cluster| cluster.name.clone())
+                                .unwrap_or_default(),
+                        ),
                     ]
                 };
-                let found = select(self.hosts.clone(), query, &["name", "id", "status"], fields)?;
+                let mut found = select(self.hosts.clone(), query, &["name", "id", "status", "cluster"], fields)?;
+                // Users have roles on machines, not on hosts.
+                found.retain(|_| self.is_administrator);
                 Shown(node("hosts").all(found.iter().map(|host| self.show_host(host))))
             }
             ("GET", ["hosts", id]) => {
@@ -151,6 +159,21 @@ impl World {
             ))),
             ("GET", ["users", _, "permissions"] | ["permissions"]) => {
                 Shown(node("permissions").all(self.permissions.iter().map(show_permission)))
+            }
+            ("GET", ["roles", id, "permits"]) => {
+                let known = self.permissions.iter().map(|permission| permission.role.as_str());
+                let role = known
+                    .into_iter()
+                    .find(|role| role_id(role) == *id)
+                    .ok_or(Refusal::NotFound)?;
+                let permits = permits_of(role).iter().enumerate();
+                Shown(node("permits").all(permits.map(|(number, name)| {
+                    node("permit")
+                        .href(format!("{API}/roles/{id}/permits/{number}"))
+                        .id(&number.to_string())
+                        .text("name", name)
+                        .add(reference("role", "roles", id))
+                })))
             }
             ("GET", ["roles"]) => Shown(
                 node("roles")
@@ -300,11 +323,17 @@ impl World {
             .text("name", &host.name)
             .text("address", &host.address)
             .text("memory", host.memory)
-            .text("max_scheduling_memory", host.memory)
+            .text("max_scheduling_memory", host.memory.saturating_sub(self.used(host)))
             .text("status", &host.status)
             .text("type", "ovirt_node")
             .add(node("cpu").add(node("topology").text("cores", 16).text("sockets", 2).text("threads", 2)))
             .add(reference("cluster", "clusters", &host.cluster))
+    }
+
+    /// Memory that machines on a host were promised.
+    fn used(&self, host: &Host) -> u64 {
+        let on = self.vms.iter().filter(|vm| vm.host.as_ref() == Some(&host.name));
+        on.map(|vm| vm.shape.guaranteed).sum()
     }
 
     fn show_network(&self, network: &Network) -> Node {
@@ -373,12 +402,43 @@ fn show_permission(permission: &Permission) -> Node {
     shown.all(permission.on.iter().map(|(kind, id)| node(kind).id(id)))
 }
 
-fn show_role(name: &str) -> Node {
+fn role_id(name: &str) -> String {
     let number = name
         .bytes()
         .fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
-    let id = format!("{number:08x}-0000-4000-8000-000000000000");
-    entity("role", "roles", &id)
+    format!("{number:08x}-0000-4000-8000-000000000000")
+}
+
+/// Of what a role allows, the part that has to do with machines.
+fn permits_of(role: &str) -> &'static [&'static str] {
+    match role {
+        "PowerUserRole" => &["login", "create_vm", "create_template", "create_disk"],
+        "UserRole" => &["login", "run_vm", "stop_vm", "shut_down_vm"],
+        _ => &[
+            "login",
+            "create_vm",
+            "delete_vm",
+            "edit_vm_properties",
+            "change_vm_custom_properties",
+            "run_vm",
+            "stop_vm",
+            "shut_down_vm",
+            "configure_vm_network",
+            "configure_vm_storage",
+            "create_disk",
+            "attach_disk",
+            "edit_disk_properties",
+            "delete_disk",
+            "create_template",
+            "delete_template",
+            "manipulate_affinity_groups",
+            "tag_management",
+        ],
+    }
+}
+
+fn show_role(name: &str) -> Node {
+    entity("role", "roles", &role_id(name))
         .text("name", name)
         .text("administrative", name == "SuperUser")
 }

@@ -41,6 +41,15 @@ impl World {
             let denied = Refusal::failed(403, "User is not authorized to perform this action.");
             return denied.answer(false);
         }
+        if let Some(refused) = self.refused_to_users(request, &path) {
+            return refused.answer(false);
+        }
+        let mut request = request.clone();
+        if !self.is_administrator {
+            // Users get all that is theirs, whatever they search for.
+            request.query.remove("search");
+        }
+        let request = &request;
         let correlation = request.query.get("correlation_id").cloned().unwrap_or_default();
         let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
         if correlation.len() > 50 || !correlation.chars().all(is_plain) {
@@ -85,6 +94,34 @@ impl World {
             "application/xml;charset=UTF-8",
             format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>{body}"),
         )
+    }
+
+    /// What an engine refuses to those who are no administrators (oVirt/ovirt-engine: QueriesCommandBase, QueryType).
+    fn refused_to_users(&self, request: &Request, path: &[&str]) -> Option<Refusal> {
+        if self.is_administrator || path.is_empty() {
+            return None;
+        }
+        let is_for_administrators = matches!(
+            path,
+            ["tags" | "affinitylabels" | "macpools" | "networkfilters" | "jobs", ..]
+                | ["imagetransfers"]
+                | ["clusters", _, "affinitygroups", ..]
+                | ["vms", _, "tags", ..]
+        ) || request
+            .query
+            .get("follow")
+            .is_some_and(|follow| follow.contains("network_filter"));
+        let asks_for_theirs = request.headers.get("filter").is_some_and(|value| value == "true");
+        match (request.method.as_str(), is_for_administrators) {
+            ("POST" | "PUT" | "DELETE", true) => {
+                Some(Refusal::failed(403, "User is not authorized to perform this action."))
+            }
+            _ if is_for_administrators || !asks_for_theirs => Some(Refusal::failed(
+                400,
+                "Query execution failed due to insufficient permissions.",
+            )),
+            _ => None,
+        }
     }
 
     fn surprise(&mut self, request: &Request) -> Answer {

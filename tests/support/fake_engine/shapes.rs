@@ -129,6 +129,7 @@ pub const ACTION: Shape = &[
     ("use_initialization", Flag),
     ("use_sysprep", Flag),
     ("reason", Text),
+    ("vm/placement_policy/hosts/host", Ref),
     ("vm/initialization/authorized_ssh_keys", Text),
     ("vm/initialization/custom_script", Text),
     ("vm/initialization/host_name", Text),

@@ -89,11 +89,11 @@ impl World {
                     .text("enabled", vm.is_highly_available)
                     .text("priority", vm.priority),
             )
-            .add(
+            .all(self.is_administrator.then(|| {
                 node("placement_policy")
                     .text("affinity", &vm.affinity)
-                    .add(node("hosts").all(vm.pinned.iter().map(|host| reference("host", "hosts", host)))),
-            )
+                    .add(node("hosts").all(vm.pinned.iter().map(|host| reference("host", "hosts", host))))
+            }))
             .text("stateless", false)
             .text("origin", "ovirt")
             .text("status", &vm.status)
@@ -105,7 +105,7 @@ impl World {
                 if vm.is_clone { BLANK } else { &vm.template },
             ))
             .add(reference("original_template", "templates", &vm.template));
-        if let Some(host) = &vm.host {
+        if let Some(host) = vm.host.as_ref().filter(|_| self.is_administrator) {
             let host = self
                 .hosts
                 .iter()

@@ -297,7 +297,11 @@ impl World {
                     .map(|host| host.id.clone())
                     .ok_or(Refusal::NotFound)
             };
-            vm.pinned = hosts.nodes.iter().map(known).collect::<Outcome<_>>()?;
+            let hosts = hosts.nodes.iter().map(known).collect::<Outcome<_>>()?;
+            // What a user asks for here is left out, and nothing is said.
+            if self.is_administrator {
+                vm.pinned = hosts;
+            }
         }
         Ok(())
     }
@@ -390,7 +394,10 @@ impl World {
             );
         }
         let given = self.given(&vm, &action)?;
-        let host = self.schedule(&vm)?;
+        let destination = action
+            .at("vm/placement_policy/hosts/host")
+            .and_then(|host| host.id.clone());
+        let host = self.schedule(&vm, destination.as_deref())?;
         let boot = self.boots.len();
         self.boots.push(Boot {
             vm: id.to_owned(),
@@ -428,7 +435,12 @@ impl World {
     }
 
     /// The host that runs least, of those that affinity and memory allow.
-    fn schedule(&self, vm: &Vm) -> Outcome<String> {
+    fn schedule(&self, vm: &Vm, destination: Option<&str>) -> Outcome<String> {
+        let labels: Vec<_> = self
+            .affinity_labels
+            .iter()
+            .filter(|label| label.vms.contains(&vm.id))
+            .collect();
         let running = |host: &Host| {
             self.vms
                 .iter()
@@ -441,6 +453,8 @@ impl World {
                 && host.status == "up"
                 && used + vm.shape.guaranteed <= host.memory
                 && (vm.pinned.is_empty() || vm.pinned.contains(&host.id))
+                && destination.is_none_or(|wanted| wanted == host.id)
+                && labels.iter().all(|label| label.hosts.contains(&host.id))
         };
         let groups = || {
             self.affinity_groups

@@ -30,6 +30,8 @@ pub struct World {
     pub password: String,
     /// Each token and when it was used last.
     pub tokens: BTreeMap<String, Instant>,
+    /// Whether the user has an administrator's role; others see what is theirs, when they ask for no more.
+    pub is_administrator: bool,
     /// Requests by method and collection that this user may not make, e.g. `POST /vms`.
     pub forbidden: Vec<(String, String)>,
     /// `engine-config UserDefinedVMProperties`: without `ignitiondata` the hook's property is refused.
@@ -305,6 +307,7 @@ impl World {
             version: [4, 5, 6],
             password: String::new(),
             tokens: BTreeMap::new(),
+            is_administrator: true,
             forbidden: Vec::new(),
             has_ignition_hook: false,
             data_centers: Vec::new(),

@@ -1,0 +1,121 @@
+//! The hosts that may run machines: looked at before each start, and another one after a start that did not last.
+
+use super::Ovirt;
+use super::session::Failure;
+use super::site::Site;
+use super::wire::{self, MIB};
+use crate::backend::{BackendErrorKind, MachineSpec};
+use crate::xml::Element;
+
+/// A host of the cluster that the settings do not leave out.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub id: String,
+    name: String,
+    status: String,
+    /// Memory that a machine may be given now, in MiB (oVirt/ovirt-engine-api-model: Host.max_scheduling_memory).
+    memory_mib: u64,
+    cpus: u32,
+}
+
+impl Host {
+    fn read(host: &Element) -> Option<Self> {
+        let number = |path: &str| host.text_of(path).and_then(|text| text.parse::<u64>().ok());
+        let part = |name: &str| number(&format!("cpu/topology/{name}")).unwrap_or(1);
+        let cpus = part("sockets") * part("cores") * part("threads");
+        Some(Self {
+            id: host.get("id")?.to_owned(),
+            name: host.text_of("name").unwrap_or_default().to_owned(),
+            status: host.text_of("status").unwrap_or_default().to_owned(),
+            memory_mib: number("max_scheduling_memory").or(number("memory"))? / MIB,
+            cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Why it cannot run a machine of this size now.
+    fn refuses(&self, cpus: u32, memory_mib: u64) -> Option<String> {
+        let name = &self.name;
+        match () {
+            () if self.status != "up" => Some(format!("{name} is in status {}", self.status)),
+            () if self.cpus < cpus => Some(format!("{name} has {} CPUs", self.cpus)),
+            () if self.memory_mib < memory_mib => Some(format!("{name} has {} MiB left", self.memory_mib)),
+            () => None,
+        }
+    }
+}
+
+/// Those that can run a machine of this size now, or why none can.
+pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Host>, String> {
+    let able: Vec<_> = hosts
+        .iter()
+        .filter(|host| host.refuses(cpus, memory_mib).is_none())
+        .collect();
+    if !able.is_empty() {
+        return Ok(able);
+    }
+    let mut reasons: Vec<_> = hosts.iter().filter_map(|host| host.refuses(cpus, memory_mib)).collect();
+    if reasons.is_empty() {
+        reasons.push("there is none".to_owned());
+    }
+    Err(format!(
+        "no host can run a machine of {cpus} CPUs and {memory_mib} MiB: {}",
+        reasons.join(", ")
+    ))
+}
+
+impl Ovirt {
+    /// The cluster's hosts; `None` where this user is shown none.
+    pub(super) async fn hosts(&self, site: &Site) -> Result<Option<Vec<Host>>, Failure> {
+        let search = format!("cluster=\"{}\"", self.config.cluster);
+        let found = self.session.search("/hosts", &search, "").await;
+        let Some(found) = self.shown_to_users(found)? else {
+            return Ok(None);
+        };
+        if found.is_empty() && self.session.is_filtered() {
+            return Ok(None);
+        }
+        let mut hosts: Vec<_> = found
+            .iter()
+            .filter(|host| host.value("cluster", "id") == Some(site.cluster.as_str()))
+            .filter_map(Host::read)
+            .collect();
+        if let Some(unknown) = self
+            .config
+            .hosts
+            .iter()
+            .find(|name| !hosts.iter().any(|host| host.name == **name))
+        {
+            let words = format!("cluster {} has no host {unknown}", self.config.cluster);
+            return Err(Failure::new(BackendErrorKind::NotFound, words).hint("correct ovirt_hosts"));
+        }
+        if !self.config.hosts.is_empty() {
+            hosts.retain(|host| self.config.hosts.contains(&host.name));
+        }
+        Ok(Some(hosts))
+    }
+
+    /// Sees that a host can run a machine, and says which one it had better be started on.
+    ///
+    /// A machine that ran in this program's time and went down goes to another host where there is one; else the engine chooses.
+    pub(super) async fn choose_host(&self, site: &Site, spec: &MachineSpec) -> Result<Option<String>, Failure> {
+        let Some(hosts) = self.hosts(site).await? else {
+            return Ok(None);
+        };
+        let able = able(&hosts, spec.cpus, spec.memory_mib).map_err(|words| {
+            Failure::new(BackendErrorKind::Quota, words).hint("free memory on a host, or ask for smaller machines")
+        })?;
+        let last = self.ran_on.lock().await.get(&spec.name).cloned();
+        let other = last.and_then(|last| able.iter().find(|host| host.id != last));
+        Ok(other.map(|host| host.id.clone()))
+    }
+
+    /// Notes where machines run.
+    pub(super) async fn note_hosts(&self, machines: &[(Element, wire::Ours)]) {
+        let mut ran_on = self.ran_on.lock().await;
+        for (vm, _) in machines {
+            if let (Some(name), Some(host)) = (vm.text_of("name"), vm.value("host", "id")) {
+                ran_on.insert(crate::cluster::MachineName::from_platform(name), host.to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Our client at a pretend engine: what users without rights meet, where machines run, and what is said before anything is made.
+
+#[path = "support/fake_engine/mod.rs"]
+mod fake_engine;
+#[path = "support/ovirt_client.rs"]
+mod ovirt_client;
+#[path = "support/ovirt_sdk.rs"]
+mod ovirt_sdk;
+#[path = "support/qcow2.rs"]
+mod qcow2;
+
+use fake_engine::{AffinityLabel, FakeEngine, GIB, Permission, World};
+use ocpdeploy::backend::{Backend, BackendError, Finding, MachineSpec, Needs, Power, Verdict};
+use ocpdeploy::cluster::{Affinity, MachineName, NodeName, Pass, Role, Size};
+use ovirt_client::Client;
+
+fn engine(change: impl FnOnce(&mut World)) -> FakeEngine {
+    FakeEngine::with(|world| {
+        world.tick = 3_000;
+        change(world);
+    })
+}
+
+/// A user with one role on the whole system.
+fn user(world: &mut World, role: &str, is_administrator: bool) {
+    world.is_administrator = is_administrator;
+    world.permissions = vec![Permission {
+        id: "00000000-0000-4000-8000-0000000000aa".to_owned(),
+        role: role.to_owned(),
+        on: None,
+    }];
+}
+
+fn label(world: &mut World, name: &str, hosts: &[usize]) {
+    let hosts = hosts.iter().map(|index| world.hosts[*index].id.clone()).collect();
+    world.affinity_labels.push(AffinityLabel {
+        id: "00000000-0000-4000-8000-0000000000bb".to_owned(),
+        name: name.to_owned(),
+        vms: Vec::new(),
+        hosts,
+    });
+}
+
+/// Three masters and two workers of 16 GiB and 4 CPUs.
+fn needs(spec: &MachineSpec) -> Needs {
+    let size = Size {
+        cpus: 4,
+        memory_mib: 16_384,
+        disk_gib: 120,
+        extra_disks_gib: Vec::new(),
+    };
+    let roles = [Role::Master, Role::Master, Role::Master, Role::Worker, Role::Worker];
+    Needs {
+        networks: vec!["ovirtmgmt".to_owned()],
+        machines: vec![(spec.name.clone(), vec![spec.nics[0].mac])],
+        cluster: Some(spec.cluster.clone()),
+        memory_mib: 5 * 16_384,
+        cpus_per_machine: 4,
+        disk_gib: 600,
+        workers: None,
+        sizes: roles.map(|role| (Pass::Two, role, size.clone())).to_vec(),
+    }
+}
+
+fn worker(client: &Client) -> MachineSpec {
+    let node = NodeName::node(Role::Worker, 0);
+    MachineSpec {
+        name: MachineName::of_node("lab", &node),
+        node,
+        role: Role::Worker,
+        ..client.spec("lab")
+    }
+}
+
+/// What a preflight says beyond what is well.
+fn told(client: &Client) -> Vec<Finding> {
+    let mut findings = client.run(async |backend| backend.preflight(&needs(&client.spec("lab"))).await.unwrap());
+    findings.retain(|finding| finding.verdict != Verdict::Ok);
+    findings
+}
+
+fn lines(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let hint = finding
+            .hint
+            .iter()
+            .map(|hint| format!("\n  hint: {hint}"))
+            .collect::<String>();
+        format!("{:?}: {}{hint}\n", finding.verdict, finding.text)
+    };
+    findings.iter().map(line).collect()
+}
+
+fn words(error: &BackendError) -> String {
+    let cause = error.source.as_ref().map(ToString::to_string).unwrap_or_default();
+    format!(
+        "{error}: {cause}\n  hint: {}",
+        error.hint.as_deref().unwrap_or_default()
+    )
+}
+
+/// The hosts on which a machine was started, one for each start.
+fn ran_on(engine: &FakeEngine, name: &str) -> Vec<String> {
+    let boots = engine.boots().into_iter().filter(|boot| boot.name == name);
+    boots.map(|boot| boot.host).collect()
+}
+
+#[test]
+fn an_administrator_is_told_of_nothing_but_addresses() {
+    let engine = engine(|_| ());
+    let findings = told(&Client::of(&engine, |_| ()));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(findings[0].text.contains("holds no addresses"), "{findings:?}");
+}
+
+#[test]
+fn an_ordinary_user_makes_and_removes_machines_of_templates() {
+    let engine = engine(|world| user(world, "PowerUserRole", false));
+    let client = Client::of(&engine, |_| ());
+    insta::assert_snapshot!(lines(&told(&client)));
+    let (spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
+    client.run(async |backend| {
+        let refused = backend.ensure_image(&spec.cluster, &image).await.unwrap_err();
+        let refused = words(&refused);
+        assert!(
+            refused.contains("takes an administrator's role") && refused.contains("helper_image"),
+            "{refused}"
+        );
+        backend.create_machine(&spec).await.unwrap();
+        let machines = backend.list_machines(&spec.cluster).await.unwrap();
+        assert_eq!(machines.len(), 1);
+        backend.describe_machine(&spec.cluster, &spec.name).await.unwrap();
+        let owned = backend.list_owned(&spec.cluster).await.unwrap();
+        assert_eq!(owned.len(), 3, "a machine and two disks: {owned:?}");
+    });
+    let given = engine.last_boot("lab-master-0").unwrap().given;
+    assert_eq!(given.ignition(), Some(r#"{"ignition":{"version":"3.2.0"}}"#));
+    client.run(async |backend| {
+        backend.delete_machine(&spec.cluster, &spec.name).await.unwrap();
+        backend.release_addresses(&spec.cluster).await.unwrap();
+    });
+    engine.advance(std::time::Duration::from_secs(60));
+    engine.look(|world| assert_eq!((world.vms.len(), world.disks.len(), world.tags.len()), (0, 2, 0)));
+    ovirt_sdk::judge(&engine, 35);
+}
+
+#[test]
+fn what_takes_an_administrator_is_refused_before_anything_is_made() {
+    let engine = engine(|world| user(world, "UserRole", false));
+    let findings = told(&Client::of(&engine, |config| {
+        config.affinity = Affinity::Hard;
+        config.hosts = vec!["host-1".to_owned()];
+        config.worker_label = Some("workers".to_owned());
+    }));
+    insta::assert_snapshot!(lines(&findings));
+}
+
+#[test]
+fn an_administrator_with_too_few_rights_is_told_which() {
+    let engine = engine(|world| user(world, "UserRole", true));
+    insta::assert_snapshot!(lines(&told(&Client::of(&engine, |_| ()))));
+}
+
+#[test]
+fn a_host_that_can_run_it_is_looked_for_before_a_start() {
+    let engine = engine(|world| {
+        world.hosts[0].status = "maintenance".to_owned();
+        world.hosts[1].memory = 8 * GIB;
+    });
+    let client = Client::of(&engine, |_| ());
+    let spec = client.spec("lab");
+    let refused = client.run(async |backend| backend.create_machine(&spec).await.unwrap_err());
+    insta::assert_snapshot!(format!("{}{}", lines(&told(&client)), words(&refused)));
+    assert_eq!(engine.boots().len(), 0);
+    // The same call goes on when a host is there again.
+    engine.edit(|world| world.hosts[0].status = "up".to_owned());
+    client.run(async |backend| backend.create_machine(&spec).await.unwrap());
+    assert_eq!(ran_on(&engine, "lab-master-0"), ["host-1"]);
+}
+
+#[test]
+fn masters_that_must_not_share_a_host_need_hosts_enough() {
+    let engine = engine(|_| ());
+    let findings = told(&Client::of(&engine, |config| config.affinity = Affinity::Hard));
+    let fails: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Fail)
+        .collect();
+    assert_eq!(
+        fails[0].text,
+        "3 masters that must not share a host have 2 hosts that can run them"
+    );
+    assert_eq!(fails.len(), 1);
+}
+
+#[test]
+fn a_machine_that_went_down_is_started_on_another_host() {
+    let engine = engine(|_| ());
+    let client = Client::of(&engine, |_| ());
+    let spec = client.spec("lab");
+    client.run(async |backend| {
+        backend.create_machine(&spec).await.unwrap();
+        for _ in 0..2 {
+            while backend.list_machines(&spec.cluster).await.unwrap()[0].power != Power::Running {}
+            // As a guest that ends by itself.
+            engine.edit(|world| {
+                let vm = &mut world.vms[0];
+                (vm.status, vm.host, vm.boot, vm.is_busy) = ("down".to_owned(), None, None, false);
+            });
+            backend.create_machine(&spec).await.unwrap();
+        }
+    });
+    assert_eq!(ran_on(&engine, "lab-master-0"), ["host-1", "host-2", "host-1"]);
+    assert!(engine.boots().windows(2).all(|two| two[0].given == two[1].given));
+    // With one host that can, it stays there.
+    engine.edit(|world| {
+        world.hosts[1].status = "maintenance".to_owned();
+        let vm = &mut world.vms[0];
+        (vm.status, vm.host, vm.boot, vm.is_busy) = ("down".to_owned(), None, None, false);
+    });
+    client.run(async |backend| backend.create_machine(&spec).await.unwrap());
+    assert_eq!(ran_on(&engine, "lab-master-0").last().unwrap(), "host-1");
+    ovirt_sdk::judge(&engine, 25);
+}
+
+#[test]
+fn machines_run_on_the_hosts_that_are_named() {
+    let engine = engine(|_| ());
+    let client = Client::of(&engine, |config| config.hosts = vec!["host-2".to_owned()]);
+    let (spec, worker) = (client.spec("lab"), worker(&client));
+    let shown = client.run(async |backend| {
+        backend.create_machine(&spec).await.unwrap();
+        let other = MachineSpec {
+            nics: vec![ocpdeploy::backend::Nic {
+                mac: "52:54:00:aa:bb:cd".parse().unwrap(),
+                ..spec.nics[0].clone()
+            }],
+            ..worker
+        };
+        backend.create_machine(&other).await.unwrap();
+        backend.describe_machine(&spec.cluster, &spec.name).await.unwrap()
+    });
+    assert!(
+        engine.boots().iter().all(|boot| boot.host == "host-2"),
+        "{:?}",
+        engine.boots()
+    );
+    assert_eq!(shown.scheduling["hosts"], "host-2");
+    assert_eq!(shown.dynamic["host"], "host-2");
+    ovirt_sdk::judge(&engine, 25);
+    let wrong = told(&Client::of(&engine, |config| config.hosts = vec!["host-9".to_owned()]));
+    assert!(
+        wrong
+            .iter()
+            .any(|finding| finding.text == "cluster Default has no host host-9"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn workers_run_where_their_label_is() {
+    let engine = engine(|world| label(world, "workers", &[1]));
+    let client = Client::of(&engine, |config| config.worker_label = Some("workers".to_owned()));
+    let worker = worker(&client);
+    let shown = client.run(async |backend| {
+        backend.create_machine(&worker).await.unwrap();
+        backend.describe_machine(&worker.cluster, &worker.name).await.unwrap()
+    });
+    assert_eq!(ran_on(&engine, "lab-worker-0"), ["host-2"]);
+    assert_eq!(shown.scheduling["label"], "workers");
+    // Again is no second membership, and masters have none.
+    client.run(async |backend| {
+        backend.create_machine(&worker).await.unwrap();
+        let mut master = client.spec("lab");
+        master.nics[0].mac = "52:54:00:aa:bb:cd".parse().unwrap();
+        backend.create_machine(&master).await.unwrap();
+    });
+    assert_eq!(engine.look(|world| world.affinity_labels[0].vms.len()), 1);
+    ovirt_sdk::judge(&engine, 30);
+}
+
+#[test]
+fn a_label_that_leads_nowhere_is_told_before_anything_is_made() {
+    for (hosts, words) in [
+        (None, "there is no affinity label workers"),
+        (Some(&[][..]), "no host has the affinity label workers"),
+    ] {
+        let engine = engine(|world| hosts.into_iter().for_each(|hosts| label(world, "workers", hosts)));
+        let findings = told(&Client::of(&engine, |config| {
+            config.worker_label = Some("workers".to_owned())
+        }));
+        assert!(
+            findings
+                .iter()
+                .any(|finding| finding.text == words && finding.verdict == Verdict::Fail),
+            "{findings:?}"
+        );
+    }
+}
+
+#[test]
+fn nodes_that_start_with_their_host_are_highly_available_masters_first() {
+    let engine = engine(|_| ());
+    let client = Client::of(&engine, |_| ());
+    let (master, mut worker) = (client.spec("lab"), worker(&client));
+    worker.nics[0].mac = "52:54:00:aa:bb:cd".parse().unwrap();
+    client.run(async |backend| {
+        backend.create_machine(&master).await.unwrap();
+        backend.create_machine(&worker).await.unwrap();
+        let plain = MachineSpec {
+            name: MachineName::from_platform("lab-plain"),
+            autostart: false,
+            nics: Vec::new(),
+            ..worker.clone()
+        };
+        backend.create_machine(&plain).await.unwrap();
+    });
+    let seen = engine.look(|world| {
+        world
+            .vms
+            .iter()
+            .map(|vm| (vm.is_highly_available, vm.priority))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(seen, [(true, 100), (true, 50), (false, 0)]);
+}
+
+#[test]
+fn a_mac_that_a_lax_pool_would_give_twice_is_found() {
+    let engine = engine(|world| {
+        world.mac_pools[0].allow_duplicates = true;
+        world.put_vm("stranger");
+    });
+    let client = Client::of(&engine, |_| ());
+    engine.ask(
+        "POST",
+        &format!("/vms/{}/nics", engine.look(|world| world.vms[0].id.clone())),
+        "<nic><name>nic1</name><mac><address>52:54:00:aa:bb:cc</address></mac></nic>",
+    );
+    insta::assert_snapshot!(lines(&told(&client)));
+}
