@@ -268,7 +268,7 @@ mod on_openstack {
                     seen = (done, Instant::now());
                 }
                 // All is made, and no guest will ever answer.
-                is_idle = seen.1.elapsed() > Duration::from_secs(20);
+                is_idle = done > 0 && seen.1.elapsed() > Duration::from_secs(30);
                 is_idle || line.is_cut()
             });
             assert!(!ended, "it ended: {:?}", child.wait_with_output());
