@@ -118,6 +118,7 @@ mod tests {
             taken: [(Ipv4Addr::new(10, 0, 0, 3), None)].into(),
             resolvers: vec![],
             answers_dns: true,
+            peer_domain: None,
         }
     }
 

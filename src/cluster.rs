@@ -1,7 +1,8 @@
 //! The nouns: names, roles, sizes and the checked configuration of one cluster.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -617,6 +618,54 @@ pub struct KubevirtConfig {
     pub upload_proxy: Option<String>,
     /// A PEM file of what signed the upload proxy's certificate.
     pub upload_ca: Option<PathBuf>,
+    /// Masters keep away from each other's hosts, and so do workers.
+    #[serde(default)]
+    pub affinity: Affinity,
+    /// Makes the namespace where it is not there, and removes it with its last cluster.
+    #[serde(default)]
+    pub makes_namespace: bool,
+    /// With `network=pod`: the machines are on the pods' own network.
+    #[serde(default)]
+    pub pods: Option<PodNetwork>,
+}
+
+/// How Services for the virtual IPs are seen from outside of the platform.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expose {
+    /// The first of the others that the platform offers.
+    #[default]
+    Auto,
+    LoadBalancer,
+    NodePort,
+    ClusterIp,
+}
+
+/// Which Routes lead to the cluster's ingress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Routes {
+    /// One for all names where the platform's routers allow it, else one for each name.
+    #[default]
+    Auto,
+    Wildcard,
+    Names,
+    Off,
+}
+
+/// What is to be known of the pods' own network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodNetwork {
+    pub expose: Expose,
+    /// An address of the platform's nodes, where node ports are reached.
+    pub node_address: Option<Ipv4Addr>,
+    /// The ranges of the platform's pods.
+    pub pod_networks: Vec<Ipv4Network>,
+    /// Who from outside of the pods may come in to api and ingress.
+    pub admit: Vec<Ipv4Network>,
+    pub routes: Routes,
+    /// Hosts beneath `apps`, where each has a Route of its own.
+    pub route_names: Vec<String>,
 }
 
 /// A password. It is shown and stored nowhere, and configurations that differ in it alone are the same.
@@ -632,10 +681,11 @@ impl PartialEq for Password {
 impl Eq for Password {}
 
 /// Whether masters, and workers, keep away from each other's hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Affinity {
     /// Where there are hosts enough.
+    #[default]
     Soft,
     /// Always; a machine that finds no host of its own does not start.
     Hard,
@@ -825,6 +875,30 @@ pub enum Lb {
     Keepalived,
     /// The user's balancer, which has the VIPs; nothing is put on the nodes.
     User,
+    /// The platform's own balancers; nothing is put on the nodes.
+    Platform,
+}
+
+/// Where this computer reaches the API's virtual IP: there itself, or at ports of another address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Door {
+    pub ip: Ipv4Addr,
+    /// By the port of the virtual IP; others are the same on both.
+    #[serde(default)]
+    pub ports: BTreeMap<u16, u16>,
+}
+
+impl Door {
+    pub fn to(&self, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.ip, self.ports.get(&port).copied().unwrap_or(port))
+    }
+}
+
+impl From<Ipv4Addr> for Door {
+    fn from(ip: Ipv4Addr) -> Self {
+        let ports = BTreeMap::new();
+        Self { ip, ports }
+    }
 }
 
 /// Who keeps each address for its MAC.
@@ -945,6 +1019,13 @@ impl ClusterConfig {
             (Some(workers), Role::Worker) => &workers.network,
             _ => &self.network,
         }
+    }
+
+    /// Roles whose nodes may run routers: workers, where there are none masters, and both when users' pods may run on both.
+    pub fn router_roles(&self) -> Vec<Role> {
+        let masters = (self.workers == 0 || self.masters_schedulable).then_some(Role::Master);
+        let workers = (self.workers > 0).then_some(Role::Worker);
+        masters.into_iter().chain(workers).collect()
     }
 
     /// The bridge over each node's NIC, where it is wished for and is ours to make: OVN-Kubernetes makes its own, `br-ex`.

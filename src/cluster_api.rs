@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
@@ -25,6 +25,8 @@ use kube::{Api, Client, Config, ResourceExt};
 use tokio::time::timeout;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::cluster::Door;
 
 /// One connection is tried no longer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -160,7 +162,7 @@ impl ClusterApi {
     ///
     /// TLS is verified against the name in the kubeconfig, with its CA. A proxy of the environment is not used, for the
     /// VIP is on the machines' network.
-    pub async fn open(kubeconfig: &Path, vip: Ipv4Addr) -> Result<Self, ApiError> {
+    pub async fn open(kubeconfig: &Path, door: impl Into<Door>) -> Result<Self, ApiError> {
         let unusable = |why: String| ApiError::Kubeconfig {
             path: kubeconfig.to_owned(),
             why,
@@ -183,7 +185,7 @@ impl ClusterApi {
         }
         let name = config.cluster_url.host().map(str::to_owned);
         let name = name.ok_or_else(|| unusable("its server has no name".to_owned()))?;
-        let address = SocketAddr::new(vip.into(), config.cluster_url.port_u16().unwrap_or(443));
+        let address = SocketAddr::V4(door.into().to(config.cluster_url.port_u16().unwrap_or(443)));
         let url = format!("https://{address}").parse();
         config.cluster_url = url.map_err(|error| unusable(format!("{error}")))?;
         config.tls_server_name.get_or_insert_with(|| name.clone());

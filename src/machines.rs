@@ -6,8 +6,10 @@ use std::net::Ipv4Addr;
 use serde::Serialize;
 
 use crate::addresses::derive_mac;
-use crate::backend::{ImageHandle, MachineSpec, Needs, Nic, Payload};
-use crate::cluster::{ClusterConfig, Harvest, Lease, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
+use crate::backend::{Balancer, ImageHandle, MachineSpec, Needs, Nic, Payload};
+use crate::cluster::{
+    ClusterConfig, Harvest, InstallerChoice, Lb, Lease, Mac, MachineName, Mcs, NodeName, Pass, Role, Size, Vip,
+};
 use crate::parameters::Parameters;
 
 /// A machine of one of the passes, before its image and payload are known.
@@ -124,6 +126,23 @@ pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<Lease> {
             })
         })
         .collect()
+}
+
+/// What the platform's own balancer is to do for a VIP.
+pub fn balancer(config: &ClusterConfig, vip: Vip) -> Balancer {
+    let (ports, roles) = match vip {
+        Vip::Api if config.mcs == Mcs::Http => (vec![6443, 22623, 22624], vec![Role::Bootstrap, Role::Master]),
+        Vip::Api => (vec![6443, 22623], vec![Role::Bootstrap, Role::Master]),
+        Vip::Ingress => (vec![80, 443], config.router_roles()),
+    };
+    Balancer {
+        cluster: config.id(),
+        network: config.network.clone(),
+        vip,
+        ports,
+        roles,
+        checked: config.installer != InstallerChoice::Rehearsal,
+    }
 }
 
 /// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not given.
@@ -260,6 +279,7 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Nee
         memory_mib: sum(one, |size| size.memory_mib).max(sum(two, |size| size.memory_mib)),
         cpus_per_machine: two.iter().map(|machine| machine.size.cpus).max().unwrap_or(1),
         disk_gib: sum(one, disk).max(sum(two, disk)),
+        inner_networks: vec![config.networks.cluster_network, config.networks.service_network],
         sizes: one
             .iter()
             .chain(two)
@@ -285,6 +305,8 @@ pub struct Plan {
     pub vips: Vec<PlannedVip>,
     pub pass_one: Vec<Planned>,
     pub pass_two: Vec<Planned>,
+    /// What this network cannot do, in words.
+    pub limits: Vec<&'static str>,
     /// Largest sums at one time, without what is elsewhere.
     pub memory_mib: u64,
     pub disk_gib: u64,
@@ -314,7 +336,7 @@ pub struct PlannedVip {
 
 /// Who sees to it that a VIP stays what it is, where the platform does not.
 fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
-    if !config.backend.holds_nothing() {
+    if !config.backend.holds_nothing() || config.lb == Lb::Platform {
         return None;
     }
     Some(match given_vip(config, vip) {
@@ -324,6 +346,15 @@ fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
         }
     })
 }
+
+/// What clusters on the pods' own network must do without.
+const ON_PODS: [&str; 5] = [
+    "no address can be harvested by MAC: each node has one that only itself knows, and finds the others by their Services",
+    "the nodes cannot be reached from this computer: `node console` works, SSH and a rehearsal's questions do not",
+    "virtual IPs are Services: nothing on the nodes keeps or balances them, and the machine config server is open to `admit`",
+    "a machine that moves to another host cuts its connections for some seconds",
+    "experimental: OpenShift expects nodes on one network",
+];
 
 /// Plans both passes. Pass one is empty where it will not boot anything.
 pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTreeSet<Mac>) -> Plan {
@@ -373,6 +404,11 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
         vips,
         pass_one: one,
         pass_two: two,
+        limits: if config.lb == Lb::Platform {
+            ON_PODS.to_vec()
+        } else {
+            vec![]
+        },
         memory_mib: needs.memory_mib,
         disk_gib: needs.disk_gib,
     }

@@ -10,7 +10,7 @@ use fs_err as fs;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{ClusterId, Harvest, Lease, Mac, NodeName, Role, Vip};
+use crate::cluster::{ClusterId, Door, Harvest, Lease, Mac, NodeName, Role, Vip};
 use crate::home;
 
 /// Version of the file's layout.
@@ -33,8 +33,14 @@ pub struct Parameters {
     pub gateway: Option<Ipv4Addr>,
     /// Name servers that DHCP offers on the network.
     pub resolvers: Vec<Ipv4Addr>,
+    /// Where nodes do not reach each other at the addresses below: `<machine>.<peer_domain>` leads to where they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_domain: Option<String>,
     /// How the table came about.
     pub harvest: Harvest,
+    /// Where this computer reaches `api_ip`, if not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_door: Option<Door>,
     pub api_ip: Ipv4Addr,
     pub api_mac: Mac,
     pub ingress_ip: Ipv4Addr,
@@ -149,7 +155,9 @@ impl Parameters {
             machine_network,
             gateway: facts.gateway,
             resolvers: facts.resolvers.clone(),
+            peer_domain: facts.peer_domain.clone(),
             harvest,
+            api_door: None,
             api_ip: api.ip,
             api_mac: api.mac,
             ingress_ip: ingress.ip,
@@ -236,6 +244,11 @@ impl Parameters {
         self.nodes.iter().filter(move |node| node.role == role)
     }
 
+    /// Where this computer reaches the API.
+    pub fn api_door(&self) -> Door {
+        self.api_door.clone().unwrap_or_else(|| self.api_ip.into())
+    }
+
     pub fn vip(&self, vip: Vip) -> Lease {
         let (ip, mac) = match vip {
             Vip::Api => (self.api_ip, self.api_mac),
@@ -275,7 +288,9 @@ impl Parameters {
                     ));
                 }
             }
-            if !self.machine_network.contains(lease.ip) {
+            // A balancer of the platform's may be anywhere.
+            let is_elsewhere = self.peer_domain.is_some() && is_vip(&lease.name);
+            if !self.machine_network.contains(lease.ip) && !is_elsewhere {
                 return Some(format!(
                     "{} of {} is outside {}",
                     lease.ip, lease.name, self.machine_network

@@ -229,7 +229,8 @@ impl<'a, B: Backend> Run<'a, B> {
                     })
                 };
                 let (leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
-                self.write_parameters(leases, &heard)?
+                let door = self.balanced(Vip::Api).await?.and_then(|balanced| balanced.door);
+                self.write_parameters(leases, &heard, door)?
             }
         };
         let held = self.hold(&parameters).await?;

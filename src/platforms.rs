@@ -12,8 +12,8 @@ use crate::backend::openstack::OpenStack;
 use crate::backend::ovirt::Ovirt;
 use crate::backend::sim::Sim;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Description, Finding, Held, Hold, ImageHandle, ImageRequest,
-    Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Description, Finding, Held, Hold, ImageHandle,
+    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, NodeName, Role};
 
@@ -110,6 +110,10 @@ impl Backend for Platform {
 
     async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
         on!(self, backend => backend.hold_address(hold).await)
+    }
+
+    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        on!(self, backend => backend.balance(balancer).await)
     }
 
     async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
@@ -321,6 +325,11 @@ impl Backend for Platforms {
     async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
         let (holder, hold) = self.holder(hold);
         holder.hold_address(&hold).await
+    }
+
+    /// A network that has balancers of its own is on one platform.
+    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        self.all.balance(balancer).await
     }
 
     async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {

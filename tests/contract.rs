@@ -75,6 +75,10 @@ on_ground!(
 #[cfg(feature = "libvirt")]
 on_ground!(libvirt_named, crate::ground_libvirt::LibvirtGround::named());
 on_ground!(kubevirt, Some(crate::ground_kubevirt::KubevirtGround::fresh()));
+on_ground!(
+    kubevirt_on_pods,
+    Some(crate::ground_kubevirt::KubevirtGround::on_pods())
+);
 on_ground!(kubevirt_named, crate::ground_kubevirt::NamedGround::named());
 on_ground!(openstack_named, crate::ground_openstack::OpenStackGround::named());
 

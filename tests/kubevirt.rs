@@ -7,11 +7,10 @@ mod fake_kubevirt;
 mod kubevirt_place;
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use fake_kubevirt::World;
 use fake_kubevirt::world::Fault;
-use kubevirt_place::Place;
+use kubevirt_place::{Place, documented, kubectl, told};
 use ocpdeploy::backend::{Backend, ImageRequest};
 use ocpdeploy::cluster::ClusterId;
 use serde_json::{Value, json};
@@ -90,6 +89,97 @@ fn a_cluster_is_deployed_and_destroyed_with_the_rights_of_a_tenant() {
     );
     assert_eq!(place.inventory("blue"), before);
     place.server.was_asked_well();
+}
+
+/// The kind of the rules by which a machine keeps away from others.
+fn rules(place: &Place, machine: &str) -> Vec<String> {
+    let machine = place.object("virtualmachines", "blue", machine);
+    let rules = machine["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"].as_object();
+    rules.into_iter().flat_map(|rules| rules.keys().cloned()).collect()
+}
+
+#[test]
+fn machines_keep_apart_as_hard_as_they_are_told() {
+    for (affinity, rule) in [("soft", Some("preferred")), ("hard", Some("required")), ("off", None)] {
+        let place = place();
+        place.env("lab", &format!("{SMALL}\nkubevirt_affinity={affinity}"));
+        place.deploy("lab").unwrap();
+        for node in ["lab-master-0", "lab-worker-0"] {
+            let found = rules(&place, node);
+            let expected = rule.map(|rule| format!("{rule}DuringSchedulingIgnoredDuringExecution"));
+            assert_eq!(found, Vec::from_iter(expected), "{affinity}");
+        }
+    }
+}
+
+#[test]
+fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
+    let rights: [&[&str]; 2] = [
+        &["create namespaces ", "delete namespaces fresh"],
+        &["create projectrequests "],
+    ];
+    for rights in rights {
+        let place = place();
+        place.server.with(|world| {
+            let user = world.users.get_mut("blue-token").unwrap();
+            user.more.extend(rights.iter().map(|right| (*right).to_owned()));
+            if rights.len() == 2 {
+                // Who makes namespaces has its rights in all of them.
+                user.edits.insert("fresh".to_owned());
+            }
+        });
+        let lines = format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan");
+        for cluster in ["lab", "other"] {
+            place.env(cluster, &lines);
+            place.deploy(cluster).unwrap();
+        }
+        let is_there = || {
+            place
+                .server
+                .with(|world| world.names("namespaces", "").contains(&"fresh".to_owned()))
+        };
+        assert!(is_there() && place.inventory("blue").is_empty());
+        for (cluster, stays) in [("lab", true), ("other", false)] {
+            let destroyed = place.run(&["destroy", cluster, "--yes"]);
+            assert!(
+                destroyed.status.success(),
+                "{}",
+                String::from_utf8_lossy(&destroyed.stderr)
+            );
+            assert_eq!(is_there(), stays, "after {cluster}");
+        }
+        assert!(place.inventory("fresh").is_empty());
+    }
+}
+
+#[test]
+fn a_namespace_of_the_users_stays() {
+    let place = place();
+    place.env("lab", &format!("{SMALL}\nnamespace=blue\nmake_namespace=true"));
+    place.deploy("lab").unwrap();
+    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    assert!(destroyed.status.success());
+    assert!(
+        place
+            .server
+            .with(|world| world.names("namespaces", "").contains(&"blue".to_owned()))
+    );
+}
+
+#[test]
+fn a_machine_is_shown_as_kubernetes_has_it() {
+    let place = place();
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    let shown = place.run(&["machine", "show", "master-0", "--cluster", "lab", "--output", "json"]);
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["scheduling"], json!({"affinity": "soft", "namespace": "blue"}));
+    let form = &shown["configuration"]["platform"];
+    assert_eq!(form["name"], "VirtualMachine");
+    let object: Value = serde_json::from_str(form["text"].as_str().unwrap()).unwrap();
+    assert_eq!(object["metadata"]["name"], "lab-master-0");
+    assert_eq!(object["kind"], "VirtualMachine");
 }
 
 #[test]
@@ -225,21 +315,6 @@ fn three_clusters_at_once_share_nothing_but_images() {
     assert_eq!(left.len(), 4, "{left:?}");
 }
 
-fn kubectl(place: &Place, arguments: &[&str]) -> (bool, String) {
-    let output = Command::new("kubectl")
-        .args(arguments)
-        .env("KUBECONFIG", place.kubeconfig("blue"))
-        .env("HOME", place.path())
-        .output()
-        .expect("this test needs kubectl: apt-get install kubernetes-client");
-    let said = if output.status.success() {
-        output.stdout
-    } else {
-        [output.stdout, output.stderr].concat()
-    };
-    (output.status.success(), String::from_utf8(said).unwrap())
-}
-
 #[test]
 fn kubectl_reads_every_object_and_finds_nothing_to_change() {
     let place = place();
@@ -299,21 +374,6 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
     assert_eq!(place.server.with(|world| world.version()), before);
 }
 
-/// What the program says to a run with these settings; exit code first.
-fn told(place: &Place, lines: &str) -> String {
-    place.env("lab", &format!("{SMALL}\n{lines}"));
-    let output = place.run(&["deploy", "lab.sh", "--rehearse"]);
-    let text = String::from_utf8(output.stderr).unwrap();
-    let message = text.find("error: ").map_or("", |at| &text[at..]);
-    let message = message.replace(&place.path().display().to_string(), "<place>");
-    // Both images are brought at the same time, and either may fail first.
-    let message = message
-        .replace("helper.qcow2", "<image>")
-        .replace("coreos.qcow2", "<image>");
-    let message = message.replace(&place.server.address.port().to_string(), "<port>");
-    format!("exit code {}\n{message}", output.status.code().unwrap_or(-1))
-}
-
 macro_rules! tells {
     ($($name:ident: $lines:expr, |$world:ident, $place:ident| $change:expr;)+) => {
         $(
@@ -321,7 +381,7 @@ macro_rules! tells {
             fn $name() {
                 let $place = place();
                 $place.server.with(|$world: &mut World| { $change; });
-                insta::assert_snapshot!(told(&$place, $lines));
+                insta::assert_snapshot!(told(&$place, &format!("{SMALL}\n{}", $lines)));
             }
         )+
     };
@@ -331,7 +391,15 @@ tells! {
     nobody_serves_kubevirt: "", |world, place| world.groups_absent.insert("kubevirt.io");
     nobody_serves_cdi: "", |world, place| world.groups_absent.insert("cdi.kubevirt.io");
     the_network_is_missing: "network=blue/no-such-lan", |world, place| world.faults.clear();
-    the_pod_network_is_asked_for: "network=pod", |world, place| world.faults.clear();
+    the_pod_network_is_a_further_one: "extra_networks=pod", |world, place| world.faults.clear();
+    hosts_for_hard_affinity: "kubevirt_affinity=hard", |world, place| {
+        world.users.get_mut("blue-token").unwrap().more.insert("list nodes ".to_owned());
+        for name in ["host-0", "host-1"] {
+            let about = json!({"name": name, "labels": {"kubevirt.io/schedulable": "false"}});
+            world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
+        }
+    };
+    a_namespace_that_may_not_be_made: "namespace=fresh\nmake_namespace=true", |world, place| world.faults.clear();
     the_storage_class_is_unknown: "storage_class=slow", |world, place| {
         let more = ["list storageclasses ".to_owned()];
         world.users.get_mut("blue-token").unwrap().more.extend(more);
@@ -362,7 +430,7 @@ fn an_exec_plugin_that_fails() {
     let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false",
         "interactiveMode": "Never"}});
     place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
-    insta::assert_snapshot!(told(&place, ""));
+    insta::assert_snapshot!(told(&place, SMALL));
 }
 
 #[test]
@@ -371,7 +439,7 @@ fn an_exec_plugin_that_is_not_there() {
     let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin",
         "interactiveMode": "Never"}});
     place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
-    insta::assert_snapshot!(told(&place, ""));
+    insta::assert_snapshot!(told(&place, SMALL));
 }
 
 #[test]
@@ -392,39 +460,13 @@ fn a_server_that_prunes_in_silence_is_found_out() {
     }
 }
 
-/// `verb resource namespace` of the Role in the documentation.
-fn documented() -> Vec<String> {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/kubevirt.md")).unwrap();
-    let role = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    let role: Value = serde_saphyr::from_str(role).unwrap();
-    let words = |value: &Value| -> Vec<String> {
-        value
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|word| word.as_str().unwrap().to_owned())
-            .collect()
-    };
-    let mut rights = Vec::new();
-    for rule in role["rules"].as_array().unwrap() {
-        for resource in words(&rule["resources"]) {
-            rights.extend(
-                words(&rule["verbs"])
-                    .iter()
-                    .map(|verb| format!("{verb} {resource} blue")),
-            );
-        }
-    }
-    rights
-}
-
 #[test]
 fn the_documented_role_is_enough() {
     let place = place();
     place.server.with(|world| {
         let user = world.users.get_mut("blue-token").unwrap();
         user.edits.clear();
-        user.more.extend(documented());
+        user.more.extend(documented(&[0]));
     });
     place.env("lab", SMALL);
     place.deploy("lab").unwrap();
@@ -512,7 +554,7 @@ fn an_ignition_config_that_no_secret_takes() {
     let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{noise}")}});
     let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
     std::fs::write(place.path().join("noise.ign"), config.to_string()).unwrap();
-    let text = told(&place, "ignition_extra=noise.ign");
+    let text = told(&place, &format!("{SMALL}\nignition_extra=noise.ign"));
     insta::with_settings!({filters => [(r"\d{4,}", "<n>")]}, { insta::assert_snapshot!(text) });
 }
 

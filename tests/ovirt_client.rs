@@ -59,6 +59,7 @@ fn needs(spec: &MachineSpec) -> Needs {
         disk_gib: 600,
         workers: None,
         sizes: roles.map(|role| (Pass::Two, role, size.clone())).to_vec(),
+        inner_networks: vec![],
     }
 }
 

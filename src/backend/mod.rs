@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{BackendConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role, Size};
+use crate::cluster::{BackendConfig, ClusterId, Door, Lease, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
 use crate::digest::sha256;
 
 pub mod kubevirt;
@@ -87,6 +87,11 @@ pub trait Backend {
     ///
     /// Repeating it is success. An address, MAC or name that something else holds is `Conflict`.
     async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError>;
+
+    /// Gives a VIP to the platform's own balancer, where the network has one; the same call again is success.
+    async fn balance(&self, _: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        Ok(None)
+    }
 
     /// What `hold_address` made for this cluster and is still there.
     async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError>;
@@ -318,6 +323,8 @@ pub struct Needs {
     pub cpus_per_machine: u32,
     /// Sum of all disks if they were full, GiB.
     pub disk_gib: u64,
+    /// The networks inside the cluster, which hide whatever outside has the same addresses.
+    pub inner_networks: Vec<Ipv4Network>,
     /// What each machine is to have, for platforms that sell fixed sizes.
     pub sizes: Vec<(Pass, Role, Size)>,
     /// What is asked of the workers' own platform; nothing of it is counted above.
@@ -356,6 +363,9 @@ pub struct NetworkFacts {
     pub resolvers: Vec<Ipv4Addr>,
     /// Whether the platform's DNS answers names given to `hold_address`.
     pub answers_dns: bool,
+    /// Where nodes do not reach each other at their own addresses: `<machine>.<peer_domain>` leads to where they do.
+    #[serde(default)]
+    pub peer_domain: Option<String>,
 }
 
 /// An image to be brought onto the platform.
@@ -496,6 +506,28 @@ pub struct Hold {
     pub lease: Lease,
     /// Fully qualified names that should lead to the address.
     pub dns_names: Vec<String>,
+}
+
+/// What the platform's own balancer is to do for a VIP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Balancer {
+    pub cluster: ClusterId,
+    pub network: String,
+    pub vip: Vip,
+    pub ports: Vec<u16>,
+    /// Whose machines of pass two take the requests.
+    pub roles: Vec<Role>,
+    /// Only machines that say themselves that they can take requests get any; those of a rehearsal say nothing.
+    pub checked: bool,
+}
+
+/// A VIP that the platform's own balancer has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Balanced {
+    /// Where nodes reach it.
+    pub ip: Ipv4Addr,
+    /// Where this computer does, if elsewhere.
+    pub door: Option<Door>,
 }
 
 /// Who keeps an address.

@@ -6,7 +6,6 @@ use anyhow::Result;
 
 use super::{Session, print};
 use crate::cli::Kubeconfig;
-use crate::cluster::Vip;
 use crate::export::kubeconfig;
 use crate::failure::{CommandError, Kind};
 use crate::home::write_private;
@@ -17,7 +16,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error, known.rehearsal))?;
     let text = match command.by_name {
         true => text,
-        false => kubeconfig::pinned(&text, parameters.vip(Vip::Api).ip)
+        false => kubeconfig::pinned(&text, &parameters.api_door())
             .map_err(|why| CommandError::new(Kind::Settings, format!("{}: {why}", path.display())))?,
     };
     match &command.output {

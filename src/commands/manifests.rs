@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Session;
 use crate::backend::{ImageHandle, Payload, kubevirt};
-use crate::cluster::{BackendConfig, ClusterConfig, ImageSource};
+use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, Lb, Vip};
 use crate::failure::{CommandError, Kind};
 use crate::home;
 use crate::journal::{self, Event};
@@ -32,6 +32,14 @@ pub fn write(
     let dir = session.home.cluster(&config.name);
     let image = image(config, &journal::read(&dir.journal())?)?;
     let mut objects = vec![kubevirt::manifests::anchor(&config.id())];
+    if config.lb == Lb::Platform {
+        for vip in Vip::ALL {
+            objects.extend(kubevirt::manifests::of_vip(site, &machines::balancer(config, vip)));
+        }
+        for node in parameters.iter().flat_map(|parameters| &parameters.nodes) {
+            objects.push(kubevirt::manifests::of_node(&config.id(), &node.lease()));
+        }
+    }
     for planned in machines::pass_two(config, macs, parameters) {
         let ignition = match fs_err::read(dir.ignition(planned.node.as_str())) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -39,7 +47,7 @@ pub fn write(
         };
         let is_known = ignition.is_some();
         let spec = planned.spec(config, &image, Payload::Ignition(ignition.unwrap_or_default()));
-        objects.extend(kubevirt::manifests::of_machine(site, &spec, is_known));
+        objects.extend(kubevirt::manifests::of_machine(site, &spec, planned.ip, is_known));
     }
     for object in &objects {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_ascii_lowercase();

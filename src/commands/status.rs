@@ -51,9 +51,9 @@ pub fn run(session: &Session, command: &Status) -> Result<()> {
 
 /// Whether the cluster has replaced the installer's certificates; `None` when it does not say.
 async fn rotated(session: &Session, cluster: &Cluster) -> Option<bool> {
-    let vip = cluster.parameters.as_ref()?.api_ip;
+    let door = cluster.parameters.as_ref()?.api_door();
     let kubeconfig = session.home.cluster(&cluster.known.name).kubeconfig();
-    let api = ClusterApi::open(&kubeconfig, vip).await.ok()?;
+    let api = ClusterApi::open(&kubeconfig, door).await.ok()?;
     let (namespace, name) = clock::SIGNER;
     clock::is_rotated(&api.secret(namespace, name).await.ok()??)
 }

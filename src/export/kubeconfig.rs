@@ -1,13 +1,12 @@
 //! The installer's kubeconfig, led to the api VIP: no DNS is needed, and the server is still verified by its name.
 
-use std::net::Ipv4Addr;
-
 use serde_json::{Value, json};
 
+use crate::cluster::Door;
 use crate::templates::yaml;
 
 /// Leads the servers of a kubeconfig to the api VIP; what is wrong with it otherwise.
-pub fn pinned(kubeconfig: &str, vip: Ipv4Addr) -> Result<String, String> {
+pub fn pinned(kubeconfig: &str, door: &Door) -> Result<String, String> {
     let mut config: Value = serde_saphyr::from_str(kubeconfig).map_err(|error| error.to_string())?;
     let clusters = config.get_mut("clusters").and_then(Value::as_array_mut);
     for cluster in clusters.ok_or("it has no clusters")? {
@@ -16,7 +15,8 @@ pub fn pinned(kubeconfig: &str, vip: Ipv4Addr) -> Result<String, String> {
         let place = server.strip_prefix("https://").ok_or("its server is no https URL")?;
         let place = place.split('/').next().unwrap_or_default();
         let (name, port) = place.rsplit_once(':').unwrap_or((place, "443"));
-        let (name, server) = (name.to_owned(), format!("https://{vip}:{port}"));
+        let port = port.parse().map_err(|_| format!("its server has no port: {place}"))?;
+        let (name, server) = (name.to_owned(), format!("https://{}", door.to(port)));
         cluster["server"] = json!(server);
         cluster["tls-server-name"] = json!(name);
     }
@@ -25,6 +25,8 @@ pub fn pinned(kubeconfig: &str, vip: Ipv4Addr) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const GIVEN: &str = "clusters:\n- cluster:\n    certificate-authority-data: QQ==\n    \
@@ -32,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_server_is_the_vip_and_its_name_is_verified() {
-        let pinned = pinned(GIVEN, [192, 168, 122, 9].into()).unwrap();
+        let pinned = pinned(GIVEN, &Ipv4Addr::from([192, 168, 122, 9]).into()).unwrap();
         let read: Value = serde_saphyr::from_str(&pinned).unwrap();
         let cluster = json!({"certificate-authority-data": "QQ==", "server": "https://192.168.122.9:6443",
             "tls-server-name": "api.lab.example.com"});
@@ -43,7 +45,10 @@ mod tests {
     #[test]
     fn what_is_no_kubeconfig_is_refused() {
         for text in ["", "a: b", "clusters: [{cluster: {server: 'http://a:1'}}]", "{"] {
-            assert!(pinned(text, [192, 168, 122, 9].into()).is_err(), "{text}");
+            assert!(
+                pinned(text, &Ipv4Addr::from([192, 168, 122, 9]).into()).is_err(),
+                "{text}"
+            );
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What ocpdeploy adds to a node's Ignition: only what is the node's own. What a whole role shares is a MachineConfig's business.
 
+use std::net::Ipv4Addr;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -13,7 +15,12 @@ use crate::parameters::Parameters;
 pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeName) -> HostParts {
     // kubelet and etcd would bind a VIP that happens to be on the node. The hint is taken for a VIP: its
     // subnet's other address is chosen. The first spelling is read from 4.8, the second from 4.12.
-    let hint = format!("KUBELET_NODEIP_HINT={ip}\nNODEIP_HINT={ip}\n", ip = parameters.api_ip);
+    // On a network of its own a node's gateway is the neighbour beneath it.
+    let near = match (&parameters.peer_domain, parameters.node(node)) {
+        (Some(_), Some(node)) => Ipv4Addr::from_bits(node.ip.to_bits().saturating_sub(1)),
+        _ => parameters.api_ip,
+    };
+    let hint = format!("KUBELET_NODEIP_HINT={near}\nNODEIP_HINT={near}\n");
     let mut files = vec![
         HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
         HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),

@@ -91,7 +91,7 @@ pub struct WaitContext<'a> {
 impl<'a> WaitContext<'a> {
     /// The API of the cluster that the installer's files are for.
     pub async fn api(&self) -> Result<ClusterApi, ApiError> {
-        ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_ip).await
+        ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_door()).await
     }
 
     fn cluster(&self, api: &'a ClusterApi) -> wait::Cluster<'a> {

@@ -52,7 +52,7 @@ impl<B: Backend> Run<'_, B> {
             info!(target: PROGRESS, step = "cluster", "a rehearsal has no API: nothing is drained, and no certificate approved");
             return Ok(Reach::Rehearsal);
         }
-        let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_ip).await?;
+        let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_door()).await?;
         let version = api.version().await?;
         info!(target: PROGRESS, step = "cluster", "{} at {} answers: Kubernetes {version}", api.name(), api.address());
         Ok(Reach::Api(api))
@@ -141,7 +141,7 @@ impl<B: Backend> Run<'_, B> {
         if self.config.mcs == Mcs::Embed {
             for role in roles {
                 self.journal.forget(&served_step(role))?;
-                let served = self.served(&all, role, table.api_ip).await?;
+                let served = self.served(&all, role, table).await?;
                 all.serve(role, &served)?;
             }
         }

@@ -16,8 +16,8 @@ use super::launch::Launches;
 use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Finding, Held, Hold, MachineSpec, Verdict};
-use crate::cluster::{ClusterId, Dhcp, Lease, Mac, NodeName, Pass, Vip};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Balanced, Finding, Held, Hold, MachineSpec, Verdict};
+use crate::cluster::{ClusterId, Dhcp, Door, Lb, Lease, Mac, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
 use crate::lan;
@@ -133,7 +133,11 @@ impl<B: Backend> Run<'_, B> {
             let mut leases = Vec::new();
             for (name, mac) in macs {
                 let given = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == *name);
-                if let Some(ip) = given.and_then(|vip| machines::given_vip(self.config, vip)) {
+                let chosen = match given {
+                    Some(vip) => self.balanced(vip).await?.map(|balanced| balanced.ip),
+                    None => None,
+                };
+                if let Some(ip) = chosen.or_else(|| machines::given_vip(self.config, given?)) {
                     leases.push(Lease {
                         name: name.clone(),
                         mac: *mac,
@@ -151,6 +155,15 @@ impl<B: Backend> Run<'_, B> {
             Ok(leases)
         };
         self.journal.step(&format!("{story}/leases"), macs, choose).await
+    }
+
+    /// A VIP that the platform's own balancer has; made where it is not there.
+    pub(super) async fn balanced(&self, vip: Vip) -> Result<Option<Balanced>> {
+        if self.config.lb != Lb::Platform {
+            return Ok(None);
+        }
+        let balancer = machines::balancer(self.config, vip);
+        Ok(self.backend.balance(&balancer).await?)
     }
 
     async fn reserve_one(&self, name: &NodeName, mac: Mac, free: &mut impl Iterator<Item = Ipv4Addr>) -> Result<Lease> {
@@ -203,7 +216,12 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Chooses VRIDs among all clusters of the network and writes the table, under one lock.
-    pub(super) fn write_parameters(&self, leases: Vec<Lease>, heard: &BTreeMap<u8, Ipv4Addr>) -> Result<Parameters> {
+    pub(super) fn write_parameters(
+        &self,
+        leases: Vec<Lease>,
+        heard: &BTreeMap<u8, Ipv4Addr>,
+        door: Option<Door>,
+    ) -> Result<Parameters> {
         let network = self.machine_network()?;
         let _allocation = inventory::allocate(self.home)?;
         let clusters = inventory::clusters(self.home)?;
@@ -236,6 +254,7 @@ impl<B: Backend> Run<'_, B> {
         });
         let findings: Vec<_> = [(Vip::Api, api.ip), (Vip::Ingress, ingress.ip)]
             .into_iter()
+            .filter(|_| self.config.lb != Lb::Platform)
             .filter_map(|(vip, ip)| vip_problem(vip, ip, self.facts, true, &neighbours.addresses))
             .chain(used)
             .map(|text| Finding {
@@ -270,7 +289,10 @@ impl<B: Backend> Run<'_, B> {
             ids,
             nodes,
         );
-        parameters.vrrp_password = Some(vrrp_password()?);
+        parameters.api_door = door;
+        if self.config.lb == Lb::Keepalived {
+            parameters.vrrp_password = Some(vrrp_password()?);
+        }
         parameters.write(&self.dir.parameters())?;
         Ok(parameters)
     }

@@ -109,7 +109,7 @@ impl<'a, B: Backend> Installed<'a, B> {
     }
 
     async fn api(&self) -> Result<ClusterApi> {
-        Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_ip).await?)
+        Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_door()).await?)
     }
 
     /// While the cluster lives on the installer's certificates, it must be there to replace them.

@@ -25,6 +25,7 @@ use crate::home;
 use crate::host::HostParts;
 use crate::ignition::budget::{self, Fitted};
 use crate::ignition::node::{Fragment, NodeConfigs};
+use crate::ignition::pointer::Server;
 use crate::installer::{self, Assets, Installer, NodeReport, WaitContext};
 use crate::lan;
 use crate::machines::{self, MacTable, Planned};
@@ -98,7 +99,7 @@ impl<B: Backend> Run<'_, B> {
         for role in [Role::Master, Role::Worker] {
             // What was put into the configs of an earlier role is still told of.
             if self.config.mcs == Mcs::Embed && (roles.contains(&role) || self.is_served(role)) {
-                let served = self.served(&all, role, parameters.api_ip).await?;
+                let served = self.served(&all, role, parameters).await?;
                 all.serve(role, &served)?;
                 asked.insert(role, sha512(&served));
             }
@@ -149,13 +150,17 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// What the machine config server has for a role; asked once, for what it has changes and machines must not.
-    pub(super) async fn served(&self, all: &NodeConfigs<'_>, role: Role, api_ip: Ipv4Addr) -> Result<Vec<u8>> {
+    pub(super) async fn served(&self, all: &NodeConfigs<'_>, role: Role, parameters: &Parameters) -> Result<Vec<u8>> {
         let (server, version) = all.server(role)?;
+        let door = parameters.api_door().to(server.port);
+        let port = door.port();
+        let at_door = Server { port, ..server.clone() };
+        let api_ip = parameters.api_ip;
         let (path, step) = (self.dir.served(&role.to_string()), served_step(role));
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
         let ask = || async {
-            info!(target: PROGRESS, step = "mcs", "asking the machine config server at {api_ip} for {role}");
-            let served = mcs::fetch(&server, api_ip, version, self.config.timeouts.bootstrap).await?;
+            info!(target: PROGRESS, step = "mcs", "asking the machine config server at {door} for {role}");
+            let served = mcs::fetch(&at_door, *door.ip(), version, self.config.timeouts.bootstrap).await?;
             home::write_private(&path, &served)?;
             Ok(sha512(&served))
         };

@@ -93,7 +93,12 @@ pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair:
     } else if journal.done_at("install-complete").is_none() {
         left_out.push("nodes: the cluster is not installed yet".to_owned());
     } else {
-        let asked = async { ClusterApi::open(&dir.kubeconfig(), table.api_ip).await?.nodes().await };
+        let asked = async {
+            ClusterApi::open(&dir.kubeconfig(), table.api_door())
+                .await?
+                .nodes()
+                .await
+        };
         match asked.await {
             Ok(nodes) => seen.nodes = Some(nodes.iter().map(ClusterNode::of).collect()),
             Err(error) => left_out.push(format!("nodes: {error}")),

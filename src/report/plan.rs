@@ -45,6 +45,9 @@ pub fn text(plan: &Plan) -> String {
             .map(|kept| format!("{}: {kept}\n", vip.name))
             .unwrap_or_default();
     }
+    if !plan.limits.is_empty() {
+        text += &format!("\nlimits of this network:\n  {}\n", plan.limits.join("\n  "));
+    }
     text += &format!(
         "\nat most at one time: {} memory, {} GiB disk\n",
         memory(plan.memory_mib),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Input, Release, ServiceError};
-use crate::cluster::{ClusterConfig, Registry, Role};
+use crate::cluster::{ClusterConfig, Lb, Registry, Role};
 use crate::host::{HostFile, HostParts};
 use crate::ignition::overlay::document;
 use crate::ignition::{Major, Version};
@@ -41,6 +41,9 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
         }
     }
     manifests.push(ingress_controller(config));
+    if input.parameters.peer_domain.is_some() {
+        manifests.push(network(config));
+    }
     if config.masters_schedulable && config.workers > 0 {
         manifests.push(scheduler());
     }
@@ -80,17 +83,46 @@ fn ingress_controller(config: &ClusterConfig) -> Manifest {
         0 => (config.masters, "master"),
         workers => (workers, "worker"),
     };
+    // The platform's balancer asks a master for its API only, so that each node which may have a router must have one.
+    let replicas = match config.lb {
+        Lb::Platform if config.masters_schedulable && config.workers > 0 => config.masters + config.workers,
+        Lb::Platform => nodes,
+        _ => nodes.clamp(1, 2),
+    };
     let content = json!({
         "apiVersion": "operator.openshift.io/v1",
         "kind": "IngressController",
         "metadata": {"name": "default", "namespace": "openshift-ingress-operator"},
         "spec": {
-            "replicas": nodes.clamp(1, 2),
+            "replicas": replicas,
             "endpointPublishingStrategy": {"type": "HostNetwork"},
             "nodePlacement": {"nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{role}"): ""}}},
         },
     });
     Manifest::new("openshift/99_ocpdeploy-ingress-controller.yaml", &content)
+}
+
+/// The overlay of a cluster that is within another's: on a port of its own, since hosts take packets on the usual ones
+/// (VXLAN 4789, Geneve 6081) for their own, and through the host's own stack, where peers are found (`peers`).
+///
+/// Fields: openshift/api `operator/v1/types_network.go`.
+fn network(config: &ClusterConfig) -> Manifest {
+    let kind = config.networks.network_type.as_str();
+    let network = match kind {
+        "OVNKubernetes" => json!({
+            "type": kind,
+            "ovnKubernetesConfig": {"genevePort": 6082, "gatewayConfig": {"routingViaHost": true}},
+        }),
+        "OpenShiftSDN" => json!({"type": kind, "openshiftSDNConfig": {"vxlanPort": 9898}}),
+        kind => json!({"type": kind}),
+    };
+    let content = json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "Network",
+        "metadata": {"name": "cluster"},
+        "spec": {"defaultNetwork": network},
+    });
+    Manifest::new("openshift/99_ocpdeploy-network.yaml", &content)
 }
 
 /// Lets users' pods onto masters; without workers the installer itself does.
@@ -209,6 +241,42 @@ mod tests {
             assert_eq!(spec["replicas"], replicas, "{masters}+{workers}");
             let labels = json!({format!("node-role.kubernetes.io/{role}"): ""});
             assert_eq!(spec["nodePlacement"]["nodeSelector"]["matchLabels"], labels);
+        }
+    }
+
+    #[test]
+    fn a_cluster_within_another_has_its_overlay_on_a_port_of_its_own() {
+        let path = "openshift/99_ocpdeploy-network.yaml";
+        assert_eq!(find(&made(&with(3, 2), (4, 19)), path), None);
+        let release = Release::example((4, 19));
+        let mut parameters = example();
+        parameters.peer_domain = Some("mine.svc".to_owned());
+        for (network_type, field, port) in [
+            ("OVNKubernetes", "/ovnKubernetesConfig/genevePort", 6082),
+            ("OpenShiftSDN", "/openshiftSDNConfig/vxlanPort", 9898),
+        ] {
+            let mut config = with(3, 0);
+            config.networks.network_type = network_type.to_owned();
+            config.lb = Lb::Platform;
+            let input = Input {
+                config: &config,
+                parameters: &parameters,
+                release: &release,
+                leased: &[],
+            };
+            let made = manifests(&input).unwrap();
+            let read = |path: &str| -> Value {
+                let manifest = made.iter().find(|manifest| manifest.path == path).unwrap();
+                serde_saphyr::from_str(&manifest.content).unwrap()
+            };
+            let network = read(path)["spec"]["defaultNetwork"].clone();
+            assert_eq!(network["type"], network_type);
+            assert_eq!(network.pointer(field), Some(&json!(port)));
+            let ingress = read("openshift/99_ocpdeploy-ingress-controller.yaml");
+            assert_eq!(ingress["spec"]["replicas"], 3, "each master is asked for a router");
+            let master = read("openshift/99_ocpdeploy-machineconfig-master.yaml").to_string();
+            assert!(!master.contains("keepalived") && !master.contains("haproxy"));
+            assert!(master.contains("ocpdeploy-peers"));
         }
     }
 

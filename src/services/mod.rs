@@ -18,6 +18,7 @@ pub mod haproxy;
 pub mod keepalived;
 pub mod lease;
 mod manifests;
+pub mod peers;
 pub mod resolver;
 
 pub use manifests::{Manifest, manifests};
@@ -41,11 +42,10 @@ impl<'a> Input<'a> {
         self.parameters.nodes.iter().filter(move |node| node.role == role)
     }
 
-    /// The nodes that may run routers: workers, where there are none masters, and both when users' pods may run on both.
+    /// The nodes that may run routers, masters first.
     fn router_nodes(&self) -> Vec<&'a NodeAddress> {
-        let masters = self.config.workers == 0 || self.config.masters_schedulable;
-        let masters = self.nodes(Role::Master).filter(move |_| masters);
-        masters.chain(self.nodes(Role::Worker)).collect()
+        let roles = self.config.router_roles();
+        roles.into_iter().flat_map(|role| self.nodes(role)).collect()
     }
 
     /// Both VIPs are one address.
@@ -64,6 +64,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     parts.extend(dns::parts(input)?);
     parts.extend(resolver::parts(input));
     parts.extend(lease::parts(input));
+    parts.extend(peers::parts(input));
     Ok(parts)
 }
 

@@ -21,10 +21,10 @@ use serde::Serialize;
 
 use crate::catalogue;
 use crate::cluster::{
-    Affinity, BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, FragmentSource,
-    GivenAddresses, Harvest, ImageSource, InstallerChoice, KubevirtConfig, Launch, Lb, LibvirtConfig, Mcs,
-    OpenStackConfig, OsBoot, OsFlavors, OsIgnition, Registry, SimConfig, Size, Timeouts, VirtType, Wanted, WorkersOn,
-    WorkersWhen,
+    Affinity, BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, Expose,
+    FragmentSource, GivenAddresses, Harvest, ImageSource, InstallerChoice, KubevirtConfig, Launch, Lb, LibvirtConfig,
+    Mcs, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, PodNetwork, Registry, Routes, SimConfig, Size, Timeouts,
+    VirtType, Wanted, WorkersOn, WorkersWhen,
 };
 
 pub use checks::image_url;
@@ -196,6 +196,18 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         // A port keeps its address without any machine.
         values.replace("harvest", "backend openstack", "reserve".to_owned());
     }
+    let is_on_pods = matches!(&backend, Some(BackendConfig::Kubevirt(site)) if site.pods.is_some());
+    if is_on_pods {
+        on_pods(values);
+        if workers_on.as_ref().is_some_and(Option::is_some) {
+            let help = "nodes on the pods' own network are reached by each other alone";
+            values.problem(
+                &["worker_backend", "network"],
+                "network=pod has no workers on another platform",
+                help,
+            );
+        }
+    }
     let harvest = values.choice(
         "harvest",
         &[
@@ -252,7 +264,18 @@ fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
             ("user", Dns::User),
         ],
     );
-    let lb = values.choice("lb", &[("keepalived", Lb::Keepalived), ("user", Lb::User)]);
+    let lb = values.choice(
+        "lb",
+        &[
+            ("keepalived", Lb::Keepalived),
+            ("user", Lb::User),
+            ("platform", Lb::Platform),
+        ],
+    );
+    if lb == Some(Lb::Platform) && !is_on_pods {
+        let help = "KubeVirt's pod network (backend=kubevirt, network=pod) has";
+        values.problem(&["lb"], "lb=platform: this network has no balancers of its own", help);
+    }
     let dhcp = values.choice("dhcp", &[("platform", Dhcp::Platform), ("user", Dhcp::User)]);
     checks::own_services(values, given.as_ref(), harvest, lb, dhcp);
     let autostart = values.switch("autostart");
@@ -441,6 +464,26 @@ fn kubevirt(values: &mut Values<'_>) -> Option<KubevirtConfig> {
         None => Some(None),
         Some(_) => values.read("upload_proxy", checks::upload_proxy).map(Some),
     };
+    let affinity = values.choice(
+        "kubevirt_affinity",
+        &[
+            ("soft", Affinity::Soft),
+            ("hard", Affinity::Hard),
+            ("off", Affinity::Off),
+        ],
+    );
+    let makes_namespace = values.switch("make_namespace");
+    if makes_namespace == Some(true) && values.value("namespace").is_none() {
+        values.problem(
+            &["make_namespace"],
+            "make_namespace wants `namespace`",
+            "it is the name of what is made",
+        );
+    }
+    let pods = match values.text("network").as_deref() {
+        Some("pod") => Some(pod_network(values)?),
+        _ => None,
+    };
     Some(KubevirtConfig {
         kubeconfig,
         context: values.text("kube_context"),
@@ -448,7 +491,90 @@ fn kubevirt(values: &mut Values<'_>) -> Option<KubevirtConfig> {
         storage_class: storage_class?,
         upload_proxy: upload_proxy?,
         upload_ca,
+        affinity: affinity?,
+        makes_namespace: makes_namespace?,
+        pods,
     })
+}
+
+fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
+    let expose = values.choice(
+        "expose",
+        &[
+            ("auto", Expose::Auto),
+            ("loadbalancer", Expose::LoadBalancer),
+            ("nodeport", Expose::NodePort),
+            ("clusterip", Expose::ClusterIp),
+        ],
+    );
+    let routes = values.choice(
+        "routes",
+        &[
+            ("auto", Routes::Auto),
+            ("wildcard", Routes::Wildcard),
+            ("names", Routes::Names),
+            ("off", Routes::Off),
+        ],
+    );
+    let node_address = values.ip("node_address");
+    let pod_networks = values.list("pod_networks", parse::network);
+    let admit = values.list("admit", parse::network);
+    let route_names = values.list("route_names", checks::kube_name);
+    Some(PodNetwork {
+        expose: expose?,
+        node_address,
+        pod_networks: pod_networks?,
+        admit: admit?,
+        routes: routes?,
+        route_names: route_names?,
+    })
+}
+
+/// On the pods' own network nothing can be harvested by MAC, and nobody but the platform brings requests to the nodes.
+fn on_pods(values: &mut Values<'_>) {
+    const HARVEST: &str = "a machine's address there is its pod's, which no MAC keeps: leave it out, or set network to a \
+                           NetworkAttachmentDefinition";
+    const VIPS: &str = "Services of the platform have the virtual IPs there: leave it out, or set network to a \
+                        NetworkAttachmentDefinition";
+    for (name, fit) in [
+        ("harvest", Some("reserve")),
+        ("lb", Some("platform")),
+        ("dhcp", Some("platform")),
+        ("api_ip", None),
+        ("ingress_ip", None),
+        ("bootstrap_ip", None),
+        ("master_ips", None),
+        ("worker_ips", None),
+    ] {
+        let given = values
+            .value(name)
+            .filter(|value| value.is_given())
+            .map(|value| value.text.clone());
+        match (given, fit) {
+            (Some(given), fit) if fit != Some(given.as_str()) => {
+                let help = if matches!(name, "lb" | "api_ip" | "ingress_ip") {
+                    VIPS
+                } else {
+                    HARVEST
+                };
+                let text = format!("network=pod and {name}={given} contradict each other");
+                values.problem(&[name], text, help);
+            }
+            (None, Some(fit)) => values.replace(name, "network pod", fit.to_owned()),
+            _ => {}
+        }
+    }
+    // Each node has four addresses of it for itself. The others are not what OpenShift has by default, where it may be
+    // the platform.
+    for (name, fit) in [
+        ("machine_network", "10.0.2.0/24"),
+        ("cluster_network", "10.196.0.0/14"),
+        ("service_network", "172.31.0.0/16"),
+    ] {
+        if !values.value(name).is_some_and(|value| value.is_given()) {
+            values.replace(name, "network pod", fit.to_owned());
+        }
+    }
 }
 
 fn size(

@@ -35,6 +35,11 @@ pub trait Ground {
         br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()
     }
 
+    /// What has to be there before this machine is made, and goes when the cluster's addresses are released.
+    fn prepare(&self, _: &MachineSpec) -> impl Future<Output = ()> {
+        async {}
+    }
+
     /// Why the platform, not the backend, cannot do this; the promise is then left out, and said to be.
     fn lacks(&self, ability: Ability) -> Option<&'static str>;
 
@@ -176,7 +181,7 @@ impl<G: Ground> Stage<G> {
 
     async fn spec(&self, owner: &Owner, index: usize) -> MachineSpec {
         let node = NodeName::node(Role::Worker, index);
-        MachineSpec {
+        let spec = MachineSpec {
             cluster: owner.id.clone(),
             name: MachineName::of_node(&owner.name, &node),
             node,
@@ -193,7 +198,9 @@ impl<G: Ground> Stage<G> {
             }],
             payload: Payload::Ignition(self.ground.config()),
             autostart: false,
-        }
+        };
+        self.ground.prepare(&spec).await;
+        spec
     }
 
     /// Disks of these sizes, where the platform has such.

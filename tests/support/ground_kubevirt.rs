@@ -2,12 +2,15 @@
 //! `OCPDEPLOY_TEST_KUBECONFIG` names.
 
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
-use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::kubevirt::Kubevirt;
-use ocpdeploy::cluster::{KubevirtConfig, MachineName};
+use ocpdeploy::backend::{Backend, Hold, ImageRequest, MachineSpec};
+use ocpdeploy::cluster::{Affinity, KubevirtConfig, Lease, MachineName, PodNetwork};
 use ocpdeploy::digest;
 use serde_json::json;
 
@@ -18,22 +21,37 @@ pub struct KubevirtGround {
     server: FakeKubevirt,
     folder: tempfile::TempDir,
     backend: Kubevirt,
+    is_on_pods: bool,
 }
 
 const TENANT: &str = "tenant";
 
 impl KubevirtGround {
     pub fn fresh() -> Self {
+        Self::on(None)
+    }
+
+    /// On the pods' own network.
+    pub fn on_pods() -> Self {
+        Self::on(Some(PodNetwork::default()))
+    }
+
+    fn on(pods: Option<PodNetwork>) -> Self {
+        let is_on_pods = pods.is_some();
         let server = FakeKubevirt::start(World::with_tenants(&[TENANT]));
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         server.kubeconfig(&kubeconfig, "tenant-token", TENANT);
         std::fs::write(folder.path().join("image.qcow2"), b"an image").unwrap();
-        let backend = connect(&config(kubeconfig));
+        let backend = connect(&KubevirtConfig {
+            pods,
+            ..config(kubeconfig)
+        });
         Self {
             server,
             folder,
             backend,
+            is_on_pods,
         }
     }
 }
@@ -46,6 +64,9 @@ pub fn config(kubeconfig: PathBuf) -> KubevirtConfig {
         storage_class: None,
         upload_proxy: None,
         upload_ca: None,
+        affinity: Affinity::Soft,
+        makes_namespace: false,
+        pods: None,
     }
 }
 
@@ -73,7 +94,26 @@ impl Ground for KubevirtGround {
     }
 
     fn network(&self) -> String {
-        "lan".to_owned()
+        if self.is_on_pods { "pod" } else { "lan" }.to_owned()
+    }
+
+    /// A guest's address is kept before the guest is made.
+    async fn prepare(&self, spec: &MachineSpec) {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if self.is_on_pods {
+            let hold = Hold {
+                cluster: spec.cluster.clone(),
+                network: self.network(),
+                lease: Lease {
+                    name: spec.node.clone(),
+                    mac: spec.nics[0].mac,
+                    ip: Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 2, 2).to_bits() + 4 * NEXT.fetch_add(1, Relaxed)),
+                },
+                dns_names: vec![],
+            };
+            // Several specs of one node are made in some promises; the first one's address stays.
+            let _ = self.backend.hold_address(&hold).await;
+        }
     }
 
     fn image(&self) -> ImageRequest {
@@ -86,6 +126,7 @@ impl Ground for KubevirtGround {
 
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
+            Ability::Holds if self.is_on_pods => Some("addresses there are each cluster's own"),
             Ability::Holds => Some("nobody keeps addresses on a secondary network"),
             _ => None,
         }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use ocpdeploy::backend::kubevirt::Kubevirt;
 use ocpdeploy::backend::{
-    Action, Backend, BackendError, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs,
-    NetworkFacts, Owned, Stop,
+    Action, Backend, BackendError, Balanced, Balancer, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
+    MachineSpec, Needs, NetworkFacts, Owned, Stop,
 };
 use ocpdeploy::cluster::{BackendConfig, ClusterConfig, ClusterId, Lease, MachineName};
 use ocpdeploy::home::Home;
@@ -63,7 +63,9 @@ impl Place {
             ("machine_network", "10.7.0.0/24".to_owned()),
             ("images_dir", self.path().display().to_string()),
         ] {
-            if !lines.lines().any(|line| line.starts_with(&format!("{name}="))) {
+            // Has a range of its own.
+            let is_on_pods = name == "machine_network" && lines.contains("network=pod");
+            if !is_on_pods && !lines.lines().any(|line| line.starts_with(&format!("{name}="))) {
                 text += &format!("{name}={value}\n");
             }
         }
@@ -234,6 +236,10 @@ impl Backend for Far {
         self.0.hold_address(hold).await
     }
 
+    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        self.0.balance(balancer).await
+    }
+
     async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
         self.0.list_held(cluster).await
     }
@@ -253,4 +259,69 @@ impl Backend for Far {
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         self.0.console_tail(cluster, name).await
     }
+}
+
+/// Runs kubectl as tenant blue.
+pub fn kubectl(place: &Place, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new("kubectl")
+        .args(arguments)
+        .env("KUBECONFIG", place.kubeconfig("blue"))
+        .env("HOME", place.path())
+        .output()
+        .expect("this test needs kubectl: apt-get install kubernetes-client");
+    let said = if output.status.success() {
+        output.stdout
+    } else {
+        [output.stdout, output.stderr].concat()
+    };
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+/// What the program says to a run with these settings; exit code first.
+pub fn told(place: &Place, lines: &str) -> String {
+    place.env("lab", lines);
+    let output = place.run(&["deploy", "lab.sh", "--rehearse"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    let message = text.find("error: ").map_or("", |at| &text[at..]);
+    let message = message.replace(&place.path().display().to_string(), "<place>");
+    // Both images are brought at the same time, and either may fail first.
+    let message = message
+        .replace("helper.qcow2", "<image>")
+        .replace("coreos.qcow2", "<image>");
+    let message = message.replace(&place.server.address.port().to_string(), "<port>");
+    format!("exit code {}\n{message}", output.status.code().unwrap_or(-1))
+}
+
+/// `verb resource namespace` of these Roles in the documentation.
+pub fn documented(roles: &[usize]) -> Vec<String> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/kubevirt.md")).unwrap();
+    let words = |value: &Value| -> Vec<String> {
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|word| word.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut rights = Vec::new();
+    for index in roles {
+        let role = text
+            .split("```yaml\n")
+            .nth(index + 1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
+        let role: Value = serde_saphyr::from_str(role).unwrap();
+        for rule in role["rules"].as_array().unwrap() {
+            for resource in words(&rule["resources"]) {
+                rights.extend(
+                    words(&rule["verbs"])
+                        .iter()
+                        .map(|verb| format!("{verb} {resource} blue")),
+                );
+            }
+        }
+    }
+    rights
 }

@@ -1,8 +1,8 @@
 //! A platform whose machines cannot be asked over the network, for whole runs on a pretend one.
 
 use ocpdeploy::backend::{
-    Action, Backend, BackendError, Description, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned, Stop,
+    Action, Backend, BackendError, Balanced, Balancer, Description, Finding, Held, Hold, ImageHandle, ImageRequest,
+    Limits, Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop,
 };
 use ocpdeploy::cluster::{ClusterId, Lease, MachineName};
 
@@ -56,6 +56,10 @@ impl<B: Backend> Backend for Quiet<B> {
 
     async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
         self.0.hold_address(hold).await
+    }
+
+    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        self.0.balance(balancer).await
     }
 
     async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {

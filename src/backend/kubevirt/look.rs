@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::Value;
 
 use super::objects::{self, FINGERPRINT, MACHINE, NODE, PASS, POD_NETWORK, ROLE};
+use super::pods;
 use crate::backend::{Machine, Power, SeenNic};
 use crate::cluster::{Mac, MachineName, NodeName};
 
@@ -105,6 +106,15 @@ fn nics(machine: &Value, instance: Option<&Value>) -> Vec<SeenNic> {
     let nic = |interface: &Value| {
         let mac: Mac = interface["macAddress"].as_str()?.parse().ok()?;
         let network = networks.iter().find(|network| network["name"] == interface["name"])?;
+        if let Some(range) = network["pod"]["vmNetworkCIDR"].as_str() {
+            // What is reported there is the pod's address, which the guest does not know.
+            let runs = instance.is_some_and(|instance| instance["status"]["phase"] == "Running");
+            return Some(SeenNic {
+                network: POD_NETWORK.to_owned(),
+                mac,
+                addresses: pods::guest_of(range).into_iter().filter(|_| runs).collect(),
+            });
+        }
         let network = network["multus"]["networkName"]
             .as_str()
             .unwrap_or(POD_NETWORK)

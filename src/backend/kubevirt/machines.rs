@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use super::kind::Kind;
 use super::objects::{self, Root, Site};
 use super::session::{Failure, Session, as_sent, if_there, stranger};
-use super::{images, look, network};
-use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, Stop};
+use super::{balancers, images, look, network};
+use crate::backend::{
+    Action, BackendErrorKind, Carrier, Description, Form, Machine, MachineSpec, Payload, Power, Stop,
+};
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
 
 /// How long something that was deleted may still be seen; a guest that is asked to end has a minute.
@@ -37,6 +39,11 @@ pub(super) async fn create(
     let site = Site {
         storage_class: config.storage_class.as_deref(),
         image_bytes: images::size(session, &root).await?,
+        affinity: config.affinity,
+        address: match objects::is_on_pods(spec) {
+            true => Some(balancers::address_of(session, &spec.cluster, spec.name.as_str()).await?),
+            false => None,
+        },
     };
     let object = |anchor| objects::machine(spec, &root, &site, anchor);
     if there.is_some() {
@@ -313,6 +320,50 @@ pub(super) async fn stop(
         }
     }
     Ok(Action::Done(()))
+}
+
+/// A machine as Kubernetes has it. What it reads at its first boot is in a Secret, and not told.
+pub(super) async fn describe(
+    session: &Session,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Description, Failure> {
+    let (mut machine, instance) = with_instance(session, cluster, name).await?;
+    if let Some(about) = machine["metadata"].as_object_mut() {
+        about.remove("managedFields");
+    }
+    let instance = instance.unwrap_or_default();
+    let rules = &machine["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"];
+    let affinity = match rules
+        .as_object()
+        .and_then(|rules| rules.keys().next())
+        .map(String::as_str)
+    {
+        Some(rule) if rule.starts_with("required") => "hard",
+        Some(_) => "soft",
+        None => "off",
+    };
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let told = [
+        ("status", text(&machine["status"]["printableStatus"])),
+        ("phase", text(&instance["status"]["phase"])),
+        ("host", text(&instance["status"]["nodeName"])),
+        ("run strategy", text(&machine["spec"]["runStrategy"])),
+    ];
+    Ok(Description {
+        scheduling: BTreeMap::from([
+            ("namespace".to_owned(), session.namespace.clone()),
+            ("affinity".to_owned(), affinity.to_owned()),
+        ]),
+        dynamic: told
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+            .collect(),
+        form: Some(Form {
+            name: "VirtualMachine",
+            text: serde_json::to_string_pretty(&machine).unwrap_or_default(),
+        }),
+    })
 }
 
 /// What the guest wrote to its serial console, as KubeVirt 1.1 and later keep it in a container of the machine's pod.

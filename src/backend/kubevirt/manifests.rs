@@ -1,18 +1,49 @@
 //! The objects of a cluster without a server: what `plan` writes.
 
+use std::net::Ipv4Addr;
+
 use serde_json::Value;
 
 use super::objects::{self, Root, Site};
-use crate::backend::MachineSpec;
-use crate::cluster::{ClusterId, KubevirtConfig};
+use super::pods;
+use crate::backend::{Balancer, MachineSpec};
+use crate::cluster::{ClusterId, Expose, KubevirtConfig, Lease};
 
 /// The owner of all else.
 pub fn anchor(cluster: &ClusterId) -> Value {
     objects::anchor(cluster)
 }
 
+/// What leads to a node on the pods' own network.
+pub fn of_node(cluster: &ClusterId, lease: &Lease) -> Value {
+    pods::of_node(cluster, lease, None)
+}
+
+/// The Service of a virtual IP there, its policies, and for ingress the Routes that are asked for by name.
+///
+/// What the platform decides is left out: the kind of Service where that is `auto`, and whether a Route may be for all.
+pub fn of_vip(config: &KubevirtConfig, wanted: &Balancer) -> Vec<Value> {
+    let Some(site) = &config.pods else { return vec![] };
+    let mut service = pods::of_vip(wanted, site.expose, None);
+    if let (Expose::Auto, Some(spec)) = (site.expose, service["spec"].as_object_mut()) {
+        spec.remove("type");
+    }
+    let mut all = vec![service];
+    if !site.pod_networks.is_empty() {
+        all.extend(pods::policies(wanted, site, &site.pod_networks, None));
+    }
+    all
+}
+
 /// A machine, and what it reads at its first boot where that `is_known`. No owner is named: only the server knows its id.
-pub fn of_machine(config: &KubevirtConfig, spec: &MachineSpec, is_known: bool) -> Vec<Value> {
+///
+/// `address` is that of a machine on the pods' own network.
+pub fn of_machine(
+    config: &KubevirtConfig,
+    spec: &MachineSpec,
+    address: Option<Ipv4Addr>,
+    is_known: bool,
+) -> Vec<Value> {
     let root = Root::read(&spec.image).unwrap_or_else(|| Root::Claim {
         namespace: config.namespace.clone().unwrap_or_default(),
         name: spec.image.0.clone(),
@@ -20,6 +51,8 @@ pub fn of_machine(config: &KubevirtConfig, spec: &MachineSpec, is_known: bool) -
     let site = Site {
         storage_class: config.storage_class.as_deref(),
         image_bytes: 0,
+        affinity: config.affinity,
+        address,
     };
     let mut machine = objects::machine(spec, &root, &site, None);
     if is_known {

@@ -2,15 +2,18 @@
 //!
 //! The API server that is spoken to here is the one that runs the machines, never the one of the cluster on them.
 
+mod balancers;
 mod compare;
 mod images;
 mod kind;
 mod look;
 mod machines;
 pub mod manifests;
+mod namespace;
 mod network;
 mod objects;
 mod offers;
+mod pods;
 mod preflight;
 mod session;
 
@@ -24,8 +27,8 @@ use self::kind::Kind;
 pub use self::offers::contexts;
 use self::session::{Failure, Session, if_allowed};
 use crate::backend::{
-    Action, Backend, BackendError, Carrier, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, Backend, BackendError, Balanced, Balancer, Carrier, Description, Finding, Held, Hold, ImageHandle,
+    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, KubevirtConfig, Lease, MachineName};
 
@@ -79,9 +82,10 @@ impl Backend for Kubevirt {
             // Two lists, which the server answers from memory.
             poll_interval: Duration::from_secs(1),
             carrier: Carrier::SECRET,
-            holds_addresses: false,
-            guests_answer: true,
-            agent_reports: true,
+            holds_addresses: self.config.pods.is_some(),
+            // Behind their pods nobody from outside reaches them.
+            guests_answer: self.config.pods.is_none(),
+            agent_reports: self.config.pods.is_none(),
             image_artifact: "kubevirt",
         }
     }
@@ -109,6 +113,7 @@ impl Backend for Kubevirt {
     }
 
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        self.make_namespace().await?;
         match image {
             ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name)
                 .await
@@ -161,17 +166,33 @@ impl Backend for Kubevirt {
             .deed(format!("stop machine {name}"))
     }
 
-    /// Nobody keeps addresses on a secondary network: its DHCP server is none of Kubernetes'.
-    async fn hold_address(&self, _: &Hold) -> Result<Held, BackendError> {
-        Ok(Held::ByLuck)
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+        balancers::hold(&self.session, hold)
+            .await
+            .deed(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
     }
 
-    async fn list_held(&self, _: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        Ok(Vec::new())
+    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        self.make_namespace().await?;
+        match &self.config.pods {
+            Some(site) if balancer.network == objects::POD_NETWORK => {
+                balancers::balance(&self.session, site, balancer).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+        .deed(format!("make the Service of {}", balancer.vip))
     }
 
-    async fn release_address(&self, _: &Hold) -> Result<Action<()>, BackendError> {
-        Ok(Action::AlreadySo(()))
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        balancers::held(&self.session, cluster)
+            .await
+            .deed(format!("list the addresses of cluster {cluster}"))
+    }
+
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+        balancers::release(&self.session, hold)
+            .await
+            .deed(format!("give {} back", hold.lease.ip))
     }
 
     async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
@@ -191,9 +212,25 @@ impl Backend for Kubevirt {
             .await
             .deed(format!("read the console of machine {name}"))
     }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        machines::describe(&self.session, cluster, name)
+            .await
+            .deed(format!("describe machine {name}"))
+    }
 }
 
 impl Kubevirt {
+    /// Images and balancers come before all else.
+    async fn make_namespace(&self) -> Result<(), BackendError> {
+        match self.config.makes_namespace {
+            true => namespace::make(&self.session)
+                .await
+                .deed(format!("make namespace {}", self.session.namespace)),
+            false => Ok(()),
+        }
+    }
+
     /// What a cluster has of a kind. Of kinds that this user may not list, it can have made none.
     async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
         let found = self.session.list(kind, selector).await;
@@ -222,6 +259,7 @@ impl Kubevirt {
         images::leave(&self.session, cluster).await?;
         if theirs.is_empty() {
             machines::sweep(&self.session, Kind::ConfigMap, &selector).await?;
+            namespace::leave(&self.session).await?;
         }
         Ok(())
     }

@@ -33,6 +33,13 @@ fn place<'a>(session: &'a Session, network: &'a str) -> (&'a str, &'a str) {
 }
 
 pub(super) async fn look(session: &Session, network: &str) -> Result<NetworkFacts, Failure> {
+    if network == POD_NETWORK {
+        return Ok(NetworkFacts {
+            identity: format!("{}#{}/pod", session.server, session.namespace),
+            peer_domain: Some(format!("{}.svc", session.namespace)),
+            ..NetworkFacts::default()
+        });
+    }
     let found = find(session, network).await?;
     let config = found.as_ref().and_then(config).unwrap_or_default();
     let (namespace, name) = place(session, network);

@@ -3,12 +3,15 @@
 //! Shapes: kubevirt/kubevirt `staging/src/kubevirt.io/api/core/v1/schema.go`, kubevirt/containerized-data-importer
 //! `staging/src/kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1/types.go`.
 
+use std::net::Ipv4Addr;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::pods;
 use crate::backend::{ImageHandle, MachineSpec, Nic, Payload};
-use crate::cluster::{ClusterId, MachineName, Pass, Role};
+use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
 use crate::digest::sha256;
 
 /// Whose an object is; on everything.
@@ -150,10 +153,20 @@ fn labels(spec: &MachineSpec) -> Value {
     if spec.pass == Pass::Two && matches!(spec.role, Role::Bootstrap | Role::Master) {
         labels[CONTROL_PLANE] = "true".into();
     }
+    if is_on_pods(spec) && spec.pass == Pass::Two && matches!(spec.role, Role::Master | Role::Worker) {
+        labels[STAYS] = "true".into();
+    }
     labels
 }
 
+/// Whether a machine is reached on the pods' own network.
+pub(super) fn is_on_pods(spec: &MachineSpec) -> bool {
+    spec.nics.first().is_some_and(|nic| nic.network == POD_NETWORK)
+}
+
 pub(super) const CONTROL_PLANE: &str = "ocpdeploy.io/control-plane";
+/// On the pods' own network: one label for all that remain when the bootstrap is gone.
+pub(super) const STAYS: &str = "ocpdeploy.io/stays";
 
 fn owned_by(anchor: &Value) -> Value {
     json!([{
@@ -164,7 +177,7 @@ fn owned_by(anchor: &Value) -> Value {
     }])
 }
 
-fn metadata(name: String, labels: &Value, anchor: Option<&Value>) -> Value {
+pub(super) fn metadata(name: String, labels: &Value, anchor: Option<&Value>) -> Value {
     let mut metadata = json!({"name": name, "labels": labels});
     if let Some(anchor) = anchor {
         metadata["ownerReferences"] = owned_by(anchor);
@@ -198,6 +211,9 @@ pub(super) struct Site<'a> {
     pub storage_class: Option<&'a str>,
     /// The size of the image; a clone is never smaller.
     pub image_bytes: u64,
+    pub affinity: Affinity,
+    /// Of a machine on the pods' own network.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// A virtual machine with its volumes; without its anchor it names no owner.
@@ -208,8 +224,13 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
     let runs = if spec.autostart { "Always" } else { RERUN };
     about["annotations"] = json!({FINGERPRINT: spec.fingerprint(), RUNS: runs});
     let disks = disks(spec, root, site, &labels);
-    let (networks, interfaces): (Vec<_>, Vec<_>) = spec.nics.iter().enumerate().map(nic).unzip();
-    json!({
+    let (networks, interfaces): (Vec<_>, Vec<_>) = spec
+        .nics
+        .iter()
+        .enumerate()
+        .map(|nic| self::nic(nic, site.address))
+        .unzip();
+    let mut machine = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
         "metadata": about,
@@ -219,7 +240,6 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "affinity": apart(spec),
                     "hostname": spec.node.as_str(),
                     "terminationGracePeriodSeconds": if spec.pass == Pass::One { 0 } else { 60 },
                     "domain": {
@@ -233,7 +253,15 @@ pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: 
                 },
             },
         },
-    })
+    });
+    let guest = &mut machine["spec"]["template"]["spec"];
+    if let Some(affinity) = apart(spec, site.affinity) {
+        guest["affinity"] = affinity;
+    }
+    if let Some(probe) = pods::readiness(spec.role, spec.pass).filter(|_| is_on_pods(spec)) {
+        guest["readinessProbe"] = probe;
+    }
+    machine
 }
 
 struct Disks {
@@ -311,13 +339,16 @@ fn storage(class: Option<&str>, bytes: u64) -> Value {
     storage
 }
 
-fn nic((index, nic): (usize, &Nic)) -> (Value, Value) {
+fn nic((index, nic): (usize, &Nic), address: Option<Ipv4Addr>) -> (Value, Value) {
     let name = format!("net{index}");
     let mac = nic.mac.to_string();
     match nic.network.as_str() {
         // Only this binding goes everywhere on the pod network.
         POD_NETWORK => (
-            json!({"name": name, "pod": {}}),
+            match address.and_then(pods::network_of) {
+                Some(network) => json!({"name": name, "pod": {"vmNetworkCIDR": network.to_string()}}),
+                None => json!({"name": name, "pod": {}}),
+            },
             json!({"name": name, "macAddress": mac, "model": "virtio", "masquerade": {}}),
         ),
         network => (
@@ -327,13 +358,16 @@ fn nic((index, nic): (usize, &Nic)) -> (Value, Value) {
     }
 }
 
-/// Machines of one role keep apart where the hosts suffice.
-fn apart(spec: &MachineSpec) -> Value {
+/// Machines of one role keep apart: where the hosts suffice, or at any price. Those of pass one never wait for a host.
+fn apart(spec: &MachineSpec, affinity: Affinity) -> Option<Value> {
     let same = json!({CLUSTER: spec.cluster.as_str(), ROLE: spec.role.to_string(), PASS: spec.pass.to_string()});
-    json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
-        "weight": 100,
-        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": same}},
-    }]}})
+    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": same}});
+    let rule = match (affinity, spec.pass) {
+        (Affinity::Off, _) => return None,
+        (Affinity::Hard, Pass::Two) => json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]}),
+        _ => json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}),
+    };
+    Some(json!({"podAntiAffinity": rule}))
 }
 
 /// Where CDI takes an image from.

@@ -1,6 +1,7 @@
 //! What is looked at before anything is made.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
@@ -8,9 +9,9 @@ use super::compare::quantity;
 use super::kind::Kind;
 use super::objects::{self, POD_NETWORK};
 use super::session::{Failure, Session, if_allowed, if_there};
-use super::{look, network};
+use super::{balancers, look, namespace, network, pods};
 use crate::backend::{BackendErrorKind, Finding, Needs, Verdict};
-use crate::cluster::{KubevirtConfig, Mac};
+use crate::cluster::{Affinity, Expose, KubevirtConfig, Mac, Pass, PodNetwork, Role, Routes, Size};
 
 /// What this user must be able to do in the namespace: all of it is in the cluster roles `edit`, `kubevirt.io:edit`
 /// and `cdi.kubevirt.io:edit`.
@@ -32,6 +33,8 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     ("", "secrets", &["get", "list", "create", "delete", "patch"]),
     ("", "configmaps", &["get", "list", "create", "delete", "patch"]),
 ];
+
+const LET_EDIT: &str = "an administrator binds the cluster roles edit, kubevirt.io:edit and cdi.kubevirt.io:edit there";
 
 /// What the program is the better for, and what goes without it.
 const WISHES: &[(&str, &str, &str, &str)] = &[
@@ -100,13 +103,25 @@ pub(super) async fn preflight(
     if !versions(session, &mut findings).await? {
         return Ok(findings.0);
     }
+    if config.makes_namespace && !namespace::is_there(session).await? {
+        let name = &session.namespace;
+        match namespace::way(session).await? {
+            // Rights come with it, and nothing else can be looked at before it is there.
+            Some(_) => findings.ok(format!("namespace {name} is going to be made")),
+            None => findings.fail(
+                format!("there is no namespace {name}, and this user may not make it"),
+                "have an administrator make it, and leave make_namespace out",
+            ),
+        }
+        return Ok(findings.0);
+    }
     if !rights(session, &mut findings).await? {
         return Ok(findings.0);
     }
-    networks(session, needs, &mut findings).await?;
+    networks(session, config, needs, &mut findings).await?;
     storage(session, config, &mut findings).await?;
     quotas(session, needs, &mut findings).await?;
-    capacity(session, needs, &mut findings).await?;
+    capacity(session, config, needs, &mut findings).await?;
     strangers(session, needs, &mut findings).await?;
     Ok(findings.0)
 }
@@ -139,34 +154,58 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         .unwrap_or("of unknown version")
         .to_owned();
     findings.ok(format!("KubeVirt {version} answers at {}", session.server));
+    if is_older(&version) {
+        let text = format!("KubeVirt {version} is older than any that this program was written for (v1.0)");
+        findings.add(Verdict::Warn, text, None);
+    }
+    let first = async |path: &str| -> Result<Option<Value>, Failure> {
+        let list = if_allowed(if_there(session.read(path).await))?.flatten();
+        Ok(list.and_then(|list| list["items"].get(0).cloned()))
+    };
+    if let Some(kubevirt) = first("/apis/kubevirt.io/v1/kubevirts").await? {
+        let gates = &kubevirt["spec"]["configuration"]["developerConfiguration"]["featureGates"];
+        let gates = gates.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let gates: Vec<&str> = gates.collect();
+        findings.ok(format!("its feature gates are {}", or_none(&gates)));
+        // Of 1.1 and later; without it a failure report has no console lines.
+        let off = &kubevirt["spec"]["configuration"]["virtualMachineOptions"]["disableSerialConsoleLog"];
+        if off.is_object() {
+            let text = "KubeVirt keeps no consoles (disableSerialConsoleLog): failure reports have no lines of them";
+            findings.add(Verdict::Warn, text, None);
+        }
+    }
+    if let Some(cdi) = first("/apis/cdi.kubevirt.io/v1beta1/cdis").await? {
+        let version = cdi["status"]["observedVersion"]
+            .as_str()
+            .unwrap_or("of unknown version");
+        findings.ok(format!("CDI {version} is there"));
+    }
+    if let Some(config) = first("/apis/cdi.kubevirt.io/v1beta1/cdiconfigs").await? {
+        let gates = config["spec"]["featureGates"].as_array().into_iter().flatten();
+        let gates: Vec<&str> = gates.filter_map(Value::as_str).collect();
+        findings.ok(format!("CDI's feature gates are {}", or_none(&gates)));
+    }
     Ok(true)
+}
+
+fn or_none(words: &[&str]) -> String {
+    match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+fn is_older(version: &str) -> bool {
+    let major = version.trim_start_matches('v').split('.').next();
+    major.and_then(|major| major.parse::<u32>().ok()) == Some(0)
 }
 
 pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
     let namespace = session.namespace.as_str();
-    let mut missing: Vec<String> = Vec::new();
-    for (group, resource, verbs) in RIGHTS {
-        let mut refused = Vec::new();
-        for verb in *verbs {
-            if !may(session, verb, group, resource, Some(namespace)).await? {
-                refused.push(*verb);
-            }
-        }
-        if !refused.is_empty() {
-            let place = if group.is_empty() {
-                (*resource).to_owned()
-            } else {
-                format!("{resource}.{group}")
-            };
-            missing.push(format!("{} {place}", refused.join(",")));
-        }
-    }
+    let missing = missing(session, RIGHTS).await?;
     if !missing.is_empty() {
         let text = format!("this user may not do in namespace {namespace}: {}", missing.join("; "));
-        findings.fail(
-            text,
-            "an administrator binds the cluster roles edit, kubevirt.io:edit and cdi.kubevirt.io:edit there",
-        );
+        findings.fail(text, LET_EDIT);
         return Ok(false);
     }
     findings.ok(format!(
@@ -192,11 +231,138 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
     Ok(true)
 }
 
-async fn networks(session: &Session, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+/// What the pods' own network wants beside machines.
+const ON_PODS: &[(&str, &str, &[&str])] = &[
+    ("", "services", &["get", "list", "create", "delete", "patch"]),
+    (
+        "networking.k8s.io",
+        "networkpolicies",
+        &["get", "list", "create", "delete", "patch"],
+    ),
+];
+
+/// Rights, and ranges that must not be inside the cluster as well, for they would be out of reach there.
+async fn on_pods(session: &Session, site: &PodNetwork, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+    let missing = missing(session, ON_PODS).await?;
+    if !missing.is_empty() {
+        let text = format!(
+            "this user may not do in namespace {}: {}",
+            session.namespace,
+            missing.join("; ")
+        );
+        findings.fail(text, LET_EDIT);
+        return Ok(());
+    }
+    let mut seen: Vec<(String, Ipv4Addr)> = Vec::new();
+    let path = format!("{}?dryRun=All", Kind::Service.folder(&session.namespace));
+    let trial = session.ask(&path, &pods::trial()).await?;
+    seen.extend(pods::inside(&trial).map(|ip| ("a Service".to_owned(), ip)));
+    for pod in if_allowed(session.list(Kind::Pod, "").await)?.unwrap_or_default() {
+        let ip = pod["status"]["podIP"].as_str().and_then(|text| text.parse().ok());
+        seen.extend(ip.map(|ip| (format!("pod {}", objects::name(&pod)), ip)));
+    }
+    let ranges = balancers::pod_ranges(session, site).await?;
+    seen.extend(ranges.iter().map(|range| ("a pod".to_owned(), range.network())));
+    let clash = seen.iter().find_map(|(what, ip)| {
+        let inner = needs.inner_networks.iter().find(|inner| inner.contains(*ip))?;
+        Some(format!(
+            "{what} of the platform has {ip}, which is in the cluster's own {inner}"
+        ))
+    });
+    match clash {
+        Some(text) => findings.fail(
+            text,
+            "set cluster_network and service_network to ranges that the platform does not use",
+        ),
+        None => findings.ok("the cluster's own networks are none of the platform's"),
+    }
+    let takes_all = site.admit.iter().any(|admitted| admitted.prefix() < 8);
+    if ranges.is_empty() && takes_all {
+        findings.fail(
+            "the range of the platform's pods is not known, and so any pod there could come in",
+            "set pod_networks to it, or admit to the networks of your clients",
+        );
+    }
+    match site.expose {
+        Expose::NodePort if balancers::node_address(session, site).await?.is_none() => findings.fail(
+            "expose=nodeport: this user may not list nodes, so that no address is known for node ports",
+            "set node_address to one of a node",
+        ),
+        Expose::ClusterIp => findings.add(
+            Verdict::Warn,
+            "expose=clusterip: api is reached from pods of the platform only, such as one in which this program runs",
+            None,
+        ),
+        _ => {}
+    }
+    if site.routes != Routes::Off {
+        route_rights(session, site, findings).await?;
+    }
+    Ok(())
+}
+
+async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findings) -> Result<(), Failure> {
+    let wanted: &[(&str, &str, &[&str])] = &[
+        (
+            "route.openshift.io",
+            "routes",
+            &["get", "list", "create", "delete", "patch"],
+        ),
+        ("route.openshift.io", "routes/custom-host", &["create"]),
+    ];
+    let is_served = balancers::serves_routes(session).await?;
+    if !is_served && site.routes == Routes::Auto {
+        findings.ok("the platform has no Routes: ingress is reached at its virtual IP alone");
+        return Ok(());
+    }
+    let hint = "set routes=off, or have an administrator let you";
+    if !is_served {
+        findings.fail(format!("{} has no Routes", session.server), hint);
+        return Ok(());
+    }
+    let missing = missing(session, wanted).await?;
+    if !missing.is_empty() {
+        findings.fail(format!("this user may make no Routes: {}", missing.join("; ")), hint);
+    }
+    Ok(())
+}
+
+/// Which of these rights this user lacks in the namespace, in words.
+async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<Vec<String>, Failure> {
+    let mut missing = Vec::new();
+    for (group, resource, verbs) in rights {
+        let mut refused = Vec::new();
+        for verb in *verbs {
+            if !may(session, verb, group, resource, Some(&session.namespace)).await? {
+                refused.push(*verb);
+            }
+        }
+        if !refused.is_empty() {
+            let place = match group.is_empty() {
+                true => (*resource).to_owned(),
+                false => format!("{resource}.{group}"),
+            };
+            missing.push(format!("{} {place}", refused.join(",")));
+        }
+    }
+    Ok(missing)
+}
+
+async fn networks(
+    session: &Session,
+    config: &KubevirtConfig,
+    needs: &Needs,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
     for name in &needs.networks {
         if name == POD_NETWORK {
-            let text = "the pod network gives a machine the address of its pod, which no MAC keeps: nothing can be harvested there";
-            findings.fail(text, "set network to the name of a NetworkAttachmentDefinition");
+            match &config.pods {
+                Some(site) => on_pods(session, site, needs, findings).await?,
+                None => findings.fail(
+                    "the pods' own network is no further network of a machine",
+                    "set network=pod, or extra_networks to NetworkAttachmentDefinitions",
+                ),
+            }
             continue;
         }
         match network::find(session, name).await {
@@ -318,7 +484,12 @@ async fn quotas(session: &Session, needs: &Needs, findings: &mut Findings) -> Re
 }
 
 /// Memory of all hosts, where a user may look at them.
-async fn capacity(session: &Session, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+async fn capacity(
+    session: &Session,
+    config: &KubevirtConfig,
+    needs: &Needs,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
     let Some(nodes) = if_allowed(session.read("/api/v1/nodes").await)? else {
         return Ok(());
     };
@@ -330,6 +501,16 @@ async fn capacity(session: &Session, needs: &Needs, findings: &mut Findings) -> 
         "hosts for machines have {total} MiB of memory together, {} MiB wanted",
         needs.memory_mib
     );
+    let most = [Role::Master, Role::Worker].map(|role| {
+        let of_role = |(pass, of, _): &&(Pass, Role, Size)| *pass == Pass::Two && *of == role;
+        needs.sizes.iter().filter(of_role).count()
+    });
+    let hosts = nodes.iter().filter(able).count();
+    if config.affinity == Affinity::Hard && most.into_iter().any(|count| count > hosts) {
+        let text =
+            format!("kubevirt_affinity=hard, and {hosts} hosts are able to run machines: not each can have its own");
+        findings.fail(text, "set kubevirt_affinity=soft, or ask for fewer nodes");
+    }
     match total < u128::from(needs.memory_mib) {
         true if nodes.iter().any(|node| able(&node)) => findings.fail(text, "ask for less memory or fewer nodes"),
         true => findings.add(Verdict::Warn, "no host is marked as able to run machines", None),

@@ -63,6 +63,7 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
         taken: leased.chain(reserved).collect(),
         resolvers: own.filter(|_| document.has_dns).into_iter().collect(),
         answers_dns: document.has_dns,
+        peer_domain: None,
     })
 }
 

@@ -148,6 +148,7 @@ impl OpenStack {
             taken,
             resolvers: main.map(|subnet| subnet.resolvers.clone()).unwrap_or_default(),
             answers_dns: false,
+            peer_domain: None,
         })
     }
 

@@ -159,6 +159,7 @@ impl Backend for Sim {
                 taken: leased.chain(reserved).collect(),
                 resolvers: vec![found.gateway],
                 answers_dns: true,
+                peer_domain: None,
             })
         })
         .await

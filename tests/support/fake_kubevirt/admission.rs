@@ -123,6 +123,12 @@ fn machine(world: &World, user: &User, object: &Value) -> Result<(), Refusal> {
         if interface["bridge"].is_object() && network["pod"].is_object() && !world.permits_bridge_on_pods {
             return refuse("bridge interface is not enabled in kubevirt-config".to_owned());
         }
+        if let Some(range) = network["pod"]["vmNetworkCIDR"].as_str() {
+            let prefix = range.split_once('/').and_then(|(_, prefix)| prefix.parse::<u8>().ok());
+            if prefix.is_none_or(|prefix| prefix > 30) {
+                return refuse(format!("vmNetworkCIDR {range} has no room for a gateway and a guest"));
+            }
+        }
         if let Some(mac) = interface["macAddress"].as_str() {
             mac_is_free(world, object, mac)?;
         }

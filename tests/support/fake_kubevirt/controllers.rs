@@ -29,6 +29,18 @@ impl World {
         for (key, instance) in self.all(INSTANCE) {
             self.move_instance(key, instance);
         }
+        for (key, service) in self.all("services") {
+            self.move_service(key, &service);
+        }
+        for (key, route) in self.all("routes") {
+            let is_taken = route["spec"]["wildcardPolicy"] != "Subdomain" || self.takes_wildcards;
+            let condition = json!({"type": "Admitted", "status": if is_taken { "True" } else { "False" }});
+            self.set_status(
+                &key,
+                &route,
+                json!({"ingress": [{"routerName": "default", "conditions": [condition]}]}),
+            );
+        }
     }
 
     fn age(&mut self, key: &Key) -> Duration {
@@ -43,6 +55,16 @@ impl World {
         object["status"] = status;
         self.since.insert(key.clone(), Instant::now());
         self.store(key.clone(), object, "MODIFIED");
+    }
+
+    /// A load balancer gives an address, and takes it back when it is not asked for any more.
+    fn move_service(&mut self, key: Key, service: &Value) {
+        let name = format!("balancer {}/{}", key.1, key.2);
+        let status = match service["spec"]["type"] == "LoadBalancer" && self.has_balancers {
+            true => json!({"loadBalancer": {"ingress": [{"ip": self.address(&name, "203.0.113")}]}}),
+            false => json!({"loadBalancer": {}}),
+        };
+        self.set_status(&key, service, status);
     }
 
     fn find(&self, plural: &'static str, namespace: &str, name: &str) -> Option<&Value> {
@@ -166,12 +188,13 @@ impl World {
             for (label, value) in labels.as_object().unwrap() {
                 all[label] = value.clone();
             }
+            let ip = self.address(&format!("pod {namespace} {name}"), "10.128.0");
             self.force(
                 POD,
                 json!({
                     "metadata": {"namespace": namespace, "name": format!("virt-launcher-{name}"), "labels": all},
                     "spec": {"containers": [{"name": "compute"}, {"name": "guest-console-log"}]},
-                    "status": {"phase": "Running"},
+                    "status": {"phase": "Running", "podIP": ip, "hostIP": "192.0.2.10"},
                 }),
             );
         }
@@ -246,6 +269,7 @@ impl World {
             .as_array()
             .cloned()
             .unwrap_or_default();
+        let name = instance["metadata"]["name"].as_str().unwrap_or_default();
         let mut reported = Vec::new();
         for interface in interfaces {
             let mac = interface["macAddress"]
@@ -257,7 +281,7 @@ impl World {
             let mut shown = json!({"name": interface["name"], "mac": mac, "infoSource": "domain, multus-status"});
             if on_pods {
                 // That of the pod, which the guest does not know.
-                shown["ipAddress"] = self.address(&format!("pod {namespace} {mac}"), "10.128.0").into();
+                shown["ipAddress"] = self.address(&format!("pod {namespace} {name}"), "10.128.0").into();
                 shown["infoSource"] = "domain".into();
             } else if has_agent {
                 shown["ipAddress"] = self.address(&mac, "10.7.0").into();

@@ -182,7 +182,7 @@ impl World {
         }
         // A namespace's own name is the namespace of the request.
         let space = match (resource.plural, &target.name) {
-            ("namespaces", Some(name)) => name,
+            ("namespaces" | "projects", Some(name)) => name,
             _ => &target.namespace,
         };
         if !user.may(verb, &right, space) {

@@ -28,7 +28,7 @@ const fn of_all(group: &'static str, version: &'static str, plural: &'static str
     }
 }
 
-pub static RESOURCES: [Resource; 20] = [
+pub static RESOURCES: [Resource; 25] = [
     of_all("", "v1", "namespaces", "Namespace"),
     of_all("", "v1", "nodes", "Node"),
     namespaced("", "v1", "configmaps", "ConfigMap"),
@@ -53,6 +53,11 @@ pub static RESOURCES: [Resource; 20] = [
     ),
     namespaced("route.openshift.io", "v1", "routes", "Route"),
     of_all("config.openshift.io", "v1", "ingresses", "Ingress"),
+    of_all("config.openshift.io", "v1", "networks", "Network"),
+    of_all("project.openshift.io", "v1", "projectrequests", "ProjectRequest"),
+    of_all("project.openshift.io", "v1", "projects", "Project"),
+    namespaced("kubevirt.io", "v1", "kubevirts", "KubeVirt"),
+    of_all("cdi.kubevirt.io", "v1beta1", "cdis", "CDI"),
     namespaced(
         "upload.cdi.kubevirt.io",
         "v1beta1",

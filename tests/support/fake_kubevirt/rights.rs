@@ -26,6 +26,7 @@ const EDIT: &[(&str, &[&str])] = &[
     ("persistentvolumeclaims", ALL),
     ("networkpolicies", ALL),
     ("routes", ALL),
+    ("routes/custom-host", &["create"]),
     ("pods", ALL),
     ("pods/log", &["get"]),
     ("resourcequotas", LOOK),

@@ -45,6 +45,11 @@ pub struct World {
     pub groups_absent: BTreeSet<&'static str>,
     pub has_mac_pool: bool,
     pub permits_bridge_on_pods: bool,
+    /// Services of type LoadBalancer get an address.
+    pub has_balancers: bool,
+    /// Routers take Routes for all names of a domain.
+    pub takes_wildcards: bool,
+    pub node_ports: BTreeMap<(Key, u64), u64>,
     /// An API server of before field validation: it prunes and says nothing.
     pub ignores_field_validation: bool,
     /// Fields that an older KubeVirt does not know, and drops.
@@ -82,6 +87,9 @@ impl Default for World {
             groups_absent: BTreeSet::new(),
             has_mac_pool: true,
             permits_bridge_on_pods: false,
+            has_balancers: true,
+            takes_wildcards: true,
+            node_ports: BTreeMap::new(),
             ignores_field_validation: false,
             prunes: Vec::new(),
             faults: Vec::new(),
@@ -266,8 +274,14 @@ impl World {
             let why = format!("{} \"{name}\" already exists", resource.qualified());
             return Err((409, "AlreadyExists", why));
         }
+        if resource.plural == "projectrequests" {
+            return Ok(self.make_project(user, &name));
+        }
         self.stamp(&mut object);
         self.fill_in(resource, namespace, &mut object)?;
+        if resource.plural == "services" && !write.dry_run {
+            self.number_ports(&key, &mut object);
+        }
         if resource.plural == "virtualmachines" {
             object["metadata"]["finalizers"] = json!(["kubevirt.io/virtualMachineControllerFinalize"]);
         }
@@ -276,6 +290,27 @@ impl World {
             return Ok(object);
         }
         Ok(self.store(key, object, "ADDED"))
+    }
+
+    /// A project is its maker's.
+    fn make_project(&mut self, user: &User, name: &str) -> Value {
+        let maker = self.users.values_mut().find(|known| known.name == user.name).unwrap();
+        maker.edits.insert(name.to_owned());
+        maker.more.insert(format!("delete projects {name}"));
+        self.force("namespaces", json!({"metadata": {"name": name}}))
+    }
+
+    /// A port of the nodes for each port of a Service that is seen outside.
+    fn number_ports(&mut self, of: &Key, service: &mut Value) {
+        let is_inside = service["spec"]["type"] == "ClusterIP";
+        for port in ports_of(service) {
+            let next = 30_000 + self.node_ports.len() as u64;
+            let number = port["port"].as_u64().unwrap_or_default();
+            match is_inside {
+                true => drop(port.as_object_mut().unwrap().remove("nodePort")),
+                false => port["nodePort"] = (*self.node_ports.entry((of.clone(), number)).or_insert(next)).into(),
+            }
+        }
     }
 
     fn validate(&self, user: &User, resource: &Resource, object: &mut Value, write: &Write) -> Result<(), Refusal> {
@@ -355,7 +390,7 @@ impl World {
                         object["spec"]["clusterIP"] = free.unwrap().into();
                     }
                 }
-                for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+                for port in ports_of(object) {
                     if port["protocol"].is_null() {
                         port["protocol"] = "TCP".into();
                     }
@@ -463,6 +498,11 @@ impl World {
             object["metadata"].as_object_mut().unwrap().remove("namespace");
         }
         self.validate(user, resource, &mut object, write)?;
+        if resource.plural == "services" {
+            // As the server does for ports that stay.
+            object["spec"]["clusterIP"] = there["spec"]["clusterIP"].clone();
+            self.number_ports(&key(resource, namespace, name), &mut object);
+        }
         if object == *there || write.dry_run {
             return Ok(object);
         }
@@ -470,12 +510,24 @@ impl World {
     }
 
     pub fn delete(&mut self, resource: &Resource, namespace: &str, name: &str, options: &Value) -> Outcome {
+        // A project is its namespace in other words.
+        let resource = match resource.plural {
+            "projects" => Resource::of("namespaces"),
+            _ => resource,
+        };
         let mut object = self.get(resource, namespace, name)?;
         unchanged(resource, &object, &options["preconditions"])?;
         let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         if options["propagationPolicy"] == "Foreground" {
             // The garbage collector would take it away, and there is none.
             finalizers.push("foregroundDeletion".into());
+        }
+        if resource.plural == "namespaces" {
+            for (within, object) in self.objects.clone() {
+                if within.1 == name {
+                    self.store(within, object, "DELETED");
+                }
+            }
         }
         let key = key(resource, namespace, name);
         if finalizers.is_empty() {
@@ -488,6 +540,11 @@ impl World {
         object["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z".into();
         Ok(self.store(key, object, "MODIFIED"))
     }
+}
+
+fn ports_of(service: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let ports = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
+    ports.into_iter().flatten()
 }
 
 fn is_name(name: &str) -> bool {

@@ -1,0 +1,266 @@
+//! Services, Routes and policies on the pods' own network.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use ipnetwork::Ipv4Network;
+use serde_json::Value;
+
+use super::kind::Kind;
+use super::objects::POD_NETWORK;
+use super::session::{Failure, Session, if_allowed, if_there, stranger};
+use super::{machines, objects, pods};
+use crate::backend::{Action, BackendErrorKind, Balanced, Balancer, Held, Hold};
+use crate::cluster::{ClusterId, Door, Expose, Lease, PodNetwork, Routes, Vip};
+
+/// A platform that has balancers gives one its address within seconds.
+const ADDRESS: Duration = Duration::from_secs(20);
+/// Routers say within a moment what they think of a Route.
+const VERDICT: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Keeps the address of a node, or finds it kept.
+pub(super) async fn hold(session: &Session, hold: &Hold) -> Result<Held, Failure> {
+    let (cluster, lease) = (&hold.cluster, &hold.lease);
+    if hold.network != POD_NETWORK {
+        // Nobody keeps addresses on a secondary network: its DHCP server is none of Kubernetes'.
+        return Ok(Held::ByLuck);
+    }
+    if let Some(vip) = Vip::ALL.into_iter().find(|vip| lease.name.as_str() == vip.to_string()) {
+        let service = session.get(Kind::Service, &pods::vip_name(cluster, vip)).await?;
+        return match service.filter(|service| has(service, lease.ip)) {
+            Some(_) => Ok(Held::ByPlatform),
+            None => Err(conflict(format!("no Service of cluster {cluster} has {}", lease.ip))),
+        };
+    }
+    if pods::network_of(lease.ip).is_none() {
+        return Err(conflict(format!("no guest can have {}", lease.ip)));
+    }
+    for other in held(session, cluster).await? {
+        if other.name != lease.name && (other.ip == lease.ip || other.mac == lease.mac) {
+            return Err(conflict(format!("{} has {} and {}", other.name, other.mac, other.ip)));
+        }
+    }
+    let anchor = machines::anchor(session, cluster).await?;
+    let wanted = pods::of_node(cluster, lease, Some(&anchor));
+    let name = objects::name(&wanted);
+    match session.get(Kind::Service, name).await? {
+        Some(there) if objects::owner(&there).as_ref() != Some(cluster) => {
+            return Err(stranger(Kind::Service, name, cluster));
+        }
+        Some(there) if pods::lease(&there).as_ref() != Some(lease) => {
+            return Err(conflict(format!("service {name} keeps another address")));
+        }
+        _ => session.put(Kind::Service, cluster, &wanted).await?,
+    };
+    Ok(Held::ByPlatform)
+}
+
+fn conflict(words: String) -> Failure {
+    Failure::new(BackendErrorKind::Conflict, words)
+}
+
+fn has(service: &Value, ip: Ipv4Addr) -> bool {
+    pods::inside(service) == Some(ip) || pods::outside(service) == Some(ip)
+}
+
+/// What nodes of a cluster have.
+pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<Lease>, Failure> {
+    let services = if_allowed(session.list(Kind::Service, &objects::of_cluster(cluster)).await)?;
+    Ok(services.unwrap_or_default().iter().filter_map(pods::lease).collect())
+}
+
+pub(super) async fn release(session: &Session, hold: &Hold) -> Result<Action<()>, Failure> {
+    let name = pods::machine_of(&hold.cluster, &hold.lease.name);
+    let there = match hold.network == POD_NETWORK {
+        true => session.get(Kind::Service, name.as_str()).await?,
+        false => None,
+    };
+    let ours = there.filter(|service| {
+        objects::owner(service).as_ref() == Some(&hold.cluster) && pods::lease(service).as_ref() == Some(&hold.lease)
+    });
+    match ours {
+        Some(service) if session.delete(Kind::Service, &service).await? => Ok(Action::Done(())),
+        _ => Ok(Action::AlreadySo(())),
+    }
+}
+
+/// The address that is kept for a machine.
+pub(super) async fn address_of(session: &Session, cluster: &ClusterId, machine: &str) -> Result<Ipv4Addr, Failure> {
+    let service = session.get(Kind::Service, machine).await?;
+    let ours = service.filter(|service| objects::owner(service).as_ref() == Some(cluster));
+    ours.as_ref()
+        .and_then(pods::lease)
+        .map(|lease| lease.ip)
+        .ok_or_else(|| {
+            let words = format!("no Service keeps an address for machine {machine} on the pod network");
+            Failure::new(BackendErrorKind::NotFound, words)
+        })
+}
+
+/// Gives a virtual IP to a Service, with the policies before it and the Routes after.
+pub(super) async fn balance(session: &Session, site: &PodNetwork, wanted: &Balancer) -> Result<Balanced, Failure> {
+    let cluster = &wanted.cluster;
+    let anchor = machines::anchor(session, cluster).await?;
+    let ranges = pod_ranges(session, site).await?;
+    for policy in pods::policies(wanted, site, &ranges, Some(&anchor)) {
+        session.put(Kind::Policy, cluster, &policy).await?;
+    }
+    let service = service(session, site, wanted, &anchor).await?;
+    let inside = pods::inside(&service).ok_or_else(|| {
+        let words = format!("service {} has no address", objects::name(&service));
+        Failure::new(BackendErrorKind::Rejected, words)
+    })?;
+    if wanted.vip == Vip::Ingress {
+        routes(session, site, cluster, &anchor).await?;
+    }
+    let door = match service["spec"]["type"].as_str() {
+        Some("NodePort") => node_address(session, site).await?.map(|ip| door(ip, &service)),
+        _ => None,
+    };
+    Ok(Balanced {
+        ip: pods::outside(&service).unwrap_or(inside),
+        door,
+    })
+}
+
+fn door(ip: Ipv4Addr, service: &Value) -> Door {
+    let port = |port: &Value| {
+        let number = |field: &str| u16::try_from(port[field].as_u64()?).ok();
+        Some((number("port")?, number("nodePort")?))
+    };
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let ports: BTreeMap<u16, u16> = ports.filter_map(port).collect();
+    Door { ip, ports }
+}
+
+/// The Service of a virtual IP, of the kind that was asked for or that is offered.
+async fn service(session: &Session, site: &PodNetwork, wanted: &Balancer, anchor: &Value) -> Result<Value, Failure> {
+    let name = pods::vip_name(&wanted.cluster, wanted.vip);
+    let there = session.get(Kind::Service, &name).await?;
+    let settled = there
+        .as_ref()
+        .and_then(|service| match service["spec"]["type"].as_str()? {
+            // One that waits for its address may have been left by a run that was cut.
+            "LoadBalancer" if pods::outside(service).is_none() => None,
+            "LoadBalancer" => Some(Expose::LoadBalancer),
+            "NodePort" => Some(Expose::NodePort),
+            _ => Some(Expose::ClusterIp),
+        });
+    let expose = match (site.expose, settled) {
+        (Expose::Auto, None) => Expose::LoadBalancer,
+        (Expose::Auto, Some(settled)) => settled,
+        (given, _) => given,
+    };
+    let put = async |expose| {
+        let object = pods::of_vip(wanted, expose, Some(anchor));
+        session.put(Kind::Service, &wanted.cluster, &object).await
+    };
+    let mut service = put(expose).await?;
+    let begun = Instant::now();
+    while expose == Expose::LoadBalancer && pods::outside(&service).is_none() {
+        if begun.elapsed() > ADDRESS {
+            if site.expose == Expose::LoadBalancer {
+                let words = format!("service {name} got no address from a load balancer");
+                return Err(Failure::new(BackendErrorKind::Timeout, words)
+                    .hint("set expose=nodeport or expose=clusterip where the platform has none, or run the same command again"));
+            }
+            let next = match node_address(session, site).await? {
+                Some(_) => Expose::NodePort,
+                None => Expose::ClusterIp,
+            };
+            tracing::warn!("the platform has no load balancer for service {name}: it is seen by {next:?}");
+            return put(next).await;
+        }
+        tokio::time::sleep(LOOK).await;
+        service = session.get(Kind::Service, &name).await?.unwrap_or(service);
+    }
+    Ok(service)
+}
+
+/// An address at which node ports are reached.
+pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result<Option<Ipv4Addr>, Failure> {
+    if site.node_address.is_some() {
+        return Ok(site.node_address);
+    }
+    let nodes = if_allowed(session.read("/api/v1/nodes").await)?.unwrap_or_default();
+    let nodes = nodes["items"].as_array().into_iter().flatten();
+    let mut addresses = nodes.flat_map(|node| node["status"]["addresses"].as_array().into_iter().flatten());
+    let internal = addresses.find(|address| address["type"] == "InternalIP");
+    Ok(internal.and_then(|address| address["address"].as_str()?.parse().ok()))
+}
+
+/// The ranges of the platform's pods: told, or as an OpenShift or its nodes tell them.
+pub(super) async fn pod_ranges(session: &Session, site: &PodNetwork) -> Result<Vec<Ipv4Network>, Failure> {
+    if !site.pod_networks.is_empty() {
+        return Ok(site.pod_networks.clone());
+    }
+    let range = |value: &Value| value.as_str()?.parse::<Ipv4Network>().ok();
+    let path = "/apis/config.openshift.io/v1/networks/cluster";
+    if let Some(Some(network)) = if_allowed(if_there(session.read(path).await))? {
+        let entries = network["status"]["clusterNetwork"].as_array().into_iter().flatten();
+        let ranges: Vec<_> = entries.filter_map(|entry| range(&entry["cidr"])).collect();
+        if !ranges.is_empty() {
+            return Ok(ranges);
+        }
+    }
+    let nodes = if_allowed(session.read("/api/v1/nodes").await)?.unwrap_or_default();
+    let nodes = nodes["items"].as_array().into_iter().flatten();
+    Ok(nodes.filter_map(|node| range(&node["spec"]["podCIDR"])).collect())
+}
+
+/// Routes to ingress: one for all names, where that is allowed, or one for each.
+async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, anchor: &Value) -> Result<(), Failure> {
+    if site.routes == Routes::Off || (site.routes == Routes::Auto && !serves_routes(session).await?) {
+        return Ok(());
+    }
+    if site.routes != Routes::Names {
+        let all = pods::route(cluster, None, Some(anchor));
+        if is_taken(session, cluster, &all).await? {
+            return Ok(());
+        }
+        if site.routes == Routes::Wildcard {
+            let words = format!(
+                "the platform's routers refuse a route for all of {}",
+                cluster.fqdn("apps")
+            );
+            return Err(Failure::new(BackendErrorKind::Denied, words)
+                .hint("an administrator lets routers take wildcards (wildcardPolicy: WildcardsAllowed); routes=names does without"));
+        }
+    }
+    for host in &site.route_names {
+        let route = pods::route(cluster, Some(host), Some(anchor));
+        session.put(Kind::Route, cluster, &route).await?;
+    }
+    Ok(())
+}
+
+/// Makes a Route for all names; one that the routers refuse does not stay.
+async fn is_taken(session: &Session, cluster: &ClusterId, route: &Value) -> Result<bool, Failure> {
+    let name = objects::name(route);
+    let mut stored = match session.put(Kind::Route, cluster, route).await {
+        // The API server itself may forbid wildcards.
+        Err(failure) if matches!(failure.code, Some(403 | 422)) => return Ok(false),
+        other => other?,
+    };
+    let begun = Instant::now();
+    loop {
+        match pods::is_admitted(&stored) {
+            Some(true) => return Ok(true),
+            None if begun.elapsed() < VERDICT => {}
+            _ => {
+                session.delete(Kind::Route, &stored).await?;
+                return Ok(false);
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+        stored = session.get(Kind::Route, name).await?.unwrap_or(stored);
+    }
+}
+
+pub(super) async fn serves_routes(session: &Session) -> Result<bool, Failure> {
+    let groups = session.read("/apis").await?;
+    let mut groups = groups["groups"].as_array().into_iter().flatten();
+    Ok(groups.any(|group| group["name"] == "route.openshift.io"))
+}

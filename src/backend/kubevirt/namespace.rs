@@ -1,0 +1,126 @@
+//! A namespace of our own making: a project, where the platform is an OpenShift that lets users have some.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+use super::objects;
+use super::preflight::may;
+use super::session::{Failure, Session, if_allowed, if_there};
+use crate::backend::BackendErrorKind;
+
+/// In a namespace that we made and that goes with its last cluster.
+const MARK: &str = "ocpdeploy.namespace";
+/// A controller gives the one who asked for a project its rights there.
+const RIGHTS: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How this user can make a namespace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Namespace,
+    Project,
+}
+
+pub(super) async fn way(session: &Session) -> Result<Option<Way>, Failure> {
+    if may(session, "create", "", "namespaces", None).await? {
+        return Ok(Some(Way::Namespace));
+    }
+    let project = may(session, "create", "project.openshift.io", "projectrequests", None).await?;
+    Ok(project.then_some(Way::Project))
+}
+
+/// Whether it is there; of one that may not be read, whether this user may write in it.
+pub(super) async fn is_there(session: &Session) -> Result<bool, Failure> {
+    let path = format!("/api/v1/namespaces/{}", session.namespace);
+    match if_allowed(if_there(session.read(&path).await))? {
+        Some(found) => Ok(found.is_some_and(|found| found["status"]["phase"] != "Terminating")),
+        None => may(session, "create", "", "configmaps", Some(&session.namespace)).await,
+    }
+}
+
+/// Makes the namespace where it is not there.
+pub(super) async fn make(session: &Session) -> Result<(), Failure> {
+    let name = session.namespace.as_str();
+    // Who may make projects may not look at those of others, and is told of one that is not there what is told of those.
+    let known = session.get(Kind::ConfigMap, MARK).await;
+    if matches!(&known, Ok(Some(_))) {
+        return Ok(());
+    }
+    let named = json!({"name": name});
+    let made = match way(session).await? {
+        Some(Way::Namespace) => {
+            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": named});
+            session.ask("/api/v1/namespaces", &object).await
+        }
+        Some(Way::Project) => {
+            let object = json!({"apiVersion": "project.openshift.io/v1", "kind": "ProjectRequest", "metadata": named});
+            session
+                .ask("/apis/project.openshift.io/v1/projectrequests", &object)
+                .await
+        }
+        // It has to be there then.
+        None => return Ok(()),
+    };
+    match made {
+        Ok(_) => {}
+        // Somebody's: it is used, and stays.
+        Err(failure) if failure.code == Some(409) => return Ok(()),
+        Err(failure) => return Err(failure),
+    }
+    let mark = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": MARK},
+        "data": {"about": "`ocpdeploy destroy` removes this namespace with the last cluster in it"},
+    });
+    let begun = Instant::now();
+    loop {
+        match session.create(Kind::ConfigMap, &mark).await {
+            Err(failure) if failure.code == Some(403) && begun.elapsed() < RIGHTS => tokio::time::sleep(LOOK).await,
+            Err(failure) if failure.code == Some(409) => return Ok(()),
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// Removes the namespace if we made it and nobody has machines, volumes or a cluster in it.
+pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
+    if if_allowed(session.get(Kind::ConfigMap, MARK).await)?
+        .flatten()
+        .is_none()
+    {
+        return Ok(());
+    }
+    for (kind, selector) in [
+        (Kind::Machine, ""),
+        (Kind::DataVolume, ""),
+        (Kind::ConfigMap, objects::CLUSTER),
+    ] {
+        if !session.list(kind, selector).await?.is_empty() {
+            return Ok(());
+        }
+    }
+    let name = session.namespace.as_str();
+    let paths = [
+        format!("/api/v1/namespaces/{name}"),
+        format!("/apis/project.openshift.io/v1/projects/{name}"),
+    ];
+    for path in paths {
+        match session
+            .call(Method::DELETE, &path, "application/json", None::<&Value>)
+            .await
+        {
+            Ok(_) => return Ok(()),
+            Err(failure) if matches!(failure.code, Some(404 | 409)) => return Ok(()),
+            Err(failure) if failure.code == Some(403) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(Failure::new(
+        BackendErrorKind::Denied,
+        format!("this user may not remove namespace {name}, which it made"),
+    ))
+}

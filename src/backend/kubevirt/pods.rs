@@ -1,0 +1,285 @@
+//! The objects of a cluster on the pods' own network; pure.
+//!
+//! KubeVirt puts each guest behind its pod, in a network of four addresses or more of which the guest has the third
+//! (`networks[].pod.vmNetworkCIDR`; kubevirt/kubevirt: pkg/network, masquerade binding). We give
+//! each node a network of its own, so that addresses differ. A headless Service leads to the pod of each node.
+
+use std::net::Ipv4Addr;
+
+use ipnetwork::Ipv4Network;
+use serde_json::{Value, json};
+
+use super::objects::{CLUSTER, CONTROL_PLANE, MACHINE, NODE, PASS, ROLE, STAYS, metadata};
+use crate::backend::Balancer;
+use crate::cluster::{ClusterId, Expose, Lease, Mac, MachineName, NodeName, Pass, PodNetwork, Role, Vip};
+
+/// The address that a guest has; on its Service.
+const ADDRESS: &str = "ocpdeploy.io/address";
+const MAC: &str = "ocpdeploy.io/mac";
+/// Which virtual IP a Service is.
+pub(super) const VIP: &str = "ocpdeploy.io/vip";
+/// On a pod of the user's own that may ask the API of this cluster.
+const CLIENT: &str = "ocpdeploy.io/client";
+
+/// The network of a guest with this address; `None` when no guest can have it.
+pub(super) fn network_of(address: Ipv4Addr) -> Option<Ipv4Network> {
+    let bits = address.to_bits();
+    match bits % 4 {
+        2 => Ipv4Network::new(Ipv4Addr::from_bits(bits - 2), 30).ok(),
+        _ => None,
+    }
+}
+
+/// The address that a guest in this network has.
+pub(super) fn guest_of(network: &str) -> Option<Ipv4Addr> {
+    network.parse::<Ipv4Network>().ok()?.nth(2)
+}
+
+/// The machine of a node. A cluster's id begins with its name, which has no dot.
+pub(super) fn machine_of(cluster: &ClusterId, node: &NodeName) -> MachineName {
+    MachineName::of_node(short(cluster), node)
+}
+
+fn short(cluster: &ClusterId) -> &str {
+    cluster.as_str().split('.').next().unwrap_or_default()
+}
+
+/// Where a node is found by the others, whether it is ready or not.
+pub(super) fn of_node(cluster: &ClusterId, lease: &Lease, anchor: Option<&Value>) -> Value {
+    let machine = machine_of(cluster, &lease.name);
+    let labels = json!({CLUSTER: cluster.as_str(), NODE: lease.name.as_str()});
+    let mut about = metadata(machine.to_string(), &labels, anchor);
+    about["annotations"] = json!({ADDRESS: lease.ip.to_string(), MAC: lease.mac.to_string()});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": about,
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": {CLUSTER: cluster.as_str(), MACHINE: machine.as_str()},
+        },
+    })
+}
+
+/// What the Service of a node says.
+pub(super) fn lease(service: &Value) -> Option<Lease> {
+    let note = |key: &str| service["metadata"]["annotations"][key].as_str();
+    Some(Lease {
+        name: NodeName::from_platform(service["metadata"]["labels"][NODE].as_str()?),
+        mac: note(MAC)?.parse::<Mac>().ok()?,
+        ip: note(ADDRESS)?.parse().ok()?,
+    })
+}
+
+pub(super) fn vip_name(cluster: &ClusterId, vip: Vip) -> String {
+    format!("{}-{vip}-vip", short(cluster))
+}
+
+/// The machines that take requests. Selectors know no "or", so what is of several roles has a label of its own.
+fn takers(wanted: &Balancer) -> Value {
+    let cluster = wanted.cluster.as_str();
+    match wanted.roles[..] {
+        [Role::Bootstrap, ..] => json!({CLUSTER: cluster, CONTROL_PLANE: "true"}),
+        [role] => json!({CLUSTER: cluster, ROLE: role.to_string(), PASS: Pass::Two.to_string()}),
+        _ => json!({CLUSTER: cluster, STAYS: "true"}),
+    }
+}
+
+/// The Service that is a virtual IP.
+pub(super) fn of_vip(wanted: &Balancer, expose: Expose, anchor: Option<&Value>) -> Value {
+    let (cluster, vip) = (&wanted.cluster, wanted.vip);
+    let labels = json!({CLUSTER: cluster.as_str(), VIP: vip.to_string()});
+    let kind = match expose {
+        Expose::LoadBalancer => "LoadBalancer",
+        Expose::NodePort => "NodePort",
+        Expose::Auto | Expose::ClusterIp => "ClusterIP",
+    };
+    let port = |port: &u16| json!({"name": format!("p{port}"), "port": port, "targetPort": port, "protocol": "TCP"});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(vip_name(cluster, vip), &labels, anchor),
+        "spec": {
+            "type": kind,
+            "selector": takers(wanted),
+            "ports": wanted.ports.iter().map(port).collect::<Value>(),
+            "publishNotReadyAddresses": !wanted.checked,
+        },
+    })
+}
+
+/// Who may come in: the cluster's own machines to all, and others to what is theirs.
+///
+/// What no policy names stays out of a pod that one policy selects (networking.k8s.io/v1). Probes of the platform come
+/// from the pod's own host, which is always let in.
+pub(super) fn policies(
+    wanted: &Balancer,
+    pods: &PodNetwork,
+    pod_ranges: &[Ipv4Network],
+    anchor: Option<&Value>,
+) -> [Value; 2] {
+    let cluster = &wanted.cluster;
+    let policy = |what: &str, selector: Value, ingress: Value| {
+        let labels = json!({CLUSTER: cluster.as_str()});
+        json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata(format!("{}-{what}", short(cluster)), &labels, anchor),
+            "spec": {"podSelector": {"matchLabels": selector}, "policyTypes": ["Ingress"], "ingress": ingress},
+        })
+    };
+    let outside = pods.admit.iter().map(|range| {
+        let within = pod_ranges.iter().filter(|pods| contains(*range, **pods));
+        match within.map(ToString::to_string).collect::<Vec<_>>() {
+            except if except.is_empty() => json!({"ipBlock": {"cidr": range.to_string()}}),
+            except => json!({"ipBlock": {"cidr": range.to_string(), "except": except}}),
+        }
+    });
+    let pods_with = |label: &str| json!({"podSelector": {"matchLabels": {label: cluster.as_str()}}});
+    let mut from: Vec<Value> = outside.chain([pods_with(CLIENT)]).collect();
+    let ports: &[u16] = match wanted.vip {
+        Vip::Api => &[6443, 22623],
+        Vip::Ingress => &[80, 443],
+    };
+    if wanted.vip == Vip::Ingress {
+        // Where OpenShift's routers are, with the network of their host or without (openshift/cluster-ingress-operator).
+        for (label, value) in [
+            ("network.openshift.io/policy-group", "ingress"),
+            ("policy-group.network.openshift.io/host-network", ""),
+        ] {
+            from.push(json!({"namespaceSelector": {"matchLabels": {label: value}}}));
+        }
+    }
+    let port = |port: &u16| json!({"protocol": "TCP", "port": port});
+    let to = json!([{"from": from, "ports": ports.iter().map(port).collect::<Value>()}]);
+    let all = json!({CLUSTER: cluster.as_str()});
+    [
+        policy("machines", all, json!([{"from": [pods_with(CLUSTER)]}])),
+        policy(&wanted.vip.to_string(), takers(wanted), to),
+    ]
+}
+
+fn contains(range: Ipv4Network, part: Ipv4Network) -> bool {
+    range.contains(part.network()) && range.prefix() <= part.prefix()
+}
+
+/// A Route to ingress for one name beneath `apps`, or with `None` for all.
+pub(super) fn route(cluster: &ClusterId, host: Option<&str>, anchor: Option<&Value>) -> Value {
+    let labels = json!({CLUSTER: cluster.as_str()});
+    let short = short(cluster);
+    let (object, host, policy) = match host {
+        Some(host) => (format!("{short}-{host}"), host, "None"),
+        None => (format!("{short}-apps"), "all", "Subdomain"),
+    };
+    json!({
+        "apiVersion": "route.openshift.io/v1",
+        "kind": "Route",
+        "metadata": metadata(object, &labels, anchor),
+        "spec": {
+            "host": cluster.fqdn(&format!("{host}.apps")),
+            "to": {"kind": "Service", "name": vip_name(cluster, Vip::Ingress)},
+            "port": {"targetPort": "p443"},
+            "tls": {"termination": "passthrough"},
+            "wildcardPolicy": policy,
+        },
+    })
+}
+
+/// What the routers said of a Route: `None` while they have said nothing.
+pub(super) fn is_admitted(route: &Value) -> Option<bool> {
+    let ingresses = route["status"]["ingress"].as_array().into_iter().flatten();
+    let mut conditions = ingresses
+        .filter_map(|ingress| ingress["conditions"].as_array())
+        .flatten();
+    let admitted = conditions.find(|condition| condition["type"] == "Admitted")?;
+    Some(admitted["status"] == "True")
+}
+
+/// Whether a machine can take requests: what is asked of it, past which no request is sent to it.
+pub(super) fn readiness(role: Role, pass: Pass) -> Option<Value> {
+    let get = match (pass, role) {
+        (Pass::Two, Role::Bootstrap | Role::Master) => json!({"scheme": "HTTPS", "port": 6443, "path": "/readyz"}),
+        (Pass::Two, Role::Worker) => json!({"scheme": "HTTP", "port": 1936, "path": "/healthz/ready"}),
+        _ => return None,
+    };
+    Some(json!({"httpGet": get, "periodSeconds": 5, "timeoutSeconds": 3, "failureThreshold": 3}))
+}
+
+/// The address at which the world finds a Service, once its balancer has one.
+pub(super) fn outside(service: &Value) -> Option<Ipv4Addr> {
+    service["status"]["loadBalancer"]["ingress"][0]["ip"]
+        .as_str()?
+        .parse()
+        .ok()
+}
+
+pub(super) fn inside(service: &Value) -> Option<Ipv4Addr> {
+    service["spec"]["clusterIP"].as_str()?.parse().ok()
+}
+
+/// A Service that is never made: the server says which address it would have.
+pub(super) fn trial() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "ocpdeploy-trial"},
+        "spec": {"ports": [{"port": 6443, "protocol": "TCP", "targetPort": 6443}]},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::objects::name;
+    use super::*;
+
+    #[test]
+    fn each_guest_has_the_third_of_four_addresses() {
+        let ip = |last| Ipv4Addr::new(10, 0, 2, last);
+        for (last, network) in [
+            (0, None),
+            (1, None),
+            (2, Some("10.0.2.0/30")),
+            (3, None),
+            (254, Some("10.0.2.252/30")),
+        ] {
+            let found = network_of(ip(last)).map(|network| network.to_string());
+            assert_eq!(found.as_deref(), network, "{last}");
+            assert_eq!(network.and_then(guest_of), network.map(|_| ip(last)));
+        }
+    }
+
+    #[test]
+    fn a_node_s_service_says_its_lease() {
+        let cluster = ClusterId::new("lab", "example.com");
+        let lease = Lease {
+            name: NodeName::node(Role::Master, 1),
+            mac: Mac([0x52, 0x54, 0, 0, 0, 7]),
+            ip: Ipv4Addr::new(10, 0, 2, 6),
+        };
+        let service = of_node(&cluster, &lease, None);
+        assert_eq!(name(&service), "lab-master-1");
+        assert_eq!(super::lease(&service), Some(lease));
+    }
+
+    #[test]
+    fn the_platform_s_pods_are_no_part_of_the_world() {
+        let cluster = ClusterId::new("lab", "example.com");
+        let pods = PodNetwork {
+            admit: vec!["0.0.0.0/0".parse().unwrap(), "192.0.2.0/24".parse().unwrap()],
+            ..PodNetwork::default()
+        };
+        let wanted = Balancer {
+            cluster,
+            network: "pod".to_owned(),
+            vip: Vip::Api,
+            ports: vec![6443],
+            roles: vec![Role::Bootstrap, Role::Master],
+            checked: true,
+        };
+        let all = policies(&wanted, &pods, &["10.128.0.0/14".parse().unwrap()], None);
+        let api = &all[1]["spec"]["ingress"][0]["from"];
+        assert_eq!(api[0]["ipBlock"]["except"], json!(["10.128.0.0/14"]));
+        assert_eq!(api[1], json!({"ipBlock": {"cidr": "192.0.2.0/24"}}));
+    }
+}
