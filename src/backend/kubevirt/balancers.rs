@@ -12,7 +12,7 @@ use super::objects::POD_NETWORK;
 use super::session::{Failure, Session, if_allowed, if_there, stranger};
 use super::{machines, objects, pods};
 use crate::backend::{Action, BackendErrorKind, Balanced, Balancer, Held, Hold};
-use crate::cluster::{ClusterId, Door, Expose, Lease, PodNetwork, Routes, Vip};
+use crate::cluster::{ClusterId, Door, Expose, Lease, NodeName, PodNetwork, Routes, Vip};
 
 /// A platform that has balancers gives one its address within seconds.
 const ADDRESS: Duration = Duration::from_secs(20);
@@ -86,9 +86,10 @@ pub(super) async fn release(session: &Session, hold: &Hold) -> Result<Action<()>
     }
 }
 
-/// The address that is kept for a machine.
-pub(super) async fn address_of(session: &Session, cluster: &ClusterId, machine: &str) -> Result<Ipv4Addr, Failure> {
-    let service = session.get(Kind::Service, machine).await?;
+/// The address that is kept for a node.
+pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &NodeName) -> Result<Ipv4Addr, Failure> {
+    let machine = pods::machine_of(cluster, node);
+    let service = session.get(Kind::Service, machine.as_str()).await?;
     let ours = service.filter(|service| objects::owner(service).as_ref() == Some(cluster));
     ours.as_ref()
         .and_then(pods::lease)

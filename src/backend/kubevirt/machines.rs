@@ -41,7 +41,7 @@ pub(super) async fn create(
         image_bytes: images::size(session, &root).await?,
         affinity: config.affinity,
         address: match objects::is_on_pods(spec) {
-            true => Some(balancers::address_of(session, &spec.cluster, spec.name.as_str()).await?),
+            true => Some(balancers::address_of(session, &spec.cluster, &spec.node).await?),
             false => None,
         },
     };
