@@ -560,7 +560,9 @@ fn mistakes_are_told_in_words() {
         place.clouds(&cloud.auth_url(), "");
         make(&cloud, &place);
         all += &format!("-- {name}\n{}\n", told(&place.refusal(code), &place));
-        assert_eq!(cloud.finish().ports, [Value::Null; 0], "{name}: nothing was made");
+        let made = cloud.finish().ports;
+        // What the checks find; the platform's own refusals come in the midst of making.
+        assert!(code != 4 || made.is_empty(), "{name}: {made:?} was made");
     }
     insta::assert_snapshot!(all);
 }
