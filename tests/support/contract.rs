@@ -316,6 +316,8 @@ pub async fn a_created_machine_is_listed_as_asked<G: Ground>(stage: &Stage<G>) {
     let mut spec = stage.spec(&owner, 0).await;
     spec.role = Role::Master;
     spec.node = NodeName::node(Role::Master, 0);
+    spec.nics[0].mac = stage.mac();
+    stage.ground.prepare(&spec).await;
     spec.pass = Pass::One;
     spec.extra_disks_gib = stage.extra_disks(&[1, 2]);
     spec.nics.push(Nic {
