@@ -856,6 +856,7 @@ mod tests {
             ("backend=ovirt\novirt_ca=ca.pem", false),
             ("backend=libvirt", true),
             ("backend=kubevirt", false),
+            ("backend=kubevirt\nnetwork=pod", false),
             ("backend=openstack", false),
             ("backend=sim\nworker_backend=libvirt\nworker_network=default", false),
         ] {
