@@ -166,7 +166,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         let gates = &kubevirt["spec"]["configuration"]["developerConfiguration"]["featureGates"];
         let gates = gates.as_array().into_iter().flatten().filter_map(Value::as_str);
         let gates: Vec<&str> = gates.collect();
-        findings.ok(format!("its feature gates are {}", or_none(&gates)));
+        findings.ok(gates_of("KubeVirt", &gates));
         // Of 1.1 and later; without it a failure report has no console lines.
         let off = &kubevirt["spec"]["configuration"]["virtualMachineOptions"]["disableSerialConsoleLog"];
         if off.is_object() {
@@ -183,15 +183,15 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
     if let Some(config) = first("/apis/cdi.kubevirt.io/v1beta1/cdiconfigs").await? {
         let gates = config["spec"]["featureGates"].as_array().into_iter().flatten();
         let gates: Vec<&str> = gates.filter_map(Value::as_str).collect();
-        findings.ok(format!("CDI's feature gates are {}", or_none(&gates)));
+        findings.ok(gates_of("CDI", &gates));
     }
     Ok(true)
 }
 
-fn or_none(words: &[&str]) -> String {
-    match words.is_empty() {
-        true => "none".to_owned(),
-        false => words.join(", "),
+fn gates_of(what: &str, gates: &[&str]) -> String {
+    match gates.is_empty() {
+        true => format!("{what} has no feature gates on"),
+        false => format!("{what} has feature gates on: {}", gates.join(", ")),
     }
 }
 
