@@ -61,7 +61,16 @@ impl<'a> Upload<'a> {
 }
 
 impl Ovirt {
+    /// Sends an image whole, going on where an earlier run stopped.
     pub(super) async fn upload(&self, image: &Upload<'_>) -> Result<(), Failure> {
+        match self.upload_once(image).await {
+            // The last request of a run that was killed ended its transfer while it was looked at.
+            Err(failure) if failure.kind == BackendErrorKind::NotFound => self.upload_once(image).await,
+            uploaded => uploaded,
+        }
+    }
+
+    async fn upload_once(&self, image: &Upload<'_>) -> Result<(), Failure> {
         let mut file = LocalImage::open(image).await?;
         let transfer = match self.transfer_of(&image.disk).await? {
             Some(transfer) => transfer,
