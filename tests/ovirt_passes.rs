@@ -18,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, World};
+use ocpdeploy::backend::Backend;
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::cluster::{BackendConfig, ClusterId};
 use ocpdeploy::failure::explain;
@@ -237,7 +238,9 @@ fn a_deployment_in_a_process_of_its_own() {
         .build()
         .unwrap();
     let done = runtime.block_on(async {
-        let backend = Quiet(Ovirt::connect(ovirt).await?);
+        let backend = Ovirt::connect(ovirt).await?;
+        let poll_interval = backend.limits().poll_interval;
+        let backend = Quiet { backend, poll_interval };
         passes::deploy(&backend, &config, &home, DeployOptions { harvest_again: false }).await
     });
     if let Err(error) = done {

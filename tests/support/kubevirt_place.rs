@@ -5,19 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use ocpdeploy::backend::BackendError;
 use ocpdeploy::backend::kubevirt::Kubevirt;
-use ocpdeploy::backend::{
-    Action, Backend, BackendError, Balanced, Balancer, Finding, Held, Hold, ImageHandle, ImageRequest, Limits, Machine,
-    MachineSpec, Needs, NetworkFacts, Owned, Stop,
-};
-use ocpdeploy::cluster::{BackendConfig, ClusterConfig, ClusterId, Lease, MachineName};
+use ocpdeploy::cluster::{BackendConfig, ClusterConfig};
 use ocpdeploy::home::Home;
 use ocpdeploy::parameters::Parameters;
 use ocpdeploy::passes::{self, DeployOptions, Deployed};
 use ocpdeploy::settings::{self, Sources};
 use serde_json::Value;
 
+use quiet::Quiet;
+
 use crate::fake_kubevirt::{FakeKubevirt, World};
+
+#[path = "quiet.rs"]
+mod quiet;
 
 pub const DOMAIN: &str = "example.com";
 
@@ -105,7 +107,7 @@ impl Place {
     pub fn on_backend<T>(&self, work: impl AsyncFnOnce(&Kubevirt) -> T) -> T {
         self.env("backend", "");
         let config = self.config("backend");
-        runtime().block_on(async { work(&far(&config).await.unwrap().0).await })
+        runtime().block_on(async { work(&far(&config).await.unwrap().backend).await })
     }
 
     pub fn start(&self, arguments: &[&str]) -> Child {
@@ -176,89 +178,15 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-async fn far(config: &ClusterConfig) -> Result<Far, BackendError> {
+/// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
+async fn far(config: &ClusterConfig) -> Result<Quiet<Kubevirt>, BackendError> {
     let BackendConfig::Kubevirt(kubevirt) = &config.backend else {
         panic!("{:?}", config.backend);
     };
-    Ok(Far(Kubevirt::connect(kubevirt).await?))
-}
-
-/// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
-struct Far(Kubevirt);
-
-impl Backend for Far {
-    fn limits(&self) -> Limits {
-        Limits {
-            guests_answer: false,
-            poll_interval: Duration::from_millis(40),
-            ..self.0.limits()
-        }
-    }
-
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
-        self.0.preflight(needs).await
-    }
-
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        self.0.look_at_network(network).await
-    }
-
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
-        self.0.ensure_image(cluster, image).await
-    }
-
-    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        self.0.create_machine(spec).await
-    }
-
-    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        self.0.list_machines(cluster).await
-    }
-
-    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        self.0.delete_machine(cluster, name).await
-    }
-
-    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        self.0.start_machine(cluster, name).await
-    }
-
-    async fn stop_machine(
-        &self,
-        cluster: &ClusterId,
-        name: &MachineName,
-        how: Stop,
-    ) -> Result<Action<()>, BackendError> {
-        self.0.stop_machine(cluster, name, how).await
-    }
-
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
-        self.0.hold_address(hold).await
-    }
-
-    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
-        self.0.balance(balancer).await
-    }
-
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        self.0.list_held(cluster).await
-    }
-
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
-        self.0.release_address(hold).await
-    }
-
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        self.0.release_addresses(cluster).await
-    }
-
-    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        self.0.list_owned(cluster).await
-    }
-
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        self.0.console_tail(cluster, name).await
-    }
+    Ok(Quiet {
+        backend: Kubevirt::connect(kubevirt).await?,
+        poll_interval: Duration::from_millis(40),
+    })
 }
 
 /// Runs kubectl as tenant blue.

@@ -10,20 +10,22 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{Response, StatusCode, header};
-use axum::serve::Listener;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+
+use tls_listener::TlsListener;
 
 use super::authority::{Authority, Signed};
 use super::world::{Answer, World};
+
+#[path = "../tls_listener.rs"]
+mod tls_listener;
 
 /// How often the world goes on, and a watch looks for news.
 const TICK: Duration = Duration::from_millis(20);
@@ -132,46 +134,6 @@ async fn ticks(world: Arc<Mutex<World>>) {
     loop {
         ticks.tick().await;
         world.lock().unwrap().tick();
-    }
-}
-
-/// Shakes hands beside each other: a client that only knocks keeps nobody waiting.
-struct TlsListener {
-    address: SocketAddr,
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
-}
-
-impl TlsListener {
-    fn new(listener: TcpListener, tls: TlsAcceptor) -> Self {
-        let (sender, ready) = mpsc::channel(16);
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            loop {
-                let Ok((stream, peer)) = listener.accept().await else {
-                    continue;
-                };
-                let (tls, sender) = (tls.clone(), sender.clone());
-                tokio::spawn(async move {
-                    if let Ok(stream) = tls.accept(stream).await {
-                        let _ = sender.send((stream, peer)).await;
-                    }
-                });
-            }
-        });
-        Self { address, ready }
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        self.ready.recv().await.unwrap()
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The wire: TLS with a certificate of our own, and a kubeconfig with a token for each user.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +10,6 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Response, StatusCode, header};
-use axum::serve::Listener;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -19,14 +17,17 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+
+use tls_listener::TlsListener;
 
 use super::requests::{Answer, Asked};
 use super::world::World;
+
+#[path = "../tls_listener.rs"]
+mod tls_listener;
 
 /// How often the controllers look.
 const TICK: Duration = Duration::from_millis(10);
@@ -145,46 +146,6 @@ fn certificates() -> (String, Arc<ServerConfig>) {
         .with_single_cert(chain, key)
         .unwrap();
     (ca, Arc::new(config))
-}
-
-/// Shakes hands beside each other: a client that only knocks keeps nobody waiting.
-struct TlsListener {
-    address: SocketAddr,
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
-}
-
-impl TlsListener {
-    fn new(listener: TcpListener, tls: TlsAcceptor) -> Self {
-        let (sender, ready) = mpsc::channel(16);
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            loop {
-                let Ok((stream, peer)) = listener.accept().await else {
-                    continue;
-                };
-                let (tls, sender) = (tls.clone(), sender.clone());
-                tokio::spawn(async move {
-                    if let Ok(stream) = tls.accept(stream).await {
-                        let _ = sender.send((stream, peer)).await;
-                    }
-                });
-            }
-        });
-        Self { address, ready }
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        self.ready.recv().await.unwrap()
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
 }
 
 async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<Body>, Infallible> {
