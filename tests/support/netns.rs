@@ -120,8 +120,11 @@ impl Wire {
     /// `address` with its prefix length is ours on the bridge.
     pub fn new(address: &str) -> Self {
         let namespaces = Namespaces::new();
+        // Without a MAC of its own a bridge takes the lowest of its ports': each new node may change it, and those
+        // that know the old one talk to nobody for seconds.
         namespaces.done(&format!(
-            "ip link add br0 type bridge && ip addr add {address} dev br0 && ip link set br0 up"
+            "ip link add br0 address 02:00:00:00:00:01 type bridge && ip addr add {address} dev br0 && \
+             ip link set br0 up"
         ));
         let ports = AtomicUsize::new(0);
         Self { namespaces, ports }

@@ -103,7 +103,8 @@ wsgi() {
 networks() {
     local bridge n
     for bridge in provider underlay; do
-        ip link add br-$bridge type bridge
+        # A MAC of its own: else each new port may change it under those that know it.
+        ip link add br-$bridge address 02:00:00:00:00:01 type bridge
         ip link set br-$bridge up
     done
     ip address add 203.0.113.1/24 dev br-provider
