@@ -32,6 +32,16 @@ impl ClusterId {
         Self(tag.to_owned())
     }
 
+    /// Takes an id from what may be anybody's tag; `None` for what no cluster can be called.
+    pub fn read(text: &str) -> Option<Self> {
+        let is_label = |label: &str| {
+            let is_letter = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+            !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_letter)
+        };
+        let is_id = text.contains('.') && text.split('.').all(is_label);
+        is_id.then(|| Self(text.to_owned()))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -2,6 +2,7 @@
 
 #![deny(clippy::missing_trait_methods)]
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -130,6 +131,10 @@ impl Backend for Platform {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         on!(self, backend => backend.list_owned(cluster).await)
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        on!(self, backend => backend.list_clusters().await)
     }
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
@@ -352,6 +357,15 @@ impl Backend for Platforms {
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let all = self.platforms().map(|platform| platform.list_owned(cluster));
         Ok(futures::future::try_join_all(all).await?.concat())
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        let all = self.platforms().map(|platform| platform.list_clusters());
+        Ok(futures::future::try_join_all(all)
+            .await?
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {

@@ -42,6 +42,8 @@ macro_rules! on_ground {
                 a_machine_is_stopped_and_started_again [Machines],
                 stopping_and_starting_is_for_machines_of_this_cluster [Machines],
                 all_that_is_owned_is_listed [Machines, Holds],
+                every_cluster_that_has_something_is_found [Machines],
+                a_cluster_that_only_holds_an_address_is_found [Holds],
                 machines_can_be_made_side_by_side [Machines],
                 one_machine_asked_for_twice_at_once_is_made_once [Machines],
                 preflight_finds_what_is_in_the_way [Answer],

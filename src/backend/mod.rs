@@ -5,7 +5,7 @@
 //! settings in `settings/variables.rs`, an arm in `platforms.rs` and one where `commands` connects, and a
 //! line in `tests/contract.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -106,6 +106,9 @@ pub trait Backend {
 
     /// All that is tagged with this cluster, machines included; what `destroy --dry-run` prints.
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError>;
+
+    /// All clusters of which anything is tagged here, as far as this user sees; whoever made them.
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError>;
 
     /// The last lines of the serial console, where the platform keeps them.
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;

@@ -573,6 +573,48 @@ pub async fn all_that_is_owned_is_listed<G: Ground>(stage: &Stage<G>) {
     stage.owns_nothing(&owner).await;
 }
 
+pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<G>) {
+    let found = async || {
+        let all = stage.backend().list_clusters().await.unwrap();
+        all.into_iter()
+            .filter(|id| id.as_str().contains(&stage.unique))
+            .collect::<BTreeSet<_>>()
+    };
+    let owners = lookalikes(stage);
+    stage.stranger(&MachineName::of_node(
+        &format!("{}x", stage.unique),
+        &NodeName::node(Role::Master, 0),
+    ));
+    assert_eq!(found().await, BTreeSet::new());
+    let mut expected = BTreeSet::new();
+    for owner in &owners {
+        stage.create(owner, 0).await;
+        expected.insert(owner.id.clone());
+        assert_eq!(found().await, expected);
+    }
+    for owner in &owners {
+        for name in stage.names_of(owner).await {
+            let name = MachineName::from_platform(&name);
+            stage.backend().delete_machine(&owner.id, &name).await.unwrap();
+        }
+        // Its image is left, or nothing.
+        let owned = stage.backend().list_owned(&owner.id).await.unwrap();
+        assert_eq!(found().await.contains(&owner.id), !owned.is_empty(), "{owned:?}");
+        stage.backend().release_addresses(&owner.id).await.unwrap();
+        expected.remove(&owner.id);
+        assert_eq!(found().await, expected);
+    }
+}
+
+pub async fn a_cluster_that_only_holds_an_address_is_found<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let hold = stage.hold(&owner, "api").await;
+    stage.backend().hold_address(&hold).await.unwrap();
+    assert!(stage.backend().list_clusters().await.unwrap().contains(&owner.id));
+    stage.backend().release_addresses(&owner.id).await.unwrap();
+    assert!(!stage.backend().list_clusters().await.unwrap().contains(&owner.id));
+}
+
 pub async fn machines_can_be_made_side_by_side<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let at_once = stage.backend().limits().concurrency;

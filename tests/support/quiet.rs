@@ -1,5 +1,6 @@
 //! A platform whose machines cannot be asked over the network, for whole runs on a pretend one.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ocpdeploy::backend::{
@@ -82,6 +83,10 @@ impl<B: Backend> Backend for Quiet<B> {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         self.backend.list_owned(cluster).await
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        self.backend.list_clusters().await
     }
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {

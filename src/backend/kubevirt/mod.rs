@@ -207,6 +207,11 @@ impl Backend for Kubevirt {
             .deed(format!("list what belongs to cluster {cluster}"))
     }
 
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        let deed = format!("list the clusters in namespace {}", self.session.namespace);
+        self.clusters().await.deed(deed)
+    }
+
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         machines::console(&self.session, cluster, name)
             .await
@@ -262,6 +267,18 @@ impl Kubevirt {
             namespace::leave(&self.session).await?;
         }
         Ok(())
+    }
+
+    /// The clusters that have anything in the namespace.
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+        let mut found = BTreeSet::new();
+        for kind in OURS {
+            let all = if_allowed(self.session.list_labels(kind, objects::CLUSTER).await)?;
+            found.extend(all.iter().flatten().filter_map(objects::owner));
+        }
+        let images = self.session.list(Kind::DataVolume, objects::IMAGE).await?;
+        found.extend(images.iter().flat_map(objects::users));
+        Ok(found)
     }
 
     /// What this cluster has there. Controllers make instances, volumes and claims of a machine in their own time, so

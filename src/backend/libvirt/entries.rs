@@ -198,6 +198,14 @@ pub(super) fn of_cluster(document: &Document, cluster: &ClusterId) -> Vec<Entry>
         .collect()
 }
 
+/// The clusters that have an entry: what follows the node in a marked name.
+pub(super) fn clusters(document: &Document) -> BTreeSet<ClusterId> {
+    let hosts = document.hosts.iter().map(|host| &host.name);
+    let records = document.records.iter().flat_map(|record| &record.names);
+    let of = |name: &String| ClusterId::read(name.strip_suffix(MARK)?.split_once('.')?.1);
+    hosts.chain(records).filter_map(of).collect()
+}
+
 /// The entries made for exactly this lease.
 pub(super) fn of_hold(document: &Document, hold: &Hold) -> Vec<Entry> {
     let mark = marked(&hold.cluster, &hold.lease.name);
@@ -305,6 +313,12 @@ mod tests {
         );
         assert_eq!(names("example.com"), [""; 0]);
         assert_eq!(names("b.example.com"), [""; 0]);
+    }
+
+    #[test]
+    fn clusters_are_known_by_marked_names_alone() {
+        let found: Vec<_> = clusters(&document()).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["a.lab.example.com", "lab.example.com"]);
     }
 
     #[test]

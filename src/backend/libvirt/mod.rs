@@ -269,6 +269,12 @@ impl Backend for Libvirt {
             .await
     }
 
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        let deed = format!("list the clusters at {}", self.config.uri);
+        self.call_storage(deed, |storage, connect, _| clusters(storage, connect))
+            .await
+    }
+
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
         let deed = format!("read the console of machine {name}");
@@ -329,6 +335,22 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
         }
     }
     Ok(all.into_iter().collect())
+}
+
+fn clusters(storage: &Storage, connect: &Connect) -> Result<BTreeSet<ClusterId>, Failure> {
+    let mut all = BTreeSet::new();
+    for domain in connect.list_all_domains(0)? {
+        if let Some(described) = if_there(domain.xml_desc(0))? {
+            all.extend(Ours::read(&crate::xml::parse(&described)?).map(|ours| ours.cluster));
+        }
+    }
+    for (name, _) in storage.list()? {
+        all.extend(Volume::read(&name).and_then(|volume| volume.owner().cloned()));
+    }
+    for network in connect.list_all_networks(0)? {
+        all.extend(network::clusters(&network)?);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What libvirt tells about a network, and the entries that we add to it and remove.
 
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnetwork::Ipv4Network;
@@ -7,7 +8,7 @@ use virt::connect::Connect;
 use virt::network::Network;
 use virt::sys;
 
-use super::entries::{Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
+use super::entries::{self, Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
 use super::leases::{self, DhcpLease};
 use super::session::{Failure, if_supported, if_there, plain};
 use crate::backend::{Action, BackendErrorKind, Held, Hold, NetworkFacts};
@@ -180,6 +181,14 @@ pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entr
         }
     }
     Ok(entries)
+}
+
+/// The clusters that have an entry.
+pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Failure> {
+    Ok(documents(network)?
+        .iter()
+        .flat_map(|(_, document)| entries::clusters(document))
+        .collect())
 }
 
 /// The reservations of exactly this cluster.

@@ -151,6 +151,20 @@ impl OpenStack {
         Ok(names)
     }
 
+    /// The clusters that have a container.
+    pub(super) async fn containers(&self) -> Result<Vec<ClusterId>, Failure> {
+        if !self.session.has(SWIFT).await? {
+            return Ok(Vec::new());
+        }
+        let found = match self.session.find(SWIFT, "?format=json").await {
+            Err(failure) if failure.kind == BackendErrorKind::Denied => None,
+            found => found?,
+        };
+        let all = found.as_ref().and_then(Value::as_array).into_iter().flatten();
+        let of = |container: &Value| ClusterId::read(text(container, "name").strip_prefix(TAG)?.strip_prefix('-')?);
+        Ok(all.filter_map(of).collect())
+    }
+
     /// Deletes the contents of one machine, or of all of a cluster's.
     pub(super) async fn delete_content(
         &self,

@@ -210,6 +210,12 @@ impl OpenStack {
         self.session.list(GLANCE, &path, "images").await
     }
 
+    /// Images of all clusters.
+    pub(super) async fn images_of_any(&self) -> Result<Vec<Value>, Failure> {
+        let path = query("/images", &[("tag", TAG)]);
+        self.session.list(GLANCE, &path, "images").await
+    }
+
     /// Takes the cluster's tag off its images; those that nobody needs any more are deleted.
     pub(super) async fn leave_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
         for image in self.images_of(cluster).await? {

@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
+use self::auth::Service::{Compute as COMPUTE, Network as NETWORK};
 pub use self::offers::clouds;
 use self::ports::Network;
 use self::session::{Failure, Session};
@@ -114,6 +115,30 @@ impl OpenStack {
             all.iter().for_each(|one| add(kind, text(one, key)));
         }
         Ok(all)
+    }
+
+    /// The clusters of which the project has anything.
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+        let (ports, floating, groups, servers, server_groups, images, volumes, containers) = futures::try_join!(
+            self.ports(&[]),
+            self.floating_ips(&[]),
+            self.session.list(NETWORK, "/security-groups", "security_groups"),
+            self.servers_of_any(),
+            self.session.list(COMPUTE, "/os-server-groups", "server_groups"),
+            self.images_of_any(),
+            self.all_volumes(),
+            self.containers(),
+        )?;
+        let described = floating.iter().chain(&groups).map(|thing| text(thing, "description"));
+        let described = described.chain(ports.iter().map(|port| port.description.as_str()));
+        let named = server_groups.iter().map(|group| text(group, "name"));
+        let marked = described
+            .filter_map(wire::marked)
+            .chain(named.filter_map(wire::group_of));
+        let by_metadata = servers.iter().chain(&volumes).filter_map(wire::cluster_of);
+        let tags = images.iter().flat_map(|image| image["tags"].as_array()).flatten();
+        let tagged = tags.filter_map(|tag| ClusterId::read(tag.as_str()?));
+        Ok(marked.chain(by_metadata).chain(tagged).chain(containers).collect())
     }
 
     /// Deletes all that is not a machine, in an order in which nothing is in use.
@@ -259,6 +284,11 @@ impl Backend for OpenStack {
         let owned = self.owned(cluster).await;
         let owned = owned.map_err(|failure| failure.of_deed(format!("list what belongs to cluster {cluster}")))?;
         Ok(owned.into_iter().collect())
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        let found = self.clusters().await;
+        found.map_err(|failure| failure.of_deed(format!("list the clusters of {}", self.session.name())))
     }
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {

@@ -146,6 +146,14 @@ impl OpenStack {
         Ok(servers)
     }
 
+    /// Servers of all clusters.
+    pub(super) async fn servers_of_any(&self) -> Result<Vec<Value>, Failure> {
+        let path = query("/servers/detail", &[("tags", wire::TAG)]);
+        let mut servers = self.session.list(NOVA, &path, "servers").await?;
+        servers.retain(|server| !is_gone(server));
+        Ok(servers)
+    }
+
     pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
         let servers = self.servers_of(cluster).await?;
         let looks = servers.iter().filter_map(|server| {

@@ -68,12 +68,17 @@ impl OpenStack {
 
     /// All volumes of the cluster.
     pub(super) async fn volumes_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        if !self.session.has(CINDER).await? {
-            return Ok(Vec::new());
-        }
-        let mut volumes = self.session.list(CINDER, "/volumes/detail", "volumes").await?;
+        let mut volumes = self.all_volumes().await?;
         volumes.retain(|volume| wire::cluster_of(volume).as_ref() == Some(cluster));
         Ok(volumes)
+    }
+
+    /// Volumes of anybody in the project; none without block storage.
+    pub(super) async fn all_volumes(&self) -> Result<Vec<Value>, Failure> {
+        match self.session.has(CINDER).await? {
+            true => self.session.list(CINDER, "/volumes/detail", "volumes").await,
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Deletes the volumes of one machine, or of all of a cluster's that have no server in `servers`.

@@ -112,6 +112,11 @@ pub(super) fn mark(cluster: &ClusterId) -> String {
     format!("ocpdeploy {cluster}")
 }
 
+/// The cluster whose mark a description is.
+pub(super) fn marked(description: &str) -> Option<ClusterId> {
+    ClusterId::read(description.strip_prefix("ocpdeploy ")?)
+}
+
 /// Tag of whatever is ours, beside a tag with the cluster's id.
 pub(super) const TAG: &str = "ocpdeploy";
 
@@ -493,6 +498,11 @@ pub(super) fn group_name(spec: &MachineSpec, members: usize) -> Option<String> {
         }
         Role::Bootstrap | Role::Helper => None,
     }
+}
+
+/// The cluster of a server group, by its name.
+pub(super) fn group_of(name: &str) -> Option<ClusterId> {
+    marked(name.rsplit_once(' ')?.0)
 }
 
 /// Whether a server group's name is one of this cluster's.

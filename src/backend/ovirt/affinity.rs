@@ -62,6 +62,17 @@ pub(super) async fn find(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Res
     groups.iter().find(ours).map(id).transpose()
 }
 
+/// The clusters that have a group.
+pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId>, Failure> {
+    let path = format!("/clusters/{}/affinitygroups", site.cluster);
+    let groups = ovirt.shown_to_users(ovirt.session.get(&path, &[]).await)?;
+    let of = |group: &Element| {
+        let cluster = wire::marked(group.text_of("description")?)?;
+        (group.text_of("name") == Some(wire::affinity_name(&cluster).as_str())).then_some(cluster)
+    };
+    Ok(groups.iter().flat_map(Element::iter).filter_map(of).collect())
+}
+
 /// The group's name, when a machine is in it.
 pub(super) async fn of(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<Option<String>, Failure> {
     let Some(group) = find(ovirt, site, cluster).await? else {

@@ -273,6 +273,13 @@ impl Ovirt {
             .collect())
     }
 
+    /// The clusters that have a tag, with images or without.
+    pub(super) async fn clusters_with_images(&self) -> Result<Vec<ClusterId>, Failure> {
+        let tags = self.shown_to_users(self.session.get("/tags", &[]).await)?;
+        let tags = tags.iter().flat_map(Element::iter).filter_map(Tag::read);
+        Ok(tags.filter_map(|tag| ClusterId::read(&tag.cluster)).collect())
+    }
+
     /// Removes the cluster's tag, and the images that no other cluster's names.
     pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
         let _one_at_a_time = self.tags.lock().await;

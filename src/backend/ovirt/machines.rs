@@ -1,5 +1,6 @@
 //! Machines: made step by step so that any of them may be repeated, looked at in bulk, and removed with their disks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -364,6 +365,21 @@ impl Ovirt {
             Some((disk, of))
         };
         Ok(found.into_iter().filter_map(marked).collect())
+    }
+
+    /// The clusters that have machines or disks.
+    pub(super) async fn clusters_with_machines(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+        let vms = self.session.search("/vms", &wire::marked_any("comment"), "").await?;
+        let disks = self
+            .session
+            .search("/disks", &wire::marked_any("description"), "")
+            .await?;
+        let of_disk = |disk: &Element| {
+            let (mark, _) = disk.text_of("description")?.split_once(' ')?;
+            wire::marked(mark)
+        };
+        let of_vms = vms.iter().filter_map(|vm| Some(Ours::read(vm)?.cluster));
+        Ok(of_vms.chain(disks.iter().filter_map(of_disk)).collect())
     }
 
     pub(super) async fn owned_machines(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {

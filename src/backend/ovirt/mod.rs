@@ -17,7 +17,7 @@ mod site;
 mod upload;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Mutex, OnceCell};
@@ -76,6 +76,13 @@ impl Ovirt {
         }
         owned.extend(self.owned_images(cluster).await?);
         Ok(owned)
+    }
+
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
+        let mut all = self.clusters_with_machines().await?;
+        all.extend(affinity::clusters(self, self.site().await?).await?);
+        all.extend(self.clusters_with_images().await?);
+        Ok(all)
     }
 }
 
@@ -184,6 +191,11 @@ impl Backend for Ovirt {
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
         owned.map_err(|failure| failure.during(format!("list what belongs to cluster {cluster}")))
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        let found = self.clusters().await;
+        found.map_err(|failure| failure.during(format!("list the clusters at {}", self.session.url())))
     }
 
     /// Consoles of oVirt are live only; nothing keeps what was written.

@@ -37,6 +37,16 @@ pub(super) fn mark(cluster: &ClusterId) -> String {
     format!("{MARK}{cluster}")
 }
 
+/// The cluster whose mark begins a description.
+pub(super) fn marked(description: &str) -> Option<ClusterId> {
+    ClusterId::read(description.split(' ').next()?.strip_prefix(MARK)?)
+}
+
+/// A search for what bears the mark of any cluster.
+pub(super) fn marked_any(field: &str) -> String {
+    format!("{field}={MARK}*")
+}
+
 /// Whether a description is of a cluster's thing, and of which machine's.
 pub(super) fn marked_machine<'a>(cluster: &ClusterId, description: &'a str) -> Option<&'a str> {
     let (first, machine) = description.split_once(' ')?;

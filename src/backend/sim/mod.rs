@@ -12,7 +12,7 @@ mod rules;
 mod tests;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha512};
@@ -383,6 +383,21 @@ impl Backend for Sim {
                 owned.extend(kept.dns_names.iter().map(|name| thing("dns host", name.clone())));
             }
             Ok(owned)
+        })
+        .await
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        let deed = "list the clusters on the pretend platform".to_owned();
+        self.call(Call::ListOwned, "", deed, |world, _| {
+            let machines = world.machines.values().map(|machine| &machine.cluster);
+            let images = world.uploads.values().flatten();
+            let kept = world
+                .networks
+                .values()
+                .flat_map(|network| network.reservations.values());
+            let kept = kept.filter_map(|kept| kept.cluster.as_ref());
+            Ok(machines.chain(images).chain(kept).cloned().collect())
         })
         .await
     }
