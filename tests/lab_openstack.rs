@@ -130,23 +130,28 @@ mod on_openstack {
 
     #[test]
     #[ignore = "needs the OpenStack lab"]
-    fn floating_addresses_lead_to_the_virtual_ips_and_go_with_the_cluster() {
+    fn floating_addresses_lead_to_the_virtual_ips_and_only_ours_go_with_the_cluster() {
         let lab = Lab::new("osf");
-        let cluster = lab.cluster("", "masters=1\nworkers=0\nos_external_network=public\n");
+        let own = judge(&["demo", "floating-put", "public"]);
+        let lines = format!("masters=1\nworkers=0\nos_external_network=public\nos_api_floating_ip={own}\n");
+        let cluster = lab.cluster("", &lines);
         succeeded(lab.start_deploy(&cluster));
         let table = lab.parameters(&cluster);
-        let seen = Seen::of("demo", &format!("{cluster}.{DOMAIN}"));
-        let leads_to: BTreeSet<_> = seen
-            .kind("floating_ips")
-            .iter()
-            .map(|one| text(one, "fixed_ip_address").to_owned())
-            .collect();
+        let is_ours = |one: &&serde_json::Value| text(one, "description").contains(&cluster);
+        let seen = Seen::of("demo", "");
+        let leads_to = |ours: bool| -> Vec<_> {
+            let floating = seen.kind("floating_ips").iter();
+            let chosen =
+                floating.filter(|one| is_ours(one) == ours && (ours || text(one, "floating_ip_address") == own));
+            chosen.map(|one| text(one, "fixed_ip_address").to_owned()).collect()
+        };
         assert_eq!(
-            leads_to,
-            BTreeSet::from([table.api_ip.to_string(), table.ingress_ip.to_string()])
+            (leads_to(false), leads_to(true)),
+            (vec![table.api_ip.to_string()], vec![table.ingress_ip.to_string()])
         );
         lab.destroy(&cluster);
         nothing_is_left(&lab);
+        judge(&["demo", "floating-drop", &own]);
     }
 
     #[test]

@@ -61,7 +61,16 @@ impl Place {
 
     /// A rehearsal whose guests never tell of themselves, which the pretend computes cannot make them do.
     fn deploy_in_vain(&self, lines: &str) -> String {
-        self.write("env.sh", &format!("{}bootstrap_timeout=1s\n{lines}", env(self, "")));
+        let is_set_anew = |line: &&str| {
+            let name = line.split_inclusive('=').next().unwrap_or_default();
+            lines.lines().any(|new| new.starts_with(name))
+        };
+        let usual = env(self, "");
+        let usual: Vec<_> = usual.lines().filter(|line| !is_set_anew(line)).collect();
+        self.write(
+            "env.sh",
+            &format!("{}\nbootstrap_timeout=1s\n{lines}", usual.join("\n")),
+        );
         std::fs::create_dir_all(self.0.path().join("images")).unwrap();
         for (name, end) in [("coreos", "c"), ("helper", "h")] {
             let image = [&qcow2::empty()[..], end.as_bytes()].concat();
@@ -435,6 +444,22 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
     assert_eq!(output.status.code(), Some(5), "{text}");
     assert!(text.contains("does not honour temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn members_of_a_soft_group_come_one_after_the_other_so_that_nova_keeps_them_apart() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    place.deploy_in_vain("masters=3\n");
+    cloud.with(|world| {
+        let servers = world.stores.servers.iter();
+        let masters = servers.filter(|server| server["name"].as_str().unwrap().contains("-master-"));
+        let mut hosts: Vec<_> = masters.map(|server| server["hostId"].as_str().unwrap()).collect();
+        hosts.sort_unstable();
+        assert_eq!(hosts, ["host-0", "host-0", "host-1"]);
+    });
     place.destroy();
     is_empty(&cloud.finish().stores);
 }

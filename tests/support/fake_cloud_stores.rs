@@ -33,6 +33,15 @@ pub struct Stores {
 /// The account of Swift, as its endpoint has it.
 pub const ACCOUNT: &str = "/object/v1/AUTH_1";
 
+/// Each look at a server is a while: it gets its host, then it runs.
+fn get_on(server: &mut Value) {
+    if server["hostId"] == "" {
+        server["hostId"] = server["goes to"].clone();
+    } else {
+        server["status"] = json!("ACTIVE");
+    }
+}
+
 fn nova(status: u16, message: &str) -> Answer {
     (status, json!({"badRequest": {"code": status, "message": message}}))
 }
@@ -88,9 +97,17 @@ impl Stores {
                 self.server_groups.retain(|group| group["id"] != *id);
                 (204, Value::Null)
             }
-            ("compute", "GET", ["servers", "detail"]) => (200, json!({"servers": self.servers})),
-            ("compute", "GET", ["servers", id]) => match self.servers.iter().find(|server| server["id"] == *id) {
-                Some(server) => (200, json!({"server": server})),
+            ("compute", "GET", ["servers", "detail"]) => {
+                let shown = self.servers.clone();
+                self.servers.iter_mut().for_each(get_on);
+                (200, json!({"servers": shown}))
+            }
+            ("compute", "GET", ["servers", id]) => match self.servers.iter_mut().find(|server| server["id"] == *id) {
+                Some(server) => {
+                    let shown = server.clone();
+                    get_on(server);
+                    (200, json!({"server": shown}))
+                }
                 None => nova(404, "no such server"),
             },
             ("compute", "POST", ["servers"]) => self.new_server(&body, ports),
@@ -206,11 +223,27 @@ impl Stores {
         }
         self.bodies.push(body.clone());
         server["id"] = json!(id);
-        server["status"] = json!("ACTIVE");
+        server["status"] = json!("BUILD");
+        server["hostId"] = json!("");
+        server["group"] = body["os:scheduler_hints"]["group"].clone();
+        server["goes to"] = json!(self.host_for(&server["group"]));
         server["addresses"] = json!({"private": addresses});
         server["flavor"] = json!({"vcpus": 4, "ram": 16384, "original_name": "small"});
         self.servers.push(server);
         (202, json!({"server": {"id": id}}))
+    }
+
+    /// The first of two hosts that has the fewest of a soft group, of those members that are on a host by now.
+    fn host_for(&self, group: &Value) -> &'static str {
+        let members = |host: &str| {
+            let is_there = |server: &&Value| server["hostId"] == host && server["group"] == *group;
+            self.servers.iter().filter(is_there).count()
+        };
+        if members("host-1") < members("host-0") {
+            "host-1"
+        } else {
+            "host-0"
+        }
     }
 
     fn volume(&mut self, (method, parts): (&str, &[&str]), body: &Value) -> Option<Answer> {

@@ -5,6 +5,8 @@ openstack_judge.py CLOUD server-put NAME     a server of nobody's, on the preten
 openstack_judge.py CLOUD server-drop NAME
 openstack_judge.py CLOUD port-put NETWORK IP
 openstack_judge.py CLOUD port-drop IP
+openstack_judge.py CLOUD floating-put NETWORK  a floating IP of the user's, whose address is printed
+openstack_judge.py CLOUD floating-drop IP      which must be on no port
 openstack_judge.py admin quota KEY=NUMBER..  of project demo; -1 is unlimited
 
 CLOUD is an entry of the clouds.yaml that OS_CLIENT_CONFIG_FILE names.
@@ -124,6 +126,18 @@ def port_drop(ip):
             pass
 
 
+def floating_put(name):
+    network = there.network.find_network(name)
+    floating = there.network.create_ip(floating_network_id=network.id, description="the user's own")
+    print(floating.floating_ip_address, end="")
+
+
+def floating_drop(ip):
+    (floating,) = there.network.ips(floating_ip_address=ip)
+    assert floating.port_id is None, floating
+    there.network.delete_ip(floating)
+
+
 def quota(*wanted):
     numbers = {key: int(number) for key, number in (pair.split("=") for pair in wanted)}
     of_nova = {key: number for key, number in numbers.items() if key in ("cores", "instances", "ram", "server_groups")}
@@ -140,5 +154,7 @@ def quota(*wanted):
     "server-drop": server_drop,
     "port-put": port_put,
     "port-drop": port_drop,
+    "floating-put": floating_put,
+    "floating-drop": floating_drop,
     "quota": quota,
 }[what](*arguments)

@@ -47,6 +47,8 @@ pub struct OpenStack {
     networks: Mutex<HashMap<String, Arc<Network>>>,
     /// Machines that are being made or deleted: one call at a time for each.
     busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
+    /// Server groups whose next member is being placed, by id.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Held by whoever makes what machines share: a group or an image.
     groups: tokio::sync::Mutex<()>,
     /// Read by whoever is about to use a group, written by whoever deletes unused ones.
@@ -71,6 +73,7 @@ impl OpenStack {
             limits: OnceCell::new(),
             networks: Mutex::default(),
             busy: Mutex::default(),
+            turns: Mutex::default(),
             groups: tokio::sync::Mutex::default(),
             in_use: RwLock::default(),
             live: Mutex::default(),

@@ -1,23 +1,28 @@
 //! Servers: made, looked at and deleted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 
-use super::OpenStack;
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
+use super::{OpenStack, lock};
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
 
 /// How long a server or volume may take to come or go.
 pub(super) const GOING: Duration = Duration::from_secs(600);
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// How long a server's host may stay unknown before the next of its group is asked for all the same, and between looks.
+const PLACING: Duration = Duration::from_secs(60);
+const LOOK_AT_HOST: Duration = Duration::from_millis(250);
 /// Lines of a console.
 const TAIL: u32 = 50;
 /// More NICs than a machine has.
@@ -84,8 +89,18 @@ impl OpenStack {
             zone: self.config.zone.as_deref(),
             group: group.as_deref(),
         };
+        // Nova keeps a soft group's members apart from those only that have their host.
+        let turn = match &group {
+            Some(id) if self.config.affinity == Affinity::Soft => Some(self.turn_in(id).await),
+            _ => None,
+        };
         match self.session.post(NOVA, "/servers", &wire::server(spec, &parts)).await {
-            Ok(_) => Ok(Action::Done(new(spec))),
+            Ok(made) => {
+                if turn.is_some() {
+                    self.wait_for_host(text(&made["server"], "id")).await?;
+                }
+                Ok(Action::Done(new(spec)))
+            }
             Err(failure) => {
                 // Refused, and not merely unanswered: nothing of it shall stay.
                 if failure.status.is_some_and(|status| status < 500) {
@@ -94,6 +109,28 @@ impl OpenStack {
                 Err(failure)
             }
         }
+    }
+
+    /// One server at a time of a server group is asked for.
+    async fn turn_in(&self, group: &str) -> OwnedMutexGuard<()> {
+        let turn = Arc::clone(lock(&self.turns).entry(group.to_owned()).or_default());
+        turn.lock_owned().await
+    }
+
+    /// Until a server has a host, or will have none, or it takes too long for a mere preference.
+    async fn wait_for_host(&self, id: &str) -> Result<(), Failure> {
+        let begun = Instant::now();
+        while begun.elapsed() < PLACING {
+            let found = self.session.find(NOVA, &format!("/servers/{id}")).await?;
+            let Some(server) = found.map(|mut answer| answer["server"].take()) else {
+                break;
+            };
+            if !text(&server, "hostId").is_empty() || text(&server, "status") != "BUILD" {
+                break;
+            }
+            sleep(LOOK_AT_HOST).await;
+        }
+        Ok(())
     }
 
     /// The server for a spec, by its name or on its port; one that is not what is asked for is a conflict.
