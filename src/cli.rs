@@ -496,12 +496,13 @@ pub struct NodeSsh {
     pub command: Vec<OsString>,
 }
 
-/// Show the last lines of a node's serial console
+/// Show the last lines of a node's serial console, or sit down at it
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy node console bootstrap
-  ocpdeploy node console worker-1 --follow    # until Ctrl-C")]
+  ocpdeploy node console worker-1 --follow          # until Ctrl-C
+  ocpdeploy node console worker-1 --interactive     # until Ctrl-]")]
 pub struct NodeConsole {
     /// The node, e.g. master-0
     pub node: String,
@@ -511,6 +512,9 @@ pub struct NodeConsole {
     /// Go on with what comes
     #[arg(short, long)]
     pub follow: bool,
+    /// Sit down at it: what is typed goes to the node [libvirt, KubeVirt]
+    #[arg(short, long, conflicts_with = "follow")]
+    pub interactive: bool,
 }
 
 /// Machines as the platform has them

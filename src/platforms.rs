@@ -13,8 +13,8 @@ use crate::backend::openstack::OpenStack;
 use crate::backend::ovirt::Ovirt;
 use crate::backend::sim::Sim;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Description, Finding, Held, Hold, ImageHandle,
-    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Console, Description, Finding, Held, Hold,
+    ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, NodeName, Role};
 
@@ -139,6 +139,10 @@ impl Backend for Platform {
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         on!(self, backend => backend.console_tail(cluster, name).await)
+    }
+
+    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        on!(self, backend => backend.console(cluster, name).await)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
@@ -370,6 +374,10 @@ impl Backend for Platforms {
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         self.of_machine(name).console_tail(cluster, name).await
+    }
+
+    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        self.of_machine(name).console(cluster, name).await
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {

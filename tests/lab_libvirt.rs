@@ -710,6 +710,46 @@ async fn the_name_server_answers_for_what_is_held() {
     assert_eq!(inventory(name_of(&lab)), BTreeSet::new());
 }
 
+/// The guest's terminal driver echoes what is typed: seen, it went both ways.
+async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &MachineName) {
+    for keys in ["first seat", "second seat"] {
+        let mut console = backend.console(cluster, name).await.unwrap().unwrap();
+        // Somebody sits there.
+        let refused = backend.console(cluster, name).await.map(drop).unwrap_err();
+        assert!(
+            refused
+                .hint
+                .as_deref()
+                .is_some_and(|hint| hint.contains("somebody else is at it")),
+            "{refused:?}"
+        );
+        console.keys.send(keys.as_bytes().to_vec()).await.unwrap();
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(keys) {
+            let written = tokio::time::timeout(Duration::from_secs(60), console.screen.recv()).await;
+            let written = written.unwrap_or_else(|_| panic!("no echo in {}", String::from_utf8_lossy(&seen)));
+            seen.extend(written.unwrap().unwrap());
+        }
+        // Left, it is free for the next one.
+        drop(console.keys);
+        while console.screen.recv().await.is_some() {}
+    }
+    let mut console = backend.console(cluster, name).await.unwrap().unwrap();
+    virsh(&["destroy", name.as_str()]);
+    let end = async { while let Some(Ok(_)) = console.screen.recv().await {} };
+    tokio::time::timeout(Duration::from_secs(60), end)
+        .await
+        .expect("it goes on without a guest");
+    let refused = backend.console(cluster, name).await.map(drop).unwrap_err();
+    assert!(
+        refused
+            .hint
+            .as_deref()
+            .is_some_and(|hint| hint.contains("while it runs")),
+        "{refused:?}"
+    );
+}
+
 /// Boots for real where `make` has built the rehearsal's images.
 #[tokio::test]
 #[ignore = "needs a libvirtd: make test runs it in the lab"]
@@ -751,6 +791,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
     let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
     assert!(tail.contains(&ip.to_string()) || tail.lines().count() > 1, "{tail}");
     println!("{tail}");
+    sits_at_the_console(&backend, &cluster, &spec.name).await;
     // What a machine that is gone has been leased is nobody else's to reserve, until the lease ends.
     let mut other = hold(&cluster, "worker-0", ip);
     let clash = backend.hold_address(&other).await.unwrap_err();

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use crate::cluster::{BackendConfig, ClusterId, Door, Lease, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
 use crate::digest::sha256;
@@ -23,6 +24,14 @@ pub mod libvirt;
 pub mod openstack;
 pub mod ovirt;
 pub mod sim;
+
+/// A serial console with somebody before it: bytes as they are, both ways.
+pub struct Console {
+    /// What is typed. When this is dropped, the console is left.
+    pub keys: mpsc::Sender<Vec<u8>>,
+    /// What the guest writes, and last, where that is known, why there is no more.
+    pub screen: mpsc::Receiver<Result<Vec<u8>, BackendError>>,
+}
 
 /// A platform on which machines can be made.
 ///
@@ -112,6 +121,11 @@ pub trait Backend {
 
     /// The last lines of the serial console, where the platform keeps them.
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
+
+    /// Sits down at the serial console of a machine that runs. `None` where the platform offers none.
+    async fn console(&self, _: &ClusterId, _: &MachineName) -> Result<Option<Console>, BackendError> {
+        Ok(None)
+    }
 
     /// A machine in the platform's own words, without its payload. An absent one is `NotFound`, not ours `Conflict`.
     ///

@@ -2,6 +2,7 @@
 
 mod check;
 pub mod config;
+mod console;
 mod deploy;
 mod destroy;
 mod dns;

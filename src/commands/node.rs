@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Session, connect, print, recall, scale};
+use super::{Session, connect, console, print, recall, scale};
 use crate::backend::Backend;
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
@@ -21,7 +21,7 @@ pub fn run(session: &Session, command: &Node) -> Result<()> {
     match &command.verb {
         NodeVerb::Replace(command) => replace(session, command),
         NodeVerb::Ssh(command) => log_on(session, command),
-        NodeVerb::Console(command) => console(session, command),
+        NodeVerb::Console(command) => show_console(session, command),
     }
 }
 
@@ -62,9 +62,12 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
         .into())
 }
 
-fn console(session: &Session, command: &NodeConsole) -> Result<()> {
+fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
     let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
     let machine = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
+    if command.interactive {
+        return console::sit(&known, &machine);
+    }
     session.finish_or_stop(async {
         let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
         let mut before = backend.console_tail(&known.id(), &machine).await?.ok_or_else(|| {

@@ -1,4 +1,5 @@
 //! A folder from which clusters are deployed on the pretend KubeVirt: by the program, and by the library.
+#![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -110,14 +111,20 @@ impl Place {
         runtime().block_on(async { work(&far(&config).await.unwrap().backend).await })
     }
 
-    pub fn start(&self, arguments: &[&str]) -> Child {
-        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"));
+        command
             .args(arguments)
             .env_clear()
             .env("HOME", self.path())
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("OCPDEPLOY_HOME", self.home().root())
-            .current_dir(self.path())
+            .current_dir(self.path());
+        command
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

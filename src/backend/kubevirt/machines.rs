@@ -176,7 +176,7 @@ pub(super) async fn find(session: &Session, cluster: &ClusterId, name: &MachineN
     }
 }
 
-fn absent(name: &MachineName) -> Failure {
+pub(super) fn absent(name: &MachineName) -> Failure {
     Failure::new(
         BackendErrorKind::NotFound,
         format!("there is no virtual machine {name}"),

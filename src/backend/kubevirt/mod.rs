@@ -4,6 +4,7 @@
 
 mod balancers;
 mod compare;
+mod console;
 mod images;
 mod kind;
 mod look;
@@ -27,7 +28,7 @@ use self::kind::Kind;
 pub use self::offers::contexts;
 use self::session::{Failure, Session, if_allowed};
 use crate::backend::{
-    Action, Backend, BackendError, Balanced, Balancer, Carrier, Description, Finding, Held, Hold, ImageHandle,
+    Action, Backend, BackendError, Balanced, Balancer, Carrier, Console, Description, Finding, Held, Hold, ImageHandle,
     ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, KubevirtConfig, Lease, MachineName};
@@ -216,6 +217,13 @@ impl Backend for Kubevirt {
         machines::console(&self.session, cluster, name)
             .await
             .deed(format!("read the console of machine {name}"))
+    }
+
+    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        console::open(&self.session, &self.config, cluster, name)
+            .await
+            .map(Some)
+            .deed(format!("open the console of machine {name}"))
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {

@@ -39,6 +39,12 @@ const LET_EDIT: &str = "an administrator binds the cluster roles edit, kubevirt.
 /// What the program is the better for, and what goes without it.
 const WISHES: &[(&str, &str, &str, &str)] = &[
     ("", "pods", "list", "no console lines in failure reports"),
+    (
+        "subresources.kubevirt.io",
+        "virtualmachineinstances/console",
+        "get",
+        "no console to sit at with `ocpdeploy node console --interactive`",
+    ),
     ("", "resourcequotas", "list", "quotas are not compared"),
     (
         "upload.cdi.kubevirt.io",

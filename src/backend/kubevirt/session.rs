@@ -373,6 +373,13 @@ fn escape(selector: &str) -> String {
         .replace('!', "%21")
 }
 
+/// A client for lines on which nothing may come for hours.
+pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, Failure> {
+    let mut kube = load(config).await?;
+    kube.read_timeout = None;
+    Ok(Client::try_from(kube)?)
+}
+
 async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
     let options = KubeConfigOptions {
         context: config.context.clone(),

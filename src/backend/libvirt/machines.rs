@@ -165,7 +165,7 @@ pub(super) fn stop(
 }
 
 /// The cluster's domain of this name, which must be there.
-fn existing(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Domain, Failure> {
+pub(super) fn existing(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Domain, Failure> {
     let absent = || Failure::new(BackendErrorKind::NotFound, format!("there is no domain {name}"));
     Ok(find(connect, cluster, name)?.ok_or_else(absent)?.0)
 }

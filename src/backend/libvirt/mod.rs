@@ -3,6 +3,7 @@
 //! Everything goes over the connection, images and Ignition included, so that a remote host needs nothing but
 //! libvirt. Nothing is remembered here that libvirt itself does not hold.
 
+mod console;
 mod domain;
 mod entries;
 mod guest;
@@ -31,7 +32,7 @@ use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lo
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Carrier, Description, Finding, Held, Hold, ImageHandle,
+    Action, Backend, BackendError, BackendErrorKind, Carrier, Console, Description, Finding, Held, Hold, ImageHandle,
     ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, LibvirtConfig, MachineName};
@@ -282,6 +283,12 @@ impl Backend for Libvirt {
             machines::console_tail(storage, connect, &cluster, &name)
         })
         .await
+    }
+
+    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        let (uri, cluster, name) = (self.config.uri.clone(), cluster.clone(), name.clone());
+        let deed = format!("open the console of machine {name}");
+        self.call(deed, move |_, _| console::open(&uri, &cluster, &name)).await
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {

@@ -21,6 +21,11 @@ pub struct Asked<'a> {
 pub enum Answer {
     Json(u16, Value),
     Text(String),
+    /// The serial console of a machine, to a websocket.
+    Console {
+        namespace: String,
+        name: String,
+    },
     /// Events of a kind since a version, for some seconds.
     Watch {
         plural: &'static str,
@@ -265,6 +270,14 @@ impl World {
             },
             ("pods", "log") => match self.get(resource, namespace, name) {
                 Ok(_) => Answer::Text(format!("\u{1b}[0;32m[ ok ]\u{1b}[0m booted\r\n{name} login: ")),
+                Err(refusal) => refused(refusal),
+            },
+            ("virtualmachineinstances", "console") => match self.get(resource, namespace, name) {
+                Ok(instance) if instance["status"]["phase"] == "Running" => Answer::Console {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                },
+                Ok(_) => refused((409, "Conflict", "VMI is not running".to_owned())),
                 Err(refusal) => refused(refusal),
             },
             _ => {

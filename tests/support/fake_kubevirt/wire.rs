@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use tls_listener::TlsListener;
 
+use super::consoles;
 use super::requests::{Answer, Asked};
 use super::world::World;
 
@@ -123,7 +124,7 @@ impl Drop for FakeKubevirt {
 }
 
 /// A test that failed inside leaves the world as it was.
-fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -170,6 +171,7 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
             .body(Body::from(value.to_string()))
             .unwrap(),
         Answer::Text(text) => Response::new(Body::from(text)),
+        Answer::Console { namespace, name } => return Ok(consoles::open(world, parts, namespace, name).await),
         Answer::Watch {
             plural,
             namespace,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::admission::{self, Refusal};
+use super::consoles::Seat;
 use super::resources::Resource;
 use super::rights::User;
 use super::schema;
@@ -69,6 +70,7 @@ pub struct World {
     pub silent: BTreeSet<String>,
     pub step_ms: u64,
     pub uploads: BTreeMap<String, u64>,
+    pub consoles: BTreeMap<String, Seat>,
     /// Where this server is, once it serves.
     pub place: String,
     pub ca: String,
@@ -102,6 +104,7 @@ impl Default for World {
             silent: BTreeSet::new(),
             step_ms: 5,
             uploads: BTreeMap::new(),
+            consoles: BTreeMap::new(),
             place: String::new(),
             ca: String::new(),
         }

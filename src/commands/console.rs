@@ -1,0 +1,229 @@
+//! Sitting down at a machine's serial console: this terminal becomes that of the guest.
+
+use std::io::{IsTerminal, Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::{connect, runtime};
+use crate::backend::{Backend, Console};
+use crate::cluster::MachineName;
+use crate::failure::{CommandError, Kind};
+use crate::inventory::Known;
+
+/// What Ctrl-] sends: the key that leaves, as in telnet, virsh and virtctl.
+const LEAVE: u8 = 0x1d;
+
+/// How long a console may take to be left.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+const LINES: &str = "`ocpdeploy node console NODE` shows the last lines, with --follow what comes as well";
+
+/// Why nobody sits at the console any more.
+enum End {
+    Left,
+    Closed,
+    /// A signal, by its name.
+    Ended(&'static str),
+}
+
+pub(super) fn sit(known: &Known, machine: &MachineName) -> Result<()> {
+    for (is_one, what) in [
+        (std::io::stdin().is_terminal(), "stdin"),
+        (std::io::stdout().is_terminal(), "stdout"),
+    ] {
+        if !is_one {
+            let text = format!("a console to sit at wants a terminal, and {what} is none");
+            return Err(CommandError::new(Kind::Usage, text).hint(LINES).into());
+        }
+    }
+    let runtime = runtime()?;
+    let end = runtime.block_on(async {
+        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let console = backend.console(&known.id(), machine).await?.ok_or_else(|| {
+            let text = format!("the platform of {machine} offers no console to sit at");
+            CommandError::new(Kind::Platform, text).hint(LINES)
+        })?;
+        tell(&format!("at the console of {machine}; Ctrl-] leaves it"));
+        let signals = signals()?;
+        let end = {
+            // Dropped on every way out, a panic's too.
+            let _raw = Raw::of(std::io::stdin()).context("make this terminal that of the guest")?;
+            carry(console, signals).await
+        };
+        tell("");
+        end
+    });
+    // A call that waits for the guest must not hold the program.
+    runtime.shutdown_background();
+    match end? {
+        End::Left => Ok(()),
+        End::Closed => Err(CommandError::new(
+            Kind::Platform,
+            format!("the console of {machine} was closed by its platform"),
+        )
+        .hint("the machine was switched off, or somebody else took its console")
+        .into()),
+        End::Ended(signal) => {
+            Err(CommandError::new(Kind::Stopped, format!("ended by {signal} at the console of {machine}")).into())
+        }
+    }
+}
+
+/// To whoever sits there; what the guest writes alone goes to stdout.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+type Signals = [(&'static str, Signal); 4];
+
+/// Signals that would end the program and leave the terminal raw.
+fn signals() -> Result<Signals> {
+    let listen = |kind| signal(kind).context("listen for signals");
+    Ok([
+        ("SIGINT", listen(SignalKind::interrupt())?),
+        ("SIGTERM", listen(SignalKind::terminate())?),
+        ("SIGHUP", listen(SignalKind::hangup())?),
+        ("SIGQUIT", listen(SignalKind::quit())?),
+    ])
+}
+
+async fn any(signals: &mut Signals) -> &'static str {
+    let waits = signals.iter_mut().map(|(name, signal)| {
+        Box::pin(async move {
+            signal.recv().await;
+            *name
+        })
+    });
+    futures::future::select_all(waits).await.0
+}
+
+/// Carries bytes between this terminal and the guest until there is an end.
+async fn carry(mut console: Console, mut signals: Signals) -> Result<End> {
+    let (typed, mut keys) = mpsc::channel(16);
+    std::thread::spawn(move || type_on(&typed));
+    loop {
+        tokio::select! {
+            signal = any(&mut signals) => return Ok(End::Ended(signal)),
+            written = console.screen.recv() => match written {
+                Some(bytes) => show(&bytes?)?,
+                None => return Ok(End::Closed),
+            },
+            typed = keys.recv() => {
+                let Some(typed) = typed else { return Ok(End::Left) };
+                let (for_guest, leaves) = until_leave(&typed);
+                // Refused by a console that was closed, which is seen on the screen.
+                let _ = console.keys.send(for_guest.to_vec()).await;
+                if leaves {
+                    drop(console.keys);
+                    // What was typed before is still on its way.
+                    let rest = async { while console.screen.recv().await.is_some() {} };
+                    let _ = tokio::time::timeout(FAREWELL, rest).await;
+                    return Ok(End::Left);
+                }
+            }
+        }
+    }
+}
+
+/// Reads keys until there are no more, or nobody wants them.
+fn type_on(typed: &mpsc::Sender<Vec<u8>>) {
+    let mut keys = [0; 1024];
+    let mut stdin = std::io::stdin();
+    while let Ok(count) = stdin.read(&mut keys) {
+        if count == 0 || typed.blocking_send(keys[..count].to_vec()).is_err() {
+            return;
+        }
+    }
+}
+
+fn show(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .context("write to this terminal")
+}
+
+/// What was typed before the key that leaves, and whether that was typed.
+fn until_leave(typed: &[u8]) -> (&[u8], bool) {
+    match typed.iter().position(|key| *key == LEAVE) {
+        Some(place) => (&typed[..place], true),
+        None => (typed, false),
+    }
+}
+
+/// A terminal that hands on each key as it is, until this is dropped; then it is as it was before.
+struct Raw<F: AsFd> {
+    terminal: F,
+    before: Termios,
+}
+
+impl<F: AsFd> Raw<F> {
+    fn of(terminal: F) -> rustix::io::Result<Self> {
+        let before = tcgetattr(&terminal)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&terminal, OptionalActions::Now, &raw)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl<F: AsFd> Drop for Raw<F> {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+    use rustix::termios::LocalModes;
+
+    use super::*;
+
+    fn terminal() -> (OwnedFd, OwnedFd) {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let outside = openpt(flags).unwrap();
+        grantpt(&outside).unwrap();
+        unlockpt(&outside).unwrap();
+        let inside = ioctl_tiocgptpeer(&outside, flags).unwrap();
+        (outside, inside)
+    }
+
+    #[test]
+    fn the_key_that_leaves_does_not_reach_the_guest() {
+        for (typed, for_guest, leaves) in [
+            (&b"ls\r"[..], &b"ls\r"[..], false),
+            (b"\x1d", b"", true),
+            (b"exit\r\x1dls", b"exit\r", true),
+            // Ctrl-C and Ctrl-Z are the guest's.
+            (b"\x03\x1a", b"\x03\x1a", false),
+        ] {
+            assert_eq!(until_leave(typed), (for_guest, leaves));
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_as_before_even_after_a_panic() {
+        let (_outside, inside) = terminal();
+        let cooked = |terminal: &OwnedFd| {
+            let modes = tcgetattr(terminal).unwrap().local_modes;
+            modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+        };
+        assert!(cooked(&inside));
+        let within = std::panic::catch_unwind(|| {
+            let _raw = Raw::of(&inside).unwrap();
+            assert!(!cooked(&inside));
+            panic!("this is meant");
+        });
+        assert_eq!(within.unwrap_err().downcast_ref(), Some(&"this is meant"));
+        assert!(cooked(&inside));
+    }
+}
