@@ -35,7 +35,7 @@ Examples:
 
 Exit codes:
   0   done
-  1   `ignition diff` or `verify` found a difference
+  1   `ignition diff` or `verify` found a difference, `audit` something left
   2   the command line is wrong
   3   the env file, a profile, or a stored or given file is wrong
   4   a tool is missing, or a check before the start failed
@@ -77,6 +77,7 @@ pub enum Command {
     Status(Status),
     List(List),
     Destroy(Destroy),
+    Audit(Audit),
     Ignition(Ignition),
     Image(Image),
     Export(Export),
@@ -339,6 +340,7 @@ Examples:
   ocpdeploy status lab --output json")]
 pub struct Status {
     /// Name of the cluster [default: all clusters known here]
+    #[arg(value_parser = cluster_name)]
     pub cluster: Option<String>,
     #[command(flatten)]
     pub output: Output,
@@ -360,8 +362,8 @@ pub struct List {
 
 /// Remove a cluster: machines, disks, addresses, files
 ///
-/// Only what carries the cluster's tag on the platform is removed. With --env it
-/// works on a computer that has no file of the cluster.
+/// Only what carries the cluster's tag on the platform is removed. Without the
+/// cluster's folder: --from-backend, with the id that `ocpdeploy audit` shows.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -369,9 +371,10 @@ Examples:
   ocpdeploy destroy lab                    # asks first
   ocpdeploy destroy lab --yes
   ocpdeploy destroy lab --keep-addresses   # a later deploy skips pass one
-  ocpdeploy destroy lab --env lab.sh       # without the cluster's folder")]
+  ocpdeploy destroy lab.example.com --from-backend    # without its folder")]
 pub struct Destroy {
     /// Name of the cluster, as `ocpdeploy list` shows it
+    #[arg(value_parser = name_or_id)]
     pub cluster: String,
     /// Show what would be removed; remove nothing
     #[arg(long)]
@@ -385,9 +388,35 @@ pub struct Destroy {
     /// Env file that says where the platform is [default: as last used]
     #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
+    /// Go by the platform alone; CLUSTER is NAME.DOMAIN
+    ///
+    /// Any cluster that `ocpdeploy audit` shows: one whose folder is lost, or another
+    /// computer's. Without --env it is looked for on the platforms known here.
+    #[arg(long)]
+    pub from_backend: bool,
     /// A folder in place of / when this computer's names are undone, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     pub root: PathBuf,
+}
+
+/// Show all that any cluster has on the platforms, and what of it is left over
+///
+/// Objects go by the tag that they carry. Told apart: clusters that are known here and
+/// alive, half gone or unfinished; machines that have done their work; and clusters of
+/// other computers or of folders that are lost, with the `destroy` that removes each.
+/// Exit code 1 when anything but clusters alive and known here was found.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy audit                    # the platforms of ./env.sh and of all clusters here
+  ocpdeploy audit --env lab.sh       # the platform of lab.sh
+  ocpdeploy audit --output json")]
+pub struct Audit {
+    /// Env file of the only platform to look at; its cluster does not matter
+    #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
+    pub env: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Give an installed cluster more workers, or fewer
@@ -404,6 +433,7 @@ Examples:
   ocpdeploy scale lab --workers 3 --env lab.sh    # with other settings than before")]
 pub struct Scale {
     /// Name of the cluster, as `ocpdeploy list` shows it
+    #[arg(value_parser = cluster_name)]
     pub cluster: String,
     /// How many workers it is to have
     #[arg(long, value_name = "N")]
@@ -465,7 +495,7 @@ pub struct NodeReplace {
     /// The node, e.g. worker-1
     pub node: String,
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     #[command(flatten)]
     pub again: Again,
@@ -486,7 +516,7 @@ pub struct NodeSsh {
     /// The node, e.g. master-0
     pub node: String,
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     /// The private key [default: as ssh finds it]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -507,7 +537,7 @@ pub struct NodeConsole {
     /// The node, e.g. master-0
     pub node: String,
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     /// Go on with what comes
     #[arg(short, long)]
@@ -546,7 +576,7 @@ pub struct MachineShow {
     /// The node, e.g. master-0
     pub node: String,
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     #[command(flatten)]
     pub output: Output,
@@ -564,6 +594,7 @@ Examples:
   ocpdeploy stop lab --force                # although it is younger than a day")]
 pub struct Stop {
     /// Name of the cluster, as `ocpdeploy list` shows it
+    #[arg(value_parser = cluster_name)]
     pub cluster: String,
     /// How long the machines of one role may take
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
@@ -587,6 +618,7 @@ Examples:
   ocpdeploy start lab --timeout 1h")]
 pub struct Start {
     /// Name of the cluster, as `ocpdeploy list` shows it
+    #[arg(value_parser = cluster_name)]
     pub cluster: String,
     /// How long it may take
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
@@ -597,6 +629,7 @@ pub struct Start {
 ///
 /// One line for each difference, with the reason; exit code 1 if there is any. --repair
 /// makes reservations what the table says; machines have them after their next start.
+/// It also removes machines that have done their work: of pass one, or the bootstrap.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -605,8 +638,9 @@ Examples:
   ocpdeploy verify lab --output json")]
 pub struct Verify {
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(value_parser = cluster_name)]
     pub cluster: Option<String>,
-    /// Make the reservations right
+    /// Make the reservations right, and remove machines that have done their work
     #[arg(long)]
     pub repair: bool,
     #[command(flatten)]
@@ -624,6 +658,7 @@ Examples:
   ocpdeploy kubeconfig lab --by-name         # as openshift-install wrote it")]
 pub struct Kubeconfig {
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(value_parser = cluster_name)]
     pub cluster: Option<String>,
     /// Write here, readable by you alone, instead of to stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -732,7 +767,7 @@ pub struct IgnitionShow {
     /// A node, e.g. master-0, or a config: a path with a / or ending in .ign
     pub node: String,
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     /// Show the contents of files and units as well; they may be secret
     #[arg(long)]
@@ -802,7 +837,7 @@ pub enum ExportVerb {
 #[derive(Debug, Args)]
 pub struct ExportTarget {
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     /// Write here instead of to stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -998,6 +1033,7 @@ pub struct DnsShow {
 #[derive(Debug, Args)]
 pub struct DnsTarget {
     /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    #[arg(value_parser = name_or_id)]
     pub cluster: Option<String>,
     /// A folder in place of /, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
@@ -1091,6 +1127,26 @@ pub enum Format {
 /// `90s`, `10m`, `2h`, as in an env file.
 fn duration(text: &str) -> Result<Duration, String> {
     crate::settings::parse::duration(text)
+}
+
+/// The name of a cluster is one of a folder, too: nothing in it leads out of there.
+fn name_or_id(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let is_letter = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        !label.is_empty() && label.bytes().all(is_letter)
+    };
+    match text.split('.').all(is_label) {
+        true => Ok(text.to_owned()),
+        false => Err("a name is of lower-case letters, digits and hyphens".to_owned()),
+    }
+}
+
+/// As `name_or_id`, for one label.
+fn cluster_name(text: &str) -> Result<String, String> {
+    match text.contains('.') {
+        true => Err("the name alone is wanted, without the domain".to_owned()),
+        false => name_or_id(text),
+    }
 }
 
 fn name_and_value(text: &str) -> Result<(String, String), String> {

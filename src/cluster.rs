@@ -776,6 +776,28 @@ impl BackendConfig {
         matches!(self, BackendConfig::Ovirt(_) | BackendConfig::Kubevirt(_))
     }
 
+    /// Where it is, in words; what is only about machines to be made is left out.
+    pub fn place(&self) -> String {
+        let parts = match self {
+            BackendConfig::Libvirt(config) => vec![Some(config.uri.clone()), Some(format!("pool {}", config.pool))],
+            BackendConfig::Kubevirt(config) => {
+                let path = config.kubeconfig.as_ref().map(|path| path.display().to_string());
+                let context = config.context.as_ref().map(|name| format!("context {name}"));
+                let namespace = config.namespace.as_ref().map(|name| format!("namespace {name}"));
+                vec![path, context, namespace]
+            }
+            BackendConfig::OpenStack(config) => {
+                let cloud = config.cloud.as_ref().map(|name| format!("cloud {name}"));
+                let region = config.region.as_ref().map(|name| format!("region {name}"));
+                vec![cloud, region]
+            }
+            BackendConfig::Ovirt(config) => vec![Some(config.url.clone()), Some(format!("cluster {}", config.cluster))],
+            BackendConfig::Sim(config) => vec![Some(config.state.display().to_string())],
+        };
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        format!("{} {}", self.name(), parts.join(", ")).trim_end().to_owned()
+    }
+
     /// The name used in env files, parameter files and messages.
     pub fn name(&self) -> &'static str {
         match self {

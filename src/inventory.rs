@@ -77,6 +77,11 @@ impl Known {
         backend_of(role, &self.backend, self.workers_on.as_ref())
     }
 
+    /// The platform of all, and that of the workers where they have their own.
+    pub fn all_platforms(&self) -> impl Iterator<Item = &BackendConfig> {
+        std::iter::once(&self.backend).chain(self.workers_on.iter().map(|workers| &workers.backend))
+    }
+
     /// E.g. `ovirt, workers on kubevirt`.
     pub fn platforms(&self) -> String {
         platform_names(&self.backend, self.workers_on.as_ref())

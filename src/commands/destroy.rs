@@ -2,38 +2,52 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 
-use super::{Session, connect, print};
+use super::{Session, audit, connect, print, runtime};
 use crate::backend::{Backend, Owned};
 use crate::cli::{Destroy, Source};
 use crate::client_dns::{self, Computer};
 use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
 use crate::failure::{CommandError, Kind};
+use crate::home::ClusterDir;
+use crate::inventory::{self, Known};
 use crate::{passes, report};
 
+/// What is to be destroyed, and where.
+struct Target {
+    cluster: ClusterId,
+    backend: BackendConfig,
+    workers_on: Option<WorkersOn>,
+    /// The cluster's name, as its folder is called.
+    name: String,
+    /// Its folder, where that is of this cluster and not of another one of its name.
+    dir: Option<ClusterDir>,
+}
+
 pub fn run(session: &Session, command: &Destroy) -> Result<()> {
-    let (cluster, backend, workers_on) = target(session, command)?;
-    session.progress.log_to(&session.home.cluster(&command.cluster));
+    let target = match command.from_backend {
+        true => by_id(session, command)?,
+        false => by_name(session, command)?,
+    };
+    let (cluster, dir) = (&target.cluster, target.dir.as_ref());
+    if let Some(dir) = dir {
+        session.progress.log_to(dir);
+    }
     session.finish_or_stop(async {
-        let backend = connect(&backend, workers_on.as_ref()).await?;
-        let mut owned = backend.list_owned(&cluster).await?;
-        owned.extend(names_here(session, command, &cluster));
+        let backend = connect(&target.backend, target.workers_on.as_ref()).await?;
+        let mut owned = backend.list_owned(cluster).await?;
+        owned.extend(dir.map(|dir| names_here(dir, command, cluster)).unwrap_or_default());
         if command.dry_run {
-            return print(&report::owned(&cluster, &owned));
+            return print(&report::owned(cluster, &owned));
         }
         if !command.yes {
-            confirm(&cluster, &owned)?;
+            confirm(cluster, &owned)?;
         }
-        forget_names(session, command, &cluster);
-        passes::destroy(
-            &backend,
-            &cluster,
-            &command.cluster,
-            &session.home,
-            command.keep_addresses,
-        )
-        .await?;
+        if let Some(dir) = dir {
+            forget_names(dir, command, cluster);
+        }
+        passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses).await?;
         print(&match command.keep_addresses {
             true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
             false => format!("cluster {cluster} is destroyed\n"),
@@ -42,10 +56,9 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
 }
 
 /// What `ocpdeploy dns apply` told this computer, one line of a file each.
-fn names_here(session: &Session, command: &Destroy, cluster: &ClusterId) -> Vec<Owned> {
-    let dir = session.home.cluster(&command.cluster);
+fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) -> Vec<Owned> {
     // A file that cannot be read is told of when its lines are to go.
-    let Ok(Some(how)) = client_dns::applied(&dir) else {
+    let Ok(Some(how)) = client_dns::applied(dir) else {
         return Vec::new();
     };
     let Ok(change) = Computer::new(&command.root).plan_removal(cluster, how) else {
@@ -65,10 +78,9 @@ fn names_here(session: &Session, command: &Destroy, cluster: &ClusterId) -> Vec<
 }
 
 /// Undoes what `ocpdeploy dns apply` did. Machines are not kept because a file of this computer cannot be written.
-fn forget_names(session: &Session, command: &Destroy, cluster: &ClusterId) {
-    let dir = session.home.cluster(&command.cluster);
-    let forgotten = client_dns::applied(&dir).and_then(|how| match how {
-        Some(_) => client_dns::remove(&Computer::new(&command.root), Some(&dir), cluster).map(|_| ()),
+fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) {
+    let forgotten = client_dns::applied(dir).and_then(|how| match how {
+        Some(_) => client_dns::remove(&Computer::new(&command.root), Some(dir), cluster).map(|_| ()),
         None => Ok(()),
     });
     if let Err(error) = forgotten {
@@ -78,24 +90,122 @@ fn forget_names(session: &Session, command: &Destroy, cluster: &ClusterId) {
     }
 }
 
-/// The cluster's id and platform: from the env file where one is named, else as last used.
-fn target(session: &Session, command: &Destroy) -> Result<(ClusterId, BackendConfig, Option<WorkersOn>)> {
-    if let Some(env) = &command.env {
-        let source = Source {
-            env: Some(env.clone()),
-            ..Source::default()
-        };
-        let found = session.load_whereabouts(&source)?;
-        if found.cluster != command.cluster {
-            let (env, name) = (env.display(), &found.cluster);
-            let text = format!("{env} describes cluster {name}, not {}", command.cluster);
-            return Err(CommandError::new(Kind::Usage, text).into());
+/// A cluster as its env file describes it, where one is named, else as last used.
+fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
+    let name = command.cluster.clone();
+    let Some(env) = &command.env else {
+        if name.contains('.') {
+            let text = format!("no cluster is called {name} here");
+            let hint = "a name stands alone; NAME.DOMAIN goes with --from-backend";
+            return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
         }
-        let id = ClusterId::new(&found.cluster, &found.domain);
-        return Ok((id, found.backend, found.workers_on));
+        let known = session.known(&name)?;
+        return Ok(Target {
+            cluster: known.id(),
+            dir: Some(session.home.cluster(&name)),
+            name,
+            backend: known.backend,
+            workers_on: known.workers_on,
+        });
+    };
+    let source = Source {
+        env: Some(env.clone()),
+        ..Source::default()
+    };
+    let found = session.load_whereabouts(&source)?;
+    if found.cluster != name {
+        let text = format!("{} describes cluster {}, not {name}", env.display(), found.cluster);
+        let hint = "--from-backend takes any NAME.DOMAIN that `ocpdeploy audit` shows on the env file's platform";
+        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
     }
-    let known = session.known(&command.cluster)?;
-    Ok((known.id(), known.backend, known.workers_on))
+    let cluster = ClusterId::new(&found.cluster, &found.domain);
+    Ok(Target {
+        dir: folder(session, &cluster, &found.backend, &name),
+        cluster,
+        name,
+        backend: found.backend,
+        workers_on: found.workers_on,
+    })
+}
+
+/// A cluster of which perhaps nothing is known here, on the one platform that has something of it.
+fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
+    let Some(cluster) = ClusterId::read(&command.cluster) else {
+        let text = format!(
+            "{} is a name; the platforms know clusters by NAME.DOMAIN",
+            command.cluster
+        );
+        let hint = "`ocpdeploy audit` shows them";
+        return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
+    };
+    let clusters = inventory::clusters(&session.home)?;
+    let runtime = runtime()?;
+    let mut holders = Vec::new();
+    let looked_at = audit::platforms(session, command.env.as_deref(), &clusters)?;
+    for backend in &looked_at {
+        let owned =
+            runtime.block_on(async { Ok::<_, Error>(connect(backend, None).await?.list_owned(&cluster).await?) });
+        if !owned?.is_empty() {
+            holders.push(backend);
+        }
+    }
+    let known = clusters
+        .iter()
+        .map(|cluster| &cluster.known)
+        .find(|known| known.id() == cluster);
+    let places: Vec<String> = holders.iter().map(|backend| backend.place()).collect();
+    if let Some(known) = known {
+        let its: Vec<String> = known.all_platforms().map(BackendConfig::place).collect();
+        // Nothing but what is known here anyway, workers elsewhere included.
+        if places.iter().all(|place| its.contains(place)) && looked_at.iter().any(|it| its.contains(&it.place())) {
+            return Ok(Target {
+                dir: Some(session.home.cluster(&known.name)),
+                cluster,
+                name: known.name.clone(),
+                backend: known.backend.clone(),
+                workers_on: known.workers_on.clone(),
+            });
+        }
+    }
+    let backend = match (holders.as_slice(), looked_at.first()) {
+        ([one], _) => one,
+        ([], Some(any)) => any,
+        (several, _) => {
+            let text = match several {
+                [] => "no platform is known here".to_owned(),
+                _ => format!("several platforms have something of {cluster}: {}", places.join("; ")),
+            };
+            return Err(CommandError::new(Kind::Usage, text)
+                .hint("name the platform with --env ENV")
+                .into());
+        }
+    };
+    Ok(Target {
+        name: cluster.as_str().split('.').next().unwrap_or_default().to_owned(),
+        cluster,
+        backend: (*backend).clone(),
+        workers_on: None,
+        // A folder of this name is not known to be of this cluster.
+        dir: None,
+    })
+}
+
+/// The cluster's folder. That of another cluster of this name stays.
+fn folder(session: &Session, cluster: &ClusterId, backend: &BackendConfig, name: &str) -> Option<ClusterDir> {
+    let dir = session.home.cluster(name);
+    match Known::read(&dir) {
+        Ok(Some(known)) if known.id() != *cluster || known.backend.place() != backend.place() => {
+            tracing::warn!(
+                "the folder {} is of cluster {} on {}, and stays",
+                dir.path().display(),
+                known.id(),
+                known.backend.place()
+            );
+            None
+        }
+        // A folder that tells nothing was torn by a crash.
+        _ => Some(dir),
+    }
 }
 
 /// Shows what would go and asks; anything but a yes is a no.

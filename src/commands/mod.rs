@@ -1,5 +1,6 @@
 //! One file for each subcommand; only this room and `main` print.
 
+mod audit;
 mod check;
 pub mod config;
 mod console;
@@ -64,6 +65,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Status(command) => status::run(&session()?, command),
         Command::List(command) => list::run(&session()?, command),
         Command::Destroy(command) => destroy::run(&session()?, command),
+        Command::Audit(command) => return audit::run(&session()?, command),
         Command::Image(command) => image::run(&session()?, command),
         // Most of its verbs need no state, and so no home folder either.
         Command::Export(command) => export::run(&session()?, command),

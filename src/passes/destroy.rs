@@ -8,39 +8,37 @@ use super::PassError;
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Owned};
 use crate::cluster::ClusterId;
-use crate::home::Home;
+use crate::home::ClusterDir;
 use crate::journal;
 
 /// How often all is deleted: a call of a run that was killed may be done by the platform only after the first look.
 const ROUNDS: usize = 3;
 
-/// Destroys exactly what carries the cluster's id, and its folder here.
+/// Destroys exactly what carries the cluster's id, and its folder here, if it has one.
 ///
 /// With `keep_addresses` the parameter file and what holds the addresses stay for the next deployment.
 pub async fn destroy<B: Backend>(
     backend: &B,
     cluster: &ClusterId,
     name: &str,
-    home: &Home,
+    dir: Option<&ClusterDir>,
     keep_addresses: bool,
 ) -> Result<()> {
-    let dir = home.cluster(name);
-    let _lock = if dir.exists() {
-        Some(journal::lock(&dir, name)?)
-    } else {
-        None
-    };
+    let dir = dir.filter(|dir| dir.exists());
+    let _lock = dir.map(|dir| journal::lock(dir, name)).transpose()?;
     let mut left = Vec::new();
     for _ in 0..ROUNDS {
         let machines = backend.list_machines(cluster).await?;
         delete_machines(backend, cluster, &machines).await?;
         if keep_addresses {
-            return dir.remove_all_but_addresses().context("empty the cluster's folder");
+            let emptied = dir.map_or(Ok(()), ClusterDir::remove_all_but_addresses);
+            return emptied.context("empty the cluster's folder");
         }
         backend.release_addresses(cluster).await?;
         left = backend.list_owned(cluster).await?;
         if left.is_empty() {
-            return dir.remove().context("remove the cluster's folder");
+            let removed = dir.map_or(Ok(()), ClusterDir::remove);
+            return removed.context("remove the cluster's folder");
         }
     }
     Err(PassError::Leftovers { left }.into())

@@ -11,10 +11,11 @@ use serde::Serialize;
 use tracing::info;
 
 use super::PassError;
+use super::destroy::delete_machines;
 use super::one::{hold_of, holds};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, Machine};
-use crate::cluster::{Lease, NodeName, Pass, Role};
+use crate::cluster::{Lease, MachineName, NodeName, Pass, Role};
 use crate::cluster_api::ClusterApi;
 use crate::harvest::{Seen, judge};
 use crate::home::Home;
@@ -63,9 +64,11 @@ pub struct Verified {
     pub left_out: Vec<String>,
     /// Reservations that were made anew.
     pub repaired: Vec<Lease>,
+    /// Machines that had done their work and were still there.
+    pub removed: Vec<MachineName>,
 }
 
-/// Compares; with `repair` it makes the reservations right first.
+/// Compares; with `repair` it makes the reservations right first, and removes what has done its work.
 pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair: bool) -> Result<Verified> {
     let dir = home.cluster(&known.name);
     let journal = Journal::open(&dir, &known.name)?;
@@ -104,6 +107,14 @@ pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair:
             Err(error) => left_out.push(format!("nodes: {error}")),
         }
     }
+    let mut removed = Vec::new();
+    if repair {
+        let is_left = |machine: &&Machine| seen.has_done_its_work(machine);
+        let left: Vec<Machine> = seen.machines.iter().filter(is_left).cloned().collect();
+        delete_machines(backend, &known.id(), &left).await?;
+        seen.machines.retain(|machine| !left.contains(machine));
+        removed.extend(left.into_iter().map(|machine| machine.name));
+    }
     let mut repaired = Vec::new();
     if repair && let Some(held) = seen.held.take() {
         repaired = put_right(backend, &table, &held).await?;
@@ -114,7 +125,15 @@ pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair:
         differences: seen.differences(),
         left_out,
         repaired,
+        removed,
     })
+}
+
+impl Look<'_> {
+    /// Machines of pass one, and the bootstrap once it was removed: a request of a killed run may be done late.
+    fn has_done_its_work(&self, machine: &Machine) -> bool {
+        machine.pass == Pass::One || (machine.role == Role::Bootstrap && self.bootstrap_is_gone)
+    }
 }
 
 /// Gives back what is held wrongly, and holds what is not held; tells what was made.

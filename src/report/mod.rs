@@ -1,5 +1,6 @@
 //! What a person or a script reads of a cluster: pure functions from values to text and JSON.
 
+pub mod audit;
 pub mod check;
 pub mod deployed;
 pub mod ignition;
@@ -99,6 +100,9 @@ pub fn verified(verified: &Verified) -> String {
     let mut text = String::new();
     for lease in &verified.repaired {
         text += &format!("repaired: {} is held for {} {}\n", lease.ip, lease.name, lease.mac);
+    }
+    for machine in &verified.removed {
+        text += &format!("removed: {machine} had done its work\n");
     }
     if verified.differences.is_empty() {
         text += &format!("all {} lines of the table are as they should be\n", verified.lines);

@@ -290,7 +290,7 @@ fn phase(journal: &[Entry]) -> String {
 }
 
 /// Whether a step was done and not forgotten since.
-fn is_done(journal: &[Entry], step: &str) -> bool {
+pub(super) fn is_done(journal: &[Entry], step: &str) -> bool {
     let told = journal.iter().rev().find(|entry| match entry.event {
         Event::Done => entry.step == step,
         Event::Forgotten => Event::forgets(&entry.step, step),

@@ -1,0 +1,103 @@
+//! `ocpdeploy audit`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::{Session, connect, print, runtime};
+use crate::backend::Backend;
+use crate::cli::{Audit, Format, Source};
+use crate::cluster::BackendConfig;
+use crate::failure::DIFFERENT;
+use crate::inventory::{self, Cluster};
+use crate::report::audit::{Audit as Report, Found, OnPlatform};
+use crate::{journal, report, settings};
+
+pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
+    let env = command.env.as_deref();
+    let clusters = inventory::clusters(&session.home)?;
+    let runtime = runtime()?;
+    let (mut seen, mut failed) = (Vec::new(), None);
+    for backend in platforms(session, env, &clusters)? {
+        match runtime.block_on(look(session, env, &backend, &clusters)) {
+            Ok(found) => seen.push(found),
+            // The others are shown all the same.
+            Err(error) => failed = failed.or(Some(error.context(format!("look at {}", backend.place())))),
+        }
+    }
+    let audit = Report { platforms: seen };
+    match command.output.output {
+        Format::Text => print(&audit.text())?,
+        Format::Json => print(&report::json(&audit)?)?,
+    }
+    match failed {
+        Some(error) => Err(error),
+        None if audit.is_clean() => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(DIFFERENT)),
+    }
+}
+
+/// The env file's platform; without one those of all clusters known here, and of `./env.sh` where it is.
+pub(super) fn platforms(session: &Session, env: Option<&Path>, clusters: &[Cluster]) -> Result<Vec<BackendConfig>> {
+    let mut all = Vec::new();
+    if env.is_some() || Path::new("env.sh").exists() {
+        let source = Source {
+            env: env.map(Path::to_owned),
+            ..Source::default()
+        };
+        all.push(settings::load_platform(&session.sources(&source)?)?);
+    }
+    if env.is_none() {
+        let known = clusters.iter().map(|cluster| &cluster.known);
+        all.extend(known.flat_map(|known| known.all_platforms().cloned()));
+    }
+    let mut places = Vec::new();
+    all.retain(|backend| {
+        let place = backend.place();
+        let is_new = !places.contains(&place);
+        places.push(place);
+        is_new
+    });
+    Ok(all)
+}
+
+async fn look(
+    session: &Session,
+    env: Option<&Path>,
+    backend: &BackendConfig,
+    clusters: &[Cluster],
+) -> Result<OnPlatform> {
+    let place = backend.place();
+    let more = env.map(|env| format!(" --env {}", env.display())).unwrap_or_default();
+    let platform = connect(backend, None).await?;
+    let is_here = |cluster: &&Cluster| cluster.known.all_platforms().any(|backend| backend.place() == place);
+    let here: Vec<&Cluster> = clusters.iter().filter(is_here).collect();
+    let mut found = Vec::new();
+    for id in platform.list_clusters().await? {
+        if !here.iter().any(|cluster| cluster.known.id() == id) {
+            let owned = platform.list_owned(&id).await?;
+            // Nothing, where it has just gone.
+            if !owned.is_empty() {
+                found.push(Found::unknown(id, owned, &more));
+            }
+        }
+    }
+    // A cluster with workers elsewhere is told of once, with what it has on both.
+    for cluster in here
+        .into_iter()
+        .filter(|cluster| cluster.known.backend.place() == place)
+    {
+        let known = &cluster.known;
+        let both = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let machines = both.list_machines(&known.id()).await?;
+        let owned = both.list_owned(&known.id()).await?;
+        let entries = journal::read(&session.home.cluster(&known.name).journal())?;
+        found.push(Found::known(cluster, &entries, &machines, owned));
+    }
+    found.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    Ok(OnPlatform {
+        platform: place,
+        clusters: found,
+    })
+}

@@ -1,0 +1,172 @@
+//! What of our clusters is on the platforms, and what of it should not be there.
+
+use serde::Serialize;
+
+use super::status::{Status, Verdict, is_done};
+use super::{row, table};
+use crate::backend::{Machine, Owned};
+use crate::cluster::{ClusterId, MachineName, Role};
+use crate::inventory::Cluster;
+use crate::journal::Entry;
+
+/// All platforms that were looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Audit {
+    pub platforms: Vec<OnPlatform>,
+}
+
+/// The clusters on one platform.
+#[derive(Clone, Debug, Serialize)]
+pub struct OnPlatform {
+    pub platform: String,
+    pub clusters: Vec<Found>,
+}
+
+/// What there is of one cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    pub cluster: ClusterId,
+    pub state: State,
+    /// All that carries its mark.
+    pub objects: Vec<Owned>,
+    /// Machines that have done their work: those of pass one, the bootstrap.
+    pub should_be_gone: Vec<MachineName>,
+    /// What to type next; empty where all is as it should be.
+    pub hints: Vec<String>,
+}
+
+/// How a cluster is, as far as this computer can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Deployed from here, and all of its machines are there.
+    Alive,
+    /// Its deployment has not ended, or is under way.
+    Unfinished,
+    /// Machines that were made are not there: a `destroy` was cut, or somebody else deleted them.
+    HalfGone,
+    /// Known here, and nothing is there.
+    Gone,
+    /// Another computer's, or one whose folder here is lost.
+    NotKnownHere,
+}
+
+impl State {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Unfinished => "its deployment has not ended",
+            Self::HalfGone => "half gone: machines that were made are missing",
+            Self::Gone => "known here, and nothing is there",
+            Self::NotKnownHere => "not known here",
+        }
+    }
+}
+
+impl Found {
+    /// A cluster with a folder here.
+    pub fn known(cluster: &Cluster, journal: &[Entry], machines: &[Machine], objects: Vec<Owned>) -> Self {
+        let name = &cluster.known.name;
+        let status = Status::of(cluster, journal, machines);
+        let is_missing = |verdict: Verdict| verdict == Verdict::Missing;
+        let state = match () {
+            () if objects.is_empty() => State::Gone,
+            () if status.nodes.iter().any(|node| is_missing(node.verdict)) => State::HalfGone,
+            () if is_done(journal, "install-complete") => State::Alive,
+            () => State::Unfinished,
+        };
+        let mut should_be_gone = Vec::new();
+        // Before there is a table, the machines of pass one have not done their work.
+        if cluster.parameters.is_some() {
+            should_be_gone.clone_from(&status.pass_one);
+        }
+        if is_done(journal, "bootstrap-removed") {
+            let left = machines.iter().filter(|machine| machine.role == Role::Bootstrap);
+            should_be_gone.extend(left.map(|machine| machine.name.clone()));
+        }
+        let mut hints = Vec::new();
+        match state {
+            State::Alive | State::NotKnownHere => {}
+            State::Unfinished => hints.push(format!(
+                "`ocpdeploy deploy` goes on with it, `ocpdeploy destroy {name}` removes it"
+            )),
+            State::HalfGone => hints.push(format!("`ocpdeploy destroy {name}` removes the rest")),
+            State::Gone => hints.push(format!("`ocpdeploy destroy {name}` removes its folder here")),
+        }
+        if !should_be_gone.is_empty() && state == State::Alive {
+            hints.push(format!(
+                "`ocpdeploy verify {name} --repair` removes what should be gone"
+            ));
+        }
+        Self {
+            cluster: cluster.known.id(),
+            state,
+            objects,
+            should_be_gone,
+            hints,
+        }
+    }
+
+    /// A cluster that this computer knows nothing of; `more` is what else its `destroy` is told.
+    pub fn unknown(cluster: ClusterId, objects: Vec<Owned>, more: &str) -> Self {
+        let destroy = format!("ocpdeploy destroy {cluster} --from-backend{more}");
+        let hints = vec![
+            format!("`{destroy} --dry-run` shows what would go, `{destroy}` removes it"),
+            "ask first whose it is: it may be in use".to_owned(),
+        ];
+        Self {
+            cluster,
+            state: State::NotKnownHere,
+            objects,
+            should_be_gone: Vec::new(),
+            hints,
+        }
+    }
+
+    fn is_as_it_should(&self) -> bool {
+        self.state == State::Alive && self.should_be_gone.is_empty()
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("\n{}: {}", self.cluster, self.state.words());
+        if self.is_as_it_should() {
+            return text + &format!(", {} objects\n", self.objects.len());
+        }
+        text += "\n";
+        if !self.objects.is_empty() {
+            let rows = self.objects.iter().map(|owned| row([&owned.kind, &owned.name]));
+            let head = row([&"KIND", &"NAME"]);
+            text += &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+        }
+        for machine in &self.should_be_gone {
+            text += &format!("{machine} has done its work and should be gone\n");
+        }
+        for hint in &self.hints {
+            text += &format!("hint: {hint}\n");
+        }
+        text
+    }
+}
+
+impl Audit {
+    /// Whether nothing is there but clusters that this computer knows to be alive.
+    pub fn is_clean(&self) -> bool {
+        let mut all = self.platforms.iter().flat_map(|platform| &platform.clusters);
+        all.all(Found::is_as_it_should)
+    }
+
+    /// One platform after the other.
+    pub fn text(&self) -> String {
+        if self.platforms.is_empty() {
+            return "no platform is known here; `--env ENV` names one\n".to_owned();
+        }
+        let texts = self.platforms.iter().map(|on| {
+            let clusters: String = on.clusters.iter().map(Found::text).collect();
+            match clusters.as_str() {
+                "" => format!("{}\n\nnothing there is of any cluster\n", on.platform),
+                clusters => format!("{}\n{clusters}", on.platform),
+            }
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+}
