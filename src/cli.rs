@@ -76,6 +76,7 @@ pub enum Command {
     Config(Config),
     Status(Status),
     List(List),
+    Report(Report),
     Destroy(Destroy),
     Audit(Audit),
     Ignition(Ignition),
@@ -331,25 +332,32 @@ pub struct Config {
 /// Show a cluster's nodes: what was planned and what is seen
 ///
 /// Asks the platform once. Each node is ok, moved (another address than planned),
-/// missing, or in the state the platform reports.
+/// missing, or in the state the platform reports. The phase says whether a process
+/// works on the cluster now, or where it stopped.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy status                   # every cluster known here
   ocpdeploy status lab
+  ocpdeploy status lab --watch       # exit code 7 where it stops half way
   ocpdeploy status lab --output json")]
 pub struct Status {
     /// Name of the cluster [default: all clusters known here]
     #[arg(value_parser = cluster_name)]
     pub cluster: Option<String>,
+    /// Look again and again until no process works on it any more
+    ///
+    /// On a terminal the table stands in its place; elsewhere a line comes for each change.
+    #[arg(short, long)]
+    pub watch: bool,
     #[command(flatten)]
     pub output: Output,
 }
 
 /// List the clusters known here, by network
 ///
-/// Virtual IPs and VRRP ids of one network stand together, since they must differ.
-/// No platform is asked.
+/// Virtual IPs and VRRP ids of one network stand together, since they must differ;
+/// CERTS is how long the installer's certificates last. No platform is asked.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -358,6 +366,25 @@ Examples:
 pub struct List {
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Write a page about a cluster: topology, timeline, addresses, sizes, warnings
+///
+/// One HTML file that needs neither network nor script. Made from the cluster's journal
+/// and one look at the platform; where that fails, the rest is there all the same. No
+/// secret is in it, but names and addresses are. A new file is yours alone (0600).
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  ocpdeploy report lab                # writes report.html
+  ocpdeploy report lab -o /srv/www/lab.html
+  ocpdeploy report -o -               # to stdout, of the only cluster here")]
+pub struct Report {
+    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    pub cluster: Option<String>,
+    /// The file to write; - is stdout
+    #[arg(short, long, value_name = "FILE", default_value = "report.html", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
 }
 
 /// Remove a cluster: machines, disks, addresses, files

@@ -22,6 +22,9 @@ use crate::home::ClusterDir;
 /// Version of a line's layout.
 const VERSION: u32 = 1;
 
+/// The note that each run begins with: what was open before is not under way any more.
+pub const RUN: &str = "run";
+
 /// What can go wrong with the journal itself.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -92,6 +95,13 @@ pub struct Entry {
     pub output: serde_json::Value,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+}
+
+impl Entry {
+    /// A fact kept by `note`: nothing was begun for it.
+    pub fn is_note(&self) -> bool {
+        self.event == Event::Done && self.input.is_empty()
+    }
 }
 
 /// An open journal, which only one process has at a time.
@@ -174,6 +184,18 @@ impl Journal {
         }
     }
 
+    /// Keeps a fact for those who read the journal, as a step without an input; once as long as it stays the same.
+    ///
+    /// No run goes by it, so it does not wait for the disk.
+    pub fn note(&self, name: &str, fact: &impl Serialize) -> anyhow::Result<()> {
+        let fact = serde_json::to_value(fact)?;
+        if self.done_before(name).is_none_or(|before| before.output != fact) {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            self.write(&mut open, Event::Done, name, "", fact, String::new())?;
+        }
+        Ok(())
+    }
+
     /// Whether a step was done, with another input.
     pub fn is_outdated(&self, step: &str, input: &impl Serialize) -> anyhow::Result<bool> {
         let input = fingerprint(input)?;
@@ -216,11 +238,27 @@ impl Journal {
         output: serde_json::Value,
         error: String,
     ) -> Result<(), JournalError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write(&mut open, event, step, input, output, error)?;
+        open.file.sync_data().map_err(|source| JournalError::Io {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    fn write(
+        &self,
+        open: &mut Open,
+        event: Event,
+        step: &str,
+        input: &str,
+        output: serde_json::Value,
+        error: String,
+    ) -> Result<(), JournalError> {
         let io = |source| JournalError::Io {
             path: self.path.clone(),
             source,
         };
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.seq += 1;
         let entry = Entry {
             v: VERSION,
@@ -235,7 +273,6 @@ impl Journal {
         let mut line = serde_json::to_vec(&entry).map_err(|error| io(error.into()))?;
         line.push(b'\n');
         open.file.write_all(&line).map_err(io)?;
-        open.file.sync_data().map_err(io)?;
         if event == Event::Done {
             open.done.insert(step.to_owned(), entry);
         }
@@ -314,11 +351,26 @@ pub struct Lock {
     _file: File,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Holder {
-    host: String,
-    pid: u32,
-    since: Timestamp,
+/// The process that has a cluster's lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub host: String,
+    pub pid: u32,
+    pub since: Timestamp,
+}
+
+/// Who works on a cluster now, without getting in its way; `None` when nobody does.
+pub fn holder(dir: &ClusterDir) -> Option<Holder> {
+    let mut file = File::open(dir.lock()).ok()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    let holder: Holder = serde_json::from_str(&text).ok()?;
+    // A lock that is tried must not be the one that a process beginning now does not get: here its pid will do.
+    if holder.host == host_name() && !Path::new("/proc").join(holder.pid.to_string()).exists() {
+        return None;
+    }
+    let is_free = file.file().try_lock_shared().is_ok();
+    (!is_free).then_some(holder)
 }
 
 impl Lock {
@@ -433,6 +485,39 @@ mod tests {
                 .windows(2)
                 .all(|pair| pair[0].seq < pair[1].seq)
         );
+    }
+
+    #[tokio::test]
+    async fn a_note_is_kept_once_and_is_no_step() {
+        let (_folder, dir) = home();
+        let journal = Journal::open(&dir, "lab").unwrap();
+        run(&journal, 4, &Cell::new(0)).await.unwrap();
+        for fact in ["a", "a", "b"] {
+            journal.note("made/master-0", &fact).unwrap();
+        }
+        let entries = read(&dir.journal()).unwrap();
+        let notes: Vec<_> = entries.iter().filter(|entry| entry.is_note()).collect();
+        assert_eq!(notes.len(), 2, "{entries:?}");
+        assert_eq!(notes[1].output, "b");
+        assert_eq!(entries.len(), 4, "begun and done of the step, and two notes");
+    }
+
+    #[test]
+    fn who_works_on_a_cluster_is_known_from_outside_and_only_while_it_does() {
+        let (_folder, dir) = home();
+        assert_eq!(holder(&dir), None);
+        let lock = Lock::take(&dir, "lab").unwrap();
+        let found = holder(&dir).unwrap();
+        assert_eq!((found.pid, found.host), (std::process::id(), host_name()));
+        drop(lock);
+        assert_eq!(holder(&dir), None, "this process lives, and has no lock");
+        let gone = Holder {
+            host: host_name(),
+            pid: u32::MAX,
+            since: Timestamp::UNIX_EPOCH,
+        };
+        std::fs::write(dir.lock(), serde_json::to_vec(&gone).unwrap()).unwrap();
+        assert_eq!(holder(&dir), None, "such a process is not there");
     }
 
     #[test]

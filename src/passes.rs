@@ -4,6 +4,7 @@
 //! same command after any interruption goes on where it stopped.
 
 mod check;
+mod chosen;
 mod destroy;
 mod error;
 mod fragments;
@@ -34,12 +35,13 @@ use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
 use crate::installer::{Installer, NodeReport, WaitContext};
 use crate::inventory::Known;
-use crate::journal::Journal;
+use crate::journal::{Journal, RUN};
 use crate::machines::{self, Planned};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::services;
 
 pub use self::check::{Looked, check};
+pub use self::chosen::{Chosen, Room};
 pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError};
 pub use self::inspect::inspect;
@@ -93,6 +95,7 @@ pub async fn deploy<B: Backend>(
     let config = &check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, config, home, &facts)?;
     installer.pin(config, &run.dir)?;
+    run.journal.note(Chosen::STEP, &Chosen::of(backend, config, &version))?;
     if options.harvest_again && run.dir.parameters().exists() {
         run.start_over().await?;
     }
@@ -175,6 +178,7 @@ impl<'a, B: Backend> Run<'a, B> {
     fn begin(backend: &'a B, config: &'a ClusterConfig, home: &'a Home, facts: &'a NetworkFacts) -> Result<Self> {
         let dir = home.cluster(&config.name);
         let journal = Journal::open(&dir, &config.name)?;
+        journal.note(RUN, &std::process::id())?;
         Known::of(config).write(&dir)?;
         Ok(Self {
             backend,

@@ -24,6 +24,18 @@ pub enum TemplateError {
     Other { name: String },
 }
 
+/// Renders a page: each `{{ value }}` is text, whatever is in it, in an element or in a quoted attribute.
+pub fn render_html(name: &str, template: &str, values: &impl Serialize) -> Result<String, TemplateError> {
+    let render = || {
+        let mut tera = Tera::new();
+        tera.autoescape_on([name.to_owned()]);
+        tera.set_escape_fn(tera::escape_html);
+        tera.add_raw_template(name, template)?;
+        tera.render(name, &Context::from_serialize(values)?)
+    };
+    render().map_err(|error| without_values(name, &error))
+}
+
 /// Renders a template; a variable that is not defined is an error.
 ///
 /// In a template whose name ends in `.yaml`, each `{{ value }}` is written as a quoted string by [`yaml`], so it takes

@@ -21,8 +21,10 @@ mod plan;
 mod power;
 mod progress;
 mod recall;
+mod report;
 mod scale;
 mod status;
+mod terminal;
 mod util;
 mod verify;
 
@@ -62,8 +64,9 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Plan(command) => plan::run(&session()?, command),
         Command::Harvest(command) => harvest::run(&session()?, command),
         Command::Config(command) => session()?.show_config(command),
-        Command::Status(command) => status::run(&session()?, command),
+        Command::Status(command) => return status::run(&session()?, command),
         Command::List(command) => list::run(&session()?, command),
+        Command::Report(command) => report::run(&session()?, command),
         Command::Destroy(command) => destroy::run(&session()?, command),
         Command::Audit(command) => return audit::run(&session()?, command),
         Command::Image(command) => image::run(&session()?, command),

@@ -1,52 +1,178 @@
 //! `ocpdeploy status`.
 
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use jiff::Timestamp;
+use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
+use super::terminal::{self, Canvas};
 use super::{Session, connect, print, runtime};
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::cluster_api::ClusterApi;
+use crate::failure::Kind;
 use crate::inventory::{self, Cluster, InventoryError};
-use crate::report::status::{Status as ClusterStatus, StatusList, made_at};
+use crate::platforms::Platforms;
+use crate::report::status::{State, Status as ClusterStatus, StatusList, changes, made_at};
 use crate::wait::clock::{self, Clock};
 use crate::{journal, report};
 
 /// A cluster's API is asked no longer: most of what is shown needs no API.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-pub fn run(session: &Session, command: &Status) -> Result<()> {
-    let clusters = match &command.cluster {
-        Some(name) => vec![find(session, name)?],
-        None => inventory::clusters(&session.home)?,
-    };
-    let runtime = runtime()?;
-    let (mut seen, mut failed) = (Vec::new(), None);
-    for cluster in &clusters {
-        let entries = journal::read(&session.home.cluster(&cluster.known.name).journal())?;
-        match runtime.block_on(look(cluster)) {
-            Ok(machines) => {
-                let mut status = ClusterStatus::of(cluster, &entries, &machines);
-                if let Some(made_at) = made_at(&entries).filter(|_| !cluster.known.rehearsal) {
-                    let asked = async { timeout(PATIENCE, rotated(session, cluster)).await };
-                    let rotated = runtime.block_on(asked).ok().flatten();
-                    status.certificates = Some(Clock::at(Timestamp::now(), made_at, rotated));
-                }
-                seen.push(status);
-            }
-            // The others are shown all the same.
-            Err(error) => failed = failed.or(Some(error.context(format!("look at cluster {}", cluster.known.name)))),
-        }
+/// The least pause between two looks of a watch.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// So many looks may fail one after the other before a watch gives up.
+const FAILURES: usize = 5;
+
+pub fn run(session: &Session, command: &Status) -> Result<ExitCode> {
+    let mut eyes = Eyes::new(session)?;
+    if command.watch {
+        return watch(&mut eyes, command);
     }
+    let (seen, failed) = eyes.look(&wanted(session, command)?)?;
     let list = StatusList::new(seen);
     match command.output.output {
-        Format::Text => print(&list.text())?,
+        Format::Text => print(&list.text(terminal::width()))?,
         Format::Json => print(&report::json(&list)?)?,
     }
-    failed.map_or(Ok(()), Err)
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// The cluster that is named, or all.
+fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
+    let Some(name) = &command.cluster else {
+        return Ok(inventory::clusters(&session.home)?);
+    };
+    let unknown = || InventoryError::Unknown { cluster: name.clone() };
+    Ok(vec![inventory::find(&session.home, name)?.ok_or_else(unknown)?])
+}
+
+/// What looks at clusters; it connects to each platform once.
+pub(super) struct Eyes<'a> {
+    session: &'a Session,
+    runtime: Runtime,
+    platforms: BTreeMap<String, Platforms>,
+}
+
+impl<'a> Eyes<'a> {
+    pub(super) fn new(session: &'a Session) -> Result<Self> {
+        Ok(Self {
+            session,
+            runtime: runtime()?,
+            platforms: BTreeMap::new(),
+        })
+    }
+
+    /// One look at each; a platform that fails does not hide the clusters on others.
+    fn look(&mut self, clusters: &[Cluster]) -> Result<(Vec<ClusterStatus>, Option<Error>)> {
+        let (mut seen, mut failed) = (Vec::new(), None);
+        for cluster in clusters {
+            match self.machines(cluster) {
+                Ok(machines) => seen.push(self.status(cluster, &machines)?),
+                Err(error) => {
+                    failed = failed.or(Some(error.context(format!("look at cluster {}", cluster.known.name))))
+                }
+            }
+        }
+        Ok((seen, failed))
+    }
+
+    /// One look at a cluster's machines.
+    pub(super) fn machines(&mut self, cluster: &Cluster) -> Result<Vec<Machine>> {
+        let (known, platforms) = (&cluster.known, &mut self.platforms);
+        let looked = self.runtime.block_on(async {
+            if !platforms.contains_key(&known.name) {
+                let platform = connect(&known.backend, known.workers_on.as_ref()).await?;
+                platforms.insert(known.name.clone(), platform);
+            }
+            match platforms.get(&known.name) {
+                Some(platform) => Ok(platform.list_machines(&known.id()).await?),
+                None => Ok(Vec::new()),
+            }
+        });
+        if looked.is_err() {
+            platforms.remove(&known.name);
+        }
+        looked
+    }
+
+    /// What these machines mean; a cluster that is up is asked for its certificates.
+    pub(super) fn status(&self, cluster: &Cluster, machines: &[Machine]) -> Result<ClusterStatus> {
+        let dir = self.session.home.cluster(&cluster.known.name);
+        // First the lock: who ends in between has written all that it did.
+        let holder = journal::holder(&dir);
+        let entries = journal::read(&dir.journal())?;
+        let mut status = ClusterStatus::of(cluster, &entries, holder, machines);
+        if let Some(made_at) = made_at(&entries).filter(|_| !cluster.known.rehearsal) {
+            let rotated = match status.state {
+                State::Running => None,
+                _ => {
+                    let asked = async { timeout(PATIENCE, rotated(self.session, cluster)).await };
+                    self.runtime.block_on(asked).ok().flatten()
+                }
+            };
+            status.certificates = Some(Clock::at(Timestamp::now(), made_at, rotated));
+        }
+        Ok(status)
+    }
+
+    fn pause(&self) -> Duration {
+        let pauses = self.platforms.values().map(|platform| platform.limits().poll_interval);
+        pauses.fold(PAUSE, Duration::max)
+    }
+}
+
+/// Looks until no process works on the clusters; Ctrl-C ends it at any time.
+fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
+    let (mut canvas, mut before, mut failures) = (Canvas::default(), None::<Vec<ClusterStatus>>, 0);
+    loop {
+        let clusters = match wanted(eyes.session, command) {
+            // It was destroyed meanwhile.
+            Err(_) if before.is_some() => return Ok(ExitCode::SUCCESS),
+            found => found?,
+        };
+        let (seen, failed) = eyes.look(&clusters)?;
+        failures = if failed.is_some() { failures + 1 } else { 0 };
+        match failed {
+            Some(error) if failures >= FAILURES || before.is_none() => return Err(error),
+            Some(error) => tracing::warn!("{error:#}"),
+            None => {
+                show(&mut canvas, before.as_deref(), &seen, command)?;
+                if seen.iter().all(|status| status.state != State::Running) {
+                    let half_way = |status: &ClusterStatus| matches!(status.state, State::Failed | State::Stopped);
+                    return Ok(match seen.iter().any(half_way) {
+                        true => ExitCode::from(Kind::Stopped.exit_code()),
+                        false => ExitCode::SUCCESS,
+                    });
+                }
+                before = Some(seen);
+            }
+        }
+        sleep(eyes.pause());
+    }
+}
+
+/// Draws the whole on a terminal; else tells what is new.
+fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterStatus], command: &Status) -> Result<()> {
+    let list = StatusList::new(now.to_vec());
+    match (command.output.output, terminal::size(), before) {
+        (Format::Json, _, Some(before)) if changes(before, now).is_empty() => Ok(()),
+        (Format::Json, ..) => print(&(serde_json::to_string(&report::versioned(&list))? + "\n")),
+        (Format::Text, Some(size), _) => print(&canvas.frame(&list.text(Some(size.0)), size)),
+        (Format::Text, None, None) => print(&list.text(None)),
+        (Format::Text, None, Some(before)) => {
+            let time = Timestamp::now();
+            let lines = changes(before, now).into_iter();
+            print(&lines.map(|line| format!("{time:.0} {line}\n")).collect::<String>())
+        }
+    }
 }
 
 /// Whether the cluster has replaced the installer's certificates; `None` when it does not say.
@@ -56,17 +182,4 @@ async fn rotated(session: &Session, cluster: &Cluster) -> Option<bool> {
     let api = ClusterApi::open(&kubeconfig, door).await.ok()?;
     let (namespace, name) = clock::SIGNER;
     clock::is_rotated(&api.secret(namespace, name).await.ok()??)
-}
-
-async fn look(cluster: &Cluster) -> Result<Vec<Machine>> {
-    let known = &cluster.known;
-    let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
-    Ok(backend.list_machines(&known.id()).await?)
-}
-
-fn find(session: &Session, name: &str) -> Result<Cluster> {
-    let unknown = || InventoryError::Unknown {
-        cluster: name.to_owned(),
-    };
-    Ok(inventory::find(&session.home, name)?.ok_or_else(unknown)?)
 }

@@ -48,7 +48,7 @@ impl<B: Backend> Run<'_, B> {
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
             stream::iter(&planned)
-                .map(|machine| self.create_helper(machine, &images))
+                .map(|machine| self.create_helper(story, machine, &images))
                 .buffer_unordered(self.backend.limits().concurrency)
                 .try_collect::<Vec<()>>()
                 .await?;
@@ -62,7 +62,7 @@ impl<B: Backend> Run<'_, B> {
             .step(
                 &format!("{story}/leases"),
                 &planned,
-                self.look_for_leases(&planned, &images),
+                self.look_for_leases(story, &planned, &images),
             )
             .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
@@ -76,11 +76,11 @@ impl<B: Backend> Run<'_, B> {
         Ok(leases)
     }
 
-    async fn create_helper(&self, machine: &Planned, images: &Handles) -> Result<()> {
+    async fn create_helper(&self, story: &str, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
         self.backend.create_machine(&self.helper_spec(machine, images)?).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
-        Ok(())
+        self.journal.note(&format!("{story}/create/{}", machine.node), &())
     }
 
     fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
@@ -89,7 +89,7 @@ impl<B: Backend> Run<'_, B> {
         Ok(machine.spec(self.config, images.of(machine.role), payload))
     }
 
-    async fn look_for_leases(&self, planned: &[Planned], images: &Handles) -> Result<Vec<Lease>> {
+    async fn look_for_leases(&self, story: &str, planned: &[Planned], images: &Handles) -> Result<Vec<Lease>> {
         let begun = Instant::now();
         let mut launches = Launches::new();
         let mut watch = Watch::new(self.facts.cidr);
@@ -101,6 +101,10 @@ impl<B: Backend> Run<'_, B> {
             for change in watch.look(planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
                 info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{change}");
+                let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
+                if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
+                    self.journal.note(&format!("{story}/leases/{}", plan.node), &ip)?;
+                }
             }
             if watch.is_complete(planned) {
                 break;

@@ -305,6 +305,14 @@ impl<B: Backend> Run<'_, B> {
             }
             for change in watch.look(planned, &machines) {
                 info!(target: PROGRESS, machine = %change.name, state = "address", done = change.stable, "{change}");
+                let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
+                if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
+                    let story = match self.is_joining(&plan.node) {
+                        true => "join",
+                        false => "pass-two/create",
+                    };
+                    self.journal.note(&format!("{story}/{}/address", plan.node), &ip)?;
+                }
             }
             if let Some(moved) = planned.iter().find_map(|plan| moved(plan, &watch, &machines, held)) {
                 return Err(moved.into());

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{row, table};
+use super::status::{State, made_at, phase};
+use super::{fitted, row};
 use crate::cluster::Role;
 use crate::inventory::Cluster;
+use crate::journal::{self, Holder};
+use crate::wait::clock::Clock;
 
 /// All clusters, in the order of their names.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +28,12 @@ pub struct Entry {
     pub rehearsal: bool,
     /// `None` until pass one has ended.
     pub addresses: Option<Addresses>,
+    pub state: State,
+    /// The state in words.
+    pub phase: String,
+    /// Absent in a rehearsal and before the installer has made its files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<Clock>,
 }
 
 /// What a cluster holds on its network.
@@ -40,14 +50,8 @@ pub struct Addresses {
 }
 
 impl List {
-    pub fn of(clusters: &[Cluster]) -> Self {
-        Self {
-            clusters: clusters.iter().map(Entry::of).collect(),
-        }
-    }
-
-    /// One table for each network.
-    pub fn text(&self) -> String {
+    /// One table for each network, within a width.
+    pub fn text(&self, limit: Option<usize>) -> String {
         if self.clusters.is_empty() {
             return "no cluster is known here\n".to_owned();
         }
@@ -64,17 +68,27 @@ impl List {
                 Some((name, identity)) => format!("network {name} ({identity})\n"),
                 None => "before the end of pass one\n".to_owned(),
             };
-            let head = row([&"CLUSTER", &"BACKEND", &"API", &"VRID", &"INGRESS", &"VRID", &"NODES"]);
+            let head = row([
+                &"CLUSTER", &"BACKEND", &"API", &"VRID", &"INGRESS", &"VRID", &"NODES", &"CERTS", &"STATE",
+            ]);
             let rows = entries.into_iter().map(Entry::row);
-            title + &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+            title
+                + &fitted(
+                    &std::iter::once(head).chain(rows).collect::<Vec<_>>(),
+                    limit,
+                    &[1, 7, 6],
+                )
         });
         tables.collect::<Vec<_>>().join("\n")
     }
 }
 
 impl Entry {
-    fn of(cluster: &Cluster) -> Self {
+    /// From the cluster's folder alone.
+    pub fn of(cluster: &Cluster, journal: &[journal::Entry], holder: Option<&Holder>, now: Timestamp) -> Self {
         let known = &cluster.known;
+        let (state, phase) = phase(journal, holder);
+        let made_at = made_at(journal).filter(|_| !known.rehearsal);
         Self {
             cluster: known.name.clone(),
             domain: known.domain.clone(),
@@ -93,6 +107,9 @@ impl Entry {
                     workers: count(Role::Worker),
                 }
             }),
+            state,
+            phase,
+            certificates: made_at.map(|made_at| Clock::at(now, made_at, None)),
         }
     }
 
@@ -102,6 +119,13 @@ impl Entry {
             true => format!("{} (rehearsal)", self.backend),
             false => self.backend.to_owned(),
         };
+        // A cluster that is complete has its own by the time when these end.
+        let certificates = match &self.certificates {
+            Some(clock) if clock.minutes_left > 0 => format!("{} h", clock.minutes_left / 60),
+            Some(_) if self.state != State::Complete => "ended".to_owned(),
+            _ => String::new(),
+        };
+        let state = self.state.as_str();
         match &self.addresses {
             Some(known) => row([
                 &name,
@@ -111,8 +135,10 @@ impl Entry {
                 &known.ingress_ip,
                 &known.ingress_virtual_router_id,
                 &format!("{}+{}", known.masters, known.workers),
+                &certificates,
+                &state,
             ]),
-            None => row([&name, &backend, &"", &"", &"", &"", &""]),
+            None => row([&name, &backend, &"", &"", &"", &"", &"", &certificates, &state]),
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod check;
 pub mod deployed;
+pub mod html;
 pub mod ignition;
 pub mod list;
 pub mod machine;
@@ -26,28 +27,112 @@ const VERSION: u32 = 1;
 ///
 /// Cells are one line each; an empty cell is shown as `-`.
 pub fn table(rows: &[Vec<String>]) -> String {
+    fitted(rows, None, &[])
+}
+
+/// A table that keeps within a width, in characters; `None` is as wide as it wants.
+///
+/// What does not fit loses the columns of `spare`, in this order; then the last column breaks its lines, and where not
+/// even that is enough each row becomes a block of lines with all that it has.
+pub fn fitted(rows: &[Vec<String>], limit: Option<usize>, spare: &[usize]) -> String {
+    for least in [None, Some(NARROWEST)] {
+        for lost in 0..=spare.len() {
+            let lost = &spare[..lost];
+            let kept: Vec<Vec<&str>> = rows.iter().map(|row| without(row, lost)).collect();
+            let mut widths = widths(&kept);
+            let wide = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+            let over = limit.map_or(0, |limit| wide.saturating_sub(limit));
+            let fits = |last: usize| over == 0 || least.is_some_and(|least| last >= over + least);
+            if let Some(last) = widths.last_mut().filter(|last| fits(**last)) {
+                *last -= over;
+                return kept.iter().map(|row| aligned(row, &widths)).collect();
+            }
+        }
+    }
+    blocks(rows, limit)
+}
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// A column whose lines are broken is at least so wide.
+const NARROWEST: usize = 20;
+
+fn without<'a>(row: &'a [String], lost: &[usize]) -> Vec<&'a str> {
+    let kept = row.iter().enumerate().filter(|(column, _)| !lost.contains(column));
+    kept.map(|(_, cell)| if cell.is_empty() { "-" } else { cell }).collect()
+}
+
+fn widths(rows: &[Vec<&str>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| width(cell))
-                .max()
-        })
-        .map(|width| width.unwrap_or(0).max(1))
-        .collect();
+    let widest = |column| rows.iter().filter_map(|row| row.get(column).copied()).map(width).max();
+    (0..columns).map(|column| widest(column).unwrap_or(0)).collect()
+}
+
+/// One row, in several lines where its last cell is wider than its column.
+fn aligned(row: &[&str], widths: &[usize]) -> String {
+    let mut line = String::new();
+    for (column, (cell, wide)) in row.iter().zip(widths).enumerate() {
+        if column + 1 == widths.len() {
+            let indent = width(&line);
+            line += &wrap(cell, *wide).join(&format!("\n{}", " ".repeat(indent)));
+        } else {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', wide.saturating_sub(width(cell)) + GAP));
+        }
+    }
+    line.truncate(line.trim_end().len());
+    line + "\n"
+}
+
+/// Each row as lines: the first cell, and beneath it the others with their columns' names.
+fn blocks(rows: &[Vec<String>], limit: Option<usize>) -> String {
+    let Some((head, rows)) = rows.split_first() else {
+        return String::new();
+    };
+    let wide = head.iter().skip(1).map(|name| width(name)).max().unwrap_or(0);
     let mut text = String::new();
     for row in rows {
-        let mut line = String::new();
-        for (cell, wide) in row.iter().zip(&widths) {
-            let cell = if cell.is_empty() { "-" } else { cell };
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', wide.saturating_sub(width(cell)) + 2));
+        let mut cells = row.iter().zip(head);
+        text.extend(cells.next().map(|(title, _)| format!("{title}\n")));
+        for (cell, name) in cells.filter(|(cell, _)| !cell.is_empty()) {
+            text += &labelled(&format!("  {name:wide$}  "), cell, limit);
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
     }
     text
+}
+
+/// A label and its value, broken into lines that begin beneath the value.
+fn labelled(label: &str, value: &str, limit: Option<usize>) -> String {
+    let indent = width(label);
+    let room = limit.map_or(usize::MAX, |limit| limit.saturating_sub(indent).max(NARROWEST));
+    let lines = wrap(value, room);
+    format!("{label}{}\n", lines.join(&format!("\n{}", " ".repeat(indent))))
+}
+
+/// Breaks a text between words, and within those that are too long, into lines of at most so many characters.
+fn wrap(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        if let Some(line) = lines.last_mut() {
+            let used = width(line);
+            if used == 0 || used + 1 + word.len() <= room {
+                line.extend((used > 0).then_some(' '));
+            } else {
+                lines.push(String::new());
+            }
+        }
+        while !word.is_empty() {
+            let Some(line) = lines.last_mut() else { break };
+            let free = room.saturating_sub(width(line)).min(word.len());
+            line.extend(word.drain(..free.max(1)));
+            if !word.is_empty() {
+                lines.push(String::new());
+            }
+        }
+    }
+    lines
 }
 
 fn width(cell: &str) -> usize {
@@ -130,18 +215,67 @@ fn or_nothing<T: Display>(value: Option<T>) -> String {
 
 /// The JSON form of a report: its own keys after `v`, the version of the form, and a new line at the end.
 pub fn json<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(&versioned(report)).map(|text| text + "\n")
+}
+
+/// A report with the version of its form.
+pub fn versioned<T: Serialize>(report: &T) -> impl Serialize {
     #[derive(Serialize)]
     struct Versioned<'a, T> {
         v: u32,
         #[serde(flatten)]
         report: &'a T,
     }
-    serde_json::to_string_pretty(&Versioned { v: VERSION, report }).map(|text| text + "\n")
+    Versioned { v: VERSION, report }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_fit_loses_columns_then_breaks_lines_then_becomes_blocks() {
+        let rows = [
+            row([&"NODE", &"ROLE", &"MAC", &"STATE"]),
+            row([
+                &"master-0",
+                &"master",
+                &"52:54:00:00:00:0a",
+                &"paused: KVM does not work here",
+            ]),
+            row([&"master-1", &"master", &"52:54:00:00:00:0b", &"ok"]),
+        ];
+        let at = |limit| {
+            let text = fitted(&rows, Some(limit), &[1]);
+            let widest = text.lines().map(width).max().unwrap();
+            assert!(widest <= limit, "{widest} > {limit}\n{text}");
+            text
+        };
+        assert_eq!(at(67), table(&rows));
+        insta::assert_snapshot!(at(60), @r"
+        NODE      MAC                STATE
+        master-0  52:54:00:00:00:0a  paused: KVM does not work here
+        master-1  52:54:00:00:00:0b  ok
+        ");
+        insta::assert_snapshot!(at(50), @r"
+        NODE      MAC                STATE
+        master-0  52:54:00:00:00:0a  paused: KVM does not
+                                     work here
+        master-1  52:54:00:00:00:0b  ok
+        ");
+        insta::assert_snapshot!(at(31), @r"
+        master-0
+          ROLE   master
+          MAC    52:54:00:00:00:0a
+          STATE  paused: KVM does not
+                 work here
+        master-1
+          ROLE   master
+          MAC    52:54:00:00:00:0b
+          STATE  ok
+        ");
+        assert_eq!(wrap("abcdefg hi", 3), ["abc", "def", "g", "hi"]);
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

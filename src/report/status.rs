@@ -5,16 +5,16 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{or_nothing, row, table};
+use super::{fitted, labelled, or_nothing, row};
 use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, judge};
 use crate::inventory::Cluster;
-use crate::journal::{Entry, Event};
+use crate::journal::{Entry, Event, Holder};
 use crate::wait::clock::Clock;
 
 /// Several clusters as they are now.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StatusList {
     pub clusters: Vec<Status>,
 }
@@ -24,24 +24,28 @@ impl StatusList {
         Self { clusters }
     }
 
-    /// One cluster after the other.
-    pub fn text(&self) -> String {
+    /// One cluster after the other, within a width.
+    pub fn text(&self, limit: Option<usize>) -> String {
         if self.clusters.is_empty() {
             return "no cluster is known here\n".to_owned();
         }
-        let texts: Vec<String> = self.clusters.iter().map(Status::text).collect();
+        let texts: Vec<String> = self.clusters.iter().map(|status| status.text(limit)).collect();
         texts.join("\n\n")
     }
 }
 
 /// One cluster as it is now.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
     pub cluster: String,
     pub domain: String,
     pub backend: String,
     pub rehearsal: bool,
-    /// Where the last run got to, in words.
+    pub state: State,
+    /// The process that works on it now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<Holder>,
+    /// How far it is, in words.
     pub phase: String,
     pub network: Option<String>,
     pub vips: Vec<VipStatus>,
@@ -53,8 +57,38 @@ pub struct Status {
     pub certificates: Option<Clock>,
 }
 
+/// What happens to a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Known, and nothing was done.
+    New,
+    /// A process works on it.
+    Running,
+    /// A process worked on it and is gone, with something begun.
+    Stopped,
+    /// The last step failed.
+    Failed,
+    /// Pass one is done.
+    Harvested,
+    Complete,
+}
+
+impl State {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Harvested => "harvested",
+            Self::Complete => "complete",
+        }
+    }
+}
+
 /// A virtual IP.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VipStatus {
     pub name: NodeName,
     pub ip: Ipv4Addr,
@@ -63,7 +97,7 @@ pub struct VipStatus {
 }
 
 /// A node, planned or seen.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
     pub node: NodeName,
     pub role: Role,
@@ -98,7 +132,8 @@ pub enum Verdict {
 
 impl Status {
     /// Compares the parameter file and the journal with one bulk look at the platform.
-    pub fn of(cluster: &Cluster, journal: &[Entry], machines: &[Machine]) -> Self {
+    pub fn of(cluster: &Cluster, journal: &[Entry], holder: Option<Holder>, machines: &[Machine]) -> Self {
+        let (state, phase) = phase(journal, holder.as_ref());
         let (known, parameters) = (&cluster.known, cluster.parameters.as_ref());
         let second: Vec<&Machine> = machines.iter().filter(|machine| machine.pass == Pass::Two).collect();
         let planned = parameters.iter().flat_map(|parameters| {
@@ -153,7 +188,9 @@ impl Status {
             domain: known.domain.clone(),
             backend: known.platforms(),
             rehearsal: known.rehearsal,
-            phase: phase(journal),
+            state,
+            process: holder,
+            phase,
             network: parameters.map(|parameters| parameters.network.clone()),
             vips: vips.collect(),
             nodes,
@@ -166,17 +203,20 @@ impl Status {
         }
     }
 
-    pub fn text(&self) -> String {
+    /// For people, within a width.
+    pub fn text(&self, limit: Option<usize>) -> String {
         let rehearsal = if self.rehearsal { ", a rehearsal" } else { "" };
-        let mut text = format!(
-            "cluster {}.{} on {}{rehearsal}\nphase   {}\n",
-            self.cluster, self.domain, self.backend, self.phase
+        let mut text = labelled(
+            "cluster ",
+            &format!("{}.{} on {}{rehearsal}", self.cluster, self.domain, self.backend),
+            limit,
         );
+        text += &labelled("phase   ", &self.phase, limit);
         if let Some(network) = &self.network {
-            text += &format!("network {network}\n");
+            text += &labelled("network ", network, limit);
         }
         if let Some(clock) = &self.certificates {
-            text += &format!("certificates {}\n", clock.text());
+            text += &labelled("certificates ", &clock.text(), limit);
         }
         if !self.vips.is_empty() {
             let head = row([&"VIP", &"MAC", &"IP", &"VRID"]);
@@ -184,12 +224,14 @@ impl Status {
                 .vips
                 .iter()
                 .map(|vip| row([&vip.name, &vip.mac, &vip.ip, &vip.virtual_router_id]));
-            text += &format!("\n{}", table(&std::iter::once(head).chain(vips).collect::<Vec<_>>()));
+            let rows: Vec<_> = std::iter::once(head).chain(vips).collect();
+            text += &format!("\n{}", fitted(&rows, limit, &[]));
         }
         if !self.nodes.is_empty() {
-            let head = row([&"NODE", &"MAC", &"PLANNED", &"SEEN", &"POWER", &"STATE"]);
+            let head = row([&"NODE", &"ROLE", &"MAC", &"PLANNED", &"SEEN", &"POWER", &"STATE"]);
             let nodes = self.nodes.iter().map(NodeStatus::row);
-            text += &format!("\n{}", table(&std::iter::once(head).chain(nodes).collect::<Vec<_>>()));
+            let rows: Vec<_> = std::iter::once(head).chain(nodes).collect();
+            text += &format!("\n{}", fitted(&rows, limit, &[1, 5]));
         }
         if !self.pass_one.is_empty() {
             text += "\nmachines of pass one:\n";
@@ -201,14 +243,44 @@ impl Status {
     }
 }
 
+/// What is other than before, one line each: for those who read along without a terminal.
+pub fn changes(before: &[Status], now: &[Status]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for status in now {
+        let name = &status.cluster;
+        let old = before.iter().find(|old| old.cluster == *name);
+        if old.is_none_or(|old| old.phase != status.phase) {
+            lines.push(format!("{name}: {}", status.phase));
+        }
+        let old = old.map(|old| old.nodes.as_slice()).unwrap_or_default();
+        for node in status.nodes.iter().filter(|node| !old.contains(node)) {
+            lines.push(
+                format!("{name} {}: {} {}", node.node, node.text, node.seen())
+                    .trim_end()
+                    .to_owned(),
+            );
+        }
+    }
+    lines
+}
+
 impl NodeStatus {
+    /// The addresses that are seen; the planned one is `same`.
+    fn seen(&self) -> String {
+        let word = |ip: &Ipv4Addr| match Some(*ip) == self.planned_ip {
+            true => "same".to_owned(),
+            false => ip.to_string(),
+        };
+        self.seen_ips.iter().map(word).collect::<Vec<_>>().join(",")
+    }
+
     fn row(&self) -> Vec<String> {
-        let seen: Vec<String> = self.seen_ips.iter().map(Ipv4Addr::to_string).collect();
         row([
             &self.node,
+            &self.role,
             &self.mac,
             &or_nothing(self.planned_ip),
-            &seen.join(","),
+            &self.seen(),
             &or_nothing(self.power),
             &self.text,
         ])
@@ -270,22 +342,60 @@ pub fn made_at(journal: &[Entry]) -> Option<Timestamp> {
     last.output.get("made_at")?.as_str()?.parse().ok()
 }
 
-/// Where the last run got to.
-fn phase(journal: &[Entry]) -> String {
-    let Some(last) = journal.iter().rfind(|entry| entry.event != Event::Forgotten) else {
-        return "nothing was done yet".to_owned();
+/// How far a cluster is: what runs or ran last, in words.
+pub(super) fn phase(journal: &[Entry], holder: Option<&Holder>) -> (State, String) {
+    let mut steps = journal
+        .iter()
+        .filter(|entry| entry.event != Event::Forgotten && !entry.is_note());
+    let last = steps.next_back();
+    let open = open_steps(journal);
+    let at = match (open.is_empty(), last) {
+        (false, _) => format!("at {}", several(&open)),
+        (true, Some(last)) => format!("after {}", last.step),
+        (true, None) => "before the first step".to_owned(),
+    };
+    if let Some(Holder { pid, host, .. }) = holder {
+        return (State::Running, format!("running (pid {pid} on {host}): {at}"));
+    }
+    let Some(last) = last else {
+        return (State::New, "nothing was done yet".to_owned());
     };
     match last.event {
-        _ if is_done(journal, "install-complete") => "complete".to_owned(),
+        _ if is_done(journal, "install-complete") => (State::Complete, "complete".to_owned()),
         // The first line says what happened; the rest, such as a console's text, is in the journal.
-        Event::Failed => format!(
-            "failed at {}: {}",
-            last.step,
-            last.error.lines().next().unwrap_or_default()
-        ),
-        Event::Done if last.step == "pass-one/gone" => "pass one is done".to_owned(),
-        Event::Begun => format!("at {}, or stopped there", last.step),
-        _ => format!("after {}, or stopped there", last.step),
+        Event::Failed => {
+            let why = last.error.lines().next().unwrap_or_default();
+            (State::Failed, format!("failed at {}: {why}", last.step))
+        }
+        Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is done".to_owned()),
+        _ => {
+            let words = format!("stopped {at}: run the same command again to go on");
+            (State::Stopped, words)
+        }
+    }
+}
+
+/// Steps that were begun and have not ended.
+fn open_steps(journal: &[Entry]) -> Vec<&str> {
+    let mut open: Vec<&str> = Vec::new();
+    for entry in journal {
+        match entry.event {
+            Event::Begun if open.contains(&entry.step.as_str()) => {}
+            Event::Begun => open.push(&entry.step),
+            Event::Done | Event::Failed => open.retain(|step| *step != entry.step),
+            Event::Forgotten => open.retain(|step| !Event::forgets(&entry.step, step)),
+        }
+    }
+    open
+}
+
+/// The first few of many.
+fn several(steps: &[&str]) -> String {
+    const SHOWN: usize = 2;
+    let shown = steps.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match steps.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -359,7 +469,7 @@ mod tests {
             time: jiff::Timestamp::UNIX_EPOCH,
             event,
             step: step.to_owned(),
-            input: String::new(),
+            input: "0123".to_owned(),
             output: serde_json::Value::Null,
             error: error.to_owned(),
         }
@@ -416,7 +526,7 @@ mod tests {
             entry(Event::Done, "bootstrap-removed", ""),
             entry(Event::Failed, "install-complete", "waited too long\n  console: tail"),
         ];
-        insta::assert_snapshot!(Status::of(&cluster(), &journal, &machines).text(), @r"
+        insta::assert_snapshot!(Status::of(&cluster(), &journal, None, &machines).text(None), @r"
         cluster lab.example.com on sim, a rehearsal
         phase   failed at install-complete: waited too long
         network default
@@ -425,14 +535,14 @@ mod tests {
         api      52:54:00:00:00:c8  192.168.122.200  200
         ingress  52:54:00:00:00:c9  192.168.122.201  201
 
-        NODE       MAC                PLANNED         SEEN                            POWER    STATE
-        bootstrap  52:54:00:00:00:0a  192.168.122.10  -                               -        removed
-        master-0   52:54:00:00:00:0b  192.168.122.11  192.168.122.11,192.168.122.200  running  ok
-        master-1   52:54:00:00:00:0c  192.168.122.12  192.168.122.99                  running  moved
-        master-2   52:54:00:00:00:0d  192.168.122.13  -                               paused   paused: no KVM
-        worker-0   52:54:00:00:00:0e  192.168.122.14  -                               running  runs, but has no lease
-        worker-1   52:54:00:00:00:0f  192.168.122.15  -                               -        missing
-        worker-7   52:54:00:00:00:4d  -               192.168.122.77                  running  not planned
+        NODE       ROLE       MAC                PLANNED         SEEN                  POWER    STATE
+        bootstrap  bootstrap  52:54:00:00:00:0a  192.168.122.10  -                     -        removed
+        master-0   master     52:54:00:00:00:0b  192.168.122.11  same,192.168.122.200  running  ok
+        master-1   master     52:54:00:00:00:0c  192.168.122.12  192.168.122.99        running  moved
+        master-2   master     52:54:00:00:00:0d  192.168.122.13  -                     paused   paused: no KVM
+        worker-0   worker     52:54:00:00:00:0e  192.168.122.14  -                     running  runs, but has no lease
+        worker-1   worker     52:54:00:00:00:0f  192.168.122.15  -                     -        missing
+        worker-7   worker     52:54:00:00:00:4d  -               192.168.122.77        running  not planned
 
         machines of pass one:
           lab-harvest-worker-1
@@ -440,12 +550,92 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_loses_no_node_and_no_line_is_wider() {
+        let machines = [machine(
+            Pass::Two,
+            "master-0",
+            Role::Master,
+            11,
+            Power::Running,
+            &["192.168.122.11"],
+        )];
+        let mut status = Status::of(&cluster(), &[], None, &machines);
+        status.phase = "failed at pass-one/leases: 3 of 8 machines have no address after 600 s".to_owned();
+        status.nodes[2].text = "paused: KVM does not work here, set virt_type=qemu".to_owned();
+        for limit in [36, 40, 60, 80, 100] {
+            let text = status.text(Some(limit));
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= limit, "{widest} > {limit}\n{text}");
+            for node in &status.nodes {
+                assert!(
+                    text.contains(node.node.as_str()) && text.contains(&node.mac.to_string()),
+                    "{limit}\n{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_changed_is_told_line_by_line() {
+        let before = Status::of(&cluster(), &[], None, &[]);
+        let machines = [machine(
+            Pass::Two,
+            "master-0",
+            Role::Master,
+            11,
+            Power::Running,
+            &["192.168.122.11"],
+        )];
+        let now = Status::of(&cluster(), &[entry(Event::Failed, "merge", "no room")], None, &machines);
+        let lines = changes(&[before], std::slice::from_ref(&now));
+        assert_eq!(lines, ["lab: failed at merge: no room", "lab master-0: ok same"]);
+        assert_eq!(changes(std::slice::from_ref(&now), std::slice::from_ref(&now)), [""; 0]);
+    }
+
+    #[test]
+    fn a_deployment_runs_while_somebody_holds_its_lock() {
+        let holder = Holder {
+            host: "here".to_owned(),
+            pid: 42,
+            since: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let mut journal = vec![entry(Event::Begun, "pass-one/leases", "")];
+        let told = |journal: &[Entry], holder| {
+            let (state, words) = phase(journal, holder);
+            format!("{}: {words}", state.as_str())
+        };
+        assert_eq!(
+            told(&[], Some(&holder)),
+            "running: running (pid 42 on here): before the first step"
+        );
+        assert_eq!(
+            told(&journal, Some(&holder)),
+            "running: running (pid 42 on here): at pass-one/leases"
+        );
+        assert_eq!(
+            told(&journal, None),
+            "stopped: stopped at pass-one/leases: run the same command again to go on"
+        );
+        journal.push(entry(Event::Failed, "pass-one/leases", "no lease\nconsole"));
+        assert_eq!(told(&journal, None), "failed: failed at pass-one/leases: no lease");
+        for node in 0..4 {
+            journal.push(entry(Event::Begun, &format!("pass-two/create/worker-{node}"), ""));
+        }
+        assert_eq!(
+            told(&journal, Some(&holder)),
+            "running: running (pid 42 on here): at pass-two/create/worker-0, pass-two/create/worker-1 and 2 more"
+        );
+        let mut note = entry(Event::Done, "chosen", "");
+        note.input.clear();
+        assert_eq!(told(&[note], None), "new: nothing was done yet", "a note is no step");
+    }
+
+    #[test]
     fn a_forgotten_step_is_not_done() {
         let mut journal = vec![entry(Event::Done, "install-complete", "")];
-        assert_eq!(phase(&journal), "complete");
+        assert_eq!(phase(&journal, None).0, State::Complete);
         journal.push(entry(Event::Forgotten, "", ""));
         journal.push(entry(Event::Begun, "pass-one/create", ""));
-        assert_eq!(phase(&journal), "at pass-one/create, or stopped there");
-        assert_eq!(phase(&[]), "nothing was done yet");
+        assert_eq!(phase(&journal, None).0, State::Stopped);
     }
 }

@@ -1,0 +1,94 @@
+//! `ocpdeploy report`.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::status::Eyes;
+use super::{Session, print};
+use crate::cli::Report;
+use crate::failure::{self, CommandError, Kind};
+use crate::home::ClusterDir;
+use crate::inventory::{self, InventoryError};
+use crate::journal;
+use crate::report::html::{self, Input, Warning};
+
+pub fn run(session: &Session, command: &Report) -> Result<()> {
+    let name = session.cluster_name(command.cluster.as_deref())?;
+    let cluster =
+        inventory::find(&session.home, &name)?.ok_or_else(|| InventoryError::Unknown { cluster: name.clone() })?;
+    let dir = session.home.cluster(&name);
+    // What the platform does not tell is left out: the rest is told all the same.
+    let machines = Eyes::new(session)?.machines(&cluster);
+    let holder = journal::holder(&dir);
+    let page = html::page(&Input {
+        cluster: &cluster,
+        journal: &journal::read(&dir.journal())?,
+        holder,
+        machines: match &machines {
+            Ok(machines) => Ok(machines),
+            Err(error) => Err(failure::explain(error).chain.join(": ")),
+        },
+        warnings: &warnings(&dir)?,
+        now: Timestamp::now(),
+    })?;
+    if command.output == Path::new("-") {
+        return print(&page);
+    }
+    write(&command.output, &page)?;
+    print(&format!("written to {}\n", command.output.display()))
+}
+
+/// Written anew it is for its owner alone; a file that is there keeps its rights.
+fn write(path: &Path, page: &str) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let written = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    written
+        .and_then(|mut file| file.write_all(page.as_bytes()))
+        .map_err(|error| CommandError::new(Kind::Tool, format!("cannot write {}: {error}", path.display())).into())
+}
+
+/// What the cluster's log warns of, each sentence once.
+fn warnings(dir: &ClusterDir) -> Result<Vec<Warning>> {
+    #[derive(Deserialize)]
+    struct Line {
+        timestamp: Timestamp,
+        level: String,
+        fields: Fields,
+    }
+    #[derive(Deserialize)]
+    struct Fields {
+        #[serde(default)]
+        message: String,
+    }
+    let path = dir.log().join("ocpdeploy.jsonl");
+    let Ok(file) = std::fs::File::open(&path) else {
+        return Ok(Vec::new());
+    };
+    let (mut told, mut warnings) = (BTreeSet::new(), Vec::new());
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.with_context(|| format!("read {}", path.display()))?;
+        // The last line may be torn.
+        let Ok(Line {
+            timestamp,
+            level,
+            fields,
+        }) = serde_json::from_slice(&line)
+        else {
+            continue;
+        };
+        if matches!(level.as_str(), "WARN" | "ERROR") && told.insert(fields.message.clone()) {
+            warnings.push(Warning {
+                time: format!("{timestamp:.0}"),
+                text: fields.message,
+            });
+        }
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,66 @@
+//! The terminal behind stdout: how large it is, and a text that is drawn in its place again and again.
+
+use std::io::{self, IsTerminal};
+
+use rustix::termios::tcgetwinsize;
+
+/// Columns and rows; `None` when stdout is no terminal, or one that does not tell.
+pub fn size() -> Option<(usize, usize)> {
+    let out = io::stdout();
+    let size = tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
+    let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));
+    (columns > 0 && rows > 1).then_some((columns, rows))
+}
+
+/// How wide a text may be; what does not go to a terminal may be as wide as it wants.
+pub fn width() -> Option<usize> {
+    size().map(|(columns, _)| columns)
+}
+
+/// A text that takes the place of the one drawn before it.
+#[derive(Default)]
+pub struct Canvas {
+    drawn: usize,
+    columns: usize,
+}
+
+impl Canvas {
+    /// What to write so that the terminal shows this text where the last one was, cut to what it can hold.
+    pub fn frame(&mut self, text: &str, (columns, rows): (usize, usize)) -> String {
+        let mut lines: Vec<String> = text.lines().map(|line| line.chars().take(columns).collect()).collect();
+        // The cursor waits on a line of its own.
+        if lines.len() >= rows {
+            let more = lines.len() - (rows - 2).min(lines.len());
+            lines.truncate(rows - 2);
+            lines.push(format!("… {more} more lines").chars().take(columns).collect());
+        }
+        // A terminal that became another one has broken the old lines in its own way.
+        let mut frame = match self.drawn {
+            0 => String::new(),
+            _ if self.columns != columns => "\x1b[2J\x1b[H".to_owned(),
+            drawn => format!("\x1b[{drawn}A"),
+        };
+        for line in &lines {
+            frame += &format!("\r{line}\x1b[K\n");
+        }
+        (self.drawn, self.columns) = (lines.len(), columns);
+        frame + "\x1b[J"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_takes_the_place_of_the_last_one_and_never_scrolls() {
+        let mut canvas = Canvas::default();
+        assert_eq!(canvas.frame("a\nbcdef\n", (4, 24)), "\ra\x1b[K\n\rbcde\x1b[K\n\x1b[J");
+        assert_eq!(canvas.frame("c\n", (4, 24)), "\x1b[2A\rc\x1b[K\n\x1b[J");
+        let long = "x\n".repeat(30);
+        let frame = canvas.frame(&long, (20, 10));
+        assert!(frame.starts_with("\x1b[2J\x1b[H"), "the width changed: {frame:?}");
+        assert_eq!(frame.matches('\n').count(), 9);
+        assert!(frame.contains("… 22 more lines"), "{frame}");
+    }
+}

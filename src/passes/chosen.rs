@@ -1,0 +1,60 @@
+//! What a deployment goes by, kept in the journal for those who read it later.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Backend;
+use crate::cluster::{ClusterConfig, Dhcp, Dns, Lb, Mcs, Role};
+
+/// Choices of the settings and facts of the platform; no secret is among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// Of this program.
+    pub program: String,
+    pub installer: String,
+    pub lb: Lb,
+    pub dns: Dns,
+    pub dhcp: Dhcp,
+    pub mcs: Mcs,
+    /// Where routers may run.
+    pub routers: Vec<Role>,
+    pub carriers: BTreeMap<Role, Room>,
+}
+
+/// How Ignition reaches the machines of a role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    pub name: String,
+    /// Most bytes of a config; `None`: there is no bound.
+    pub bytes: Option<usize>,
+    /// What is larger is put where the machine fetches it.
+    pub fetches: bool,
+}
+
+impl Chosen {
+    /// The note's name in the journal.
+    pub const STEP: &str = "chosen";
+
+    pub(super) fn of<B: Backend>(backend: &B, config: &ClusterConfig, installer: &str) -> Self {
+        let room = |role| {
+            let carrier = backend.limits_for(role).carrier;
+            let room = Room {
+                name: carrier.name.to_owned(),
+                bytes: carrier.room(),
+                fetches: carrier.bootstrap_fetches && role == Role::Bootstrap,
+            };
+            (role, room)
+        };
+        Self {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            installer: installer.to_owned(),
+            lb: config.lb,
+            dns: config.dns,
+            dhcp: config.dhcp,
+            mcs: config.mcs,
+            routers: config.router_roles(),
+            carriers: [Role::Bootstrap, Role::Master, Role::Worker].map(room).into(),
+        }
+    }
+}

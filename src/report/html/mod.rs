@@ -1,0 +1,514 @@
+//! The report: one page about one cluster that needs nothing else, neither script nor network.
+//!
+//! A pure function of the cluster's folder and one look at its machines. What varies is written as text by the template,
+//! never as markup.
+
+mod timeline;
+mod topology;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::status::{State, Status, Verdict};
+use crate::backend::{Held, Machine};
+use crate::cluster::{Dhcp, Dns, Lb, NodeName, Role, Vip};
+use crate::installer::NodeReport;
+use crate::inventory::Cluster;
+use crate::journal::{Entry, Event, Holder};
+use crate::passes::{Chosen, Room};
+use crate::templates::{TemplateError, render_html};
+use timeline::Timeline;
+use topology::{Circle, Picture};
+
+/// All that a report is made from.
+pub struct Input<'a> {
+    pub cluster: &'a Cluster,
+    pub journal: &'a [Entry],
+    pub holder: Option<Holder>,
+    /// `Err`: why the platform does not tell of its machines.
+    pub machines: Result<&'a [Machine], String>,
+    /// As the cluster's log has them.
+    pub warnings: &'a [Warning],
+    pub now: Timestamp,
+}
+
+/// Something that the log warns of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    pub time: String,
+    pub text: String,
+}
+
+/// What the template sees.
+#[derive(Debug, Serialize)]
+struct Page<'a> {
+    css: &'static str,
+    title: String,
+    platforms: String,
+    rehearsal: bool,
+    state: &'static str,
+    phase: String,
+    now: String,
+    network: Option<Network>,
+    certificates: Option<String>,
+    vips: Vec<VipView>,
+    duties: Vec<Duty>,
+    nodes: Vec<NodeView>,
+    counts: String,
+    same: usize,
+    compared: usize,
+    pictures: Vec<Picture>,
+    picture_text: String,
+    timeline: Timeline,
+    ignition: Vec<Size>,
+    not_asked: Option<String>,
+    failures: Vec<Warning>,
+    warnings: &'a [Warning],
+    versions: Vec<[String; 2]>,
+}
+
+#[derive(Debug, Serialize)]
+struct Network {
+    name: String,
+    range: String,
+    gateway: String,
+    resolvers: String,
+    identity: String,
+    harvest: &'static str,
+}
+
+/// A virtual IP, or both where they are one.
+#[derive(Debug, Serialize)]
+pub struct VipView {
+    names: String,
+    ip: String,
+    mac: String,
+    id: u8,
+    held: &'static str,
+    short: String,
+    long: String,
+}
+
+/// Who does what for the cluster.
+#[derive(Debug, Serialize)]
+struct Duty {
+    what: &'static str,
+    who: String,
+}
+
+/// A node in both passes.
+#[derive(Debug, Serialize)]
+pub struct NodeView {
+    name: String,
+    role: Role,
+    mac: String,
+    planned: String,
+    seen: String,
+    held: &'static str,
+    look: Look,
+    /// In words.
+    verdict: &'static str,
+    state: String,
+}
+
+/// Whether pass two found what pass one had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Look {
+    Same,
+    Other,
+    Unknown,
+}
+
+/// The Ignition configs of one role.
+#[derive(Debug, Serialize)]
+struct Size {
+    role: Role,
+    carrier: String,
+    room: String,
+    largest: String,
+    /// Of the room; `None` without a bound.
+    percent: Option<usize>,
+    note: String,
+    nodes: Vec<[String; 2]>,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    bytes: usize,
+    #[serde(default)]
+    packed: bool,
+}
+
+/// The page.
+pub fn page(input: &Input<'_>) -> Result<String, TemplateError> {
+    let page = Page::of(input);
+    render_html("report.html", include_str!("../../templates/report/report.html"), &page)
+}
+
+impl<'a> Page<'a> {
+    fn of(input: &Input<'a>) -> Self {
+        let (known, journal) = (&input.cluster.known, input.journal);
+        let parameters = input.cluster.parameters.as_ref();
+        let machines = input.machines.as_ref().copied().unwrap_or_default();
+        let status = Status::of(input.cluster, journal, input.holder.clone(), machines);
+        let chosen: Option<Chosen> = output(journal, Chosen::STEP);
+        let held: BTreeMap<NodeName, Held> = output(journal, "pass-one/hold").unwrap_or_default();
+        let nodes = nodes(input, &status, &held);
+        let vips = vips(input, chosen.as_ref(), &held);
+        let circles = circles(&nodes, known.workers_on.as_ref().map(|on| on.backend.name()));
+        let pictures = match nodes.is_empty() {
+            true => Vec::new(),
+            false => vec![topology::wide(&vips, &circles), topology::narrow(&vips, &circles)],
+        };
+        let mut names: Vec<(NodeName, Role)> = Vec::new();
+        if let Some(parameters) = parameters {
+            names.extend(parameters.nodes.iter().map(|node| (node.name.clone(), node.role)));
+            names.extend(Vip::ALL.map(|vip| (NodeName::vip(vip), Role::Helper)));
+        }
+        let running = (status.state == State::Running).then_some(input.now);
+        let count = |role| nodes.iter().filter(|node| node.role == role).count();
+        let network = parameters.map(|parameters| Network {
+            name: parameters.network.clone(),
+            range: parameters.machine_network.to_string(),
+            gateway: parameters.gateway.map_or("none".to_owned(), |ip| ip.to_string()),
+            resolvers: list(&parameters.resolvers),
+            identity: parameters.network_identity.clone(),
+            harvest: match parameters.harvest {
+                crate::cluster::Harvest::Boot => "throwaway machines were booted",
+                crate::cluster::Harvest::Reserve => "the platform handed them out",
+                crate::cluster::Harvest::Static => "the env file gave them",
+            },
+        });
+        let made_at = super::status::made_at(journal).filter(|_| !known.rehearsal);
+        Self {
+            css: include_str!("../../templates/report/report.css"),
+            title: known.id().to_string(),
+            platforms: known.platforms(),
+            rehearsal: known.rehearsal,
+            state: status.state.as_str(),
+            phase: status.phase.clone(),
+            now: format!("{:.0}", input.now),
+            network,
+            certificates: made_at.map(|at| crate::wait::clock::Clock::at(input.now, at, None).text()),
+            duties: duties(chosen.as_ref(), &held),
+            counts: format!(
+                "{} + {}",
+                plural(count(Role::Master), "master"),
+                plural(count(Role::Worker), "worker")
+            ),
+            same: nodes.iter().filter(|node| node.look == Look::Same).count(),
+            compared: nodes.iter().filter(|node| node.look != Look::Unknown).count(),
+            picture_text: picture_text(&vips, &circles),
+            pictures,
+            timeline: Timeline::of(journal, &names, running),
+            ignition: ignition(journal, &nodes, chosen.as_ref()),
+            not_asked: input.machines.as_ref().err().cloned(),
+            failures: failures(journal),
+            warnings: input.warnings,
+            versions: versions(input, chosen.as_ref()),
+            vips,
+            nodes,
+        }
+    }
+}
+
+/// What a step or a note left, unless it was forgotten.
+fn output<T: for<'de> Deserialize<'de>>(journal: &[Entry], step: &str) -> Option<T> {
+    let last = journal
+        .iter()
+        .rfind(|entry| entry.event == Event::Done && entry.step == step)?;
+    let last = Some(last).filter(|_| super::status::is_done(journal, step))?;
+    serde_json::from_value(last.output.clone()).ok()
+}
+
+fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Held>) -> Vec<NodeView> {
+    let reports = ["bootstrap-complete", "install-complete"].map(|step| output::<Vec<NodeReport>>(input.journal, step));
+    let reports: Vec<NodeReport> = reports.into_iter().flatten().flatten().collect();
+    let view = |node: &super::status::NodeStatus| {
+        let report = reports.iter().find(|report| report.node == node.node);
+        let noted = ["pass-two/create", "join"].map(|story| format!("{story}/{}/address", node.node));
+        let noted = noted.iter().find_map(|step| output::<Ipv4Addr>(input.journal, step));
+        // What the node itself said, else what the platform showed when it was compared, else what it shows now.
+        let at_deployment = report.map(|report| report.ip).or(noted);
+        let mut seen = node.seen_ips.clone();
+        if seen.is_empty() || node.verdict == Verdict::Ok {
+            seen = at_deployment
+                .or(node.planned_ip.filter(|_| node.verdict == Verdict::Ok))
+                .into_iter()
+                .collect();
+        }
+        let look = match node.planned_ip {
+            Some(planned) if seen.contains(&planned) && report.is_none_or(|report| report.mac == node.mac) => {
+                Look::Same
+            }
+            Some(_) if !seen.is_empty() => Look::Other,
+            _ => Look::Unknown,
+        };
+        NodeView {
+            name: node.node.to_string(),
+            role: node.role,
+            mac: node.mac.to_string(),
+            planned: super::or_nothing(node.planned_ip),
+            seen: list(&seen),
+            held: held_by(held.get(&node.node)),
+            look,
+            verdict: match look {
+                Look::Same => "same",
+                Look::Other => "moved",
+                Look::Unknown => "not seen",
+            },
+            state: match &input.machines {
+                Ok(_) => node.text.clone(),
+                Err(_) => "not asked".to_owned(),
+            },
+        }
+    };
+    status.nodes.iter().map(view).collect()
+}
+
+fn vips(input: &Input<'_>, chosen: Option<&Chosen>, held: &BTreeMap<NodeName, Held>) -> Vec<VipView> {
+    let Some(parameters) = &input.cluster.parameters else {
+        return Vec::new();
+    };
+    let lb = chosen.map(|chosen| chosen.lb);
+    let view = |vip: Vip| {
+        let (id, ports) = match vip {
+            Vip::Api => (parameters.virtual_router_id, "6443, 22623"),
+            Vip::Ingress => (parameters.ingress_virtual_router_id, "80, 443"),
+        };
+        let lease = parameters.vip(vip);
+        let by = match lb {
+            Some(Lb::User) => "your balancer".to_owned(),
+            Some(Lb::Platform) => "platform's balancer".to_owned(),
+            Some(Lb::Keepalived) | None => format!("VRID {id} · {ports}"),
+        };
+        VipView {
+            names: vip.to_string(),
+            ip: lease.ip.to_string(),
+            mac: lease.mac.to_string(),
+            id,
+            held: held_by(held.get(&lease.name)),
+            long: format!("ports {ports}, {by}"),
+            short: by,
+        }
+    };
+    let [mut api, ingress] = Vip::ALL.map(view);
+    if api.ip == ingress.ip {
+        api.names = "api and ingress".to_owned();
+        return vec![api];
+    }
+    vec![api, ingress]
+}
+
+fn held_by(held: Option<&Held>) -> &'static str {
+    match held {
+        Some(Held::ByPlatform) => "the platform",
+        Some(Held::ByUser) => "your DHCP server",
+        Some(Held::ByLuck) => "nobody",
+        None => "",
+    }
+}
+
+fn circles<'n>(nodes: &'n [NodeView], workers_on: Option<&str>) -> Vec<Circle<'n>> {
+    let circle = |role: Role| {
+        let nodes: Vec<&NodeView> = nodes.iter().filter(|node| node.role == role).collect();
+        let name = match role {
+            Role::Bootstrap => "Bootstrap",
+            Role::Master => "Masters",
+            Role::Worker | Role::Helper => "Workers",
+        };
+        let title = match (workers_on, role, nodes.as_slice()) {
+            (Some(platform), Role::Worker, _) => format!("{name} on {platform}"),
+            (_, Role::Bootstrap, [one]) if one.state == "removed" => format!("{name}, removed after its work"),
+            _ => name.to_owned(),
+        };
+        (!nodes.is_empty()).then_some(Circle { role, title, nodes })
+    };
+    [Role::Master, Role::Bootstrap, Role::Worker]
+        .into_iter()
+        .filter_map(circle)
+        .collect()
+}
+
+fn picture_text(vips: &[VipView], circles: &[Circle<'_>]) -> String {
+    let mut text = String::new();
+    for vip in vips {
+        text += &format!("{} is {}, {}. ", vip.names, vip.ip, vip.long);
+    }
+    for circle in circles {
+        let nodes: Vec<_> = circle
+            .nodes
+            .iter()
+            .map(|node| format!("{} {}", node.name, node.planned))
+            .collect();
+        text += &format!("{}: {}. ", circle.title, nodes.join(", "));
+    }
+    text.trim_end().to_owned()
+}
+
+/// Who brings requests to the nodes, who answers for names, who keeps addresses.
+fn duties(chosen: Option<&Chosen>, held: &BTreeMap<NodeName, Held>) -> Vec<Duty> {
+    let Some(chosen) = chosen else {
+        return Vec::new();
+    };
+    let routers: Vec<_> = chosen.routers.iter().map(|role| format!("{role}s")).collect();
+    let routers = routers.join(" and ");
+    let [api, ingress] = match chosen.lb {
+        Lb::Keepalived => [
+            "keepalived: the bootstrap until its work is done, then one of the masters has the address; haproxy there spreads requests over all masters".to_owned(),
+            format!("keepalived: one of the nodes with a router ({routers}) has the address and answers itself; where both virtual IPs are one, haproxy passes requests on"),
+        ],
+        Lb::User => ["your balancer".to_owned(), format!("your balancer, to the {routers}")],
+        Lb::Platform => ["the platform's balancer".to_owned(), format!("the platform's balancer, to the {routers}")],
+    };
+    let names = match chosen.dns {
+        Dns::Dnsmasq => "dnsmasq on each node; it asks the network's servers for all else",
+        Dns::Coredns => "CoreDNS on each node; it asks the network's servers for all else",
+        Dns::User => "your name servers",
+    };
+    let by = |whom| held.values().filter(|held| **held == whom).count();
+    let mut keepers = Vec::new();
+    for (count, whom) in [
+        (by(Held::ByPlatform), "the platform"),
+        (by(Held::ByUser), "your DHCP server"),
+        (by(Held::ByLuck), "nobody"),
+    ] {
+        if count > 0 {
+            keepers.push(format!("{whom} ({count})"));
+        }
+    }
+    if keepers.is_empty() && chosen.dhcp == Dhcp::User {
+        keepers.push("your DHCP server".to_owned());
+    }
+    let mut duties = vec![
+        Duty { what: "API", who: api },
+        Duty {
+            what: "Routers",
+            who: ingress,
+        },
+        Duty {
+            what: "Names",
+            who: names.to_owned(),
+        },
+        Duty {
+            what: "First config",
+            who: format!("mcs={}", word(&chosen.mcs)),
+        },
+    ];
+    if !keepers.is_empty() {
+        duties.push(Duty {
+            what: "Addresses kept by",
+            who: keepers.join(", "),
+        });
+    }
+    duties
+}
+
+fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&Chosen>) -> Vec<Size> {
+    let mut configs: BTreeMap<String, Config> = BTreeMap::new();
+    let merges = journal
+        .iter()
+        .filter(|entry| entry.event == Event::Done && entry.step.split('/').next() == Some("merge"));
+    for entry in merges {
+        let merged = serde_json::from_value::<BTreeMap<String, Config>>(entry.output.clone());
+        configs.extend(merged.unwrap_or_default());
+    }
+    let size = |role: Role| {
+        let of_role: Vec<_> = nodes.iter().filter(|node| node.role == role).collect();
+        let sizes: Vec<(&str, &Config)> = of_role
+            .iter()
+            .filter_map(|node| Some((node.name.as_str(), configs.get(&node.name)?)))
+            .collect();
+        let largest = sizes.iter().map(|(_, config)| config.bytes).max()?;
+        let carrier: Option<&Room> = chosen.and_then(|chosen| chosen.carriers.get(&role));
+        let room = carrier.and_then(|carrier| carrier.bytes);
+        let fetched = carrier.is_some_and(|carrier| carrier.fetches) && room.is_some_and(|room| largest > room);
+        let packed = sizes.iter().filter(|(_, config)| config.packed).count();
+        let note = match (fetched, packed) {
+            (true, _) => "larger than its room: the machine fetches it".to_owned(),
+            (_, 0) => String::new(),
+            (_, packed) => format!("{packed} packed to fit"),
+        };
+        Some(Size {
+            role,
+            carrier: carrier.map_or("not known".to_owned(), |carrier| carrier.name.clone()),
+            room: match (carrier, room) {
+                (_, Some(room)) => bytes(room),
+                (Some(_), None) => "no bound".to_owned(),
+                (None, None) => "not known".to_owned(),
+            },
+            largest: bytes(largest),
+            percent: room
+                .filter(|_| !fetched)
+                .map(|room| (largest * 100).div_ceil(room.max(1))),
+            note,
+            nodes: sizes
+                .iter()
+                .map(|(name, config)| [(*name).to_owned(), bytes(config.bytes)])
+                .collect(),
+        })
+    };
+    [Role::Bootstrap, Role::Master, Role::Worker]
+        .into_iter()
+        .filter_map(size)
+        .collect()
+}
+
+/// Every step that failed, with all that was said then.
+fn failures(journal: &[Entry]) -> Vec<Warning> {
+    let failed = journal.iter().filter(|entry| entry.event == Event::Failed);
+    let told = |entry: &Entry| Warning {
+        time: format!("{:.0}", entry.time),
+        text: format!("{}: {}", entry.step, entry.error),
+    };
+    failed.map(told).collect()
+}
+
+fn versions(input: &Input<'_>, chosen: Option<&Chosen>) -> Vec<[String; 2]> {
+    let mut versions = vec![[
+        "This report".to_owned(),
+        concat!("ocpdeploy ", env!("CARGO_PKG_VERSION")).to_owned(),
+    ]];
+    if let Some(chosen) = chosen {
+        versions.push(["Deployed by".to_owned(), format!("ocpdeploy {}", chosen.program)]);
+        versions.push(["Installer".to_owned(), chosen.installer.clone()]);
+    }
+    let done = |step: &str| {
+        input
+            .journal
+            .iter()
+            .rfind(|entry| entry.event == Event::Done && entry.step == step)
+    };
+    let images = done("release").and_then(|entry| entry.output.get("images")?.as_object().cloned());
+    for (name, image) in images.unwrap_or_default() {
+        versions.push([name, image.as_str().unwrap_or_default().to_owned()]);
+    }
+    versions
+}
+
+/// The word by which a choice is set.
+fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn list<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `998 B`, `12.4 KB`, `1.2 MB`, by thousands.
+fn bytes(count: usize) -> String {
+    match count {
+        0..1000 => format!("{count} B"),
+        1000..1_000_000 => format!("{:.1} KB", count as f64 / 1e3),
+        _ => format!("{:.1} MB", count as f64 / 1e6),
+    }
+}

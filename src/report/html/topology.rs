@@ -1,0 +1,196 @@
+//! The picture of a cluster: virtual IPs above, nodes below, and who leads where.
+
+use serde::Serialize;
+
+use super::Look;
+use crate::cluster::Role;
+
+/// A picture in units of CSS pixels.
+#[derive(Debug, Serialize)]
+pub struct Picture {
+    pub class: &'static str,
+    pub width: u32,
+    pub height: u32,
+    pub boxes: Vec<Shape>,
+    /// Paths from a virtual IP to those who serve it.
+    pub paths: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Shape {
+    pub kind: &'static str,
+    pub x: u32,
+    pub y: u32,
+    pub width: u32,
+    pub height: u32,
+    pub head: String,
+    pub lines: Vec<String>,
+    pub title: String,
+}
+
+/// Nodes of one role.
+pub struct Circle<'a> {
+    pub role: Role,
+    pub title: String,
+    pub nodes: Vec<&'a super::NodeView>,
+}
+
+const CELL: u32 = 40;
+const GAP: u32 = 8;
+const HEAD: u32 = 28;
+const VIP_TOP: u32 = 16;
+const VIP_HEIGHT: u32 = 62;
+/// Between the virtual IPs and the nodes.
+const DROP: u32 = 40;
+
+impl Circle<'_> {
+    fn height(&self, columns: u32) -> u32 {
+        let rows = u32::try_from(self.nodes.len()).unwrap_or(0).div_ceil(columns);
+        HEAD + rows * (CELL + GAP) + GAP / 2
+    }
+
+    /// Its frame and its nodes.
+    fn draw(&self, x: u32, y: u32, width: u32, columns: u32, boxes: &mut Vec<Shape>) {
+        boxes.push(Shape {
+            kind: "group",
+            x,
+            y,
+            width,
+            height: self.height(columns),
+            head: self.title.clone(),
+            lines: Vec::new(),
+            title: self.title.clone(),
+        });
+        let wide = (width - GAP * 2 - GAP * (columns - 1)) / columns;
+        for (node, index) in self.nodes.iter().zip(0..) {
+            boxes.push(Shape {
+                kind: match node.look {
+                    Look::Same => "node same",
+                    Look::Other => "node other",
+                    Look::Unknown => "node unknown",
+                },
+                x: x + GAP + index % columns * (wide + GAP),
+                y: y + HEAD + index / columns * (CELL + GAP),
+                width: wide,
+                height: CELL,
+                head: clip(&node.name, wide / 8),
+                lines: vec![node.planned.clone()],
+                title: format!("{}, {}, {}: {}", node.name, node.mac, node.planned, node.state),
+            });
+        }
+    }
+}
+
+/// Two columns, for screens and paper.
+pub fn wide(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
+    const WIDTH: u32 = 960;
+    const BETWEEN: u32 = 32;
+    let (left, right): (Vec<_>, Vec<_>) = circles.iter().partition(|circle| circle.role != Role::Worker);
+    let few = right.iter().map(|circle| circle.nodes.len()).sum::<usize>() <= 6;
+    let (left_width, left_columns, right_columns) = match (right.is_empty(), few) {
+        (true, _) => (WIDTH - 2, 5, 1),
+        (false, true) => (540, 3, 2),
+        (false, false) => (350, 2, 3),
+    };
+    let columns = [
+        (1, left_width, left_columns, left),
+        (
+            1 + left_width + BETWEEN,
+            WIDTH - 2 - BETWEEN - left_width.min(WIDTH - 2 - BETWEEN),
+            right_columns,
+            right,
+        ),
+    ];
+    let (mut boxes, mut paths, mut height) = (Vec::new(), Vec::new(), 0);
+    let top = VIP_TOP + VIP_HEIGHT + DROP;
+    for (x, width, many, circles) in &columns {
+        let mut y = top;
+        for circle in circles {
+            circle.draw(*x, y, *width, *many, &mut boxes);
+            y += circle.height(*many) + GAP * 2;
+        }
+        height = height.max(y);
+    }
+    let one_column = columns[1].3.is_empty();
+    for (vip, index) in vips.iter().zip(0u32..) {
+        let (x, width, ..) = &columns[if one_column { 0 } else { usize::from(index > 0) }];
+        let wide = 250;
+        let parts = if one_column {
+            u32::try_from(vips.len()).unwrap_or(1).max(1)
+        } else {
+            1
+        };
+        let part = width / parts;
+        let middle = x + part * if one_column { index } else { 0 } + part / 2;
+        vip_box(vip, middle - wide / 2, wide, &mut boxes);
+        paths.push(format!("M{middle} {} V{}", VIP_TOP + VIP_HEIGHT, top - 2));
+    }
+    let class = "wide";
+    Picture {
+        class,
+        width: WIDTH,
+        height,
+        boxes,
+        paths,
+    }
+}
+
+/// One column, for telephones.
+pub fn narrow(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
+    const WIDTH: u32 = 340;
+    let channel = if circles.iter().any(|circle| circle.role == Role::Worker) {
+        16
+    } else {
+        2
+    };
+    let width = WIDTH - channel;
+    let top = VIP_TOP + VIP_HEIGHT + DROP;
+    let (mut boxes, mut paths, mut y) = (Vec::new(), Vec::new(), top);
+    let mut workers = None;
+    for circle in circles {
+        circle.draw(1, y, width, 2, &mut boxes);
+        if circle.role == Role::Worker {
+            workers = Some(y + HEAD / 2);
+        }
+        y += circle.height(2) + GAP * 2;
+    }
+    for (vip, index) in vips.iter().zip(0u32..) {
+        let (wide, below) = (162, VIP_TOP + VIP_HEIGHT);
+        let x = 1 + index * (wide + 14);
+        vip_box(vip, x, wide, &mut boxes);
+        paths.push(match workers.filter(|_| index > 0) {
+            // Past the masters, on their right.
+            Some(workers) => format!("M{} {below} V{workers} H{}", WIDTH - 6, width + 3),
+            None => format!("M{} {below} V{}", x + wide / 2, top - 2),
+        });
+    }
+    let class = "narrow";
+    Picture {
+        class,
+        width: WIDTH,
+        height: y,
+        boxes,
+        paths,
+    }
+}
+
+fn vip_box(vip: &super::VipView, x: u32, width: u32, boxes: &mut Vec<Shape>) {
+    boxes.push(Shape {
+        kind: "vip",
+        x,
+        y: VIP_TOP,
+        width,
+        height: VIP_HEIGHT,
+        head: vip.names.clone(),
+        lines: vec![vip.ip.clone(), vip.short.clone()],
+        title: format!("{} {}, {}", vip.names, vip.ip, vip.long),
+    });
+}
+
+fn clip(text: &str, most: u32) -> String {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    match text.chars().count() > most {
+        true => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
