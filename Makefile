@@ -14,9 +14,10 @@ build: ## build target/release/ocpdeploy (without libvirt where its headers are 
 	@[ -z "$(FEATURES)" ] || echo "make: libvirt's headers (libvirt-dev, pkg-config) are missing: building without the libvirt backend" >&2
 	cargo build --release $(FEATURES)
 
-test: install ## all checks and tests, lab and rehearsal included (root, 20 to 60 minutes)
+test: install ## all checks and tests, rehearsal and both labs included (root, about 50 minutes)
 	OVIRT_SDK=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab rehearse
+	$(MAKE) test-openstack
 
 test-fast: lint ## format, clippy and the tests that need no lab (under 5 minutes when warm)
 	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo test $(FEATURES)
