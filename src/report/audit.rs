@@ -67,7 +67,7 @@ impl Found {
     /// A cluster with a folder here.
     pub fn known(cluster: &Cluster, journal: &[Entry], machines: &[Machine], objects: Vec<Owned>) -> Self {
         let name = &cluster.known.name;
-        let status = Status::of(cluster, journal, machines);
+        let status = Status::of(cluster, journal, None, machines);
         let is_missing = |verdict: Verdict| verdict == Verdict::Missing;
         let state = match () {
             () if objects.is_empty() => State::Gone,
