@@ -211,8 +211,14 @@ impl Parameters {
         }
     }
 
-    /// Writes the file whole or not at all, mode 0600.
+    /// Writes the file whole or not at all, mode 0600; and not at all what `read` would refuse.
     pub fn write(&self, path: &Path) -> Result<(), ParametersError> {
+        if let Some(problem) = self.problem() {
+            return Err(ParametersError::Content {
+                path: path.to_owned(),
+                problem,
+            });
+        }
         let io = |source| ParametersError::Io {
             path: path.to_owned(),
             source,

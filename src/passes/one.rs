@@ -133,7 +133,15 @@ impl<B: Backend> Run<'_, B> {
             let clusters = inventory::clusters(self.home)?;
             let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
             let ours = self.backend.list_held(&self.config.id()).await?;
-            let mut free = free_addresses(network, self.facts, &neighbours.addresses).into_iter();
+            // The bootstrap's address is nobody's any more, and stays in the table.
+            let table = Parameters::read(&self.dir.parameters()).ok().flatten();
+            let leases = table.iter().flat_map(Parameters::leases);
+            let kept: Vec<Ipv4Addr> = leases
+                .filter(|lease| !macs.contains_key(&lease.name))
+                .map(|lease| lease.ip)
+                .collect();
+            let free = free_addresses(network, self.facts, &neighbours.addresses).into_iter();
+            let mut free = free.filter(|ip| !kept.contains(ip));
             let mut leases = Vec::new();
             for (name, mac) in macs {
                 let given = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == *name);

@@ -60,8 +60,9 @@ impl World {
     /// A load balancer gives an address, and takes it back when it is not asked for any more.
     fn move_service(&mut self, key: Key, service: &Value) {
         let name = format!("balancer {}/{}", key.1, key.2);
+        let range = self.balancers_at;
         let status = match service["spec"]["type"] == "LoadBalancer" && self.has_balancers {
-            true => json!({"loadBalancer": {"ingress": [{"ip": self.address(&name, "203.0.113")}]}}),
+            true => json!({"loadBalancer": {"ingress": [{"ip": self.address(&name, range)}]}}),
             false => json!({"loadBalancer": {}}),
         };
         self.set_status(&key, service, status);

@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// The server, until it is dropped.
 pub struct FakeKubevirt {
-    world: Arc<Mutex<World>>,
+    pub world: Arc<Mutex<World>>,
     pub address: SocketAddr,
     pub ca: String,
     runtime: Option<Runtime>,

@@ -48,6 +48,8 @@ pub struct World {
     pub permits_bridge_on_pods: bool,
     /// Services of type LoadBalancer get an address.
     pub has_balancers: bool,
+    /// The first three numbers of such an address.
+    pub balancers_at: &'static str,
     /// Routers take Routes for all names of a domain.
     pub takes_wildcards: bool,
     pub node_ports: BTreeMap<(Key, u64), u64>,
@@ -90,6 +92,7 @@ impl Default for World {
             has_mac_pool: true,
             permits_bridge_on_pods: false,
             has_balancers: true,
+            balancers_at: "203.0.113",
             takes_wildcards: true,
             node_ports: BTreeMap::new(),
             ignores_field_validation: false,
