@@ -84,6 +84,35 @@ on_ground!(
 on_ground!(kubevirt_named, crate::ground_kubevirt::NamedGround::named());
 on_ground!(openstack_named, crate::ground_openstack::OpenStackGround::named());
 
+/// The way to a real server, walked to the pretend one.
+#[test]
+fn a_kubeconfig_that_is_named_aims_the_contract_at_its_server() {
+    use fake_kubevirt::{FakeKubevirt, World};
+    if std::env::var_os("OCPDEPLOY_TEST_KUBECONFIG").is_some() {
+        return;
+    }
+    let server = FakeKubevirt::start(World::with_tenants(&["tenant"]));
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    server.kubeconfig(&kubeconfig, "tenant-token", "tenant");
+    server.with(|world| {
+        let size = serde_json::json!({"resources": {"requests": {"storage": "16Gi"}}});
+        let about = serde_json::json!({"namespace": "tenant", "name": "rhcos"});
+        let claim = serde_json::json!({"metadata": about, "spec": size});
+        world.force("persistentvolumeclaims", claim);
+    });
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["kubevirt_named::", "--test-threads=2"])
+        .env("OCPDEPLOY_TEST_KUBECONFIG", &kubeconfig)
+        .env("OCPDEPLOY_TEST_KUBECONFIG_NETWORK", "lan")
+        .env("OCPDEPLOY_TEST_KUBECONFIG_IMAGE", "rhcos")
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    server.was_asked_well();
+}
+
 /// The pretend platform, a fresh one for each promise.
 mod ground_sim {
     use std::path::PathBuf;

@@ -424,6 +424,87 @@ tells! {
     };
 }
 
+/// What a check says of KubeVirt and CDI themselves.
+fn versions(change: impl FnOnce(&mut World)) -> Vec<String> {
+    let place = place();
+    place.server.with(change);
+    place.env("lab", SMALL);
+    let checked = place.run(&["check", "lab.sh", "--rehearse"]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    let port = place.server.address.port().to_string();
+    // Columns are as wide as they need to be.
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let about = |line: &String| line.contains("KubeVirt") || line.contains("CDI");
+    lines.filter(about).map(|line| line.replace(&port, "<port>")).collect()
+}
+
+#[test]
+fn versions_and_feature_gates_are_told_as_far_as_they_can_be_read() {
+    let administrator = |world: &mut World| {
+        let more = ["list kubevirts ", "list cdis "].map(str::to_owned);
+        world.users.get_mut("blue-token").unwrap().more.extend(more);
+    };
+    let installed = |world: &mut World, gates: Value, options: Value| {
+        administrator(world);
+        let developer = json!({"featureGates": gates});
+        let configuration = json!({"developerConfiguration": developer, "virtualMachineOptions": options});
+        world.force(
+            "kubevirts",
+            json!({"metadata": {"namespace": "kubevirt", "name": "kubevirt"}, "spec": {"configuration": configuration}}),
+        );
+        let about = json!({"metadata": {"name": "cdi"}, "status": {"observedVersion": "v1.63.0"}});
+        world.force("cdis", about);
+    };
+    let mut told = String::new();
+    let mut tell = |what: &str, lines: Vec<String>| told += &format!("{what}\n  {}\n", lines.join("\n  "));
+    tell(
+        "a tenant may not read them",
+        versions(|world| {
+            drop(
+                world
+                    .objects
+                    .remove(&("cdiconfigs", String::new(), "config".to_owned())),
+            )
+        }),
+    );
+    tell(
+        "gates are on",
+        versions(|world| {
+            installed(world, json!(["HotplugVolumes", "Snapshot"]), json!({}));
+            let config = ("cdiconfigs", String::new(), "config".to_owned());
+            let mut about = world.objects[&config].clone();
+            about["spec"] = json!({"featureGates": ["HonorWaitForFirstConsumer"]});
+            world.store(config, about, "MODIFIED");
+        }),
+    );
+    tell(
+        "no gate is on",
+        versions(|world| installed(world, json!([]), json!({}))),
+    );
+    tell(
+        "consoles are off",
+        versions(|world| installed(world, json!([]), json!({"disableSerialConsoleLog": {}}))),
+    );
+    tell(
+        "KubeVirt is old",
+        versions(|world| world.kubevirt_version = Some("v0.59.2")),
+    );
+    tell(
+        "KubeVirt tells no version",
+        versions(|world| world.kubevirt_version = None),
+    );
+    tell(
+        "their interfaces are too old",
+        versions(|world| {
+            world.older.insert("kubevirt.io", "v1alpha3");
+            world.older.insert("cdi.kubevirt.io", "v1alpha1");
+        }),
+    );
+    insta::assert_snapshot!(told);
+}
+
 #[test]
 fn an_exec_plugin_that_fails() {
     let place = place();

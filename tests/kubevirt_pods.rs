@@ -534,50 +534,61 @@ fn the_documented_role_is_enough() {
 }
 
 #[test]
-fn the_plan_s_manifests_change_nothing() {
-    let place = place();
-    place.env("lab", SMALL);
-    place.deploy("lab").unwrap();
-    let planned = place.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
-    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
-    let folder = place.path().join("manifests");
-    let mut kinds = BTreeSet::new();
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        kinds.insert(name.split('-').next().unwrap().to_owned());
-        if name.contains("lab-bootstrap") {
-            // It is gone by now.
-            std::fs::remove_file(path).unwrap();
+fn the_plan_s_manifests_are_all_that_was_made_and_change_nothing() {
+    for (lines, takes_wildcards, routes) in [
+        ("", true, &["lab-apps"][..]),
+        ("", false, &["lab-console-openshift-console", "lab-oauth-openshift"]),
+        ("routes=off", true, &[]),
+    ] {
+        let place = place();
+        place.server.with(|world| world.takes_wildcards = takes_wildcards);
+        place.env("lab", &format!("{SMALL}\n{lines}"));
+        place.deploy("lab").unwrap();
+        let planned = place.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
+        assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+        let folder = place.path().join("manifests");
+        let mut written = BTreeSet::new();
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if name.contains("lab-bootstrap") {
+                // It is gone by now.
+                std::fs::remove_file(path).unwrap();
+            } else {
+                let (kind, name) = name.split_once('-').unwrap();
+                written.insert(format!("{}/{name}", kind.replace("policy", "policie") + "s"));
+            }
         }
-    }
-    let all = ["configmap", "networkpolicy", "secret", "service", "virtualmachine"];
-    assert_eq!(kinds, BTreeSet::from(all.map(str::to_owned)));
-    let before = place.server.with(|world| world.version());
-    let folder = folder.display().to_string();
-    for asked in [
-        &[
+        // What controllers make of these is theirs.
+        let theirs = [
+            "datavolumes/",
+            "persistentvolumeclaims/",
+            "pods/",
+            "virtualmachineinstances/",
+        ];
+        let mut made = without_images(place.inventory("blue"));
+        made.retain(|name| !theirs.iter().any(|kind| name.starts_with(kind)));
+        assert_eq!(written, made, "{lines}");
+        let found: Vec<_> = made.iter().filter_map(|name| name.strip_prefix("routes/")).collect();
+        assert_eq!(found, routes, "{lines}");
+        let before = place.server.with(|world| world.version());
+        let folder = folder.display().to_string();
+        let diff = [
             "diff",
             "--server-side",
             "--force-conflicts",
             "--field-manager=ocpdeploy",
             "-f",
             &folder,
-        ][..],
-        &[
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "--dry-run=server",
-            "--validate=false",
-            "-f",
-            &folder,
-        ],
-    ] {
-        let (succeeded, text) = kubevirt_place::kubectl(&place, asked);
-        assert!(succeeded, "{text}");
+        ];
+        let dry = ["--dry-run=server", "--validate=false", "-f", &folder];
+        let dry = [&["apply", "--server-side", "--force-conflicts"][..], &dry].concat();
+        for asked in [&diff[..], &dry] {
+            let (succeeded, text) = kubevirt_place::kubectl(&place, asked);
+            assert!(succeeded, "{lines}: {text}");
+        }
+        assert_eq!(place.server.with(|world| world.version()), before);
     }
-    assert_eq!(place.server.with(|world| world.version()), before);
 }
 
 #[test]

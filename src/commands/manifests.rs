@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Session;
 use crate::backend::{ImageHandle, Payload, kubevirt};
-use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, Lb, Vip};
+use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, KubevirtConfig, Lb, Routes, Vip};
 use crate::failure::{CommandError, Kind};
 use crate::home;
 use crate::journal::{self, Event};
@@ -28,6 +28,14 @@ pub fn write(
             .hint("--manifests is for backend=kubevirt")
             .into());
     };
+    let settled = match parameters {
+        Some(_) if site.pods.is_some() => settled(session, config, site),
+        _ => site.clone(),
+    };
+    let site = &settled;
+    if site.pods.as_ref().is_some_and(|pods| pods.routes == Routes::Auto) {
+        tracing::warn!("routes=auto: which there are is decided by the platform, and none is among the manifests");
+    }
     fs_err::create_dir_all(folder)?;
     let dir = session.home.cluster(&config.name);
     let image = image(config, &journal::read(&dir.journal())?)?;
@@ -58,6 +66,18 @@ pub fn write(
         home::write_private(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))?;
     }
     Ok(objects.len())
+}
+
+/// The settings as the platform took them; as they are, where it does not answer.
+fn settled(session: &Session, config: &ClusterConfig, site: &KubevirtConfig) -> KubevirtConfig {
+    let asked = session.finish_or_stop(async {
+        let platform = kubevirt::Kubevirt::connect(site).await?;
+        Ok(platform.settled(&config.id()).await?)
+    });
+    asked.unwrap_or_else(|error| {
+        tracing::warn!("the platform does not say what it decided: {error:#}");
+        site.clone()
+    })
 }
 
 /// The image that was brought, or the one that is going to be.

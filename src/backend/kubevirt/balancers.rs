@@ -237,6 +237,26 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
     Ok(())
 }
 
+/// Puts in place of `auto` what was decided when the Routes were made.
+pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut PodNetwork) -> Result<(), Failure> {
+    site.pod_networks = pod_ranges(session, site).await?;
+    if site.routes == Routes::Auto {
+        let there = if_allowed(session.list(Kind::Route, &objects::of_cluster(cluster)).await)?.unwrap_or_default();
+        site.routes = match there.as_slice() {
+            [] => Routes::Off,
+            routes
+                if routes
+                    .iter()
+                    .any(|route| route["spec"]["wildcardPolicy"] == "Subdomain") =>
+            {
+                Routes::Wildcard
+            }
+            _ => Routes::Names,
+        };
+    }
+    Ok(())
+}
+
 /// Makes a Route for all names; one that the routers refuse does not stay.
 async fn is_taken(session: &Session, cluster: &ClusterId, route: &Value) -> Result<bool, Failure> {
     let name = objects::name(route);

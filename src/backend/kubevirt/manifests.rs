@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::objects::{self, Root, Site};
 use super::pods;
 use crate::backend::{Balancer, MachineSpec};
-use crate::cluster::{ClusterId, Expose, KubevirtConfig, Lease};
+use crate::cluster::{ClusterId, Expose, KubevirtConfig, Lease, Routes, Vip};
 
 /// The owner of all else.
 pub fn anchor(cluster: &ClusterId) -> Value {
@@ -19,9 +19,10 @@ pub fn of_node(cluster: &ClusterId, lease: &Lease) -> Value {
     pods::of_node(cluster, lease, None)
 }
 
-/// The Service of a virtual IP there, its policies, and for ingress the Routes that are asked for by name.
+/// The Service of a virtual IP there, its policies, and for ingress the Routes.
 ///
-/// What the platform decides is left out: the kind of Service where that is `auto`, and whether a Route may be for all.
+/// What the platform decides is left out while it is `auto`: the kind of Service, and which Routes there are. See
+/// `Kubevirt::settled`.
 pub fn of_vip(config: &KubevirtConfig, wanted: &Balancer) -> Vec<Value> {
     let Some(site) = &config.pods else { return vec![] };
     let mut service = pods::of_vip(wanted, site.expose, None);
@@ -31,6 +32,14 @@ pub fn of_vip(config: &KubevirtConfig, wanted: &Balancer) -> Vec<Value> {
     let mut all = vec![service];
     if !site.pod_networks.is_empty() {
         all.extend(pods::policies(wanted, site, &site.pod_networks, None));
+    }
+    if wanted.vip == Vip::Ingress {
+        let route = |host| pods::route(&wanted.cluster, host, None);
+        match site.routes {
+            Routes::Wildcard => all.push(route(None)),
+            Routes::Names => all.extend(site.route_names.iter().map(|host| route(Some(host)))),
+            Routes::Auto | Routes::Off => {}
+        }
     }
     all
 }

@@ -244,6 +244,17 @@ impl Kubevirt {
         }
     }
 
+    /// The settings with what the platform decided for a cluster that stands: its Routes, and the range of its pods.
+    pub async fn settled(&self, cluster: &ClusterId) -> Result<KubevirtConfig, BackendError> {
+        let mut config = self.config.clone();
+        if let Some(site) = &mut config.pods {
+            balancers::settle(&self.session, cluster, site)
+                .await
+                .deed(format!("look at the Routes of cluster {cluster}"))?;
+        }
+        Ok(config)
+    }
+
     /// What a cluster has of a kind. Of kinds that this user may not list, it can have made none.
     async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
         let found = self.session.list(kind, selector).await;

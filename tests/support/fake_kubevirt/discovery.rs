@@ -15,11 +15,13 @@ pub fn answer(world: &World, path: &str) -> Option<Value> {
         "/apis" => {
             let groups: Vec<Value> = groups(world)
                 .into_iter()
-                .map(|(name, version)| group(name, version))
+                .map(|(name, version)| group(name, world.older.get(name).unwrap_or(&version)))
                 .collect();
             return Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}));
         }
-        "/apis/subresources.kubevirt.io/v1/version" => return Some(json!({"gitVersion": "v1.6.0"})),
+        "/apis/subresources.kubevirt.io/v1/version" => {
+            return world.kubevirt_version.map(|version| json!({"gitVersion": version}));
+        }
         _ => {}
     }
     let place = path

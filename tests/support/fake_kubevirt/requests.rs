@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::discovery;
 use super::resources::Resource;
 use super::rights::User;
-use super::world::{Outcome, World, Write};
+use super::world::{Outcome, World, Write, selects};
 
 /// A request, without the wire.
 pub struct Asked<'a> {
@@ -26,13 +26,34 @@ pub enum Answer {
         namespace: String,
         name: String,
     },
-    /// Events of a kind since a version, for some seconds.
-    Watch {
-        plural: &'static str,
-        namespace: String,
-        from: u64,
-        seconds: u64,
-    },
+    Watch(Watch),
+}
+
+/// Events of a kind since a version, for some seconds.
+pub struct Watch {
+    pub resource: &'static Resource,
+    pub namespace: String,
+    pub from: u64,
+    pub seconds: u64,
+    pub bookmarks: bool,
+    pub chosen: Chosen,
+}
+
+/// Whether an object is asked for, by its labels and its name.
+#[derive(Clone, Default)]
+pub struct Chosen {
+    labels: String,
+    name: Option<String>,
+}
+
+impl Chosen {
+    pub fn has(&self, object: &Value) -> bool {
+        selects(&self.labels, object)
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|name| object["metadata"]["name"] == **name)
+    }
 }
 
 pub fn status(code: u16, reason: &str, message: &str) -> Value {
@@ -45,6 +66,18 @@ fn refused((code, reason, message): (u16, &str, String)) -> Answer {
 }
 
 impl Asked<'_> {
+    fn chosen(&self) -> Result<Chosen, (u16, &'static str, String)> {
+        let labels = self.parameter("labelSelector").unwrap_or_default();
+        let name = match self.parameter("fieldSelector") {
+            None => None,
+            Some(fields) => match fields.strip_prefix("metadata.name=") {
+                Some(name) => Some(name.to_owned()),
+                None => return Err((400, "BadRequest", format!("field label not supported: {fields}"))),
+            },
+        };
+        Ok(Chosen { labels, name })
+    }
+
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
@@ -214,11 +247,14 @@ impl World {
         if let Some(sub) = &target.sub {
             return self.subresource(asked, resource, namespace, name, sub);
         }
+        let chosen = match asked.chosen() {
+            Ok(chosen) => chosen,
+            Err(refusal) => return refused(refusal),
+        };
         let outcome: Outcome = match verb {
             "get" => self.get(resource, namespace, name),
             "list" => {
-                let selector = asked.parameter("labelSelector").unwrap_or_default();
-                let mut list = self.list(resource, namespace, &selector);
+                let mut list = self.list(resource, namespace, |object| chosen.has(object));
                 if asked.accept.contains("as=PartialObjectMetadataList") {
                     for item in list["items"].as_array_mut().into_iter().flatten() {
                         *item = json!({"metadata": item["metadata"]});
@@ -226,7 +262,7 @@ impl World {
                 }
                 Ok(list)
             }
-            "watch" => return self.watch(asked, resource, namespace),
+            "watch" => return self.watch(asked, resource, namespace, chosen),
             "create" => {
                 return match self.create(user, resource, namespace, body, &write) {
                     Ok(made) => Answer::Json(201, made),
@@ -287,24 +323,22 @@ impl World {
         }
     }
 
-    fn watch(&self, asked: &Asked<'_>, resource: &Resource, namespace: &str) -> Answer {
-        let from = asked
-            .parameter("resourceVersion")
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(self.version());
-        if from < self.forgotten {
+    fn watch(&self, asked: &Asked<'_>, resource: &'static Resource, namespace: &str, chosen: Chosen) -> Answer {
+        let number = |name: &str| asked.parameter(name).and_then(|text| text.parse().ok());
+        // Without a version a watch begins with all that is there.
+        let from = number("resourceVersion").unwrap_or(0);
+        if from != 0 && from < self.forgotten {
             let why = format!("too old resource version: {from} ({})", self.forgotten);
             return refused((410, "Expired", why));
         }
-        Answer::Watch {
-            plural: Resource::of(resource.plural).plural,
+        Answer::Watch(Watch {
+            resource,
             namespace: namespace.to_owned(),
             from,
-            seconds: asked
-                .parameter("timeoutSeconds")
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(5),
-        }
+            seconds: number("timeoutSeconds").unwrap_or(5),
+            bookmarks: asked.parameter("allowWatchBookmarks").as_deref() == Some("true"),
+            chosen,
+        })
     }
 
     /// CDI's upload proxy: a token is for one volume.

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tls_listener::TlsListener;
 
 use super::consoles;
-use super::requests::{Answer, Asked};
+use super::requests::{Answer, Asked, Watch, status};
 use super::world::World;
 
 #[path = "../tls_listener.rs"]
@@ -172,14 +172,9 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
             .unwrap(),
         Answer::Text(text) => Response::new(Body::from(text)),
         Answer::Console { namespace, name } => return Ok(consoles::open(world, parts, namespace, name).await),
-        Answer::Watch {
-            plural,
-            namespace,
-            from,
-            seconds,
-        } => Response::builder()
+        Answer::Watch(asked) => Response::builder()
             .header(header::CONTENT_TYPE, "application/json")
-            .body(Body::from_stream(watch(world, plural, namespace, from, seconds)))
+            .body(Body::from_stream(watch(world, asked)))
             .unwrap(),
     };
     response
@@ -188,39 +183,66 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
     Ok(response)
 }
 
-/// One line for each event since `from`, and a bookmark when it is quiet.
-fn watch(
-    world: Arc<Mutex<World>>,
-    plural: &'static str,
-    namespace: String,
-    from: u64,
-    seconds: u64,
-) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {
-    let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
-    futures::stream::unfold((world, from), move |(world, from)| {
-        let namespace = namespace.clone();
-        async move {
-            tokio::time::sleep(TICK * 5).await;
-            if tokio::time::Instant::now() >= end {
-                return None;
-            }
-            let (lines, now) = {
-                let world = lock(&world);
-                let news = world.events.iter().filter(|event| {
-                    let here = namespace.is_empty() || event.namespace == namespace;
-                    event.version > from && event.plural == plural && here
-                });
-                let mut lines: Vec<Value> = news
-                    .map(|event| json!({"type": event.word, "object": event.object}))
-                    .collect();
-                if lines.is_empty() {
-                    let version = world.version().to_string();
-                    lines.push(json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}));
-                }
-                (lines, world.version())
-            };
-            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            Some((Ok(Bytes::from(text)), (world, now)))
+/// One line for each event since a version, and a bookmark when it is quiet. It ends with its time, with an error once
+/// what comes next was forgotten, or in the middle of nothing.
+fn watch(world: Arc<Mutex<World>>, asked: Watch) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> {
+    let end = tokio::time::Instant::now() + Duration::from_secs(asked.seconds);
+    futures::stream::unfold((world, asked, false), move |(world, mut asked, ends)| async move {
+        if ends {
+            return None;
         }
+        tokio::time::sleep(TICK * 5).await;
+        if tokio::time::Instant::now() >= end {
+            return None;
+        }
+        let told = lock(&world).tell(&mut asked);
+        let ends = told.as_ref().map_or(true, |(_, ends)| *ends);
+        Some((told.map(|(lines, _)| Bytes::from(lines)), (world, asked, ends)))
     })
+}
+
+impl World {
+    /// What is new to a watch, a line each, and whether that is all it is ever told.
+    fn tell(&self, asked: &mut Watch) -> Result<(String, bool), std::io::Error> {
+        let (resource, from) = (asked.resource, asked.from);
+        if from != 0 && from < self.cut {
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
+        if from != 0 && from < self.forgotten {
+            let gone = status(
+                410,
+                "Expired",
+                &format!("too old resource version: {from} ({})", self.forgotten),
+            );
+            return Ok((format!("{}\n", json!({"type": "ERROR", "object": gone})), true));
+        }
+        let mut lines: Vec<Value> = match from {
+            0 => {
+                let there = self.list(resource, &asked.namespace, |object| asked.chosen.has(object));
+                let there = there["items"].as_array().cloned().unwrap_or_default();
+                there
+                    .into_iter()
+                    .map(|object| json!({"type": "ADDED", "object": object}))
+                    .collect()
+            }
+            _ => {
+                let here = |namespace: &str| asked.namespace.is_empty() || namespace == asked.namespace;
+                let news = self.events.iter().filter(|event| {
+                    event.version > from
+                        && event.plural == resource.plural
+                        && here(&event.namespace)
+                        && asked.chosen.has(&event.object)
+                });
+                news.map(|event| json!({"type": event.word, "object": event.object}))
+                    .collect()
+            }
+        };
+        asked.from = self.version();
+        if lines.is_empty() && asked.bookmarks {
+            lines.push(json!({"type": "BOOKMARK", "object": {
+                "kind": resource.kind, "apiVersion": resource.api_version(),
+                "metadata": {"resourceVersion": self.version().to_string()}}}));
+        }
+        Ok((lines.iter().map(|line| format!("{line}\n")).collect(), false))
+    }
 }

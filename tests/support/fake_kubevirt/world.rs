@@ -44,6 +44,12 @@ pub struct World {
     uids: u64,
     pub users: BTreeMap<String, User>,
     pub groups_absent: BTreeSet<&'static str>,
+    /// Groups that are served in this version only.
+    pub older: BTreeMap<&'static str, &'static str>,
+    /// As KubeVirt tells it; it may tell none.
+    pub kubevirt_version: Option<&'static str>,
+    /// All watches up to this version lose their connection.
+    pub cut: u64,
     pub has_mac_pool: bool,
     pub permits_bridge_on_pods: bool,
     /// Services of type LoadBalancer get an address.
@@ -89,6 +95,9 @@ impl Default for World {
             uids: 0,
             users: BTreeMap::new(),
             groups_absent: BTreeSet::new(),
+            older: BTreeMap::new(),
+            kubevirt_version: Some("v1.6.0"),
+            cut: 0,
             has_mac_pool: true,
             permits_bridge_on_pods: false,
             has_balancers: true,
@@ -233,11 +242,11 @@ impl World {
         found.cloned().ok_or_else(|| not_found(resource, name))
     }
 
-    pub fn list(&self, resource: &Resource, namespace: &str, selector: &str) -> Value {
+    pub fn list(&self, resource: &Resource, namespace: &str, chosen: impl Fn(&Value) -> bool) -> Value {
         let items: Vec<Value> = self
             .all(resource.plural)
             .into_iter()
-            .filter(|((_, of, _), object)| (namespace.is_empty() || of == namespace) && selects(selector, object))
+            .filter(|((_, of, _), object)| (namespace.is_empty() || of == namespace) && chosen(object))
             .map(|(_, object)| object)
             .collect();
         json!({
