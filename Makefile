@@ -67,7 +67,7 @@ bench-download: ## download, sums and decompression of 1 GiB against curl | gunz
 	tests/bench/download.sh
 
 reliability: install ## kills at every change and a full disk at every write, all of them (20 minutes)
-	OCPDEPLOY_CUTS=all cargo test $(FEATURES) --test crash -- --nocapture --test-threads=2 | grep -E '^(reliability|test)'
+	OCPDEPLOY_CUTS=all cargo test $(FEATURES) --test crash --test kubevirt_cuts -- --nocapture --test-threads=2 | grep -E '^(reliability|test)'
 
 fuzz: ## reading, checking and merging hostile Ignition configs for a minute (SECONDS=n), on stable Rust; wants a C++ compiler
 	fuzz/run.sh $(or $(SECONDS),60)

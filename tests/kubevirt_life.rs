@@ -1,5 +1,6 @@
 //! The life of a cluster on the pods' own network of the pretend KubeVirt, with the binary: a fake of openshift-install, and
 //! behind the api Service, on the loopback, a fake API and a machine config server.
+#![expect(clippy::duplicate_mod, reason = "both fakes speak TLS")]
 
 #[path = "support/fake_kube/mod.rs"]
 mod fake_kube;

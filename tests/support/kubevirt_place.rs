@@ -104,6 +104,31 @@ impl Place {
         })
     }
 
+    /// Deploys with the library until so many changes were made, and no further; whether there were so many.
+    pub fn cut(&self, cluster: &str, changes: usize) -> bool {
+        let config = self.config(cluster);
+        let change = |silent_after| self.server.with(|world| world.silent_after = silent_after);
+        change(self.server.with(|world| world.changes) + changes);
+        let was_cut = runtime().block_on(async {
+            let backend = far(&config).await.unwrap();
+            let home = self.home();
+            let silence = async {
+                while !self.server.with(|world| world.changes >= world.silent_after) {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            };
+            tokio::select! {
+                deployed = passes::deploy(&backend, &config, &home, DeployOptions::default()) => {
+                    deployed.unwrap();
+                    false
+                }
+                () = silence => true,
+            }
+        });
+        change(usize::MAX);
+        was_cut
+    }
+
     /// Calls the backend as tenant blue.
     pub fn on_backend<T>(&self, work: impl AsyncFnOnce(&Kubevirt) -> T) -> T {
         self.env("backend", "");

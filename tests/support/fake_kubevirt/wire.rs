@@ -149,6 +149,16 @@ fn certificates() -> (String, Arc<ServerConfig>) {
     (ca, Arc::new(config))
 }
 
+/// Waits while the server is silent.
+async fn speaks(world: &Mutex<World>) {
+    while {
+        let world = lock(world);
+        world.changes >= world.silent_after
+    } {
+        tokio::time::sleep(TICK).await;
+    }
+}
+
 async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 64 << 20).await.unwrap_or_default();
@@ -163,7 +173,9 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
         accept: text(header::ACCEPT).unwrap_or_default(),
         body: &body,
     };
+    speaks(&world).await;
     let answer = lock(&world).answer(&asked);
+    speaks(&world).await;
     let mut response = match answer {
         Answer::Json(code, value) => Response::builder()
             .status(StatusCode::from_u16(code).unwrap())

@@ -65,6 +65,10 @@ pub struct World {
     pub prunes: Vec<String>,
     pub faults: Vec<Fault>,
     pub asked: Vec<String>,
+    /// Requests that were to change something.
+    pub changes: usize,
+    /// After so many of them nobody gets an answer any more.
+    pub silent_after: usize,
     pub unknown: Vec<String>,
     /// When each object came to its present state, for the controllers.
     pub since: BTreeMap<Key, Instant>,
@@ -108,6 +112,8 @@ impl Default for World {
             prunes: Vec::new(),
             faults: Vec::new(),
             asked: Vec::new(),
+            changes: 0,
+            silent_after: usize::MAX,
             unknown: Vec::new(),
             since: BTreeMap::new(),
             leases: BTreeMap::new(),
