@@ -58,6 +58,57 @@ fn the_words_it_explains_are_the_programs() {
     assert!(!is_said("… runs, but has no leash …", &files));
 }
 
+/// The texts of all pages in `docs/`, by name.
+fn pages() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let pages = files.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    pages
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(&path).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn each_symptom_has_the_programs_words() {
+    let pages = pages();
+    let (_, page) = pages.iter().find(|(name, _)| name == "troubleshooting.md").unwrap();
+    let quotes: Vec<&str> = page.split("**`").skip(1).filter_map(|rest| rest.split("`**").next()).collect();
+    assert!(quotes.len() > 25, "{quotes:?}");
+    assert_eq!(page.matches("\n### ").count(), 25);
+    let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
+    let unknown: Vec<_> = quotes.iter().filter(|quote| !is_said(quote, &files)).collect();
+    assert!(unknown.is_empty(), "the program does not say: {unknown:#?}");
+}
+
+/// How a heading is named in a link.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase().chars().filter(|c| c.is_alphanumeric() || " -".contains(*c)).collect::<String>();
+    kept.replace(' ', "-")
+}
+
+#[test]
+fn the_pages_lead_to_each_other() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let pages = pages();
+    let (_, index) = pages.iter().find(|(name, _)| name == "README.md").unwrap();
+    for (name, text) in &pages {
+        assert!(name == "README.md" || index.contains(&format!("]({name})")), "{name} is not in the index");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            let path = if file.is_empty() { folder.join(name) } else { folder.join(file) };
+            assert!(link.starts_with("https://") || path.exists(), "{name}: {link}");
+            if !place.is_empty() {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let mut headings = text.lines().filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#').trim()));
+                assert!(headings.any(|heading| heading == place), "{name}: {link}");
+            }
+        }
+    }
+}
+
 /// The first block of a kind in a chapter.
 fn block<'a>(chapter: &'a str, kind: &str) -> &'a str {
     let begin = format!("```{kind}\n");

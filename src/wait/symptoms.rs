@@ -45,7 +45,7 @@ const SYMPTOMS: &[Symptom] = &[
             &["api-int", "name or service not known"],
         ],
         cause: "the network's DNS does not know api-int of the cluster, so the node cannot fetch its config",
-        hint: "set mcs=embed (or mcs=http) and deploy anew, or teach the DNS that DHCP names: `ocpdeploy export zone`",
+        hint: "set mcs=embed (or mcs=http) and deploy anew, or teach the DNS that DHCP names: `ocpdeploy export dns`",
     },
     Symptom {
         words: &[
@@ -138,7 +138,7 @@ const SYMPTOMS: &[Symptom] = &[
     Symptom {
         words: &[&[".apps.", "no such host"], &["routehealth", "no such host"]],
         cause: "the nodes' DNS does not know the names under *.apps",
-        hint: "with dns=user, add *.apps with the ingress VIP; `ocpdeploy export zone` writes it",
+        hint: "with dns=user, add *.apps with the ingress VIP; `ocpdeploy export dns` writes it",
     },
     Symptom {
         words: &[

@@ -89,6 +89,7 @@ pub struct VipView {
     id: u8,
     held: &'static str,
     short: String,
+    ports: &'static str,
     long: String,
 }
 
@@ -284,7 +285,7 @@ fn vips(input: &Input<'_>, chosen: Option<&Chosen>, held: &BTreeMap<NodeName, He
         let by = match lb {
             Some(Lb::User) => "your balancer".to_owned(),
             Some(Lb::Platform) => "platform's balancer".to_owned(),
-            Some(Lb::Keepalived) | None => format!("VRID {id} · {ports}"),
+            Some(Lb::Keepalived) | None => format!("VRID {id}"),
         };
         VipView {
             names: vip.to_string(),
@@ -294,6 +295,7 @@ fn vips(input: &Input<'_>, chosen: Option<&Chosen>, held: &BTreeMap<NodeName, He
             held: held_by(held.get(&lease.name)),
             long: format!("ports {ports}, {by}"),
             short: by,
+            ports,
         }
     };
     let [mut api, ingress] = Vip::ALL.map(view);

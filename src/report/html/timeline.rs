@@ -89,8 +89,9 @@ impl Timeline {
             .iter()
             .rposition(|entry| entry.event == Event::Forgotten && entry.step.is_empty());
         let journal = &journal[begin.map_or(0, |at| at + 1)..];
-        let spans = spans(journal, now);
-        let axis = Axis::of(&spans);
+        let mut spans = spans(journal, now);
+        spans.extend(comparison(journal, &spans));
+        let axis = Axis::of(&spans, &runs(journal, now));
         let machines = Machines {
             journal,
             spans: &spans,
@@ -155,9 +156,41 @@ fn spans(journal: &[Entry], now: Option<Timestamp>) -> Vec<Span> {
     spans
 }
 
+/// From the first to the last line of each run: in between it worked, also where no step says at what.
+fn runs(journal: &[Entry], now: Option<Timestamp>) -> Vec<(Timestamp, Timestamp)> {
+    let mut runs: Vec<(Timestamp, Timestamp)> = Vec::new();
+    for entry in journal {
+        match runs.last_mut() {
+            _ if entry.is_note() && entry.step == RUN => runs.push((entry.time, entry.time)),
+            Some((_, end)) => *end = entry.time,
+            // An earlier program said nothing of runs.
+            None => {}
+        }
+    }
+    if let (Some((_, end)), Some(now)) = (runs.last_mut(), now) {
+        *end = now;
+    }
+    runs
+}
+
+/// The look at the addresses of pass two, which is no step, since it is done in each run.
+fn comparison(journal: &[Entry], spans: &[Span]) -> Option<Span> {
+    const MADE: &str = "pass-two/create/";
+    let made = spans.iter().filter(|span| span.step.starts_with(MADE) && span.end == End::Done);
+    let seen = journal.iter().filter(|entry| entry.is_note() && entry.step.starts_with(MADE));
+    Some(Span {
+        step: "pass-two/addresses".to_owned(),
+        from: made.map(|span| span.to).min()?,
+        to: seen.map(|entry| entry.time).max()?,
+        end: End::Done,
+    })
+}
+
 /// One row for each step; the making of single machines is one step here.
 fn steps(spans: &[Span], axis: &Axis) -> Vec<Row> {
     let mut rows: Vec<(String, Vec<&Span>)> = Vec::new();
+    let mut spans: Vec<&Span> = spans.iter().collect();
+    spans.sort_by_key(|span| span.from);
     for span in spans {
         let name = step_name(&span.step);
         match rows.iter_mut().find(|(known, _)| *known == name) {
@@ -205,6 +238,7 @@ fn kind(step: &str, end: End) -> &'static str {
         End::Cut => "cut",
         End::Done | End::Open => match step.split('/').next().unwrap_or(step) {
             _ if step.ends_with("/image") => "prepare",
+            _ if step.ends_with("/addresses") => "boot-two",
             "pass-one" | "scale" => "one",
             "pass-two" | "join" => "two",
             "bootstrap-complete" | "bootstrap-removed" | "install-complete" => "wait",
@@ -346,8 +380,9 @@ struct Axis {
 }
 
 impl Axis {
-    fn of(spans: &[Span]) -> Self {
-        let mut times: Vec<_> = spans.iter().map(|span| (span.from, span.to)).collect();
+    fn of(spans: &[Span], runs: &[(Timestamp, Timestamp)]) -> Self {
+        let spans = spans.iter().map(|span| (span.from, span.to));
+        let mut times: Vec<_> = spans.chain(runs.iter().copied()).collect();
         times.sort();
         let mut worked: Vec<(Timestamp, Timestamp)> = Vec::new();
         for (from, to) in times {
@@ -541,6 +576,33 @@ mod tests {
         assert_eq!(
             (line.pauses[0].x.as_str(), line.pauses[0].label.as_str()),
             ("37.50%", "8 h 59 min")
+        );
+    }
+
+    #[test]
+    fn a_run_works_also_while_no_step_is_open() {
+        let mut run = entry(0, Event::Done, RUN);
+        run.input.clear();
+        let mut seen = entry(600, Event::Done, "pass-two/create/master-0/address");
+        seen.input.clear();
+        let journal = [
+            run,
+            entry(0, Event::Begun, "pass-two/create/master-0"),
+            entry(5, Event::Done, "pass-two/create/master-0"),
+            seen,
+            entry(610, Event::Begun, "bootstrap-complete"),
+            entry(1000, Event::Done, "bootstrap-complete"),
+        ];
+        let line = Timeline::of(&journal, &[], None);
+        assert_eq!((line.worked.as_str(), line.pauses.len()), ("16 min 40 s", 0));
+        let rows: Vec<_> = line.groups[0].rows.iter().map(|row| (row.label.as_str(), row.took.as_str())).collect();
+        assert_eq!(
+            rows,
+            [
+                ("pass-two/create", "5.0 s"),
+                ("pass-two/addresses", "9 min 55 s"),
+                ("bootstrap-complete", "6 min 30 s")
+            ]
         );
     }
 

@@ -39,7 +39,7 @@ const CELL: u32 = 40;
 const GAP: u32 = 8;
 const HEAD: u32 = 28;
 const VIP_TOP: u32 = 16;
-const VIP_HEIGHT: u32 = 62;
+const VIP_HEIGHT: u32 = 78;
 /// Between the virtual IPs and the nodes.
 const DROP: u32 = 40;
 
@@ -182,7 +182,7 @@ fn vip_box(vip: &super::VipView, x: u32, width: u32, boxes: &mut Vec<Shape>) {
         width,
         height: VIP_HEIGHT,
         head: vip.names.clone(),
-        lines: vec![vip.ip.clone(), vip.short.clone()],
+        lines: vec![vip.ip.clone(), vip.short.clone(), format!("ports {}", vip.ports)],
         title: format!("{} {}, {}", vip.names, vip.ip, vip.long),
     });
 }
