@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install clean help
+.PHONY: tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds.
 FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -68,6 +68,10 @@ bench-download: ## download, sums and decompression of 1 GiB against curl | gunz
 
 reliability: install ## kills at every change and a full disk at every write, all of them (20 minutes)
 	OCPDEPLOY_CUTS=all cargo test $(FEATURES) --test crash --test kubevirt_cuts -- --nocapture --test-threads=2 | grep -E '^(reliability|test)'
+
+tour: ## docs/tour.md anew, from a terminal on the pretend platform (tmux)
+	cargo build --no-default-features
+	tests/tour.sh
 
 fuzz: ## reading, checking and merging hostile Ignition configs for a minute (SECONDS=n), on stable Rust; wants a C++ compiler
 	fuzz/run.sh $(or $(SECONDS),60)

@@ -75,7 +75,11 @@ fn pages() -> Vec<(String, String)> {
 fn each_symptom_has_the_programs_words() {
     let pages = pages();
     let (_, page) = pages.iter().find(|(name, _)| name == "troubleshooting.md").unwrap();
-    let quotes: Vec<&str> = page.split("**`").skip(1).filter_map(|rest| rest.split("`**").next()).collect();
+    let quotes: Vec<&str> = page
+        .split("**`")
+        .skip(1)
+        .filter_map(|rest| rest.split("`**").next())
+        .collect();
     assert!(quotes.len() > 25, "{quotes:?}");
     assert_eq!(page.matches("\n### ").count(), 25);
     let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
@@ -85,7 +89,11 @@ fn each_symptom_has_the_programs_words() {
 
 /// How a heading is named in a link.
 fn anchor(heading: &str) -> String {
-    let kept = heading.to_lowercase().chars().filter(|c| c.is_alphanumeric() || " -".contains(*c)).collect::<String>();
+    let kept = heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -".contains(*c))
+        .collect::<String>();
     kept.replace(' ', "-")
 }
 
@@ -95,14 +103,24 @@ fn the_pages_lead_to_each_other() {
     let pages = pages();
     let (_, index) = pages.iter().find(|(name, _)| name == "README.md").unwrap();
     for (name, text) in &pages {
-        assert!(name == "README.md" || index.contains(&format!("]({name})")), "{name} is not in the index");
+        assert!(
+            name == "README.md" || index.contains(&format!("]({name})")),
+            "{name} is not in the index"
+        );
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let (file, place) = link.split_once('#').unwrap_or((link, ""));
-            let path = if file.is_empty() { folder.join(name) } else { folder.join(file) };
+            let path = if file.is_empty() {
+                folder.join(name)
+            } else {
+                folder.join(file)
+            };
             assert!(link.starts_with("https://") || path.exists(), "{name}: {link}");
             if !place.is_empty() {
                 let text = std::fs::read_to_string(&path).unwrap();
-                let mut headings = text.lines().filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#').trim()));
+                let mut headings = text
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .map(|line| anchor(line.trim_start_matches('#').trim()));
                 assert!(headings.any(|heading| heading == place), "{name}: {link}");
             }
         }

@@ -273,8 +273,15 @@ fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
     outcome(deployment).succeeded();
     let running = format!("phase   running (pid {pid} on ");
     assert!(watched.contains(&running), "{running}\n{watched}");
-    let lines: Vec<&str> = watched.lines().filter_map(|line| line.split_once("Z ")).map(|(_, line)| line).collect();
-    assert!(lines.contains(&"lab: complete") && lines.contains(&"lab master-0: ok same"), "{watched}");
+    let lines: Vec<&str> = watched
+        .lines()
+        .filter_map(|line| line.split_once("Z "))
+        .map(|(_, line)| line)
+        .collect();
+    assert!(
+        lines.contains(&"lab: complete") && lines.contains(&"lab master-0: ok same"),
+        "{watched}"
+    );
 
     place.env("cut", "masters=1\nworkers=0");
     place.kill_deployment("cut", |place| place.is_within("cut", "pass-one/leases"));

@@ -11,6 +11,9 @@ use crate::journal::{Entry, Event, RUN};
 /// Nothing happened for so long between two runs: a pause.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
+/// Machines that are made so soon one after the other are made together.
+const TOGETHER: SignedDuration = SignedDuration::from_secs(5);
+
 /// Lines over the axis, both ends included.
 const TICKS: usize = 5;
 
@@ -176,8 +179,12 @@ fn runs(journal: &[Entry], now: Option<Timestamp>) -> Vec<(Timestamp, Timestamp)
 /// The look at the addresses of pass two, which is no step, since it is done in each run.
 fn comparison(journal: &[Entry], spans: &[Span]) -> Option<Span> {
     const MADE: &str = "pass-two/create/";
-    let made = spans.iter().filter(|span| span.step.starts_with(MADE) && span.end == End::Done);
-    let seen = journal.iter().filter(|entry| entry.is_note() && entry.step.starts_with(MADE));
+    let made = spans
+        .iter()
+        .filter(|span| span.step.starts_with(MADE) && span.end == End::Done);
+    let seen = journal
+        .iter()
+        .filter(|entry| entry.is_note() && entry.step.starts_with(MADE));
     Some(Span {
         step: "pass-two/addresses".to_owned(),
         from: made.map(|span| span.to).min()?,
@@ -201,8 +208,7 @@ fn steps(spans: &[Span], axis: &Axis) -> Vec<Row> {
     let row = |(label, spans): (String, Vec<&Span>)| {
         let many = spans.iter().any(|span| span.step != label);
         let bars: Vec<_> = match many {
-            true => axis
-                .merged(&spans)
+            true => merged(&spans)
                 .into_iter()
                 .map(|span| axis.bar(&span, kind(&label, span.end)))
                 .collect(),
@@ -220,6 +226,25 @@ fn steps(spans: &[Span], axis: &Axis) -> Vec<Row> {
         }
     };
     rows.into_iter().map(row).collect()
+}
+
+/// Spans that overlap, or nearly so, as one.
+fn merged(spans: &[&Span]) -> Vec<Span> {
+    let mut spans: Vec<Span> = spans.iter().copied().cloned().collect();
+    spans.sort_by_key(|span| span.from);
+    let mut merged: Vec<Span> = Vec::new();
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.from.duration_since(last.to) <= TOGETHER => {
+                last.to = last.to.max(span.to);
+                if span.end != End::Done {
+                    last.end = span.end;
+                }
+            }
+            _ => merged.push(span),
+        }
+    }
+    merged
 }
 
 /// `pass-two/create/master-0` is a part of `pass-two/create`, and so are others that name a node.
@@ -409,29 +434,7 @@ impl Axis {
 
     /// How much was worked in these, which may overlap.
     fn worked_in(&self, spans: &[&Span]) -> SignedDuration {
-        self.merged(spans)
-            .iter()
-            .map(|span| self.between(span.from, span.to))
-            .sum()
-    }
-
-    /// Overlapping spans as one.
-    fn merged(&self, spans: &[&Span]) -> Vec<Span> {
-        let mut spans: Vec<Span> = spans.iter().copied().cloned().collect();
-        spans.sort_by_key(|span| span.from);
-        let mut merged: Vec<Span> = Vec::new();
-        for span in spans {
-            match merged.last_mut() {
-                Some(last) if self.between(last.to, span.from) == span.from.duration_since(last.to) => {
-                    last.to = last.to.max(span.to);
-                    if span.end != End::Done {
-                        last.end = span.end;
-                    }
-                }
-                _ => merged.push(span),
-            }
-        }
-        merged
+        merged(spans).iter().map(|span| self.between(span.from, span.to)).sum()
     }
 
     fn percent(&self, time: Timestamp) -> f64 {
@@ -588,6 +591,8 @@ mod tests {
         let journal = [
             run,
             entry(0, Event::Begun, "pass-two/create/master-0"),
+            entry(1, Event::Begun, "pass-two/create/master-1"),
+            entry(4, Event::Done, "pass-two/create/master-1"),
             entry(5, Event::Done, "pass-two/create/master-0"),
             seen,
             entry(610, Event::Begun, "bootstrap-complete"),
@@ -595,12 +600,16 @@ mod tests {
         ];
         let line = Timeline::of(&journal, &[], None);
         assert_eq!((line.worked.as_str(), line.pauses.len()), ("16 min 40 s", 0));
-        let rows: Vec<_> = line.groups[0].rows.iter().map(|row| (row.label.as_str(), row.took.as_str())).collect();
+        let rows: Vec<_> = line.groups[0]
+            .rows
+            .iter()
+            .map(|row| (row.label.as_str(), row.took.as_str()))
+            .collect();
         assert_eq!(
             rows,
             [
                 ("pass-two/create", "5.0 s"),
-                ("pass-two/addresses", "9 min 55 s"),
+                ("pass-two/addresses", "9 min 56 s"),
                 ("bootstrap-complete", "6 min 30 s")
             ]
         );
