@@ -951,6 +951,8 @@ pub struct Timeouts {
     pub address: Duration,
     pub bootstrap: Duration,
     pub install: Duration,
+    /// For how long a platform is asked again that answered before.
+    pub platform: Duration,
 }
 
 /// What is done about a machine that goes down by itself while it is waited for.
@@ -1170,6 +1172,7 @@ impl ClusterConfig {
                 address: minutes(10),
                 bootstrap: minutes(60),
                 install: minutes(60),
+                platform: minutes(2),
             },
             launch: Launch {
                 limit: minutes(10),

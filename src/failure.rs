@@ -16,7 +16,7 @@ use crate::inventory::InventoryError;
 use crate::journal::JournalError;
 use crate::mcs::McsError;
 use crate::parameters::ParametersError;
-use crate::passes::PassError;
+use crate::passes::{HalfWay, PassError};
 use crate::services::ServiceError;
 use crate::settings::SettingsError;
 use crate::templates::TemplateError;
@@ -99,6 +99,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
     }
     let one = |hint: &str| vec![hint.to_owned()];
     None.or_else(|| if_is(error, |e: &CommandError| (e.kind, e.hint.iter().cloned().collect())))
+        .or_else(|| if_is(error, |e: &HalfWay| (Kind::Stopped, vec![e.hint()])))
         .or_else(|| if_is(error, of_backend))
         .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, one(e.hint()))))
         .or_else(|| if_is(error, of_inventory))

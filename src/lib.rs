@@ -31,6 +31,7 @@ pub mod machines;
 pub mod mcs;
 pub mod parameters;
 pub mod passes;
+pub mod patience;
 pub mod platforms;
 pub mod report;
 pub mod services;

@@ -8,6 +8,7 @@ mod chosen;
 mod destroy;
 mod error;
 mod fragments;
+mod half_way;
 mod images;
 mod inspect;
 mod join;
@@ -44,6 +45,7 @@ pub use self::check::{Looked, check};
 pub use self::chosen::{Chosen, Room};
 pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError};
+pub use self::half_way::{HalfWay, told};
 pub use self::inspect::inspect;
 pub use self::power::{StopOptions, start, stop};
 pub use self::replace::replace;
@@ -96,56 +98,7 @@ pub async fn deploy<B: Backend>(
     let run = Run::begin(backend, config, home, &facts)?;
     installer.pin(config, &run.dir)?;
     run.journal.note(Chosen::STEP, &Chosen::of(backend, config, &version))?;
-    if options.harvest_again && run.dir.parameters().exists() {
-        run.start_over().await?;
-    }
-    run.refuse_scaled()?;
-    let skipped_pass_one = home.cluster(&config.name).parameters().exists();
-    let release = run.release(&installer).await?;
-
-    // The node image is usually the longest upload; it does not need to wait for the addresses.
-    let ((parameters, held), images) = futures::try_join!(run.pass_one(), run.node_images(&installer))?;
-    let services = services::Input {
-        config,
-        parameters: &parameters,
-        release: &release,
-        leased: &leased_vips(config, &parameters, &held),
-    };
-    let assets = run.assets(&installer, &services).await?;
-    // Nodes that ask the machine config server themselves may be made at once; for the others it is asked when it runs.
-    let embeds = config.mcs == Mcs::Embed;
-    let first: &[Role] = match config.workers_when {
-        _ if embeds => &[Role::Bootstrap],
-        WorkersWhen::Now => &[Role::Bootstrap, Role::Master, Role::Worker],
-        WorkersWhen::Ready => &[Role::Bootstrap, Role::Master],
-    };
-    let mut configs = run.node_configs(&services, &assets, first).await?;
-    run.pass_two(&parameters, &configs, &images).await?;
-    if embeds {
-        configs.extend(run.node_configs(&services, &assets, &[Role::Master]).await?);
-        run.pass_two(&parameters, &configs, &images).await?;
-    }
-    run.compare_addresses(&parameters, &held, &configs, &images).await?;
-
-    let wait = WaitContext {
-        config,
-        parameters: &parameters,
-        dir: &run.dir,
-        guests_answer: backend.limits().guests_answer,
-    };
-    let mut reports = run.bootstrap_complete(&installer, &wait).await?;
-    run.remove_bootstrap(&parameters).await?;
-    if !first.contains(&Role::Worker) && config.workers > 0 {
-        configs.extend(run.node_configs(&services, &assets, &[Role::Worker]).await?);
-        run.pass_two(&parameters, &configs, &images).await?;
-        run.compare_addresses(&parameters, &held, &configs, &images).await?;
-    }
-    reports.extend(run.install_complete(&installer, &wait).await?);
-    Ok(Deployed {
-        rows: rows(&parameters, &held, &configs, reports),
-        parameters,
-        skipped_pass_one,
-    })
+    told(backend, &config.id(), "deploy", run.through(&installer, options).await).await
 }
 
 /// Does pass one alone and keeps its table.
@@ -157,10 +110,11 @@ pub async fn harvest<B: Backend>(
 ) -> Result<Parameters> {
     let facts = check(backend, config, home, options).await?;
     let run = Run::begin(backend, config, home, &facts)?;
-    if options.harvest_again && run.dir.parameters().exists() {
-        run.start_over().await?;
-    }
-    Ok(run.pass_one().await?.0)
+    let pass_one = async {
+        run.begin_again(options).await?;
+        Ok(run.pass_one().await?.0)
+    };
+    told(backend, &config.id(), "harvest", pass_one.await).await
 }
 
 /// One run over one cluster: what every step needs.
@@ -188,6 +142,66 @@ impl<'a, B: Backend> Run<'a, B> {
             dir,
             journal,
         })
+    }
+
+    /// Both passes.
+    async fn through(&self, installer: &Installer, options: DeployOptions) -> Result<Deployed> {
+        self.begin_again(options).await?;
+        self.refuse_scaled()?;
+        let skipped_pass_one = self.dir.parameters().exists();
+        let release = self.release(installer).await?;
+
+        // The node image is usually the longest upload; it does not need to wait for the addresses.
+        let ((parameters, held), images) = futures::try_join!(self.pass_one(), self.node_images(installer))?;
+        let services = services::Input {
+            config: self.config,
+            parameters: &parameters,
+            release: &release,
+            leased: &leased_vips(self.config, &parameters, &held),
+        };
+        let assets = self.assets(installer, &services).await?;
+        // Nodes that ask the machine config server themselves may be made at once; for the others it is asked when it runs.
+        let embeds = self.config.mcs == Mcs::Embed;
+        let first: &[Role] = match self.config.workers_when {
+            _ if embeds => &[Role::Bootstrap],
+            WorkersWhen::Now => &[Role::Bootstrap, Role::Master, Role::Worker],
+            WorkersWhen::Ready => &[Role::Bootstrap, Role::Master],
+        };
+        let mut configs = self.node_configs(&services, &assets, first).await?;
+        self.pass_two(&parameters, &configs, &images).await?;
+        if embeds {
+            configs.extend(self.node_configs(&services, &assets, &[Role::Master]).await?);
+            self.pass_two(&parameters, &configs, &images).await?;
+        }
+        self.compare_addresses(&parameters, &held, &configs, &images).await?;
+
+        let wait = WaitContext {
+            config: self.config,
+            parameters: &parameters,
+            dir: &self.dir,
+            guests_answer: self.backend.limits().guests_answer,
+        };
+        let mut reports = self.bootstrap_complete(installer, &wait).await?;
+        self.remove_bootstrap(&parameters).await?;
+        if !first.contains(&Role::Worker) && self.config.workers > 0 {
+            configs.extend(self.node_configs(&services, &assets, &[Role::Worker]).await?);
+            self.pass_two(&parameters, &configs, &images).await?;
+            self.compare_addresses(&parameters, &held, &configs, &images).await?;
+        }
+        reports.extend(self.install_complete(installer, &wait).await?);
+        Ok(Deployed {
+            rows: rows(&parameters, &held, &configs, reports),
+            parameters,
+            skipped_pass_one,
+        })
+    }
+
+    /// Forgets pass one where that is wished.
+    async fn begin_again(&self, options: DeployOptions) -> Result<()> {
+        match options.harvest_again && self.dir.parameters().exists() {
+            true => self.start_over().await,
+            false => Ok(()),
+        }
     }
 
     /// The steps of a deployment know nothing of nodes that came or went since.

@@ -289,12 +289,12 @@ fn a_platform_that_refuses_is_not_one_that_is_slow() {
         let place = Place::with_cluster("lab");
         fs::create_dir(place.path("state")).unwrap();
         let fault = format!(
-            r#"{{ "v": 1, "script": {{ "faults": [ {{ "call": "hold_address", "what": "{what}", "times": 99 }} ] }} }}"#
+            r#"{{ "v": 1, "script": {{ "faults": [ {{ "call": "preflight", "what": "{what}", "times": 99 }} ] }} }}"#
         );
         place.write("state/sim.json", &fault);
         let ran = place.run("harvest --rehearse");
         assert_eq!(ran.code, code, "{}", ran.err);
-        assert!(ran.err.contains("\nerror: hold address"), "{}", ran.err);
+        assert!(ran.err.contains("\nerror: look at the pretend platform"), "{}", ran.err);
         assert!(ran.err.contains("\n\nhint: "), "{}", ran.err);
     }
 }

@@ -145,6 +145,8 @@ mod ground_sim {
 
         /// The file past the backend; promises of one ground run one after the other.
         fn edit(&self, change: impl FnOnce(&mut Value)) {
+            // Who lets go of the platform leaves one document.
+            drop(Sim::open(&SimConfig { state: self.state() }));
             let text = std::fs::read_to_string(self.state()).unwrap_or(r#"{"v": 1, "strangers": {}}"#.to_owned());
             let mut world: Value = serde_json::from_str(&text).unwrap();
             change(&mut world);

@@ -300,7 +300,7 @@ fn a_full_disk_is_told_of_and_nothing_is_lost() {
     let deploy = ["deploy", "lab.sh", "--rehearse"];
     ground.place.run(&deploy).succeeded();
     let expected = ground.state();
-    let (mut faults, stride) = (0, stride(7));
+    let (mut faults, stride) = (0, stride(4));
     let journal = ground.place.home().cluster("lab").journal();
     for (call, only) in [
         ("write", Some(journal.as_path())),

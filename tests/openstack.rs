@@ -52,6 +52,8 @@ impl Place {
             .env_clear()
             .env("HOME", self.0.path())
             .env("OCPDEPLOY_HOME", self.0.path().join("home"))
+            // What the client itself repeats is tested here.
+            .env("OCPDEPLOY_PLATFORM_TIMEOUT", "0s")
             .envs(variables.iter().copied())
             .current_dir(self.0.path())
             .stdin(Stdio::null())

@@ -579,6 +579,8 @@ pub struct BackendError {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// Replaces the kind's hint where the backend knows better.
     pub hint: Option<String>,
+    /// The platform asked for this pause before the same call again.
+    pub pause: Option<Duration>,
 }
 
 impl BackendError {
@@ -588,6 +590,7 @@ impl BackendError {
             deed: deed.into(),
             source: None,
             hint: None,
+            pause: None,
         }
     }
 
@@ -598,6 +601,11 @@ impl BackendError {
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.pause = Some(pause);
         self
     }
 }

@@ -9,6 +9,7 @@ use crate::backend::{Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
 use crate::passes::{self, Looked};
+use crate::patience::Patient;
 use crate::platforms::Platforms;
 use crate::{report, settings};
 
@@ -19,7 +20,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     looked.extend(session.finish_or_stop(async {
         Ok(match connect(&config.backend, config.workers_on.as_ref()).await {
             Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, told).await,
-            Err(error) => passes::inspect::<Platforms>(Err(error), config, &session.home, told).await,
+            Err(error) => passes::inspect::<Patient<Platforms>>(Err(error), config, &session.home, told).await,
         })
     })?);
     let report = report::check::Checked::of(looked);

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, connect, print, recall};
+use super::{Session, connect_for, print, recall};
 use crate::cli::Deploy;
 use crate::passes::{self, DeployOptions};
 use crate::report::deployed;
@@ -16,7 +16,7 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
     let dir = session.home.cluster(&config.name);
     session.progress.log_to(&dir);
     let deployed = session.finish_or_stop(async {
-        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        let backend = connect_for(&config).await?;
         passes::deploy(&backend, &config, &session.home, options).await
     })?;
     recall::keep(session, &command.source, &config)?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, connect, print};
+use super::{Session, connect_for, print};
 use crate::cli::Harvest;
 use crate::passes::{self, DeployOptions};
 use crate::report;
@@ -13,7 +13,7 @@ pub fn run(session: &Session, command: &Harvest) -> Result<()> {
     session.progress.log_to(&dir);
     let options = DeployOptions { harvest_again: true };
     let parameters = session.finish_or_stop(async {
-        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        let backend = connect_for(&config).await?;
         passes::harvest(&backend, &config, &session.home, options).await
     })?;
     print(&report::parameters(&parameters, &dir.parameters()))

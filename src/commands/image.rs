@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{Session, connect, print, runtime};
+use super::{Session, connect_for, print, runtime};
 use crate::backend::{Backend, ImageRequest};
 use crate::catalogue::{self, Helper};
 use crate::cli::{CacheFolder, Format, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
@@ -15,6 +15,7 @@ use crate::failure::{CommandError, Kind};
 use crate::home::ClusterDir;
 use crate::images::Shop;
 use crate::installer::Installer;
+use crate::passes;
 use crate::report;
 use crate::settings;
 
@@ -185,8 +186,9 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
     let dir = session.home.cluster(&config.name);
     session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
-        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
-        push_all(&backend, &config, installer.as_ref()).await
+        let backend = connect_for(&config).await?;
+        let pushed = push_all(&backend, &config, installer.as_ref()).await;
+        passes::told(&backend, &config.id(), "image push", pushed).await
     })
 }
 

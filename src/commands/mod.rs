@@ -45,11 +45,12 @@ use crate::backend::openstack::OpenStack;
 use crate::backend::ovirt::Ovirt;
 use crate::backend::sim::Sim;
 use crate::cli::{Cli, Command, Config, Format, Global, Source};
-use crate::cluster::{BackendConfig, WorkersOn};
+use crate::cluster::{BackendConfig, ClusterConfig, WorkersOn};
 use crate::failure::{CommandError, Kind};
 use crate::home::Home;
 use crate::inventory::{self, InventoryError, Known};
 use crate::parameters::Parameters;
+use crate::patience::Patient;
 use crate::platforms::{Platform, Platforms};
 use crate::settings::{self, Loaded, Sources, Whereabouts};
 use progress::{Progress, Verbosity};
@@ -88,12 +89,18 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
 }
 
 /// Connects to the platforms of a cluster; the one place that knows how each is reached.
-async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>) -> Result<Platforms> {
+async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>) -> Result<Patient<Platforms>> {
     let platforms = Platforms::on(connect_one(backend).await?);
-    Ok(match workers {
+    Ok(Patient::new(match workers {
         Some(workers) => platforms.with_workers_on(connect_one(&workers.backend).await?, workers.network.clone()),
         None => platforms,
-    })
+    }))
+}
+
+/// As `connect`, with the settings' patience.
+async fn connect_for(config: &ClusterConfig) -> Result<Patient<Platforms>> {
+    let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+    Ok(backend.for_at_most(config.timeouts.platform))
 }
 
 async fn connect_one(backend: &BackendConfig) -> Result<Platform> {

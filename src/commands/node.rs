@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Session, connect, console, print, recall, scale};
+use super::{Session, connect, connect_for, console, print, recall, scale};
 use crate::backend::Backend;
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
@@ -31,7 +31,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let (node, drain) = (NodeName::from_platform(&command.node), scale::drain(&command.drain));
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
-        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        let backend = connect_for(&config).await?;
         passes::replace(&backend, &config, &session.home, &node, drain).await
     })?;
     print(&format!(

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, connect, print, recall};
+use super::{Session, connect_for, print, recall};
 use crate::cli::{self, Scale};
 use crate::drain::Drain;
 use crate::passes::{self, ScaleOptions};
@@ -17,7 +17,7 @@ pub fn run(session: &Session, command: &Scale) -> Result<()> {
     };
     session.progress.log_to(&session.home.cluster(&config.name));
     let scaled = session.finish_or_stop(async {
-        let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
+        let backend = connect_for(&config).await?;
         passes::scale(&backend, &config, &session.home, options).await
     })?;
     print(&report::scaled(&scaled))

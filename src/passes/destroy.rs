@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
-use super::PassError;
+use super::{PassError, told};
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Owned};
 use crate::cluster::ClusterId;
@@ -26,9 +26,20 @@ pub async fn destroy<B: Backend>(
 ) -> Result<()> {
     let dir = dir.filter(|dir| dir.exists());
     let _lock = dir.map(|dir| journal::lock(dir, name)).transpose()?;
+    let machines = backend.list_machines(cluster).await?;
+    let gone = remove_all(backend, cluster, dir, keep_addresses, machines);
+    told(backend, cluster, "destroy", gone.await).await
+}
+
+async fn remove_all<B: Backend>(
+    backend: &B,
+    cluster: &ClusterId,
+    dir: Option<&ClusterDir>,
+    keep_addresses: bool,
+    mut machines: Vec<Machine>,
+) -> Result<()> {
     let mut left = Vec::new();
     for _ in 0..ROUNDS {
-        let machines = backend.list_machines(cluster).await?;
         delete_machines(backend, cluster, &machines).await?;
         if keep_addresses {
             let emptied = dir.map_or(Ok(()), ClusterDir::remove_all_but_addresses);
@@ -40,6 +51,7 @@ pub async fn destroy<B: Backend>(
             let removed = dir.map_or(Ok(()), ClusterDir::remove);
             return removed.context("remove the cluster's folder");
         }
+        machines = backend.list_machines(cluster).await?;
     }
     Err(PassError::Leftovers { left }.into())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 
 use super::join::Reach;
-use super::{PassError, Run, check};
+use super::{PassError, Run, check, told};
 use crate::backend::Backend;
 use crate::cluster::{ClusterConfig, NodeName, Role};
 use crate::cluster_api::ClusterApi;
@@ -25,20 +25,26 @@ pub async fn replace<B: Backend>(
     let facts = check::look(backend, config).await?;
     let config = check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, &config, home, &facts)?;
-    let table = run.installed()?;
-    run.refuse_other_settings(&table)?;
-    let node = node(&table, name)?;
-    let reach = run.reach(&table).await?;
+    told(backend, &config.id(), "node replace", run.make_anew(name, drain).await).await
+}
 
-    // One that was removed by an earlier run of this command only has to come back.
-    if !run.is_joining(name) {
-        if let (Role::Master, Reach::Api(api)) = (node.role, &reach) {
-            refuse_unsafe(api, &table, &node).await?;
+impl<B: Backend> Run<'_, B> {
+    async fn make_anew(&self, name: &NodeName, drain: Drain) -> Result<NodeAddress> {
+        let table = self.installed()?;
+        self.refuse_other_settings(&table)?;
+        let node = node(&table, name)?;
+        let reach = self.reach(&table).await?;
+
+        // One that was removed by an earlier run of this command only has to come back.
+        if !self.is_joining(name) {
+            if let (Role::Master, Reach::Api(api)) = (node.role, &reach) {
+                refuse_unsafe(api, &table, &node).await?;
+            }
+            self.leave(&reach, &node, drain).await?;
         }
-        run.leave(&reach, &node, drain).await?;
+        self.join(&reach, &table, std::slice::from_ref(&node)).await?;
+        Ok(node)
     }
-    run.join(&reach, &table, std::slice::from_ref(&node)).await?;
-    Ok(node)
 }
 
 fn node(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::join::Reach;
 use super::one::hold_of;
-use super::{PassError, Run, check};
+use super::{PassError, Run, check, told};
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};
@@ -53,36 +53,40 @@ pub async fn scale<B: Backend>(
     let facts = check::look(backend, config).await?;
     let config = check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, &config, home, &facts)?;
-    let before = run.installed()?;
-    run.refuse_other_settings(&before)?;
-    let reach = run.reach(&before).await?;
-
-    let mut went = Vec::new();
-    while let Some(last) = run.surplus()? {
-        run.remove(&reach, &last, options.drain).await?;
-        went.push(last.name);
-    }
-    run.check_new(&before).await?;
-    let table = run.harvest_new().await?;
-    let workers: Vec<_> = table.of_role(Role::Worker).cloned().collect();
-    run.join(&reach, &table, &workers).await?;
-    let renewed = run.renew(&reach, &table, options.installed_workers).await?;
-    run.journal.forget("scaled")?;
-    run.journal.step("scaled", &config.workers, async { Ok(()) }).await?;
-    Ok(Scaled {
-        came: workers
-            .into_iter()
-            .map(|worker| worker.name)
-            .filter(|name| before.node(name).is_none())
-            .collect(),
-        went,
-        table,
-        renewed,
-        is_rehearsal: matches!(reach, Reach::Rehearsal),
-    })
+    told(backend, &config.id(), "scale", run.bring_to_size(options).await).await
 }
 
 impl<B: Backend> Run<'_, B> {
+    async fn bring_to_size(&self, options: ScaleOptions) -> Result<Scaled> {
+        let before = self.installed()?;
+        self.refuse_other_settings(&before)?;
+        let reach = self.reach(&before).await?;
+
+        let mut went = Vec::new();
+        while let Some(last) = self.surplus()? {
+            self.remove(&reach, &last, options.drain).await?;
+            went.push(last.name);
+        }
+        self.check_new(&before).await?;
+        let table = self.harvest_new().await?;
+        let workers: Vec<_> = table.of_role(Role::Worker).cloned().collect();
+        self.join(&reach, &table, &workers).await?;
+        let renewed = self.renew(&reach, &table, options.installed_workers).await?;
+        self.journal.forget("scaled")?;
+        self.journal.step("scaled", &self.config.workers, async { Ok(()) }).await?;
+        Ok(Scaled {
+            came: workers
+                .into_iter()
+                .map(|worker| worker.name)
+                .filter(|name| before.node(name).is_none())
+                .collect(),
+            went,
+            table,
+            renewed,
+            is_rehearsal: matches!(reach, Reach::Rehearsal),
+        })
+    }
+
     /// Everything but the number of workers must be as it was.
     pub(super) fn refuse_other_settings(&self, table: &Parameters) -> Result<()> {
         let as_it_is = ClusterConfig {

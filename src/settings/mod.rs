@@ -823,11 +823,16 @@ fn timeouts(values: &mut Values<'_>) -> Option<Timeouts> {
     let address = values.duration("address_timeout");
     let bootstrap = values.duration("bootstrap_timeout");
     let install = values.duration("install_timeout");
+    let platform = values.read("platform_timeout", |text| match text {
+        "0" | "0s" => Ok(std::time::Duration::ZERO),
+        text => parse::duration(text),
+    });
     Some(Timeouts {
         harvest: harvest?,
         address: address?,
         bootstrap: bootstrap?,
         install: install?,
+        platform: platform?,
     })
 }
 

@@ -979,6 +979,13 @@ pub const VARIABLES: &[Variable] = &[
         "60m",
         "From then until the cluster is installed.",
     ),
+    used(
+        WAITING,
+        "platform_timeout",
+        Kind::Duration,
+        "2m",
+        "For how long a platform that stops answering is asked again; 0s: never.",
+    ),
     // Without effect.
     no_effect(
         "api_internal",

@@ -65,10 +65,14 @@ impl Place {
         std::fs::write(self.state_file(), world.to_string()).unwrap();
     }
 
-    /// The platform as its file has it now.
+    /// The platform as its file has it now: a document, and a merge patch a line.
     pub fn state(&self) -> Value {
         let text = std::fs::read_to_string(self.state_file()).unwrap();
-        serde_json::from_str(&text).unwrap()
+        let whole = &text[..text.rfind('\n').map_or(text.len(), |at| at + 1)];
+        let mut documents = serde_json::Deserializer::from_str(whole).into_iter::<Value>();
+        let mut world = documents.next().unwrap().unwrap();
+        documents.for_each(|patch| merge(&mut world, patch.unwrap()));
+        world
     }
 
     /// Changes the platform behind everybody's back; nothing may be running.
@@ -170,6 +174,23 @@ impl Place {
         let all = networks.flat_map(|(_, network)| network["reservations"].as_object().cloned().unwrap_or_default());
         all.filter(|(_, kept)| id.as_ref().is_none_or(|id| kept["cluster"] == id.as_str()))
             .collect()
+    }
+}
+
+/// RFC 7396.
+fn merge(value: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *value = patch;
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, patch) in patch {
+        match patch {
+            Value::Null => _ = value.as_object_mut().unwrap().remove(&name),
+            patch => merge(&mut value[name.as_str()], patch),
+        }
     }
 }
 

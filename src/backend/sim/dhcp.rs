@@ -1,11 +1,12 @@
 //! The pretend network and its DHCP server, which decides as dnsmasq does. Pure: the time is given.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
+use super::noted::Noted;
 use crate::cluster::{ClusterId, Mac, NodeName};
 
 /// One network, as the state file holds it.
@@ -22,9 +23,9 @@ pub(super) struct Network {
     #[serde(default)]
     pub squatters: BTreeSet<Ipv4Addr>,
     #[serde(default)]
-    pub reservations: BTreeMap<Ipv4Addr, Reservation>,
+    pub reservations: Noted<Ipv4Addr, Reservation>,
     #[serde(default)]
-    pub leases: BTreeMap<Ipv4Addr, DhcpLease>,
+    pub leases: Noted<Ipv4Addr, DhcpLease>,
 }
 
 /// An address kept for a MAC.
@@ -67,8 +68,8 @@ impl Network {
             dhcp_to: address(254),
             lease_seconds: an_hour(),
             squatters: BTreeSet::new(),
-            reservations: BTreeMap::new(),
-            leases: BTreeMap::new(),
+            reservations: Noted::default(),
+            leases: Noted::default(),
         }
     }
 
@@ -126,7 +127,10 @@ impl Network {
     /// A machine is gone: its leases end one lease time after their last renewal, which is due at half time.
     pub fn stop_renewing(&mut self, mac: Mac, now_ms: u64) {
         let whole = self.lease_seconds.max(1) * 1000;
-        for lease in self.leases.values_mut().filter(|lease| lease.mac == mac) {
+        for ip in Vec::from_iter(self.leases_of(mac)) {
+            let Some(lease) = self.leases.get_mut(&ip) else {
+                continue;
+            };
             let renewals = now_ms.saturating_sub(lease.since_ms) / (whole / 2);
             lease.until_ms = lease.until_ms.or(Some(lease.since_ms + renewals * (whole / 2) + whole));
         }

@@ -1,13 +1,15 @@
 //! A pretend platform: a dry run for users with no hypervisor, and the ground of the tests.
 //!
-//! All of it is one JSON file (layout in `world.rs`) that any number of processes may use at once.
+//! All of it is one file (layout in `world.rs` and `store.rs`) that any number of processes may use at once.
 //! It refuses whatever a real platform refuses. Nothing runs in it: a machine "boots" by asking the
 //! pretend network's DHCP server (`dhcp.rs`) for addresses some milliseconds after it was made.
 //! What is slow and what goes wrong is written into the file's `script`.
 
 mod dhcp;
+mod noted;
 mod offers;
 mod rules;
+mod store;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -26,7 +28,8 @@ use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
 use crate::digest;
 use dhcp::Reservation;
 use rules::{Refusal, check_hold, check_image, check_spec, find_machine, held, network_of, preflight, refuse};
-use world::{Call, Delivered, Misdeed, SimMachine, SimNic, Store, StoreError, What, World};
+use store::{Store, StoreError};
+use world::{Call, Delivered, Misdeed, SimMachine, SimNic, What, World};
 
 /// The pretend platform.
 #[derive(Clone, Debug)]
@@ -43,7 +46,7 @@ impl Sim {
         let deed = format!("open the pretend platform {}", config.state.display());
         let path = std::path::absolute(&config.state)
             .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, &deed).because(error))?;
-        let store = Store { path };
+        let store = Store::new(path);
         let world = store.read().map_err(|error| unusable(deed, error))?;
         Ok(Sim {
             store,
@@ -126,10 +129,10 @@ impl Backend for Sim {
 
     async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
         let about = needs.cluster.as_ref().map(ClusterId::as_str).unwrap_or_default();
-        let deed = format!("look at the pretend platform {}", self.store.path.display());
+        let deed = format!("look at the pretend platform {}", self.store.path().display());
         let mut findings = vec![Finding {
             verdict: Verdict::Ok,
-            text: format!("pretend platform {} can be used", self.store.path.display()),
+            text: format!("pretend platform {} can be used", self.store.path().display()),
             hint: None,
         }];
         findings.extend(
@@ -140,9 +143,9 @@ impl Backend for Sim {
     }
 
     async fn offers(&self) -> Result<Offers, BackendError> {
-        let deed = format!("look at the pretend platform {}", self.store.path.display());
+        let deed = format!("look at the pretend platform {}", self.store.path().display());
         let world = self.store.read().map_err(|error| unusable(deed, error))?;
-        Ok(offers::of(&world, &self.store.path))
+        Ok(offers::of(&world, self.store.path()))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
@@ -152,7 +155,7 @@ impl Backend for Sim {
             let reserved = found.reservations.iter().map(|(ip, kept)| (*ip, Some(kept.mac)));
             let leased = found.leases.iter().map(|(ip, lease)| (*ip, Some(lease.mac)));
             Ok(NetworkFacts {
-                identity: format!("sim:{}#{network}", self.store.path.display()),
+                identity: format!("sim:{}#{network}", self.store.path().display()),
                 cidr: Some(found.cidr),
                 gateway: Some(found.gateway),
                 dhcp_ranges: vec![(found.dhcp_from, found.dhcp_to)],
@@ -184,7 +187,10 @@ impl Backend for Sim {
                     if !world.uploads.contains_key(&handle) {
                         check_image(path, sha256, *bytes)?;
                     }
-                    world.uploads.entry(handle.clone()).or_default().insert(cluster.clone());
+                    let mut users = world.uploads.get(&handle).cloned().unwrap_or_default();
+                    if users.insert(cluster.clone()) {
+                        world.uploads.insert(handle.clone(), users);
+                    }
                     Ok(ImageHandle(handle.clone()))
                 })
                 .await
@@ -305,7 +311,9 @@ impl Backend for Sim {
                 cluster: Some(hold.cluster.clone()),
                 dns_names: hold.dns_names.iter().cloned().collect(),
             };
-            network.reservations.insert(*ip, kept);
+            if network.reservations.get(ip) != Some(&kept) {
+                network.reservations.insert(*ip, kept);
+            }
             Ok(Held::ByPlatform)
         })
         .await
@@ -354,10 +362,16 @@ impl Backend for Sim {
                     .reservations
                     .retain(|_, kept| kept.cluster.as_ref() != Some(cluster));
             }
-            world.uploads.retain(|_, clusters| {
-                clusters.remove(cluster);
-                !clusters.is_empty()
-            });
+            for image in Vec::from_iter(world.uploads.keys().cloned()) {
+                let Some(users) = world.uploads.get(&image).filter(|users| users.contains(cluster)) else {
+                    continue;
+                };
+                let left: BTreeSet<_> = users.iter().filter(|user| *user != cluster).cloned().collect();
+                match left.is_empty() {
+                    true => world.uploads.remove(&image),
+                    false => world.uploads.insert(image, left),
+                }
+            }
             Ok(())
         })
         .await

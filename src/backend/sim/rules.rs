@@ -56,7 +56,7 @@ pub(super) fn held<'a>(
     world: &'a World,
     cluster: &'a ClusterId,
 ) -> impl Iterator<Item = (&'a Ipv4Addr, &'a Reservation)> {
-    let all = world.networks.values().flat_map(|network| &network.reservations);
+    let all = world.networks.values().flat_map(|network| network.reservations.iter());
     all.filter(move |(_, kept)| kept.cluster.as_ref() == Some(cluster))
 }
 
@@ -147,7 +147,7 @@ pub(super) fn check_hold(network: &Network, hold: &Hold) -> Result<(), Refusal> 
         return refuse(Rejected, format!("{ip} is no address for a machine of {cidr}"));
     }
     let same = |kept: &Reservation| kept.cluster.as_ref() == Some(&hold.cluster) && kept.name == *name;
-    for (kept_ip, kept) in &network.reservations {
+    for (kept_ip, kept) in network.reservations.iter() {
         let owner = match &kept.cluster {
             Some(cluster) => format!("{} of cluster {cluster}", kept.name),
             None => kept.name.to_string(),

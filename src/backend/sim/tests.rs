@@ -386,10 +386,10 @@ async fn a_config_never_gets_into_the_file() {
     let mut spec = spec(1);
     spec.payload = Payload::Ignition(b"{\"canary\": 1}".to_vec());
     sim.create_machine(&spec).await.unwrap();
-    let text = std::fs::read_to_string(&sim.store.path).unwrap();
+    let text = std::fs::read_to_string(sim.store.path()).unwrap();
     assert!(!text.contains("canary"));
     assert!(text.contains(&digest::sha512(b"{\"canary\": 1}")));
-    let mode = std::fs::metadata(&sim.store.path).unwrap().permissions().mode();
+    let mode = std::fs::metadata(sim.store.path()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -431,12 +431,12 @@ fn many_at_once_lose_nothing_and_never_see_half_a_file() {
 #[tokio::test]
 async fn a_damaged_file_is_an_error_that_names_it() {
     let (_folder, sim) = fresh();
-    std::fs::write(&sim.store.path, "{\n  \"v\": 1,\n  nonsense").unwrap();
+    std::fs::write(sim.store.path(), "{\n  \"v\": 1,\n  nonsense").unwrap();
     let error = sim.list_machines(&lab()).await.unwrap_err();
     let (kind, text) = words(&error);
     assert_eq!(kind, BackendErrorKind::Rejected);
     assert!(text.contains("sim.json") && text.contains("line 3"), "{text}");
-    let state = sim.store.path.clone();
+    let state = sim.store.path().to_owned();
     assert!(Sim::open(&SimConfig { state }).is_err());
 }
 
@@ -446,7 +446,7 @@ async fn a_look_without_change_writes_nothing() {
     let (_folder, sim) = fresh();
     sim.create_machine(&spec(1)).await.unwrap();
     sim.list_machines(&lab()).await.unwrap();
-    let inode = || std::fs::metadata(&sim.store.path).unwrap().ino();
+    let inode = || std::fs::metadata(sim.store.path()).unwrap().ino();
     let before = inode();
     sim.list_machines(&lab()).await.unwrap();
     assert_eq!(before, inode(), "a write would have replaced the file");

@@ -1,16 +1,12 @@
-//! The state file: the whole pretend platform as one JSON document, shared by any number of processes.
+//! The whole pretend platform as one value, and what may be done to it by time and by script.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 
-use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::{Deserialize, Serialize};
 
-use super::dhcp::Network;
+use super::dhcp::{DhcpLease, Network, Reservation};
+use super::noted::{Changes, Noted};
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Pass, Role};
 
 /// Version of the file's layout.
@@ -34,12 +30,44 @@ pub(super) struct World {
     pub images: BTreeSet<String>,
     /// Images brought from files, by `sha256:<hex>`, and the clusters that asked for them.
     #[serde(default)]
-    pub uploads: BTreeMap<String, BTreeSet<ClusterId>>,
+    pub uploads: Noted<String, BTreeSet<ClusterId>>,
     #[serde(default)]
-    pub machines: BTreeMap<MachineName, SimMachine>,
+    pub machines: Noted<MachineName, SimMachine>,
     /// Machines of other people.
     #[serde(default)]
     pub strangers: BTreeMap<MachineName, Stranger>,
+    /// A scripted fault saw a call since changes were taken last.
+    #[serde(skip)]
+    counted: bool,
+}
+
+/// What one call changed; as JSON a merge patch (RFC 7396) of the world.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Change {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    machines: Changes<MachineName, SimMachine>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    uploads: Changes<String, BTreeSet<ClusterId>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    networks: BTreeMap<String, NetworkChange>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    script: Option<ScriptChange>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct NetworkChange {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    leases: Changes<Ipv4Addr, DhcpLease>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    reservations: Changes<Ipv4Addr, Reservation>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptChange {
+    faults: Vec<Fault>,
 }
 
 /// How much the pretend platform can do.
@@ -234,12 +262,22 @@ fn fresh_images() -> BTreeSet<String> {
     BTreeSet::from(["coreos".to_owned(), "helper".to_owned()])
 }
 
+/// The first JSON document of a text, and where it ends.
+fn first<T: for<'de> Deserialize<'de>>(text: &str) -> Result<(T, usize), String> {
+    let mut documents = serde_json::Deserializer::from_str(text).into_iter();
+    match documents.next() {
+        Some(Ok(document)) => Ok((document, documents.byte_offset())),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err("it is empty".to_owned()),
+    }
+}
+
 fn one() -> u32 {
     1
 }
 
 impl World {
-    fn fresh() -> Self {
+    pub fn fresh() -> Self {
         Self {
             v: VERSION,
             written_by: this_program(),
@@ -247,30 +285,67 @@ impl World {
             script: Script::default(),
             networks: fresh_networks(),
             images: fresh_images(),
-            uploads: BTreeMap::new(),
-            machines: BTreeMap::new(),
+            uploads: Noted::default(),
+            machines: Noted::default(),
             strangers: BTreeMap::new(),
+            counted: false,
         }
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Reads the world at the beginning of a text, and where it ends there.
+    pub fn parse(text: &str) -> Result<(Self, usize), String> {
         #[derive(Deserialize)]
         struct Head {
             v: u32,
             #[serde(default)]
             written_by: String,
         }
-        let head: Head = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let (head, _) = first::<Head>(text)?;
         if head.v != VERSION {
             return Err(format!(
                 "version {} written by `{}`; this program knows version {VERSION}",
                 head.v, head.written_by
             ));
         }
-        let world: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let (world, end) = first::<Self>(text)?;
         match world.networks.iter().find(|(_, network)| !network.is_sound()) {
             Some((name, _)) => Err(format!("network {name}: gateway and DHCP range must lie inside `cidr`")),
-            None => Ok(world),
+            None => Ok((world, end)),
+        }
+    }
+
+    /// What changed since this was asked last, if anything.
+    pub fn take_change(&mut self) -> Option<Change> {
+        let network = |(name, network): (&String, &mut Network)| {
+            let change = NetworkChange {
+                leases: network.leases.take_changes(),
+                reservations: network.reservations.take_changes(),
+            };
+            (change != NetworkChange::default()).then(|| (name.clone(), change))
+        };
+        let change = Change {
+            machines: self.machines.take_changes(),
+            uploads: self.uploads.take_changes(),
+            networks: self.networks.iter_mut().filter_map(network).collect(),
+            script: std::mem::take(&mut self.counted).then(|| ScriptChange {
+                faults: self.script.faults.clone(),
+            }),
+        };
+        (change != Change::default()).then_some(change)
+    }
+
+    /// Makes a change that somebody has written.
+    pub fn apply(&mut self, change: Change) {
+        self.machines.apply(change.machines);
+        self.uploads.apply(change.uploads);
+        for (name, change) in change.networks {
+            if let Some(network) = self.networks.get_mut(&name) {
+                network.leases.apply(change.leases);
+                network.reservations.apply(change.reservations);
+            }
+        }
+        if let Some(script) = change.script {
+            self.script.faults = script.faults;
         }
     }
 
@@ -279,24 +354,27 @@ impl World {
         for network in self.networks.values_mut() {
             network.forget_expired(now_ms);
         }
-        let mut waiting: Vec<_> = self
-            .machines
-            .iter_mut()
-            .filter(|(_, machine)| !machine.off && machine.boots_ms <= now_ms)
+        let is_waiting = |machine: &SimMachine| {
+            let without = machine.nics.iter().any(|nic| nic.addresses.is_empty());
+            without && !machine.off && machine.boots_ms <= now_ms
+        };
+        let waiting = self.machines.iter().filter(|(_, machine)| is_waiting(machine));
+        let mut waiting: Vec<_> = waiting
+            .map(|(name, machine)| (machine.boots_ms, name.clone()))
             .collect();
-        waiting.sort_by_key(|(_, machine)| machine.boots_ms);
-        for (name, machine) in waiting {
-            let guest = self.script.guests.get(name).cloned().unwrap_or_default();
-            if machine.starts <= guest.dies && machine.nics.iter().all(|nic| nic.addresses.is_empty()) {
-                machine.off = true;
+        waiting.sort();
+        for (_, name) in waiting {
+            let guest = self.script.guests.get(&name).cloned().unwrap_or_default();
+            let Some(machine) = self.machines.get(&name) else {
                 continue;
-            }
-            let does = guest.does;
-            for nic in machine.nics.iter_mut().filter(|nic| nic.addresses.is_empty()) {
+            };
+            let dies = machine.starts <= guest.dies && machine.nics.iter().all(|nic| nic.addresses.is_empty());
+            let mut nics = machine.nics.clone();
+            for nic in nics.iter_mut().filter(|nic| nic.addresses.is_empty() && !dies) {
                 let Some(network) = self.networks.get_mut(&nic.network) else {
                     continue;
                 };
-                nic.addresses = match does {
+                nic.addresses = match guest.does {
                     Some(Misdeed::NoLease | Misdeed::Paused) => Vec::new(),
                     Some(Misdeed::WrongNetwork) => vec![Ipv4Addr::new(10, 255, nic.mac.0[4], nic.mac.0[5])],
                     Some(Misdeed::Moves) => network
@@ -310,6 +388,11 @@ impl World {
                     None | Some(Misdeed::Deaf) => network.ask(nic.mac, &nic.client, now_ms).into_iter().collect(),
                 };
             }
+            if (dies || nics != machine.nics)
+                && let Some(machine) = self.machines.get_mut(&name)
+            {
+                (machine.off, machine.nics) = (dies, nics);
+            }
         }
     }
 
@@ -319,6 +402,7 @@ impl World {
         for fault in &mut self.script.faults {
             if fault.call == call && fault.about.as_deref().is_none_or(|wanted| wanted == about) {
                 fault.seen += 1;
+                self.counted = true;
                 if (fault.nth..fault.nth.saturating_add(fault.times)).contains(&fault.seen) {
                     hit = hit.or(Some(fault.what));
                 }
@@ -326,84 +410,6 @@ impl World {
         }
         hit
     }
-}
-
-/// Where the state file is.
-#[derive(Clone, Debug)]
-pub(super) struct Store {
-    pub path: PathBuf,
-}
-
-/// Why the state file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StoreError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("the state file {} is not understood: {problem}", path.display())]
-    Content { path: PathBuf, problem: String },
-}
-
-impl Store {
-    /// The world now; a fresh one where there is no file yet.
-    pub fn read(&self) -> Result<World, StoreError> {
-        match fs::read_to_string(&self.path) {
-            Ok(text) => World::parse(&text).map_err(|problem| StoreError::Content {
-                path: self.path.clone(),
-                problem,
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(World::fresh()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Reads, changes and replaces the world while no other process does.
-    pub fn update<T>(&self, change: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot make {}: {error}", folder.display())))?;
-        let lock = private_file(&self.beside("lock"))?;
-        // The kernel lets go of it when this process ends, however it ends.
-        lock.file().lock()?;
-        let before = self.read()?;
-        let mut after = before.clone();
-        let outcome = change(&mut after);
-        if after != before || !self.path.exists() {
-            self.replace(&after, folder)?;
-        }
-        Ok(outcome)
-    }
-
-    /// Under the lock; a crash leaves the old file or the new one, and at most one `.new` that the next write takes.
-    fn replace(&self, world: &World, folder: &Path) -> Result<(), StoreError> {
-        let new = self.beside("new");
-        let mut text = serde_json::to_vec_pretty(world).map_err(io::Error::from)?;
-        text.push(b'\n');
-        let mut file = private_file(&new)?;
-        file.set_len(0)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        Ok(fs::File::open(folder)?.sync_all()?)
-    }
-
-    fn beside(&self, suffix: &str) -> PathBuf {
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(".");
-        name.push(suffix);
-        self.path.with_file_name(name)
-    }
-}
-
-fn private_file(path: &Path) -> io::Result<fs::File> {
-    fs::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
 }
 
 #[cfg(test)]
@@ -429,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_state_file_is_read_strictly() {
-        assert_eq!(World::parse(r#"{"v": 1}"#), Ok(World::fresh()));
+        assert_eq!(World::parse("{\"v\": 1}\n"), Ok((World::fresh(), 8)));
         for (text, part) in [
             ("{", "EOF"),
             (r#"{"v": 2, "written_by": "ocpdeploy 9"}"#, "`ocpdeploy 9`"),

@@ -1,0 +1,77 @@
+//! A platform that failed half way: what failed, what is there by now, and what to type next.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use anyhow::Result;
+
+use crate::backend::{Backend, BackendError, Owned};
+use crate::cluster::ClusterId;
+
+/// A command that a platform's failure stopped after it had begun.
+#[derive(Debug, thiserror::Error)]
+#[error("{deed} of cluster {cluster} stopped half way; {there}")]
+pub struct HalfWay {
+    deed: &'static str,
+    cluster: ClusterId,
+    there: String,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl HalfWay {
+    /// What to type next.
+    pub fn hint(&self) -> String {
+        let name = self.cluster.as_str().split('.').next().unwrap_or_default();
+        match self.deed {
+            "destroy" => "run the same command again: what is gone is no obstacle".to_owned(),
+            _ => format!(
+                "run the same command again: it goes on where it stopped; `ocpdeploy status {name}` shows what is there, \
+                 `ocpdeploy destroy {name}` removes it"
+            ),
+        }
+    }
+}
+
+/// Adds to a platform's failure what is there by now; where that is nothing, the failure stays as it is.
+pub async fn told<B: Backend, T>(
+    backend: &B,
+    cluster: &ClusterId,
+    deed: &'static str,
+    outcome: Result<T>,
+) -> Result<T> {
+    let error = match outcome {
+        Err(error) if error.chain().any(|cause| cause.is::<BackendError>()) => error,
+        outcome => return outcome,
+    };
+    let there = match backend.list_owned(cluster).await {
+        Ok(owned) if owned.is_empty() => return Err(error),
+        Ok(owned) => format!("on the platform now: {}", counted(&owned)),
+        Err(_) => "what is on the platform cannot be seen now".to_owned(),
+    };
+    Err(HalfWay {
+        deed,
+        cluster: cluster.clone(),
+        there,
+        source: error.reallocate_into_boxed_dyn_error_without_backtrace(),
+    }
+    .into())
+}
+
+fn counted(owned: &[Owned]) -> String {
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for thing in owned {
+        *kinds.entry(&thing.kind).or_default() += 1;
+    }
+    let parts: Vec<_> = kinds
+        .into_iter()
+        .map(|(kind, number)| match number {
+            1 => format!("1 {kind}"),
+            _ => format!("{number} {kind}s"),
+        })
+        .collect();
+    match parts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}

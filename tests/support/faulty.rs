@@ -1,0 +1,277 @@
+//! A platform that fails where it is told to.
+
+#![deny(clippy::missing_trait_methods)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use ocpdeploy::backend::{
+    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Console, Description, Finding, Held, Hold,
+    ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+};
+use ocpdeploy::cluster::{ClusterId, Lease, MachineName, Role};
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub name: &'static str,
+    pub kind: BackendErrorKind,
+    /// It was done all the same; only the answer is lost.
+    pub done: bool,
+    /// What the platform asks for.
+    pub pause: Option<Duration>,
+}
+
+/// Which calls fail.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    Never,
+    /// The one with this number among all calls, from 0.
+    Once(usize),
+    /// From that one on, each of the same method.
+    Ever(usize),
+    /// Each one, the first time that it is made, the third, the fifth, …
+    EachFirst,
+}
+
+/// A real backend between the faults.
+pub struct Faulty<B> {
+    backend: B,
+    fault: Fault,
+    when: When,
+    calls: RefCell<Vec<&'static str>>,
+    made: RefCell<BTreeMap<String, usize>>,
+    failing: Cell<Option<&'static str>>,
+    failed: Cell<usize>,
+}
+
+impl<B> Faulty<B> {
+    pub fn new(backend: B, fault: Fault, when: When) -> Self {
+        Self {
+            backend,
+            fault,
+            when,
+            calls: RefCell::default(),
+            made: RefCell::default(),
+            failing: Cell::default(),
+            failed: Cell::default(),
+        }
+    }
+
+    /// The methods that were called, in order.
+    pub fn calls(&self) -> Vec<&'static str> {
+        self.calls.borrow().clone()
+    }
+
+    /// How many calls were made to fail.
+    pub fn failed(&self) -> usize {
+        self.failed.get()
+    }
+
+    pub fn is_for_ever(&self) -> bool {
+        matches!(self.when, When::Ever(_))
+    }
+
+    /// The method that was made to fail first.
+    pub fn failing(&self) -> Option<&'static str> {
+        self.failing.get()
+    }
+
+    fn fails(&self, method: &'static str, about: &str) -> bool {
+        let number = self.calls.borrow().len();
+        self.calls.borrow_mut().push(method);
+        let mut made = self.made.borrow_mut();
+        let made = made.entry(format!("{method} {about}")).or_default();
+        *made += 1;
+        let fails = match self.when {
+            When::Never => false,
+            When::Once(at) => number == at,
+            When::Ever(at) => number == at || self.failing.get() == Some(method),
+            When::EachFirst => *made % 2 == 1,
+        };
+        if fails {
+            self.failing.set(self.failing.get().or(Some(method)));
+            self.failed.set(self.failed.get() + 1);
+        }
+        fails
+    }
+
+    async fn call<T>(
+        &self,
+        method: &'static str,
+        about: impl ToString,
+        work: impl AsyncFnOnce(&B) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        let about = about.to_string();
+        if !self.fails(method, &about) {
+            return work(&self.backend).await;
+        }
+        if self.fault.done {
+            work(&self.backend).await?;
+        }
+        let error = BackendError::new(self.fault.kind, format!("{method} {about}")).because(self.fault.name);
+        Err(match self.fault.pause {
+            Some(pause) => error.pause(pause),
+            None => error,
+        })
+    }
+}
+
+impl<B: Backend> Backend for &Faulty<B> {
+    fn limits(&self) -> Limits {
+        Limits {
+            poll_interval: Duration::from_millis(1),
+            ..self.backend.limits()
+        }
+    }
+
+    fn limits_for(&self, _: Role) -> Limits {
+        self.limits()
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        self.call("preflight", "", async |backend| backend.preflight(needs).await)
+            .await
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        self.call("look_at_network", network, async |backend| {
+            backend.look_at_network(network).await
+        })
+        .await
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        self.call("ensure_image", format!("{image:?}"), async |backend| {
+            backend.ensure_image(cluster, image).await
+        })
+        .await
+    }
+
+    async fn ensure_image_for(
+        &self,
+        role: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
+        self.call("ensure_image_for", format!("{role} {image:?}"), async |backend| {
+            backend.ensure_image_for(role, cluster, image).await
+        })
+        .await
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        self.call("create_machine", &spec.name, async |backend| {
+            backend.create_machine(spec).await
+        })
+        .await
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        self.call("list_machines", cluster, async |backend| {
+            backend.list_machines(cluster).await
+        })
+        .await
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.call("delete_machine", name, async |backend| {
+            backend.delete_machine(cluster, name).await
+        })
+        .await
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.call("start_machine", name, async |backend| {
+            backend.start_machine(cluster, name).await
+        })
+        .await
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        self.call("stop_machine", name, async |backend| {
+            backend.stop_machine(cluster, name, how).await
+        })
+        .await
+    }
+
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+        self.call("hold_address", &hold.lease.name, async |backend| {
+            backend.hold_address(hold).await
+        })
+        .await
+    }
+
+    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        self.call("balance", balancer.vip, async |backend| backend.balance(balancer).await)
+            .await
+    }
+
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        self.call("list_held", cluster, async |backend| backend.list_held(cluster).await)
+            .await
+    }
+
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+        self.call("release_address", &hold.lease.name, async |backend| {
+            backend.release_address(hold).await
+        })
+        .await
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.call("release_addresses", cluster, async |backend| {
+            backend.release_addresses(cluster).await
+        })
+        .await
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        self.call("list_owned", cluster, async |backend| backend.list_owned(cluster).await)
+            .await
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        self.call("list_clusters", "", async |backend| backend.list_clusters().await)
+            .await
+    }
+
+    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        self.call("console", name, async |backend| backend.console(cluster, name).await)
+            .await
+    }
+
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        self.call("console_tail", name, async |backend| {
+            backend.console_tail(cluster, name).await
+        })
+        .await
+    }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        self.call("describe_machine", name, async |backend| {
+            backend.describe_machine(cluster, name).await
+        })
+        .await
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        self.call("offers", "", async |backend| backend.offers().await).await
+    }
+
+    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.call("disks_here", "", async |backend| backend.disks_here().await)
+            .await
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.call("clock", "", async |backend| backend.clock().await).await
+    }
+}
