@@ -177,7 +177,7 @@ fn a_port_whose_answer_was_cut_off_is_found_again_and_not_made_twice() {
     let (cloud, place) = (FakeCloud::start(), Place::new());
     place.clouds(&cloud.auth_url(), "");
     cloud.trouble("POST /network/v2.0/ports", [Trouble::Half]);
-    let refusal = place.refusal(5);
+    let refusal = place.refusal(7);
     assert!(refusal.contains("was cut off"), "{refusal}");
     succeeded(&place.harvest());
     let world = cloud.finish();
@@ -361,7 +361,7 @@ fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
     }
     let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert_eq!(output.status.code(), Some(7), "{text}");
     assert!(text.contains("of 1 GiB went into status error"), "{text}");
     cloud.with(|world| assert_eq!(world.stores.volumes, [Value::Null; 0]));
     place.destroy();
@@ -443,7 +443,7 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
     }
     let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert_eq!(output.status.code(), Some(7), "{text}");
     assert!(text.contains("does not honour temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
     place.destroy();

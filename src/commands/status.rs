@@ -17,6 +17,7 @@ use crate::cli::{Format, Status};
 use crate::cluster_api::ClusterApi;
 use crate::failure::Kind;
 use crate::inventory::{self, Cluster, InventoryError};
+use crate::patience::Patient;
 use crate::platforms::Platforms;
 use crate::report::status::{State, Status as ClusterStatus, StatusList, changes, made_at};
 use crate::wait::clock::{self, Clock};
@@ -58,7 +59,7 @@ fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
 pub(super) struct Eyes<'a> {
     session: &'a Session,
     runtime: Runtime,
-    platforms: BTreeMap<String, Platforms>,
+    platforms: BTreeMap<String, Patient<Platforms>>,
 }
 
 impl<'a> Eyes<'a> {
