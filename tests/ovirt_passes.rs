@@ -609,7 +609,9 @@ fn words(place: &Place, outcome: &Outcome) -> String {
         .replace(&port, "<port>")
 }
 
-const FILTERS: [(&str, &str); 2] = [
+const FILTERS: [(&str, &str); 3] = [
+    // Others are under way when one fails.
+    (r"on the platform now: .*", "on the platform now: <what is there>"),
     (r"correlation id ocpdeploy-[0-9a-f]+-\d+", "correlation id <id>"),
     (r"after \d+ s", "after <n> s"),
 ];

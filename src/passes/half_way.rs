@@ -66,6 +66,7 @@ fn counted(owned: &[Owned]) -> String {
         .into_iter()
         .map(|(kind, number)| match number {
             1 => format!("1 {kind}"),
+            _ if kind.ends_with("policy") => format!("{number} {}ies", kind.trim_end_matches('y')),
             _ => format!("{number} {kind}s"),
         })
         .collect();

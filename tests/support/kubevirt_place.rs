@@ -249,6 +249,12 @@ pub fn told(place: &Place, lines: &str) -> String {
         .replace("helper.qcow2", "<image>")
         .replace("coreos.qcow2", "<image>");
     let message = message.replace(&place.server.address.port().to_string(), "<port>");
+    // Others are under way when one fails.
+    let there = message
+        .split("on the platform now: ")
+        .nth(1)
+        .and_then(|text| text.lines().next());
+    let message = there.map_or(message.clone(), |there| message.replace(there, "<what is there>"));
     format!("exit code {}\n{message}", output.status.code().unwrap_or(-1))
 }
 
