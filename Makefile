@@ -66,15 +66,15 @@ bench-download: ## download, sums and decompression of 1 GiB against curl | gunz
 	$(MAKE) build
 	tests/bench/download.sh
 
-reliability: install ## kills at every change and a full disk at every write, all of them (20 minutes)
-	OCPDEPLOY_CUTS=all cargo test $(FEATURES) --test crash --test kubevirt_cuts -- --nocapture --test-threads=2 | grep -E '^(reliability|test)'
+reliability: install ## every cut, fault, hostile input and canary, and a table of them (root, an hour; KILLS=n on libvirt)
+	FUZZ_SECONDS=$(or $(SECONDS),300) tests/reliability.sh $(FEATURES)
 
 tour: ## docs/tour.md anew, from a terminal on the pretend platform (tmux)
 	cargo build --no-default-features
 	tests/tour.sh
 
-fuzz: ## reading, checking and merging hostile Ignition configs for a minute (SECONDS=n), on stable Rust; wants a C++ compiler
-	fuzz/run.sh $(or $(SECONDS),60)
+fuzz: ## hostile env files, profiles, tables, journals, Ignition and platforms' answers, 5 minutes (SECONDS=n); wants a C++ compiler
+	fuzz/run.sh $(or $(SECONDS),300)
 
 install: # what the lab, the guests' images and the build need
 	@[ "$$(id -u)" = 0 ] || { echo "make: this starts libvirt and networks of its own and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }

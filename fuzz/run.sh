@@ -1,37 +1,64 @@
 #!/usr/bin/env bash
-# Fuzzes the reading, checking and merging of Ignition configs on stable Rust: run.sh [SECONDS].
+# Fuzzes all that reads what somebody else wrote, on stable Rust: run.sh [SECONDS [TARGET...]]; the seconds are shared out.
 # It ends with an error, and names the input, when anything panics, hangs for 5 s or takes 1 GiB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=${1:-60}
+seconds=${1:-300}
+shift || true
+targets=(ignition env profile parameters journal ovirt openstack kubevirt)
+features=()
+if pkg-config --exists libvirt 2>/dev/null; then
+    targets+=(libvirt)
+    features=(--features libvirt)
+fi
+[ $# = 0 ] || targets=("$@")
 
 # The program's own versions, so that crates built already are used.
 cp Cargo.lock fuzz/Cargo.lock
-RUSTC_WRAPPER=$PWD/fuzz/rustc.sh cargo build --manifest-path fuzz/Cargo.toml --target-dir target
+RUSTC_WRAPPER=$PWD/fuzz/rustc.sh cargo build --manifest-path fuzz/Cargo.toml --target-dir target "${features[@]}"
 
-# The cases of the corpus are where it starts, their words what it mixes in.
+# Each target starts from the seeds beside this file and from what the repository has anyway; their words are mixed in.
 work=target/fuzz
-mkdir -p $work/corpus $work/found
-python3 - tests/fixtures/ignition-corpus.json tests/fixtures/ignition-merges.json $work <<'PY'
-import json, re, sys
+mkdir -p $work/found
+python3 - $work <<'PY'
+import glob, json, os, re, sys
 
-*files, work = sys.argv[1:]
-words = {'true', 'false', 'null', '0', '-1', '1e9', '{}', '[]', '""', '"2.2.0"', '"3.0.0"', '"3.6.0"'}
-for file in files:
-    for case in json.load(open(file))["cases"]:
+work = sys.argv[1]
+def seed(target, name, text):
+    os.makedirs(f"{work}/corpus/{target}", exist_ok=True)
+    with open(f"{work}/corpus/{target}/{name}", "w") as file:
+        file.write(text)
+
+words = {}
+def learn(target, text):
+    found = re.findall(r'"[\w./:,-]+"|[\w.-]+(?==)|<[\w-]+|[\w-]+(?=:)', text)
+    words.setdefault(target, {'true', 'false', 'null', '0', '-1', '1e9', '{}', '[]', '""'}).update(found)
+
+for file in ("ignition-corpus", "ignition-merges"):
+    for case in json.load(open(f"tests/fixtures/{file}.json"))["cases"]:
         configs = [json.dumps(config, separators=(",", ":")) for config in case["inputs"]]
-        for config in configs:
-            words.update(re.findall(r'"[\w./:,-]+"', config))
-        with open(f"{work}/corpus/{case['name']}", "w") as seed:
-            seed.write("\0".join(configs + case.get("raw_inputs", [])))
-with open(f"{work}/words", "w") as file:
-    file.writelines(json.dumps(word) + "\n" for word in sorted(words))
+        seed("ignition", case["name"], "\0".join(configs + case.get("raw_inputs", [])))
+        learn("ignition", "".join(configs) + '"2.2.0" "3.0.0" "3.6.0"')
+places = [("env", "tests/fixtures/env/*.sh"), ("env", "env.sh.sample"), ("profile", "profiles/*.yaml")]
+places += [(os.path.basename(folder), f"{folder}/*") for folder in glob.glob("fuzz/seeds/*")]
+for target, pattern in places:
+    for path in glob.glob(pattern):
+        text = open(path).read()
+        seed(target, os.path.basename(path), text)
+        learn(target, text)
+for target, all in words.items():
+    with open(f"{work}/words-{target}", "w") as file:
+        file.writelines(json.dumps(word) + "\n" for word in sorted(all) if len(word) < 60)
 PY
 
-log=$work/log
-if ! target/debug/ocpdeploy-fuzz -max_total_time="$seconds" -max_len=65536 -len_control=0 -timeout=5 -rss_limit_mb=1024 \
-    -dict=$work/words -artifact_prefix=$work/found/ -print_final_stats=1 $work/corpus >$log 2>&1; then
-    cat $log >&2
-    exit 1
-fi
-grep -E 'INITED|DONE|^Done|^stat::' $log
+share=$((seconds / ${#targets[@]}))
+for target in "${targets[@]}"; do
+    log=$work/log-$target
+    if ! OCPDEPLOY_FUZZ=$target target/debug/ocpdeploy-fuzz -max_total_time=$((share > 0 ? share : 1)) -max_len=65536 \
+        -len_control=0 -timeout=5 -rss_limit_mb=1024 -dict=$work/words-$target -artifact_prefix=$work/found/$target- \
+        -print_final_stats=1 $work/corpus/$target >$log 2>&1; then
+        tail -40 $log >&2
+        exit 1
+    fi
+    echo "reliability: $(sed -n 's/^stat::number_of_executed_units: *//p' $log) inputs tried by fuzzing: $target"
+done

@@ -3,7 +3,7 @@
 //! `$OCPDEPLOY_HOME/clusters/<name>/` holds all of a cluster; folders are 0700, files 0600.
 
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -21,6 +21,32 @@ impl Home {
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Why no secret should be kept here: somebody else could read it, or put something in its place.
+    pub fn distrust(&self) -> Option<String> {
+        let me = rustix::process::geteuid().as_raw();
+        for path in [self.root.clone(), self.clusters()] {
+            let shown = path.display();
+            // What is not there yet is made, private; what cannot be looked at is told of when it is used.
+            let Ok(link) = std::fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if link.is_symlink() && ![me, 0].contains(&link.uid()) {
+                return Some(format!("{shown} is a link of user {}", link.uid()));
+            }
+            let Ok(folder) = std::fs::metadata(&path) else {
+                continue;
+            };
+            // Root may work in anybody's folder.
+            if ![me, 0].contains(&folder.uid()) && me != 0 {
+                return Some(format!("{shown} belongs to user {}", folder.uid()));
+            }
+            if folder.mode() & 0o002 != 0 {
+                return Some(format!("everybody may write in {shown}"));
+            }
+        }
+        None
     }
 
     pub fn clusters(&self) -> PathBuf {
@@ -92,6 +118,11 @@ impl ClusterDir {
     /// openshift-install's own folder.
     pub fn installer(&self) -> PathBuf {
         self.path.join("installer")
+    }
+
+    /// The installer's files of before; they stay until a cluster of the new ones is complete.
+    pub fn old_installer(&self) -> PathBuf {
+        self.path.join("installer.old")
     }
 
     /// The file with kubeadmin's password.
@@ -197,6 +228,14 @@ impl ClusterDir {
             }
         }
         Ok(())
+    }
+
+    /// Removes the installer's files of before. Absent is success.
+    pub fn remove_old_installer(&self) -> io::Result<()> {
+        match fs::remove_dir_all(self.old_installer()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Removes the folder with all that is in it. Absent is success.

@@ -292,8 +292,8 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     }
 }
 
-/// The whole lines of a journal and where they end.
-fn read_entries(file: &mut File, path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
+/// The whole lines of a journal and where they end; `path` is what errors name.
+pub fn read_entries(file: impl Read, path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     let io = |source| JournalError::Io {
         path: path.to_owned(),
         source,

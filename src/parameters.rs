@@ -181,7 +181,8 @@ impl Parameters {
         }
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self, ParametersError> {
+    /// The table in a text; `path` is what errors name.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ParametersError> {
         #[derive(Deserialize)]
         struct Head {
             v: u32,

@@ -23,7 +23,7 @@ mod verify;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use tracing::info;
 
@@ -189,6 +189,9 @@ impl<'a, B: Backend> Run<'a, B> {
             self.compare_addresses(&parameters, &held, &configs, &images).await?;
         }
         reports.extend(self.install_complete(installer, &wait).await?);
+        self.dir
+            .remove_old_installer()
+            .context("remove the installer's files of before")?;
         Ok(Deployed {
             rows: rows(&parameters, &held, &configs, reports),
             parameters,

@@ -218,6 +218,100 @@ fn killed_in_either_pass_the_same_command_finishes() {
     assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
 }
 
+/// Xorshift: the same moments for the same seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: Duration) -> Duration {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        bound.mul_f64((self.0 % 1_000_000) as f64 / 1e6)
+    }
+}
+
+impl Lab {
+    /// Kills this command up to `kills` times, at moments within `long`, each time starting it anew; gives how often.
+    fn kill_at_random(&self, arguments: &[&str], kills: usize, long: Duration, chance: &mut Chance) -> usize {
+        for killed in 0..kills {
+            let mut child = self.start(arguments);
+            // Beginnings differ most: every other kill is an early one.
+            let bound = if killed % 2 == 0 { long } else { long / 10 };
+            std::thread::sleep(chance.below(bound));
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            if let Some(code) = output.status.code() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(code == 0 || said.contains("is known here"), "{arguments:?}: {said}");
+                return killed;
+            }
+        }
+        kills
+    }
+
+    /// What the host has of a cluster, by names that no run chooses: no address, no MAC.
+    fn shape(&self, cluster: &str) -> BTreeSet<String> {
+        let named = |thing: String| {
+            let cut = |mark: &str, end: char| Some(thing.split_once(mark)?.1.split(end).next()?.to_owned());
+            let name = cut("name='", '\'')
+                .or_else(|| cut("<hostname>", '<'))
+                .unwrap_or(thing.clone());
+            name.replace(cluster, "CLUSTER")
+        };
+        self.inventory(cluster).into_iter().map(named).collect()
+    }
+}
+
+/// As many as `OCPDEPLOY_KILLS` says: each resumption takes its seconds (`make reliability`).
+#[test]
+#[ignore = "needs the lab"]
+fn killed_at_random_moments_it_ends_as_if_it_had_not_been() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let Some(wanted) = number("OCPDEPLOY_KILLS") else {
+        println!("LEFT OUT: OCPDEPLOY_KILLS says how many kills");
+        return;
+    };
+    let seed = number("OCPDEPLOY_SEED").unwrap_or_else(|| jiff::Timestamp::now().as_microsecond().unsigned_abs());
+    println!("reliability seed: OCPDEPLOY_SEED={seed}");
+    let mut chance = Chance(seed | 1);
+    let lab = Lab::new();
+    let uncut = lab.cluster("u", 1, 0);
+    let begun = Instant::now();
+    succeeded(lab.start_deploy(&uncut));
+    let deploys = begun.elapsed();
+    let expected = lab.shape(&uncut);
+    let begun = Instant::now();
+    lab.destroy(&uncut);
+    let destroys = begun.elapsed();
+
+    let mut kills = 0;
+    for round in 0.. {
+        if kills >= wanted as usize {
+            break;
+        }
+        let cluster = lab.cluster(&format!("r{round}"), 1, 0);
+        let env = lab.env(&cluster).display().to_string();
+        let deploy = ["deploy", env.as_str(), "--rehearse"];
+        kills += lab.kill_at_random(&deploy, 12, deploys / 2, &mut chance);
+        let printed = succeeded(lab.start_deploy(&cluster));
+        assert_eq!(printed.matches(" yes ").count(), 2, "seed {seed}: {printed}");
+        assert_eq!(lab.shape(&cluster), expected, "seed {seed}, {cluster}");
+        kills += lab.kill_at_random(&["destroy", &cluster, "--yes"], 3, destroys, &mut chance);
+        let ended = lab.start(&["destroy", &cluster, "--yes"]).wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            ended.status.success() || said.contains("no cluster"),
+            "seed {seed}: {said}"
+        );
+        assert_eq!(lab.inventory(&cluster), BTreeSet::new(), "seed {seed}, {cluster}");
+        println!("{kills} kills after {} s", begun.elapsed().as_secs());
+    }
+    assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
+    assert_eq!(lab.home().cluster_names().unwrap(), [""; 0]);
+    println!("reliability: {kills} kills at random moments on libvirt");
+    println!("reliability: 0 objects left");
+}
+
 /// An address on the host's side of the network, as another machine's would be.
 struct Squatter(&'static str);
 

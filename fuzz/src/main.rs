@@ -1,167 +1,109 @@
-//! Ignition configs from hostile bytes: read, checked, merged, explained. Nothing may panic.
+//! Hostile bytes for all that reads what somebody else wrote. Nothing may panic.
 //!
-//! An input is one config or several, divided by zero bytes, which no JSON has.
+//! `OCPDEPLOY_FUZZ` names the target; `run.sh` runs all of them.
 
 #![no_main]
 
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use ocpdeploy::ignition::check::{check, check_merged, is_refused, traps};
-use ocpdeploy::ignition::document::parse;
-use ocpdeploy::ignition::origins::{Layer, merge_layers, origins};
-use serde_json::{Value, json};
+mod ignition;
+mod mutate;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use ocpdeploy::backend::{kubevirt, openstack, ovirt};
+use ocpdeploy::journal::read_entries;
+use ocpdeploy::parameters::Parameters;
+use ocpdeploy::settings::{self, Sources};
+
+type Target = fn(&[u8]);
 
 fuzz_target!(|bytes: &[u8]| {
-    let configs = bytes
-        .split(|byte| *byte == 0)
-        .take(4)
-        .filter_map(|bytes| parse(bytes).ok());
-    let layers: Vec<_> = configs
-        .map(|config| Layer {
-            origin: "fuzz".to_owned(),
-            config,
-        })
-        .collect();
-    let sound = layers.iter().filter(|layer| !is_refused(&check(&layer.config))).count();
-    for pair in layers.windows(2) {
-        traps(&pair[0].config, &pair[1].config);
-    }
-    match merge_layers(&layers) {
-        Ok(merged) => {
-            check_merged(&merged);
-            parse(merged.to_string().as_bytes()).expect("a merge is a config");
-            origins(&layers).expect("what can be merged has origins");
-        }
-        // What is sound one by one can be merged, unless it is of two languages.
-        Err(error) if !layers.is_empty() && sound == layers.len() => {
-            assert!(error.to_string().contains("cannot be merged into"), "{error}");
-        }
-        Err(_) => {}
-    }
+    static TARGET: OnceLock<Target> = OnceLock::new();
+    TARGET.get_or_init(target)(bytes);
 });
 
-// Every other change is to bytes; the rest keep the JSON whole, or hardly any input would come past the parser.
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    let mut chance = Chance(u64::from(seed) | 1 << 40);
-    let documents = data[..size]
-        .split(|byte| *byte == 0)
-        .map(serde_json::from_slice::<Value>);
-    let Ok(mut configs) = documents.collect::<Result<Vec<_>, _>>() else {
-        return fuzzer_mutate(data, size, max_size);
-    };
-    if chance.below(2) == 0 {
-        return fuzzer_mutate(data, size, max_size);
-    }
-    for _ in 0..=chance.below(3) {
-        change(&mut configs, &mut chance);
-    }
-    let texts: Vec<_> = configs.iter().map(Value::to_string).collect();
-    let bytes = texts.join("\0").into_bytes();
-    if bytes.len() > max_size {
-        return size;
-    }
-    data[..bytes.len()].copy_from_slice(&bytes);
-    bytes.len()
+    mutate::mutate(data, size, max_size, seed)
 });
 
-/// Xorshift: the fuzzer wants the same change for the same seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound.max(1) as u64) as usize
+fn target() -> Target {
+    match std::env::var("OCPDEPLOY_FUZZ").as_deref() {
+        Ok("ignition") => ignition::ignition,
+        Ok("env") => env_file,
+        Ok("profile") => profile,
+        Ok("parameters") => parameters,
+        Ok("journal") => journal,
+        Ok("ovirt") => |bytes| answer(bytes, |text| drop(ovirt::read_answer(text))),
+        Ok("openstack") => |bytes| answer(bytes, |text| drop(openstack::read_answer(text))),
+        Ok("kubevirt") => |bytes| answer(bytes, |text| drop(kubevirt::read_answer(text))),
+        #[cfg(feature = "libvirt")]
+        Ok("libvirt") => |bytes| answer(bytes, |text| drop(ocpdeploy::backend::libvirt::read_answer(text))),
+        other => panic!("OCPDEPLOY_FUZZ names no target: {other:?}"),
     }
 }
 
-fn change(configs: &mut Vec<Value>, chance: &mut Chance) {
-    if chance.below(16) == 0 {
-        match configs.len() {
-            len @ 2.. if chance.below(2) == 0 => configs.swap(0, len - 1),
-            len => configs.push(configs[chance.below(len)].clone()),
-        }
+fn answer(bytes: &[u8], read: impl Fn(&str)) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        read(text);
+    }
+}
+
+/// An env file on a computer that has no other file than `file`.
+fn settings(env: String, file: &dyn Fn() -> io::Result<String>, rehearse: bool) {
+    let sources = || Sources {
+        env_file: Some(("env.sh".into(), env.clone())),
+        environment: [("HOME".to_owned(), "/home/me".to_owned())].into(),
+        flags: Default::default(),
+        current_dir: PathBuf::from("/work"),
+        home: PathBuf::from("/home/me/state"),
+        rehearse,
+        read_file: &|_| file(),
+        is_file: &|_: &Path| file().is_ok(),
+        is_dir: &|_: &Path| false,
+    };
+    // What is wrong can be told.
+    let told = |outcome: Result<(), settings::SettingsError>| outcome.map_err(|error| error.to_string());
+    let _ = told(settings::load(&sources()).map(drop));
+    let _ = told(settings::load_whereabouts(&sources()).map(drop));
+    let _ = told(settings::load_platform(&sources()).map(drop));
+}
+
+fn env_file(bytes: &[u8]) {
+    answer(bytes, |text| {
+        let nothing = || Err(io::ErrorKind::NotFound.into());
+        settings(text.to_owned(), &nothing, bytes.len() % 2 == 0);
+    });
+}
+
+fn profile(bytes: &[u8]) {
+    answer(bytes, |text| {
+        let env = "cluster=lab\ndomain=example.com\nbackend=sim\nprofile=/work/mine.yaml\n";
+        settings(env.to_owned(), &|| Ok(text.to_owned()), true);
+    });
+}
+
+fn parameters(bytes: &[u8]) {
+    answer(bytes, |text| {
+        let path = Path::new("parameters.yaml");
+        let Ok(table) = Parameters::parse(text, path) else {
+            return;
+        };
+        table.leases();
+        let written = table.to_yaml().expect("a table can be written");
+        let again = Parameters::parse(&written, path).expect("what was written can be read");
+        assert_eq!(again, table, "a table changes when it is written and read");
+    });
+}
+
+fn journal(bytes: &[u8]) {
+    let path = Path::new("journal.jsonl");
+    let Ok((entries, good)) = read_entries(bytes, path) else {
         return;
-    }
-    let other = some_value(configs, chance).clone();
-    let value = some_value(configs, chance);
-    match (value, chance.below(4)) {
-        (Value::Object(fields), 1..) if !fields.is_empty() => {
-            let name = fields
-                .keys()
-                .nth(chance.below(fields.len()))
-                .cloned()
-                .unwrap_or_default();
-            match (chance.below(3), other) {
-                (0, _) => drop(fields.shift_remove(&name)),
-                (1, Value::Object(others)) => fields.extend(others),
-                (_, other) => drop(fields.insert(name, other)),
-            }
-        }
-        (Value::Array(entries), 1..) if !entries.is_empty() => {
-            let (from, to) = (chance.below(entries.len()), chance.below(entries.len()));
-            match chance.below(3) {
-                0 => drop(entries.remove(from)),
-                1 => entries.push(entries[from].clone()),
-                _ => entries.swap(from, to),
-            }
-        }
-        (Value::String(text), 1..) => {
-            const BITS: [char; 14] = ['/', '.', '-', '8', 'a', 'Z', '%', '+', ':', ',', '=', '[', '\n', 'é'];
-            let bit = BITS[chance.below(BITS.len())];
-            let mut letters: Vec<char> = text.chars().collect();
-            let at = chance.below(letters.len() + 1);
-            match chance.below(3) {
-                0 => letters.truncate(at),
-                1 if at < letters.len() => letters[at] = bit,
-                _ => letters.insert(at, bit),
-            }
-            *text = letters.into_iter().collect();
-        }
-        (value, _) => {
-            let odd = [
-                json!(null),
-                json!(true),
-                json!(false),
-                json!(0),
-                json!(-1),
-                json!(512),
-                json!(1.5),
-                json!({}),
-                json!([]),
-                json!(""),
-            ];
-            *value = match chance.below(2) {
-                0 => other,
-                _ => odd[chance.below(odd.len())].clone(),
-            };
-        }
-    }
-}
-
-/// Any value of any config, each as likely as the others.
-fn some_value<'a>(configs: &'a mut [Value], chance: &mut Chance) -> &'a mut Value {
-    fn nth<'a>(value: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
-        if *left == 0 {
-            return Some(value);
-        }
-        *left -= 1;
-        match value {
-            Value::Object(fields) => fields.values_mut().find_map(|value| nth(value, left)),
-            Value::Array(entries) => entries.iter_mut().find_map(|value| nth(value, left)),
-            _ => None,
-        }
-    }
-    fn count(value: &Value) -> usize {
-        match value {
-            Value::Object(fields) => 1 + fields.values().map(count).sum::<usize>(),
-            Value::Array(entries) => 1 + entries.iter().map(count).sum::<usize>(),
-            _ => 1,
-        }
-    }
-    let mut left = chance.below(configs.iter().map(count).sum());
-    let mut values = configs.iter_mut();
-    values
-        .find_map(|config| nth(config, &mut left))
-        .expect("below their number")
+    };
+    let good = usize::try_from(good).expect("it is in memory");
+    let (again, end) =
+        read_entries(&bytes[..good], path).expect("whole lines stay readable when a torn one is cut off");
+    assert_eq!((again.len(), end), (entries.len(), good as u64));
 }

@@ -31,6 +31,7 @@ mod verify;
 use std::ffi::OsString;
 use std::future::Future;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, exit};
 
@@ -52,7 +53,7 @@ use crate::inventory::{self, InventoryError, Known};
 use crate::parameters::Parameters;
 use crate::patience::Patient;
 use crate::platforms::{Platform, Platforms};
-use crate::settings::{self, Loaded, Sources, Whereabouts};
+use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts};
 use progress::{Progress, Verbosity};
 
 /// Runs one command; the exit code is that of its answer.
@@ -138,13 +139,19 @@ impl Session {
             })?,
         };
         let root = std::path::absolute(&root).with_context(|| format!("find folder {}", root.display()))?;
+        let home = Home::new(root);
+        if let Some(why) = home.distrust() {
+            let text = format!("the state folder is not safe for secrets: {why}");
+            let hint = "make it yours alone with chown and chmod, or take another with --home";
+            return Err(CommandError::new(Kind::Tool, text).hint(hint).into());
+        }
         let verbosity = match (global.quiet, global.verbose) {
             (true, _) => Verbosity::Quiet,
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
         Ok(Self {
-            home: Home::new(root),
+            home,
             progress: Progress::start(verbosity),
         })
     }
@@ -158,6 +165,9 @@ impl Session {
         let loaded = settings::load(sources)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
+        }
+        if let Some((path, _)) = &sources.env_file {
+            warn_of_readable_secrets(path, &loaded);
         }
         Ok(loaded)
     }
@@ -269,6 +279,21 @@ impl Session {
         runtime.shutdown_background();
         self.progress.finish();
         result
+    }
+}
+
+/// Says it when others can read a secret that stands in the env file itself.
+fn warn_of_readable_secrets(env: &Path, loaded: &Loaded) {
+    let shown = env.display().to_string();
+    let is_in_it = |value: &&ResolvedValue| value.value == "***" && value.origin.starts_with(&format!("{shown}:"));
+    let is_readable = std::fs::metadata(env).is_ok_and(|file| file.mode() & 0o044 != 0);
+    if let Some(secret) = loaded.values.iter().find(is_in_it)
+        && is_readable
+    {
+        tracing::warn!(
+            "others can read {}, a secret in {shown}; `chmod 600 {shown}`",
+            secret.name
+        );
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::process::Command;
 
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Mac, NodeName, Role};
 use crate::cluster_api::{ApiError, ClusterApi};
@@ -298,7 +299,7 @@ impl Installer {
             }
         }
         if folder.exists() {
-            let old = folder.with_extension("old");
+            let old = dir.old_installer();
             remove_folder(&old)?;
             fs::rename(&folder, &old)?;
         }
@@ -441,6 +442,18 @@ pub fn manifests_digest(config: &ClusterConfig) -> anyhow::Result<String> {
         all += &format!("{} {}\n", sha256(&manifest.content), manifest.name);
     }
     Ok(sha256(all))
+}
+
+/// A program that is not told the secrets of ours that may be in the environment.
+fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("OCPDEPLOY_") || text.starts_with("OS_") {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 fn remove_folder(path: &Path) -> io::Result<()> {

@@ -11,14 +11,13 @@ use std::time::Duration;
 use anyhow::Context;
 use fs_err as fs;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 use tracing::info;
 
 use super::install_config::{install_config, without_secrets};
 use super::mask::Mask;
 use super::release::{self, About};
-use super::{InstallerError, Manifest, Manifests, WaitContext};
+use super::{InstallerError, Manifest, Manifests, WaitContext, program};
 use crate::PROGRESS;
 use crate::cluster::{ClusterConfig, Downloads, Role};
 use crate::download::{self, Cache};
@@ -76,7 +75,7 @@ impl OpenshiftInstall {
 
     /// The stream within it (from 4.8), or else the older data at the commit that it was built from.
     pub(super) async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
-        let mut command = Command::new(&self.path);
+        let mut command = program(&self.path);
         command
             .args(["coreos", "print-stream-json"])
             .stdin(Stdio::null())
@@ -103,7 +102,7 @@ impl OpenshiftInstall {
     /// What it tells of itself.
     pub async fn about(&self) -> anyhow::Result<About> {
         let output = loop {
-            let mut command = Command::new(&self.path);
+            let mut command = program(&self.path);
             command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
             let output = timeout(Duration::from_secs(30), command.output()).await;
             match output.with_context(|| format!("{} version does not end", self.path.display()))? {
@@ -197,7 +196,7 @@ impl OpenshiftInstall {
         let name = &args[..args.len().min(2)];
         let deed = format!("openshift-install {}", name.join(" "));
         let lines = Lines::open(log, name, mask).map_err(|source| self.not_run(source))?;
-        let mut child = Command::new(&self.path)
+        let mut child = program(&self.path)
             .args(args)
             .arg("--dir")
             .arg(folder)

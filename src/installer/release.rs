@@ -8,10 +8,9 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use tempfile::NamedTempFile;
-use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::InstallerError;
+use super::{InstallerError, program};
 use crate::cluster::{ClusterConfig, major_minor};
 use crate::services::{self, Release};
 
@@ -105,7 +104,7 @@ pub(super) async fn ask(
         why,
     };
     let registry_config = secret_file(private, config).map_err(|error| failed(error.to_string()))?;
-    let mut command = Command::new(oc);
+    let mut command = program(oc);
     command
         .args(["adm", "release", "info", image, "--output=json", "--registry-config"])
         .arg(registry_config.path())

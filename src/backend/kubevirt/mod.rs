@@ -52,6 +52,21 @@ impl Kubevirt {
     }
 }
 
+/// Reads a text as objects of the API server are read, for `fuzz/`.
+#[doc(hidden)]
+pub fn read_answer(text: &str) -> Option<Machine> {
+    let object: Value = serde_json::from_str(text).ok()?;
+    objects::owner(&object);
+    objects::users(&object);
+    objects::volumes_of(&object);
+    look::remains(&object);
+    look::macs(&object);
+    look::is_going(&object);
+    compare::quantity(&object);
+    compare::difference(&object, &object);
+    look::machine(&object, Some(&object))
+}
+
 /// Says what was being done.
 trait Deed<T> {
     fn deed(self, deed: String) -> Result<T, BackendError>;

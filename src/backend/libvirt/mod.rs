@@ -86,6 +86,19 @@ impl Libvirt {
     }
 }
 
+/// Reads a text as libvirt's documents are read, for `fuzz/`.
+#[doc(hidden)]
+pub fn read_answer(text: &str) -> Option<ClusterId> {
+    Volume::read(text);
+    let element = crate::xml::parse(text).ok()?;
+    let network = entries::Document::read(&element);
+    let found = entries::clusters(&network);
+    for cluster in &found {
+        entries::of_cluster(&network, cluster);
+    }
+    Ours::read(&element).map(|ours| ours.cluster)
+}
+
 /// The session libvirt has neither bridges nor a DHCP server.
 fn refuse_session(uri: &str) -> Result<(), Failure> {
     let path = uri.split('?').next().unwrap_or_default();

@@ -166,6 +166,25 @@ impl OpenStack {
     }
 }
 
+/// Reads a text as each of the services' answers is read, for `fuzz/`.
+#[doc(hidden)]
+pub fn read_answer(text: &str) -> Option<Machine> {
+    wire::fault(text.as_bytes());
+    let value: Value = serde_json::from_str(text).ok()?;
+    wire::next_page(&value, "servers");
+    wire::cluster_of(&value);
+    let port = wire::Port::read(&value);
+    wire::pairs_of(crate::cluster::Role::Worker, &ClusterId::from_tag(text), &[port]);
+    wire::same_rule(&value, &value);
+    wire::too_small(&Flavor::read(&value), 1, &value);
+    wire::power(&value);
+    wire::marked(self::text(&value, "description"));
+    wire::group_of(self::text(&value, "name"));
+    let machine = wire::machine(&value);
+    wire::without_payload(value);
+    machine
+}
+
 /// A value is whole whenever its lock is free, also after a panic elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

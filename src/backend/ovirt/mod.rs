@@ -86,6 +86,20 @@ impl Ovirt {
     }
 }
 
+/// Reads a text as each of the engine's answers is read, for `fuzz/`.
+#[doc(hidden)]
+pub fn read_answer(text: &str) -> Option<Machine> {
+    let element = session::read(reqwest::StatusCode::OK, text).ok()?;
+    let _ = session::read(reqwest::StatusCode::CONFLICT, text);
+    let _ = session::read_token(reqwest::StatusCode::OK, text);
+    wire::Tag::read(&element);
+    wire::Version::read(&element);
+    wire::without_payload(&element);
+    wire::marked(&element.text);
+    let addresses = wire::addresses(element.iter());
+    wire::machine(&element, &wire::Ours::read(&element)?, &addresses)
+}
+
 impl Backend for Ovirt {
     fn limits(&self) -> Limits {
         Limits {

@@ -351,7 +351,7 @@ fn innermost(error: &dyn Error) -> String {
 }
 
 /// The token of the answer, which some engines put into a list.
-fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
+pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
     let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let json = json.get(0).unwrap_or(&json);
     if let Some(token) = json.get("access_token").and_then(|token| token.as_str()) {
@@ -381,7 +381,7 @@ fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
 }
 
 /// An answer's document, or its fault.
-fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
+pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
     if status.is_success() {
         if text.trim().is_empty() {
             return Ok(Element::new("action"));

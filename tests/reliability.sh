@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# reliability.sh [CARGO FLAGS]: cuts, faults, bad inputs and canaries, all of them, and one table at the end (root, an hour).
+# KILLS=n kills on the lab's libvirt (100), SECONDS=n of fuzzing (300).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kills=${KILLS:-100} seconds=${FUZZ_SECONDS:-300}
+told=target/reliability.log
+: >$told
+tell() { grep -E '^(reliability|test |error)' | tee -a $told; }
+
+tests=(crash kubevirt_cuts faults audit secrets)
+for test in "${tests[@]}"; do
+    OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
+done
+fuzz/run.sh "$seconds" | tell
+if [ "$kills" -gt 0 ]; then
+    images/build.sh target/images
+    cargo test "$@" --test lab_two_passes --no-run
+    OCPDEPLOY_KILLS=$kills OCPDEPLOY_LAB_URI=qemu:///system tests/lab/with.sh tests/lab/lab.sh exec \
+        cargo test --offline "$@" --test lab_two_passes -- --ignored --nocapture killed_at_random | tell
+fi
+
+# `reliability: NUMBER what`: the numbers of one kind together.
+sum() { awk -v kind="$1" '/^reliability: [0-9]+ / && $0 ~ kind { n += $2; seen = 1 } END { print seen ? n : "-" }' $told; }
+printf '\n%-22s %s\n' \
+    'cuts tried' "$(sum 'cuts|kills')" \
+    'faults tried' "$(sum 'faults|full disks|guests')" \
+    'bad inputs tried' "$(sum 'inputs tried')" \
+    'objects left' "$(sum 'objects left')" \
+    'secrets found' "$(sum 'secrets found')" \
+    'wrong deletions' "$(sum 'wrong deletions')"
