@@ -89,7 +89,7 @@ async fn look(
         .filter(|cluster| cluster.known.backend.place() == place)
     {
         let known = &cluster.known;
-        let both = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let both = connect(backend, known.workers_on.as_ref()).await?;
         let machines = both.list_machines(&known.id()).await?;
         let owned = both.list_owned(&known.id()).await?;
         let entries = journal::read(&session.home.cluster(&known.name).journal())?;

@@ -158,11 +158,13 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
         let its: Vec<String> = known.all_platforms().map(BackendConfig::place).collect();
         // Nothing but what is known here anyway, workers elsewhere included.
         if places.iter().all(|place| its.contains(place)) && looked_at.iter().any(|it| its.contains(&it.place())) {
+            let told = looked_at.iter().find(|it| it.place() == known.backend.place());
             return Ok(Target {
                 dir: Some(session.home.cluster(&known.name)),
                 cluster,
                 name: known.name.clone(),
-                backend: known.backend.clone(),
+                // The env file may tell the password, which is kept nowhere.
+                backend: told.unwrap_or(&known.backend).clone(),
                 workers_on: known.workers_on.clone(),
             });
         }

@@ -145,8 +145,10 @@ impl OpenshiftInstall {
         let install_config = install_config(config, parameters, &self.about().await?.version);
         home::write_private(&folder.join("install-config.yaml"), yaml(&install_config).as_bytes())?;
         let mask = Mask::new(config, folder);
-        self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask)
-            .await?;
+        let made = self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask).await;
+        // Also of what failed: it stays for whoever looks for the reason.
+        make_private(folder).context("make the installer's manifests private")?;
+        made?;
         for manifest in manifests.ours {
             home::write_private(&folder.join(&manifest.path), manifest.content.as_bytes())?;
         }
@@ -158,12 +160,17 @@ impl OpenshiftInstall {
             }
             home::write_private(&target, content)?;
         }
-        self.run(&["create", "ignition-configs"], folder, log, MAKE_LIMIT, &mask)
-            .await?;
+        let made = self
+            .run(&["create", "ignition-configs"], folder, log, MAKE_LIMIT, &mask)
+            .await;
+        make_private(folder).context("make the installer's files private")?;
+        made?;
         // Under another name: the installer would take that one for its own.
         let kept = yaml(&without_secrets(install_config));
-        home::write_private(&folder.join("install-config.kept.yaml"), kept.as_bytes())?;
-        make_private(folder).context("make the installer's files private")
+        Ok(home::write_private(
+            &folder.join("install-config.kept.yaml"),
+            kept.as_bytes(),
+        )?)
     }
 
     /// Fetches the logs of a bootstrap in trouble over SSH; they end up as `log-bundle-….tar.gz` in the folder.
