@@ -303,7 +303,10 @@ fn a_cluster_in_use_is_not_deployed_twice() {
 
 /// A run with one master and one worker that must fail; its exit code and message.
 fn failure(place: &Place) -> (Option<i32>, String) {
-    place.env("lab", "masters=1\nworkers=1\nharvest_timeout=1s\naddress_timeout=1s\nplatform_timeout=0s");
+    place.env(
+        "lab",
+        "masters=1\nworkers=1\nharvest_timeout=1s\naddress_timeout=1s\nplatform_timeout=0s",
+    );
     let outcome: Outcome = place.deploy("lab");
     (
         outcome.code,

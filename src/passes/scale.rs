@@ -73,7 +73,9 @@ impl<B: Backend> Run<'_, B> {
         self.join(&reach, &table, &workers).await?;
         let renewed = self.renew(&reach, &table, options.installed_workers).await?;
         self.journal.forget("scaled")?;
-        self.journal.step("scaled", &self.config.workers, async { Ok(()) }).await?;
+        self.journal
+            .step("scaled", &self.config.workers, async { Ok(()) })
+            .await?;
         Ok(Scaled {
             came: workers
                 .into_iter()
