@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install clean help
+.PHONY: bench-nodes tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds.
 FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -65,6 +65,10 @@ bench-ignition: ## merging, checking and writing Ignition configs against plain 
 bench-download: ## download, sums and decompression of 1 GiB against curl | gunzip (under 5 minutes)
 	$(MAKE) build
 	tests/bench/download.sh
+
+bench-nodes: ## what deploying 10 to 1000 nodes costs this computer by itself, on the pretend platform (2 minutes)
+	$(MAKE) build
+	tests/bench/nodes.py target/release/ocpdeploy
 
 reliability: install ## every cut, fault, hostile input and canary, and a table of them (root, an hour; KILLS=n on libvirt)
 	FUZZ_SECONDS=$(or $(SECONDS),300) tests/reliability.sh $(FEATURES)

@@ -64,10 +64,10 @@ fn counted(owned: &[Owned]) -> String {
     }
     let parts: Vec<_> = kinds
         .into_iter()
-        .map(|(kind, number)| match number {
-            1 => format!("1 {kind}"),
-            _ if kind.ends_with("policy") => format!("{number} {}ies", kind.trim_end_matches('y')),
-            _ => format!("{number} {kind}s"),
+        .map(|(kind, number)| match (number, kind.strip_suffix('y')) {
+            (1, _) => format!("1 {kind}"),
+            (_, Some(stem)) => format!("{number} {stem}ies"),
+            (_, None) => format!("{number} {kind}s"),
         })
         .collect();
     match parts.split_last() {

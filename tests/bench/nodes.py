@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""What a whole deployment costs this computer by itself: processor time and memory, by the number of nodes.
+
+On the pretend platform, so no machine runs. Prints the table of docs/reliability.md.
+Usage: nodes.py PROGRAM [NODES...]
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+MASTERS = 3
+WORLD = {
+    "v": 1,
+    "script": {"boot_ms": 0},
+    "networks": {
+        "default": {"cidr": "10.0.0.0/16", "gateway": "10.0.0.1", "dhcp_from": "10.0.1.0", "dhcp_to": "10.0.250.0"}
+    },
+}
+
+
+def deploy(program, nodes):
+    """User and system seconds, seconds by the clock, and MiB at most."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/sim.json", "w") as state:
+            json.dump(WORLD, state)
+        with open(f"{folder}/lab.sh", "w") as env:
+            env.write(f"cluster=lab\ndomain=example.com\nbackend=sim\nsim_state={folder}/sim.json\n")
+            env.write(f"masters={MASTERS}\nworkers={nodes - MASTERS}\nimage=coreos\nhelper_image=helper\n")
+            # /14 has 512 parts of the usual /23.
+            env.write("cluster_host_prefix=25\n")
+        begun = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            os.chdir(folder)
+            quiet = os.open("/dev/null", os.O_WRONLY)
+            os.dup2(quiet, 1)
+            surroundings = {"HOME": folder, "OCPDEPLOY_HOME": f"{folder}/home"}
+            os.execve(program, [program, "-q", "deploy", "lab.sh", "--rehearse"], surroundings)
+        _, status, used = os.wait4(child, 0)
+        if status != 0:
+            sys.exit(f"deploying {nodes} nodes ended with {status}")
+        return used.ru_utime + used.ru_stime, time.monotonic() - begun, used.ru_maxrss / 1024
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    counts = [int(count) for count in sys.argv[2:]] or [10, 100, 300, 1000]
+    rows = [(nodes, *deploy(program, nodes)) for nodes in counts]
+    most = max(cpu / nodes for nodes, cpu, _, _ in rows)
+    print("| nodes | processor, s | by the clock, s | memory, MiB | processor for each node, ms | |")
+    print("|--:|--:|--:|--:|--:|:--|")
+    for nodes, cpu, clock, memory in rows:
+        bar = "█" * max(1, round(20 * cpu / nodes / most))
+        print(f"| {nodes} | {cpu:.1f} | {clock:.1f} | {memory:.0f} | {1000 * cpu / nodes:.0f} | {bar} |")
+
+
+main()
