@@ -52,6 +52,8 @@ fn answer(bytes: &[u8], read: impl Fn(&str)) {
 
 /// An env file on a computer that has no other file than `file`.
 fn settings(env: String, file: &dyn Fn() -> io::Result<String>, rehearse: bool) {
+    let is_file = |_: &Path| file().is_ok();
+    let read_file = |_: &Path| file();
     let sources = || Sources {
         env_file: Some(("env.sh".into(), env.clone())),
         environment: [("HOME".to_owned(), "/home/me".to_owned())].into(),
@@ -59,8 +61,8 @@ fn settings(env: String, file: &dyn Fn() -> io::Result<String>, rehearse: bool) 
         current_dir: PathBuf::from("/work"),
         home: PathBuf::from("/home/me/state"),
         rehearse,
-        read_file: &|_| file(),
-        is_file: &|_: &Path| file().is_ok(),
+        read_file: &read_file,
+        is_file: &is_file,
         is_dir: &|_: &Path| false,
     };
     // What is wrong can be told.
