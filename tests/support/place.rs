@@ -65,14 +65,9 @@ impl Place {
         std::fs::write(self.state_file(), world.to_string()).unwrap();
     }
 
-    /// The platform as its file has it now: a document, and a merge patch a line.
+    /// The platform as its file has it now.
     pub fn state(&self) -> Value {
-        let text = std::fs::read_to_string(self.state_file()).unwrap();
-        let whole = &text[..text.rfind('\n').map_or(text.len(), |at| at + 1)];
-        let mut documents = serde_json::Deserializer::from_str(whole).into_iter::<Value>();
-        let mut world = documents.next().unwrap().unwrap();
-        documents.for_each(|patch| merge(&mut world, patch.unwrap()));
-        world
+        pretend_platform(&self.state_file()).unwrap()
     }
 
     /// Changes the platform behind everybody's back; nothing may be running.
@@ -175,6 +170,16 @@ impl Place {
         all.filter(|(_, kept)| id.as_ref().is_none_or(|id| kept["cluster"] == id.as_str()))
             .collect()
     }
+}
+
+/// What the file of a pretend platform says: a document, and a merge patch a line. `None` where there is none yet.
+pub fn pretend_platform(file: &Path) -> Option<Value> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let whole = &text[..text.rfind('\n').map_or(text.len(), |at| at + 1)];
+    let mut documents = serde_json::Deserializer::from_str(whole).into_iter::<Value>();
+    let mut world = documents.next()?.unwrap();
+    documents.for_each(|patch| merge(&mut world, patch.unwrap()));
+    Some(world)
 }
 
 /// RFC 7396.
