@@ -610,9 +610,9 @@ fn words(place: &Place, outcome: &Outcome) -> String {
 }
 
 const FILTERS: [(&str, &str); 3] = [
+    (r"correlation id ocpdeploy-[0-9a-f]+-\d+", "correlation id <id>"),
     // Others are under way when one fails.
     (r"on the platform now: .*", "on the platform now: <what is there>"),
-    (r"correlation id ocpdeploy-[0-9a-f]+-\d+", "correlation id <id>"),
     (r"after \d+ s", "after <n> s"),
 ];
 
@@ -713,7 +713,7 @@ fn a_mac_that_another_machine_has() {
     let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
     place.engine.edit(|world| world.faults.clear());
     let first = words(&place, &outcome);
-    insta::with_settings!({filters => [FILTERS[0], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(first) });
+    insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(first) });
     place.run(&["destroy", "lab", "--yes"]).succeeded();
     settle(&place);
     assert_eq!(place.machines(None), ["stranger"]);
@@ -799,7 +799,7 @@ fn a_session_that_ends_and_a_password_that_was_changed() {
     });
     let outcome = outcome(child);
     place.engine.edit(|world| world.password = password);
-    insta::with_settings!({filters => [FILTERS[0], (r"(create|list|delete) machine\S* [^:]+:", "<deed>:"), (r"list the machines of cluster [^:]+:", "<deed>:")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    insta::with_settings!({filters => [(r" \(correlation id \S+\)", ""), (r"(create|list|delete) machine\S* [^:]+:", "<deed>:"), (r"list the machines of cluster [^:]+:", "<deed>:")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
     // With a session again the same command goes on.
     place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
 }
@@ -816,6 +816,6 @@ fn a_storage_domain_that_fills_up_half_way() {
     );
     let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
     place.engine.edit(|world| world.faults.clear());
-    insta::with_settings!({filters => [FILTERS[0], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
     place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
 }
