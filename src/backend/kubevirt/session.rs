@@ -79,7 +79,7 @@ const SAID: &[(&str, BackendErrorKind, &str)] = &[
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        use BackendErrorKind::{Conflict, Denied, NotFound, Quota, Rejected, Timeout, TooLarge, Unreachable};
+        use BackendErrorKind::{Conflict, Denied, NotFound, Rejected, Timeout, TooLarge, Unreachable};
         match error {
             Error::Api(status) => {
                 let said = SAID.iter().find(|(words, ..)| status.message.contains(words));
@@ -98,8 +98,8 @@ impl From<Error> for Failure {
                     (_, 404) => (NotFound, None),
                     (_, 409) => (Conflict, None),
                     (_, 413) => (TooLarge, None),
-                    (_, 429) => (Quota, Some("the server asks for patience; run the same command again")),
-                    (_, 408 | 504) => (Timeout, None),
+                    // A server that asks for patience gets it.
+                    (_, 408 | 429 | 504) => (Timeout, None),
                     (_, 500 | 502 | 503) => (Unreachable, None),
                     _ => (Rejected, None),
                 };
@@ -417,4 +417,29 @@ fn unusable(path: Option<&Path>, error: &KubeconfigError) -> Failure {
         format!("cannot use {place}: {}", innermost(error)),
     )
     .hint("`kubectl config get-contexts` shows what a kubeconfig has; kubeconfig and kube_context choose")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_by_itself_is_silence() {
+        use BackendErrorKind::{Conflict, Denied, Quota, Rejected, Timeout, Unreachable};
+        for (code, message, kind) in [
+            (403, "virtualmachines.kubevirt.io is forbidden: no", Denied),
+            (403, "pods \"a\" is forbidden: exceeded quota: small", Quota),
+            (409, "the object has been modified", Conflict),
+            (422, "spec.domain: Required value", Rejected),
+            (429, "too many requests, please try again later", Timeout),
+            (500, "etcdserver: request timed out", Unreachable),
+            (503, "the server is currently unable to handle the request", Unreachable),
+            (504, "Timeout: request did not complete", Timeout),
+        ] {
+            let status = Status::failure(message, "").with_code(code);
+            assert_eq!(Failure::from(Error::Api(status.boxed())).kind, kind, "{code} {message}");
+        }
+    }
 }

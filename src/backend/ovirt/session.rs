@@ -430,6 +430,8 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         {
             BackendErrorKind::Quota
         }
+        // A proxy's, which engines stand behind.
+        StatusCode::TOO_MANY_REQUESTS => BackendErrorKind::Timeout,
         // Asked again, and a time-out when that never ends.
         StatusCode::CONFLICT if is_locked(words) => BackendErrorKind::Timeout,
         StatusCode::CONFLICT => BackendErrorKind::Conflict,
@@ -514,6 +516,7 @@ mod tests {
                 Unreachable,
                 "HTTP 503 Service Unavailable",
             ),
+            (429, "<html>slower".to_owned(), Timeout, "HTTP 429 Too Many Requests"),
             (
                 409,
                 fault("Cannot run VM. VM is locked. Please try again."),
