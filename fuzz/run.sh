@@ -39,12 +39,12 @@ for file in ("ignition-corpus", "ignition-merges"):
         configs = [json.dumps(config, separators=(",", ":")) for config in case["inputs"]]
         seed("ignition", case["name"], "\0".join(configs + case.get("raw_inputs", [])))
         learn("ignition", "".join(configs) + '"2.2.0" "3.0.0" "3.6.0"')
-places = [("env", "tests/fixtures/env/*.sh"), ("env", "env.sh.sample"), ("profile", "profiles/*.yaml")]
+places = [("env", "tests/fixtures/env/*.sh"), ("env", "env.sh.sample"), ("profile", "profiles/*/profile.yaml")]
 places += [(os.path.basename(folder), f"{folder}/*") for folder in glob.glob("fuzz/seeds/*")]
 for target, pattern in places:
     for path in glob.glob(pattern):
         text = open(path).read()
-        seed(target, os.path.basename(path), text)
+        seed(target, path.replace("/", "-"), text)
         learn(target, text)
 for target, all in words.items():
     with open(f"{work}/words-{target}", "w") as file:

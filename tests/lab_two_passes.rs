@@ -256,7 +256,9 @@ impl Lab {
             let name = cut("name='", '\'')
                 .or_else(|| cut("<hostname>", '<'))
                 .unwrap_or(thing.clone());
-            name.replace(cluster, "CLUSTER")
+            // virsh pads its tables.
+            let words: Vec<_> = name.split_whitespace().collect();
+            words.join(" ").replace(cluster, "CLUSTER")
         };
         self.inventory(cluster).into_iter().map(named).collect()
     }
