@@ -18,7 +18,7 @@ test: install ## all checks and tests, rehearsal and both labs included (root, a
 	OVIRT_SDK=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab
 	@# The tests' program will do: a release build takes six minutes.
-	OCPDEPLOY_PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
+	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
 	$(MAKE) test-openstack
 
 test-fast: lint ## format, clippy and the tests that need no lab (under 5 minutes when warm)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Both passes of a small cluster on the lab's libvirt, then away with it (KEEP=1: it stays).
-# OCPDEPLOY_CLUSTER gives it another name, OCPDEPLOY_PROGRAM is who does it.
+# OCPDEPLOY_CLUSTER gives it another name, PROGRAM is who does it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OCPDEPLOY_HOME=${OCPDEPLOY_HOME:-$PWD/target/rehearsal}
 cluster=${OCPDEPLOY_CLUSTER:-rehearsal}
-program=${OCPDEPLOY_PROGRAM:-target/release/ocpdeploy}
+program=${PROGRAM:-target/release/ocpdeploy}
 in_lab() { tests/lab/lab.sh exec "$@"; }
 
 images/build.sh target/images
