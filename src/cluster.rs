@@ -82,6 +82,14 @@ impl MachineName {
         Self(format!("{cluster}-harvest-{role}-{index}"))
     }
 
+    /// The machine of pass one that a thing on the platform is named for, e.g. its disk; `None` for all else.
+    pub fn of_harvest_in(cluster: &str, thing: &str) -> Option<Self> {
+        let (_, rest) = thing.split_once(&format!("{cluster}-harvest-"))?;
+        let (role, rest) = rest.split_once('-')?;
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        Some(Self::of_harvest(cluster, role.parse().ok()?, rest[..end].parse().ok()?))
+    }
+
     /// Takes a name as the platform gave it.
     pub fn from_platform(name: &str) -> Self {
         Self(name.to_owned())
@@ -1198,6 +1206,24 @@ mod tests {
             "master-0",
         ] {
             assert_eq!(lab.host_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_throwaway_machine_is_known_by_what_is_named_for_it() {
+        for (thing, machine) in [
+            (
+                "ocpdeploy_lab.example.com_lab-harvest-master-12_disk.qcow2",
+                Some("lab-harvest-master-12"),
+            ),
+            ("lab-harvest-helper-0", Some("lab-harvest-helper-0")),
+            ("lab-harvest-bootstrap-0:port0", Some("lab-harvest-bootstrap-0")),
+            ("lab-harvest-other-0", None),
+            ("lab-harvest-master-", None),
+            ("lab-master-0", None),
+        ] {
+            let found = MachineName::of_harvest_in("lab", thing);
+            assert_eq!(found.as_ref().map(MachineName::as_str), machine, "{thing}");
         }
     }
 

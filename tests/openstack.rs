@@ -556,11 +556,7 @@ fn mistakes_are_told_in_words() {
             image(cloud, json!({"status": "queued"}));
         }),
         ("flavor too small for the image", 5, |cloud, place| {
-            // The first that has too little is told, so one only has.
-            let lines = "harvest=boot\nhelper_image=centos\nos_bootstrap_flavor=large\nos_helper_flavor=large\n";
-            place.write("env.sh", &env(place, lines));
-            let flavors = json!({"flavors": [flavor("small", 4, 16384, 120), flavor("large", 8, 32768, 300)]});
-            answer(cloud, "/compute/v2.1/flavors/detail", flavors);
+            place.write("env.sh", &env(place, "harvest=boot\nhelper_image=centos\n"));
             image(cloud, json!({"status": "active", "min_disk": 200}));
         }),
         ("user_data over 65535", 4, |_, place| {
@@ -586,12 +582,27 @@ fn mistakes_are_told_in_words() {
         let (cloud, place) = (FakeCloud::start(), Place::new());
         place.clouds(&cloud.auth_url(), "");
         make(&cloud, &place);
-        all += &format!("-- {name}\n{}\n", told(&place.refusal(code), &place));
+        let said = told(&place.refusal(code), &place);
+        let said = match name {
+            "flavor too small for the image" => without_machine(said),
+            _ => said,
+        };
+        all += &format!("-- {name}\n{said}\n");
         let made = cloud.finish().ports;
         // What the checks find; the platform's own refusals come in the midst of making.
         assert!(code != 4 || made.is_empty(), "{name}: {made:?} was made");
     }
     insta::assert_snapshot!(all);
+}
+
+/// All machines of pass one are made at once: which of them is told of is chance.
+fn without_machine(mut said: String) -> String {
+    for (role, number) in [("bootstrap", 0), ("master", 0), ("helper", 0), ("helper", 1)] {
+        said = said
+            .replace(&format!("lab-harvest-{role}-{number}"), "MACHINE")
+            .replace(&format!("os_{role}_flavor"), "os_ROLE_flavor");
+    }
+    said
 }
 
 fn image(cloud: &FakeCloud, more: Value) {

@@ -1,6 +1,6 @@
 //! The steps of pass one: MACs, leases, the parameter file, and what holds the addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -16,8 +16,10 @@ use super::launch::Launches;
 use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Balanced, Finding, Held, Hold, MachineSpec, Verdict};
-use crate::cluster::{ClusterId, Dhcp, Door, Lb, Lease, Mac, NodeName, Pass, Vip};
+use crate::backend::{
+    Backend, BackendError, BackendErrorKind, Balanced, Finding, Held, Hold, MachineSpec, Owned, Verdict,
+};
+use crate::cluster::{ClusterId, Dhcp, Door, Lb, Lease, Mac, MachineName, NodeName, Pass, Vip};
 use crate::harvest::Watch;
 use crate::inventory;
 use crate::lan;
@@ -342,7 +344,14 @@ impl<B: Backend> Run<'_, B> {
         let id = self.config.id();
         let mut machines = self.backend.list_machines(&id).await?;
         machines.retain(|machine| machine.pass == Pass::One);
-        delete_machines(self.backend, &id, &machines).await
+        delete_machines(self.backend, &id, &machines).await?;
+        // A run that was killed while it deleted may have left a machine's disks, which no list of machines shows.
+        let owned = self.backend.list_owned(&id).await?;
+        let of_machine = |thing: &Owned| MachineName::of_harvest_in(&self.config.name, &thing.name);
+        for name in owned.iter().filter_map(of_machine).collect::<BTreeSet<_>>() {
+            self.backend.delete_machine(&id, &name).await?;
+        }
+        Ok(())
     }
 }
 
