@@ -8,9 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use backup::Backup;
 use place::{Outcome, Place, outcome};
 use serde_json::{Value, json};
 
+#[path = "support/backup.rs"]
+mod backup;
 #[path = "support/place.rs"]
 #[expect(dead_code, reason = "not everything is wanted here")]
 mod place;
@@ -40,7 +43,7 @@ const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vd
 /// A place that can be put back to where it was; paths in it stay the same.
 struct Ground {
     place: Place,
-    backup: tempfile::TempDir,
+    backup: Backup,
 }
 
 impl Ground {
@@ -54,20 +57,12 @@ impl Ground {
         for command in commands {
             place.run(command).succeeded();
         }
-        let backup = tempfile::tempdir().unwrap();
-        copy(place.path(), backup.path());
+        let backup = Backup::of(place.path());
         Self { place, backup }
     }
 
     fn restore(&self) {
-        for entry in std::fs::read_dir(self.place.path()).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => std::fs::remove_dir_all(path).unwrap(),
-                false => std::fs::remove_file(path).unwrap(),
-            }
-        }
-        copy(self.backup.path(), self.place.path());
+        self.backup.restore(self.place.path());
     }
 
     /// All that must be the same however often a command was cut.
@@ -152,11 +147,6 @@ impl Ground {
         let child = strace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         outcome(child.expect("timeout and strace are installed"))
     }
-}
-
-fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status();
-    assert!(copied.unwrap().success());
 }
 
 /// How many calls are left out between two that are tried.
@@ -276,7 +266,7 @@ fn destroying_cut_anywhere_leaves_nothing() {
 
 #[test]
 fn bringing_an_image_cut_anywhere_ends_as_if_it_had_not_been() {
-    let ground = Ground::after(&[]);
+    let mut ground = Ground::after(&[]);
     for (name, text) in [
         ("coreos.qcow2", "QFI\u{fb} a node"),
         ("helper.qcow2", "QFI\u{fb} a helper"),
@@ -290,7 +280,7 @@ fn bringing_an_image_cut_anywhere_ends_as_if_it_had_not_been() {
     }
     let images = "image=./coreos.qcow2\nhelper_image=./helper.qcow2\npull_secret=pull-secret.json\npub_key=key.pub";
     ground.place.env("lab", images);
-    copy(ground.place.path(), ground.backup.path());
+    ground.backup = Backup::of(ground.place.path());
     let cuts = cut_everywhere(&ground, &["image", "push", "lab.sh"], 1, succeeded);
     tell("cuts of image push", cuts);
 }

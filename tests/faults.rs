@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use backup::Backup;
 use faulty::{Fault, Faulty, When};
 use ocpdeploy::backend::sim::Sim;
 use ocpdeploy::backend::{
@@ -23,6 +24,8 @@ use ocpdeploy::settings::{self, Sources};
 use place::Place;
 use serde_json::{Value, json};
 
+#[path = "support/backup.rs"]
+mod backup;
 #[path = "support/faulty.rs"]
 mod faulty;
 #[path = "support/place.rs"]
@@ -88,32 +91,25 @@ enum Deed {
 /// A pretend platform with two clusters' files, which can be put back to where it was.
 struct Ground {
     place: Place,
-    backup: tempfile::TempDir,
+    backup: Backup,
 }
 
 impl Ground {
     async fn after(deeds: &[Deed]) -> Self {
         let place = Place::new(json!({"script": {"boot_ms": 0}}));
-        let backup = tempfile::tempdir().unwrap();
-        let ground = Self { place, backup };
+        let backup = Backup::of(place.path());
+        let mut ground = Self { place, backup };
         // Another cluster, which must not notice anything.
         ground.undisturbed(Deed::Deploy, "lab-2").await;
         for deed in deeds {
             ground.undisturbed(*deed, "lab").await;
         }
-        copy(ground.place.path(), ground.backup.path());
+        ground.backup = Backup::of(ground.place.path());
         ground
     }
 
     fn restore(&self) {
-        for entry in std::fs::read_dir(self.place.path()).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => std::fs::remove_dir_all(path).unwrap(),
-                false => std::fs::remove_file(path).unwrap(),
-            }
-        }
-        copy(self.backup.path(), self.place.path());
+        self.backup.restore(self.place.path());
     }
 
     fn sim(&self) -> Sim {
@@ -206,18 +202,6 @@ fn config(folder: &Path, cluster: &str, workers: usize) -> ClusterConfig {
     settings::load(&sources)
         .unwrap_or_else(|error| panic!("{error}"))
         .config
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        match path.is_dir() {
-            true => copy(&path, &target),
-            false => _ = std::fs::copy(&path, target).unwrap(),
-        }
-    }
 }
 
 fn files(root: &Path) -> BTreeSet<PathBuf> {

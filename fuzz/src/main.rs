@@ -81,7 +81,7 @@ fn env_file(bytes: &[u8]) {
 
 fn profile(bytes: &[u8]) {
     answer(bytes, |text| {
-        let env = "cluster=lab\ndomain=example.com\nbackend=sim\nprofile=/work/mine.yaml\n";
+        let env = "cluster=lab\ndomain=example.com\nbackend=sim\nprofile=/etc/mine.yaml\n";
         settings(env.to_owned(), &|| Ok(text.to_owned()), true);
     });
 }

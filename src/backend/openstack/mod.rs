@@ -17,6 +17,7 @@ mod volumes;
 mod wire;
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -46,9 +47,9 @@ pub struct OpenStack {
     /// By the name or id that was asked for; they do not change under way.
     networks: Mutex<HashMap<String, Arc<Network>>>,
     /// Machines that are being made or deleted: one call at a time for each.
-    busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
+    busy: Turns<MachineName>,
     /// Server groups whose next member is being placed, by id.
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    placing: Turns<String>,
     /// Held by whoever makes what machines share: a group or an image.
     groups: tokio::sync::Mutex<()>,
     /// Read by whoever is about to use a group, written by whoever deletes unused ones.
@@ -72,17 +73,12 @@ impl OpenStack {
             flavors: OnceCell::new(),
             limits: OnceCell::new(),
             networks: Mutex::default(),
-            busy: Mutex::default(),
-            turns: Mutex::default(),
+            busy: Turns::default(),
+            placing: Turns::default(),
             groups: tokio::sync::Mutex::default(),
             in_use: RwLock::default(),
             live: Mutex::default(),
         })
-    }
-
-    async fn alone_with(&self, name: &MachineName) -> OwnedMutexGuard<()> {
-        let turn = Arc::clone(lock(&self.busy).entry(name.clone()).or_default());
-        turn.lock_owned().await
     }
 
     async fn owned(&self, cluster: &ClusterId) -> Result<BTreeSet<Owned>, Failure> {
@@ -185,6 +181,15 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     machine
 }
 
+/// A lock for each thing.
+type Turns<K> = Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>;
+
+/// Waits until nobody else is at this thing.
+async fn turn<K: Clone + Eq + Hash>(turns: &Turns<K>, key: &K) -> OwnedMutexGuard<()> {
+    let turn = Arc::clone(lock(turns).entry(key.clone()).or_default());
+    turn.lock_owned().await
+}
+
 /// A value is whole whenever its lock is free, also after a panic elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -235,7 +240,7 @@ impl Backend for OpenStack {
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        let _turn = self.alone_with(&spec.name).await;
+        let _turn = turn(&self.busy, &spec.name).await;
         let created = self.create(spec).await;
         created.map_err(|failure| failure.of_deed(format!("create machine {}", spec.name)))
     }
@@ -246,7 +251,7 @@ impl Backend for OpenStack {
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let _turn = self.alone_with(name).await;
+        let _turn = turn(&self.busy, name).await;
         let deleted = self.delete(cluster, name).await;
         deleted.map_err(|failure| failure.of_deed(format!("delete machine {name}")))
     }

@@ -1,19 +1,17 @@
 //! Servers: made, looked at and deleted.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
-use super::{OpenStack, lock};
+use super::{OpenStack, turn};
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
 
@@ -91,7 +89,7 @@ impl OpenStack {
         };
         // Nova keeps a soft group's members apart from those only that have their host.
         let turn = match &group {
-            Some(id) if self.config.affinity == Affinity::Soft => Some(self.turn_in(id).await),
+            Some(id) if self.config.affinity == Affinity::Soft => Some(turn(&self.placing, id).await),
             _ => None,
         };
         match self.session.post(NOVA, "/servers", &wire::server(spec, &parts)).await {
@@ -109,12 +107,6 @@ impl OpenStack {
                 Err(failure)
             }
         }
-    }
-
-    /// One server at a time of a server group is asked for.
-    async fn turn_in(&self, group: &str) -> OwnedMutexGuard<()> {
-        let turn = Arc::clone(lock(&self.turns).entry(group.to_owned()).or_default());
-        turn.lock_owned().await
     }
 
     /// Until a server has a host, or will have none, or it takes too long for a mere preference.
