@@ -2,18 +2,21 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install clean help
+.PHONY: bench-nodes tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install nextest clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds.
 FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
 # Upstream's own schemas, where they lie beside this folder, judge what we make on KubeVirt.
 CRDS := $(wildcard ../shared/crds)
 DENY := target/tools/bin/cargo-deny
+# Tools of cargo's that are not on this machine are built into target/tools.
+export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 
 build: ## build target/release/ocpdeploy (without libvirt where its headers are missing)
 	@[ -z "$(FEATURES)" ] || echo "make: libvirt's headers (libvirt-dev, pkg-config) are missing: building without the libvirt backend" >&2
 	cargo build --release $(FEATURES)
 
+test: export NEXTEST_PROFILE = ci
 test: install ## all checks and tests, rehearsal and both labs included (root, about 50 minutes)
 	OVIRT_SDK=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab
@@ -21,8 +24,8 @@ test: install ## all checks and tests, rehearsal and both labs included (root, a
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
 	$(MAKE) test-openstack
 
-test-fast: lint ## format, clippy and the tests that need no lab (under 5 minutes when warm)
-	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo test $(FEATURES)
+test-fast: lint nextest ## format, clippy and the tests that need no lab (under 5 minutes when warm)
+	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES)
 
 lint: ## rustfmt and clippy
 	cargo fmt --check
@@ -33,15 +36,18 @@ deny: $(DENY) ## licences, sources, double crates; advisories where their databa
 	$(DENY) check --hide-inclusion-graph bans licenses sources
 	tests/advisories.sh $(DENY)
 
-# Once; it stays until `make clean`.
+# These once; they stay until `make clean`.
+nextest:
+	@command -v cargo-nextest >/dev/null || { cargo install cargo-nextest@0.9.143 --locked --debug --root target/tools --target-dir target/tools/build; rm -rf target/tools/build; }
+
 $(DENY):
 	cargo install cargo-deny@0.20.2 --locked --debug --no-default-features --root target/tools --target-dir target/tools/build
 	rm -rf target/tools/build
 
-test-lab: ## the tests on a real libvirt (root)
+test-lab: nextest ## the tests on a real libvirt (root)
 	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
 
-test-openstack: install ## the tests on a real OpenStack, which is started for them (root, 4.5 GB of memory)
+test-openstack: install nextest ## the tests on a real OpenStack, which is started for them (root, 4.5 GB of memory)
 	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
 
 lab-openstack: install ## start that OpenStack and leave it running; tests/lab/openstack/README.md tells how to reach and stop it

@@ -5,10 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 images/build.sh target/images
 # Built out here: inside there is no way to the registry.
-cargo test "$@" --no-run
-# One at a time: two cores emulate the guests.
+export NEXTEST_PROFILE=lab
+cargo nextest run "$@" --no-run
 export OCPDEPLOY_LAB_URI=qemu:///system
-tests/lab/lab.sh exec cargo test --offline "$@" -- --ignored --skip on_openstack:: --test-threads=1
+tests/lab/lab.sh exec cargo nextest run --offline "$@" --run-ignored only -E 'not test(on_openstack::)'
 # What every backend promises, on the real one too.
 export OCPDEPLOY_CONTRACT_LIBVIRT_URI=$OCPDEPLOY_LAB_URI OCPDEPLOY_CONTRACT_LIBVIRT_IMAGE=$PWD/target/images/helper.qcow2
-tests/lab/lab.sh exec cargo test --offline "$@" --test contract -- libvirt_named:: --test-threads=1
+tests/lab/lab.sh exec cargo nextest run --offline "$@" --test contract libvirt_named::

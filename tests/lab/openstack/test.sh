@@ -4,11 +4,11 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 images/build.sh target/images
 # Built out here: inside there is no way to the registry.
-cargo test "$@" --test lab_openstack --test contract --no-run
-# One at a time: two cores emulate the guests.
-tests/lab/openstack/lab.sh exec cargo test --offline "$@" --test lab_openstack -- --ignored --test-threads=1
+export NEXTEST_PROFILE=lab
+cargo nextest run "$@" --test lab_openstack --test contract --no-run
+tests/lab/openstack/lab.sh exec cargo nextest run --offline "$@" --test lab_openstack --run-ignored only
 # What every backend promises, on the pretend compute; and that guests get what is promised to them on the real ones.
 export OCPDEPLOY_CONTRACT_OPENSTACK_CLOUD=demo OCPDEPLOY_CONTRACT_OPENSTACK_IMAGE=$PWD/target/images/helper.qcow2
-promises() { tests/lab/openstack/lab.sh exec env "OCPDEPLOY_CONTRACT_OPENSTACK_ZONE=$1" cargo test --offline "${@:3}" --test contract -- "openstack_named::$2" --test-threads=2; }
+promises() { tests/lab/openstack/lab.sh exec env "OCPDEPLOY_CONTRACT_OPENSTACK_ZONE=$1" cargo nextest run --offline "${@:3}" --test contract --test-threads 2 "openstack_named::$2"; }
 promises fake '' "$@"
 promises real a_machine_gets_the_address_held_for_it "$@"
