@@ -177,8 +177,8 @@ fn stable(text: &str) -> String {
 
 /// Name, domain, and all else as it is.
 const CLUSTER: [&str; 5] = ["lab", "example.com", "compact", "", ""];
-/// VIPs left open, sizes as they are, release, key, pull secret.
-const REST: [&str; 9] = ["", "", "", "", "", "", "stable", "", "pull.json"];
+/// VIPs left open, sizes as they are, release, key, pull secret, nothing further.
+const REST: [&str; 10] = ["", "", "", "", "", "", "stable", "", "pull.json", ""];
 
 fn answers<'a>(platform: &[&'a str]) -> Vec<&'a str> {
     [platform, &CLUSTER, &REST].concat()
@@ -222,6 +222,8 @@ fn bad_answers_are_asked_again_with_the_reason() {
             "",
             "absent.json",
             "pull.json",
+            "everything",
+            "none", // nothing further
         ],
     );
     insta::assert_snapshot!("bad_answers", ran.err);
@@ -231,6 +233,110 @@ fn bad_answers_are_asked_again_with_the_reason() {
             .read("env.sh")
             .replace(&place.0.path().display().to_string(), "FOLDER")
     );
+}
+
+/// A pretend platform with further networks.
+fn three_networks(place: &Place) {
+    let network = |part: u8| {
+        let ip = |last: u8| format!("10.77.{part}.{last}");
+        json!({"cidr": format!("10.77.{part}.0/24"), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(99)})
+    };
+    let world = json!({"v": 1, "networks": {"backup": network(2), "default": network(0), "storage": network(1)}});
+    std::fs::create_dir(place.path("state")).unwrap();
+    place.write("state/sim.json", &world.to_string());
+}
+
+#[test]
+fn what_few_change_is_asked_for_when_it_is_chosen() {
+    let place = Place::new();
+    three_networks(&place);
+    let further = [
+        &["extra_networks", "absent", "2, backup"][..],
+        &["extra_disks", "0", "100,50"],
+        // Without the platform's harvest all addresses are asked for, the virtual ones that were left open, too.
+        &["harvest", "by chance", "static", "", "10.77.0.5", "10.77.0.6"],
+        &[
+            "10.77.0.10",
+            "10.77.0.11",
+            "10.77.0.11 10.77.1.12 10.77.0.13",
+            "10.77.0.11 10.77.0.12 10.77.0.13",
+        ],
+        &["dns", "user", "dhcp", "", "ntp_servers", "time.example.com"],
+        &[
+            "http_proxy",
+            "proxy.example.com",
+            "http://proxy.example.com:3128",
+            "",
+            ".example.com",
+        ],
+        &["none"],
+    ]
+    .concat();
+    let rest = &REST[..REST.len() - 1];
+    let ran = place.asked(
+        &["init", "--backend", "sim"],
+        &[&["", ""][..], &CLUSTER, rest, &further].concat(),
+    );
+    insta::assert_snapshot!("further", ran.err);
+    insta::assert_snapshot!("further_settings", place.settings());
+    let checked = place.run(&["check"], &[]);
+    assert!(
+        checked.out.contains("all settings are understood"),
+        "{}\n{}",
+        checked.out,
+        checked.err
+    );
+
+    // Addresses that were given go with the way of learning them.
+    let further = [
+        "harvest",
+        "static",
+        "10.77.0.5",
+        "10.77.0.6",
+        "10.77.0.10",
+        "10.77.0.11 10.77.0.12 10.77.0.13",
+    ];
+    let again = ["harvest", "boot", "lb", "user", ""];
+    place.asked(
+        &["init", "--backend", "sim"],
+        &[&["yes", "", ""][..], &CLUSTER, rest, &further, &again].concat(),
+    );
+    let settings = place.settings();
+    assert!(
+        !settings.contains("master_ips") && settings.contains("harvest=boot\n"),
+        "{settings}"
+    );
+    assert!(
+        settings.contains("lb=user\n") && settings.contains("api_ip=10.77.0.5\n"),
+        "{settings}"
+    );
+}
+
+#[test]
+fn the_workers_own_platform_is_asked_what_it_has() {
+    let place = Place::new();
+    let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
+    server.kubeconfig(&place.path("blue.kubeconfig"), "blue-token", "blue");
+    let mut cluster = CLUSTER;
+    cluster[4] = "1";
+    let further = [
+        "worker_backend",
+        "sim",
+        "kubevirt",
+        "blue.kubeconfig",
+        "",
+        "",
+        "lan",
+        "",
+        "",
+    ];
+    let ran = place.asked(
+        &["init", "--backend", "sim"],
+        &[&["", ""][..], &cluster, &REST[..REST.len() - 1], &further].concat(),
+    );
+    insta::assert_snapshot!("workers", ran.err);
+    insta::assert_snapshot!("workers_settings", place.settings());
+    server.was_asked_well();
 }
 
 #[test]
@@ -309,7 +415,7 @@ fn a_pull_secret_may_be_pasted_and_is_for_its_owner_alone() {
     let place = Place::new();
     let secret = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#;
     let mut given = answers(&["", ""]);
-    *given.last_mut().unwrap() = secret;
+    *given.iter_mut().rfind(|answer| **answer == "pull.json").unwrap() = secret;
     let ran = place.asked(&["init", "--backend", "sim"], &given);
     assert!(!ran.err.contains("Y2FuYXJ5"), "{}", ran.err);
     assert_eq!(place.holders("Y2FuYXJ5"), [("env.sh".to_owned(), 0o600)]);
@@ -455,6 +561,7 @@ fn missing_rights_are_listed() {
 #[test]
 fn a_session_on_a_terminal_is_answered_with_arrow_keys() {
     let place = Place::new();
+    three_networks(&place);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/terminal.py");
     let output = Command::new("python3")
         .arg(script)
@@ -474,6 +581,8 @@ fn a_session_on_a_terminal_is_answered_with_arrow_keys() {
         "domain=example.com",
         "profile=compact",
         "version=stable",
+        "extra_networks=backup,storage",
+        "extra_disks=100",
     ] {
         assert!(
             settings.lines().any(|found| found == line),

@@ -5,6 +5,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use ocpdeploy::backend::{Machine, Power, SeenNic};
+use ocpdeploy::cluster::{MachineName, Pass};
 use ocpdeploy::inventory::Cluster;
 use ocpdeploy::journal::Entry;
 use ocpdeploy::report::html::{Input, Warning, page};
@@ -154,6 +156,63 @@ fn made(cluster: &Cluster, journal: &[Entry], warnings: &[Warning]) -> String {
     .unwrap()
 }
 
+/// A deployment with two further NICs on each node, the last of which has no address, as a platform tells of them.
+fn on_more_networks() -> String {
+    let cluster = cluster(3, 2, "default");
+    let mut journal = journal(&cluster);
+    for chosen in journal.iter_mut().filter(|entry| entry.step == "chosen") {
+        chosen.output["extra_networks"] = json!(["storage-of-the-datacenter", "backup"]);
+    }
+    let nodes = &cluster.parameters.as_ref().unwrap().nodes;
+    let machine = |(node, n): (&ocpdeploy::parameters::NodeAddress, u8)| {
+        let nic = |network: &str, third: u8| SeenNic {
+            network: network.to_owned(),
+            mac: format!("52:54:00:0{third}:00:{n:02x}").parse().unwrap(),
+            addresses: (third == 1).then(|| [10, 9, 0, n].into()).into_iter().collect(),
+        };
+        let own = SeenNic {
+            mac: node.mac,
+            addresses: vec![node.ip],
+            ..nic("default", 0)
+        };
+        Machine {
+            name: MachineName::of_node("lab", &node.name),
+            node: node.name.clone(),
+            role: node.role,
+            pass: Pass::Two,
+            fingerprint: String::new(),
+            power: Power::Running,
+            nics: vec![own, nic("storage-of-the-datacenter", 1), nic("backup", 2)],
+        }
+    };
+    let machines: Vec<Machine> = nodes.iter().zip(10..).map(machine).collect();
+    page(&Input {
+        cluster: &cluster,
+        journal: &journal,
+        holder: None,
+        machines: Ok(&machines),
+        warnings: &[],
+        now: at(60 * 60 * 10),
+    })
+    .unwrap()
+}
+
+#[test]
+fn further_networks_are_in_the_picture_and_their_nics_in_a_table() {
+    let page = on_more_networks();
+    let text = "Network storage-of-the-datacenter: second NIC of each node. Network backup: third NIC of each node.";
+    assert_eq!(
+        page.matches(text).count(),
+        2,
+        "both pictures tell it to those who do not see them"
+    );
+    assert_eq!(page.matches("<g class=\"net\">").count(), 4, "two bars at each width");
+    for of_master_0 in ["52:54:00:01:00:0b", "10.9.0.11", "52:54:00:02:00:0b"] {
+        assert!(page.contains(of_master_0), "{of_master_0} is not in the table");
+    }
+    assert_eq!(page.matches("none seen").count(), 6, "one for each node");
+}
+
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/report.html")
 }
@@ -189,6 +248,9 @@ fn hostile() -> String {
         if !entry.error.is_empty() {
             entry.error = HOSTILE.to_owned();
         }
+        if entry.step == "chosen" {
+            entry.output["extra_networks"] = json!([HOSTILE]);
+        }
     }
     journal.push(entry(60 * 60 * 9 + 170, "begun", HOSTILE, Value::Null));
     let warning = Warning {
@@ -223,8 +285,12 @@ fn a_cluster_of_which_nothing_is_known_has_a_page_too() {
 #[test]
 fn the_command_writes_a_private_page_of_what_it_deployed() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new(json!({}));
-    place.env("lab", "masters=1\nworkers=1");
+    let network = |part: u8| {
+        let ip = |last: u8| format!("10.77.{part}.{last}");
+        json!({"cidr": format!("10.77.{part}.0/24"), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)})
+    };
+    let place = Place::new(json!({"networks": {"default": network(0), "storage": network(1)}}));
+    place.env("lab", "masters=1\nworkers=1\nextra_networks=storage");
     place.deploy("lab").succeeded();
     place.run(&["report", "lab", "-o", "lab.html"]).succeeded();
     let path = place.path().join("lab.html");
@@ -243,6 +309,11 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
         "bootstrap, master and worker have what was planned"
     );
     assert!(page.contains("address stable after"), "the machines' times are known");
+    assert!(
+        page.contains("Network storage: second NIC of each node."),
+        "the further network is in the picture"
+    );
+    assert_eq!(page.matches("<span>storage</span>").count(), 2, "master and worker");
     assert_eq!(
         place
             .run(&["report", "lab", "-o", "-"])
@@ -329,6 +400,7 @@ fn a_browser_shows_it_at_each_width_by_day_and_by_night() {
     let pages = [
         ("small", made(&small, &journal(&small), &[]), 2 + 10 + 24),
         ("large", made(&large, &journal(&large), &[]), 2 + 10 + 200),
+        ("networks", on_more_networks(), 2 + 10 + 24),
         ("hostile", hostile(), 2 + 10 + 24),
     ];
     for (name, page, bars) in pages {

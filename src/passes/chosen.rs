@@ -20,6 +20,9 @@ pub struct Chosen {
     /// Where routers may run.
     pub routers: Vec<Role>,
     pub carriers: BTreeMap<Role, Room>,
+    /// Of the nodes' further NICs, in their order; journals of earlier programs have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_networks: Vec<String>,
 }
 
 /// How Ignition reaches the machines of a role.
@@ -55,6 +58,7 @@ impl Chosen {
             mcs: config.mcs,
             routers: config.router_roles(),
             carriers: [Role::Bootstrap, Role::Master, Role::Worker].map(room).into(),
+            extra_networks: config.extra_networks.clone(),
         }
     }
 }

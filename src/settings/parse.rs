@@ -9,7 +9,7 @@ use super::variables::Kind;
 use crate::cluster::Role;
 
 /// The items of a list, separated by commas, blanks or lines.
-pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
+pub fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ' ', '\t', '\n']).filter(|item| !item.is_empty())
 }
 

@@ -1036,7 +1036,7 @@ pub const VARIABLES: &[Variable] = &[
         &[],
         "floating IPs exist on OpenStack only, see os_api_floating_ip",
     ),
-    no_effect("scale", &[], "adding workers to a cluster is not in this version yet"),
+    no_effect("scale", &[], "`ocpdeploy scale` changes the number of workers"),
     no_effect(
         "tag",
         &[],

@@ -32,24 +32,73 @@ pub const CLUSTER: &[&str] = &["cluster", "domain", "profile", "masters", "worke
 pub const SIZES: &[&str] = &["numcpus", "master_memory", "worker_memory", "disk_size"];
 pub const ACCESS: &[&str] = &["version", "pub_key", "pull_secret"];
 
-/// Sizes are left to the profile unless they differ from it.
+/// What most clusters leave as it is, and what it is about: asked only when it is chosen from a list.
+const FURTHER: &[(&str, &str)] = &[
+    ("harvest", "how pass one learns addresses"),
+    ("extra_networks", "further NICs of the nodes"),
+    ("extra_disks", "empty disks of masters and workers"),
+    ("worker_backend", "another platform for the workers"),
+    ("dns", "who answers for the cluster's names"),
+    ("lb", "who brings requests to the nodes"),
+    ("dhcp", "who keeps the addresses"),
+    ("ntp_servers", "time servers"),
+    ("http_proxy", "the nodes' proxies, and who is reached without"),
+    ("registry_mirrors", "mirrors of registries"),
+    ("ca", "certificates to be trusted"),
+];
+/// Nothing of that list.
+pub const NOTHING: &str = "none";
+/// What is needed where nothing is harvested, besides the virtual IPs.
+pub const STATIC: &[&str] = &["bootstrap_ip", "master_ips", "worker_ips"];
+
+/// The setting of this name, if it is one that few change.
+pub fn further(name: &str) -> Option<&'static str> {
+    let found = FURTHER.iter().find(|(further, _)| *further == name);
+    found.map(|(further, _)| *further)
+}
+
+/// The workers' own platform has settings of its own for what both have; `None`: it is not for workers.
+pub fn of_workers(setting: &'static str) -> Option<&'static str> {
+    match setting {
+        "network" => Some("worker_network"),
+        "image" => Some("worker_image"),
+        "helper_image" => Some("worker_helper_image"),
+        "os_external_network" | "os_bootstrap_flavor" | "os_master_flavor" => None,
+        other => Some(other),
+    }
+}
+
+/// Sizes are left to the profile unless they differ from it, and what few change to its default.
+///
+/// Not so `harvest`, whose default hangs on the platform.
 fn stays_default(setting: &str) -> bool {
-    SIZES.contains(&setting) || ["masters", "workers"].contains(&setting)
+    SIZES.contains(&setting)
+        || ["masters", "workers"].contains(&setting)
+        || further(setting).is_some_and(|further| further != "harvest")
 }
 
 /// May stay without an answer.
 fn is_optional(setting: &str) -> bool {
     [
         "api_ip",
+        "ca",
+        "extra_disks",
+        "extra_networks",
+        "http_proxy",
+        "https_proxy",
         "ingress_ip",
         "kube_context",
         "kubeconfig",
         "machine_network",
+        "no_proxy",
+        "ntp_servers",
         "os_cloud",
         "ovirt_ca",
         "pub_key",
         "pull_secret",
+        "registry_mirrors",
         "version",
+        "worker_backend",
     ]
     .contains(&setting)
 }
@@ -63,6 +112,8 @@ pub struct Question {
     pub choices: Vec<Choice>,
     /// Something else than the choices may be typed.
     pub open: bool,
+    /// Several of them, separated by commas, are one answer.
+    pub many: bool,
     /// Taken when nothing is answered.
     pub default: Option<String>,
     /// Nothing is an answer where there is no default.
@@ -119,6 +170,7 @@ impl<'a> Survey<'a> {
             setting,
             text: variable.map_or(setting, |variable| variable.doc).to_owned(),
             open: setting == "profile",
+            many: false,
             secret,
             optional: is_optional(setting),
             choices,
@@ -143,6 +195,34 @@ impl<'a> Survey<'a> {
             choices: offered.choices,
             ..question
         }
+    }
+
+    /// Which of the settings that few change is to be changed, with what each is now.
+    pub fn further(&self) -> Question {
+        let choice = |(setting, about): &(&str, &str)| match self.in_effect(setting) {
+            Some(value) => Choice::new(*setting, format!("{about}: {value}")),
+            None => Choice::new(*setting, *about),
+        };
+        let nothing = Choice::new(NOTHING, "that is all");
+        Question {
+            setting: "further settings",
+            text: "Few clusters need more; what is chosen here is asked for next.".to_owned(),
+            choices: std::iter::once(nothing).chain(FURTHER.iter().map(choice)).collect(),
+            open: false,
+            many: false,
+            default: Some(NOTHING.to_owned()),
+            optional: false,
+            secret: false,
+        }
+    }
+
+    /// What a deployment would take now: a platform may have defaults of its own.
+    pub fn in_effect(&self, setting: &str) -> Option<String> {
+        let sources = self.sources_with(&self.answers);
+        let values = settings::load(&sources).map(|loaded| loaded.values);
+        let values = values.or_else(|_| settings::resolve(&sources)).ok()?;
+        let found = values.into_iter().find(|value| value.name == setting)?;
+        Some(found.value).filter(|value| !value.is_empty())
     }
 
     /// What the settings take without an answer, where that would do.
@@ -192,6 +272,8 @@ impl<'a> Survey<'a> {
 
     /// Keeps an answer. A `~/` is written out, since it means something in a shell only.
     pub fn answer(&mut self, setting: &'static str, value: &str) {
+        // What was answered before is not the default.
+        self.forget(setting);
         let is_default = stays_default(setting) && self.default_of(setting).as_deref() == Some(value);
         let answer = Answer {
             written: setting.to_owned(),
@@ -199,6 +281,11 @@ impl<'a> Survey<'a> {
             is_default,
         };
         self.answers.insert(setting, answer);
+    }
+
+    /// As if it had not been asked for.
+    pub fn forget(&mut self, setting: &str) {
+        self.answers.remove(setting);
     }
 
     /// A value with the home folder in place of a `~`, where it names a file.
@@ -238,6 +325,13 @@ impl<'a> Survey<'a> {
     /// The platform that the answers describe.
     pub fn platform(&self) -> Result<BackendConfig, SettingsError> {
         settings::load_platform(&self.sources_with(&self.answers))
+    }
+
+    /// The platform of this name by what was answered for it, be it the workers' own.
+    pub fn platform_of(&self, backend: &str) -> Result<BackendConfig, SettingsError> {
+        let mut alone = self.clone();
+        alone.answer("backend", backend);
+        alone.platform()
     }
 
     /// What the settings say of the whole file: warnings, or what it still lacks.

@@ -29,6 +29,12 @@ SCRIPT = [
     ("version:", ENTER),
     ("pub_key:", ENTER),
     ("pull_secret:", "pull.json" + ENTER),
+    ("further settings:", DOWN * 2 + ENTER),  # it begins at none; after harvest come the networks
+    ("extra_networks:", " " + DOWN + " " + ENTER),
+    ("further settings:", "disks"),
+    ("empty disks", ENTER),
+    ("extra_disks:", "100" + ENTER),
+    ("further settings:", ENTER),
     ("written to env.sh", ""),
 ]
 

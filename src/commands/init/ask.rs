@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use inquire::autocompletion::{Autocomplete, Replacement};
 use inquire::validator::Validation;
-use inquire::{Confirm, CustomUserError, InquireError, Password, PasswordDisplayMode, Select, Text};
+use inquire::{Confirm, CustomUserError, InquireError, MultiSelect, Password, PasswordDisplayMode, Select, Text};
 
 use crate::backend::{Choice, Finding, Verdict};
 use crate::failure::{CommandError, Kind, printable};
+use crate::settings::parse;
 use crate::survey::Question;
 
 /// Why a value will not do, if it will not.
@@ -88,7 +89,9 @@ impl Ask {
 // On a terminal.
 
 /// A choice as it stands in a list.
+#[derive(Clone)]
 struct Row {
+    /// `None`: it is to be typed.
     value: Option<String>,
     text: String,
 }
@@ -116,33 +119,19 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
     if question.choices.is_empty() {
         return typed(question, check);
     }
+    if question.many {
+        return several(question, check);
+    }
     loop {
-        let mut rows: Vec<Row> = lines_of(&question.choices)
-            .into_iter()
-            .zip(&question.choices)
-            .map(|(text, choice)| Row {
-                value: Some(choice.value.clone()),
-                text,
-            })
-            .collect();
+        let mut rows = rows(question);
         if question.optional && question.default.is_none() {
             let text = "(leave it open)".to_owned();
-            rows.push(Row {
-                value: Some(String::new()),
-                text,
-            });
-        }
-        if question.open {
-            let text = format!("({OTHER})");
-            rows.push(Row { value: None, text });
+            let value = Some(String::new());
+            rows.insert(rows.len() - usize::from(question.open), Row { value, text });
         }
         let at = rows.iter().position(|row| row.value == question.default).unwrap_or(0);
         let chosen = patiently(|| {
-            let rows = rows.iter().map(|row| Row {
-                value: row.value.clone(),
-                text: row.text.clone(),
-            });
-            Select::new(&message, rows.collect())
+            Select::new(&message, rows.clone())
                 .with_help_message(&question.text)
                 .with_starting_cursor(at)
                 .prompt()
@@ -155,6 +144,51 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
         }
         match check(&value) {
             None => return Some(Some(value)),
+            Some(problem) => refuse(&problem),
+        }
+    }
+}
+
+/// The choices, and last that which lets something else be typed.
+fn rows(question: &Question) -> Vec<Row> {
+    let texts = lines_of(&question.choices).into_iter();
+    let row = |(text, choice): (String, &Choice)| Row {
+        value: Some(choice.value.clone()),
+        text,
+    };
+    let mut rows: Vec<Row> = texts.zip(&question.choices).map(row).collect();
+    if question.open {
+        let text = format!("({OTHER})");
+        rows.push(Row { value: None, text });
+    }
+    rows
+}
+
+/// Any number of the choices; none of them leaves it open.
+fn several(question: &Question, check: &Check) -> Option<Option<String>> {
+    const HELP: &str = "↑↓ to move, space to choose, enter to go on";
+    let (message, rows) = (format!("{}:", question.setting), rows(question));
+    let known = question.default.as_deref().unwrap_or_default();
+    let is_chosen = |row: &Row| parse::list(known).any(|item| row.value.as_deref() == Some(item));
+    let before: Vec<usize> = (0..rows.len()).filter(|at| is_chosen(&rows[*at])).collect();
+    loop {
+        let chosen = patiently(|| {
+            MultiSelect::new(&message, rows.clone())
+                .with_help_message(&format!("{} [{HELP}]", question.text))
+                .with_default(&before)
+                .with_formatter(&|rows| {
+                    let values = rows.iter().filter_map(|row| row.value.value.as_deref());
+                    values.collect::<Vec<_>>().join(",")
+                })
+                .prompt()
+        })?;
+        let values: Option<Vec<String>> = chosen.into_iter().map(|row| row.value).collect();
+        let Some(values) = values else {
+            return typed(question, check);
+        };
+        let value = values.join(",");
+        match check(&value).filter(|_| !value.is_empty()) {
+            None => return Some(Some(value).filter(|value| !value.is_empty())),
             Some(problem) => refuse(&problem),
         }
     }
@@ -237,17 +271,18 @@ fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
         };
         prompt(&format!("{}{default}: ", question.setting));
         let line = line()?;
-        let chosen = line.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-        let chosen = chosen.and_then(|index| question.choices.get(index));
-        let value = match (line.is_empty(), &question.default, chosen) {
-            (true, Some(default), _) => default.clone(),
-            (true, None, _) if question.optional => return Some(None),
-            (true, None, _) => {
+        let value = match (line.is_empty(), &question.default) {
+            (true, Some(default)) => default.clone(),
+            (true, None) if question.optional => return Some(None),
+            (true, None) => {
                 refuse("an answer is needed");
                 continue;
             }
-            (false, _, Some(choice)) => choice.value.clone(),
-            (false, ..) => line,
+            (false, _) if question.many => {
+                let items: Vec<_> = parse::list(&line).map(|item| chosen(&question.choices, item)).collect();
+                items.join(",")
+            }
+            (false, _) => chosen(&question.choices, &line),
         };
         let is_known = question.choices.iter().any(|choice| choice.value == value);
         if !question.open && !question.choices.is_empty() && !is_known {
@@ -259,6 +294,13 @@ fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
             Some(problem) => refuse(&problem),
         }
     }
+}
+
+/// The choice of this number, or what was typed.
+fn chosen(choices: &[Choice], typed: &str) -> String {
+    let number = typed.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    let choice = number.and_then(|index| choices.get(index));
+    choice.map_or(typed, |choice| choice.value.as_str()).to_owned()
 }
 
 /// Choices in columns, each with what speaks against it.

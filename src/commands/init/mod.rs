@@ -1,6 +1,7 @@
 //! `ocpdeploy init`: reaches the platform, asks with what it has, writes an env file.
 
 mod ask;
+mod further;
 mod way;
 
 use std::collections::BTreeSet;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use ipnetwork::Ipv4Network;
 
 use self::ask::{Ask, Check};
 use super::{Session, connect, print, runtime};
@@ -64,7 +66,7 @@ impl Interview {
         for setting in survey::way_to(&backend) {
             self.way(setting).await?;
         }
-        self.platform().await?;
+        self.platform(&backend, Some).await?;
         for setting in survey::CLUSTER {
             self.put(self.survey.question(setting))?;
         }
@@ -75,7 +77,7 @@ impl Interview {
         for setting in survey::ACCESS {
             self.put(self.access(setting))?;
         }
-        Ok(())
+        self.further(session).await
     }
 
     fn backend(&mut self, given: Option<&str>) -> Result<()> {
@@ -99,17 +101,20 @@ impl Interview {
         let (judge, setting) = (self.survey.clone(), question.setting);
         let check: Check = Rc::new(move |value| judge.problem(setting, value).or_else(|| more(value)));
         self.asked.insert(setting);
-        if let Some(answer) = self.ask.ask(&question, &check)? {
-            self.survey.answer(setting, &answer);
+        match self.ask.ask(&question, &check)? {
+            Some(answer) => self.survey.answer(setting, &answer),
+            None => self.survey.forget(setting),
         }
         Ok(())
     }
 
-    /// Reaches the platform and asks with what it has, until no answer opens further questions.
-    async fn platform(&mut self) -> Result<()> {
+    /// Reaches a platform and asks with what it has, until no answer opens further questions.
+    ///
+    /// `called` says by which setting each is answered, if at all.
+    async fn platform(&mut self, backend: &str, called: fn(&'static str) -> Option<&'static str>) -> Result<()> {
         let mut told = BTreeSet::new();
         loop {
-            let config = self.survey.platform()?;
+            let config = self.survey.platform_of(backend)?;
             let offers = look(&config).await?;
             for finding in offers.seen {
                 if told.insert(finding.text.clone()) {
@@ -118,11 +123,11 @@ impl Interview {
             }
             let mut opened = false;
             for offered in offers.settings {
-                if self.asked.contains(offered.setting) {
+                let Some(setting) = called(offered.setting).filter(|setting| !self.asked.contains(setting)) else {
                     continue;
-                }
+                };
                 opened = offered.decides;
-                self.one_of(offered).await?;
+                self.one_of(backend, Offered { setting, ..offered }).await?;
                 if opened {
                     break;
                 }
@@ -134,8 +139,8 @@ impl Interview {
     }
 
     /// Asks for one of what is offered. What was typed instead is looked for at once, where that is a network.
-    async fn one_of(&mut self, offered: Offered) -> Result<()> {
-        let is_network = offered.setting == "network";
+    async fn one_of(&mut self, backend: &str, offered: Offered) -> Result<()> {
+        let is_network = ["network", "worker_network"].contains(&offered.setting);
         let question = self.survey.offered(offered);
         loop {
             self.put(question.clone())?;
@@ -143,31 +148,60 @@ impl Interview {
             if !is_network || question.choices.iter().any(|choice| choice.value == value) {
                 return Ok(());
             }
-            match network_facts(&self.survey.platform()?, value).await {
-                Err(error) if is_absent(&error) => self.ask.say(&format!("  {error:#}")),
-                looked => return looked.map(|_| ()),
+            if self.is_there(backend, value).await? {
+                return Ok(());
             }
+        }
+    }
+
+    /// Whether a platform has this network; says so where it has not.
+    async fn is_there(&self, backend: &str, network: &str) -> Result<bool> {
+        match network_facts(&self.survey.platform_of(backend)?, network).await {
+            Err(error) if is_absent(&error) => {
+                self.ask.say(&format!("  {error:#}"));
+                Ok(false)
+            }
+            looked => looked.map(|_| true),
         }
     }
 
     /// The machines' network where the platform does not tell it, and the virtual IPs.
     async fn addresses(&mut self, session: &Session) -> Result<()> {
-        let config = self.survey.platform()?;
-        let network = self.survey.value("network").unwrap_or_default().to_owned();
-        let (mut facts, holds) = network_facts(&config, &network).await?;
+        let (mut facts, holds) = self.network().await?;
         if facts.cidr.is_none() {
             let question = self.survey.question("machine_network");
-            let optional = !matches!(config, BackendConfig::Ovirt(_));
+            let optional = self.survey.value("backend") != Some("ovirt");
             self.put(Question { optional, ..question })?;
-            facts.cidr = self.survey.value("machine_network").and_then(|text| text.parse().ok());
+            facts.cidr = self.machine_network();
         }
-        let others = self.others(session, &facts)?;
+        self.vips(session, &facts, holds, true)
+    }
+
+    /// Asks for the virtual IPs; those that are not `optional` only where they were left open.
+    fn vips(&mut self, session: &Session, facts: &NetworkFacts, holds: bool, optional: bool) -> Result<()> {
+        let others = self.others(session, facts)?;
         for (vip, setting) in [(Vip::Api, "api_ip"), (Vip::Ingress, "ingress_ip")] {
+            if !optional && self.survey.value(setting).is_some() {
+                continue;
+            }
             let (facts, others) = (facts.clone(), others.clone());
             let free = move |text: &str| vip_problem(vip, text.parse().ok()?, &facts, holds, &others);
-            self.put_checked(self.survey.question(setting), free)?;
+            let question = self.survey.question(setting);
+            self.put_checked(Question { optional, ..question }, free)?;
         }
         Ok(())
+    }
+
+    /// What the platform tells of the machines' network, and whether it keeps addresses there.
+    async fn network(&self) -> Result<(NetworkFacts, bool)> {
+        let network = self.survey.value("network").unwrap_or_default();
+        let (facts, holds) = network_facts(&self.survey.platform()?, network).await?;
+        let cidr = facts.cidr.or_else(|| self.machine_network());
+        Ok((NetworkFacts { cidr, ..facts }, holds))
+    }
+
+    fn machine_network(&self) -> Option<Ipv4Network> {
+        self.survey.value("machine_network")?.parse().ok()
     }
 
     /// What other clusters known here have on this network.

@@ -67,7 +67,7 @@ impl Interview {
     }
 
     async fn fetch_ca(&mut self) -> Result<()> {
-        let BackendConfig::Ovirt(config) = self.survey.platform()? else {
+        let BackendConfig::Ovirt(config) = self.survey.platform_of("ovirt")? else {
             return Ok(());
         };
         let ca = ovirt::fetch_ca(&config.url).await?;
@@ -112,6 +112,7 @@ impl Interview {
             ],
             default: Some("file".to_owned()),
             open: false,
+            many: false,
             optional: false,
             secret: false,
             setting: "kept in",

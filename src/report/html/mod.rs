@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{State, Status, Verdict};
 use crate::backend::{Held, Machine};
-use crate::cluster::{Dhcp, Dns, Lb, NodeName, Role, Vip};
+use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
 use crate::installer::NodeReport;
 use crate::inventory::Cluster;
 use crate::journal::{Entry, Event, Holder};
@@ -57,6 +57,9 @@ struct Page<'a> {
     vips: Vec<VipView>,
     duties: Vec<Duty>,
     nodes: Vec<NodeView>,
+    /// Networks of the nodes' further NICs.
+    further: Vec<String>,
+    nics: Vec<NicView>,
     counts: String,
     same: usize,
     compared: usize,
@@ -115,6 +118,15 @@ pub struct NodeView {
     state: String,
 }
 
+/// A further NIC of a node, as the platform tells of it.
+#[derive(Debug, Serialize)]
+struct NicView {
+    node: String,
+    network: String,
+    mac: String,
+    addresses: String,
+}
+
 /// Whether pass two found what pass one had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -161,9 +173,23 @@ impl<'a> Page<'a> {
         let nodes = nodes(input, &status, &held);
         let vips = vips(input, chosen.as_ref(), &held);
         let circles = circles(&nodes, known.workers_on.as_ref().map(|on| on.backend.name()));
+        let nics = nics(input);
+        let mut further = chosen
+            .as_ref()
+            .map_or(Vec::new(), |chosen| chosen.extra_networks.clone());
+        if further.is_empty() {
+            for nic in &nics {
+                if !further.contains(&nic.network) {
+                    further.push(nic.network.clone());
+                }
+            }
+        }
         let pictures = match nodes.is_empty() {
             true => Vec::new(),
-            false => vec![topology::wide(&vips, &circles), topology::narrow(&vips, &circles)],
+            false => vec![
+                topology::wide(&vips, &circles, &further),
+                topology::narrow(&vips, &circles, &further),
+            ],
         };
         let mut names: Vec<(NodeName, Role)> = Vec::new();
         if let Some(parameters) = parameters {
@@ -203,8 +229,10 @@ impl<'a> Page<'a> {
             ),
             same: nodes.iter().filter(|node| node.look == Look::Same).count(),
             compared: nodes.iter().filter(|node| node.look != Look::Unknown).count(),
-            picture_text: picture_text(&vips, &circles),
+            picture_text: picture_text(&vips, &circles, &further),
             pictures,
+            further,
+            nics,
             timeline: Timeline::of(journal, &names, running),
             ignition: ignition(journal, &nodes, chosen.as_ref()),
             not_asked: input.machines.as_ref().err().cloned(),
@@ -269,6 +297,27 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Held>) ->
         }
     };
     status.nodes.iter().map(view).collect()
+}
+
+fn nics(input: &Input<'_>) -> Vec<NicView> {
+    let table = input.cluster.parameters.as_ref();
+    let machines = input.machines.as_ref().copied().unwrap_or_default();
+    let of_nodes = table.into_iter().flat_map(|table| &table.nodes).flat_map(|node| {
+        let own = machines
+            .iter()
+            .filter(|machine| machine.pass == Pass::Two && machine.node == node.name);
+        let nics = own.flat_map(|machine| &machine.nics);
+        nics.filter(|nic| nic.mac != node.mac).map(|nic| NicView {
+            node: node.name.to_string(),
+            network: nic.network.clone(),
+            mac: nic.mac.to_string(),
+            addresses: match nic.addresses.as_slice() {
+                [] => "none seen".to_owned(),
+                addresses => list(addresses),
+            },
+        })
+    });
+    of_nodes.collect()
 }
 
 fn vips(input: &Input<'_>, chosen: Option<&Chosen>, held: &BTreeMap<NodeName, Held>) -> Vec<VipView> {
@@ -336,7 +385,7 @@ fn circles<'n>(nodes: &'n [NodeView], workers_on: Option<&str>) -> Vec<Circle<'n
         .collect()
 }
 
-fn picture_text(vips: &[VipView], circles: &[Circle<'_>]) -> String {
+fn picture_text(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> String {
     let mut text = String::new();
     for vip in vips {
         text += &format!("{} is {}, {}. ", vip.names, vip.ip, vip.long);
@@ -348,6 +397,9 @@ fn picture_text(vips: &[VipView], circles: &[Circle<'_>]) -> String {
             .map(|node| format!("{} {}", node.name, node.planned))
             .collect();
         text += &format!("{}: {}. ", circle.title, nodes.join(", "));
+    }
+    for (network, index) in further.iter().zip(0..) {
+        text += &format!("Network {network}: {}. ", topology::nic_of_each(index));
     }
     text.trim_end().to_owned()
 }

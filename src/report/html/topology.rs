@@ -1,4 +1,4 @@
-//! The picture of a cluster: virtual IPs above, nodes below, and who leads where.
+//! The picture of a cluster: virtual IPs above, nodes below, and who leads where; at the bottom the further networks.
 
 use serde::Serialize;
 
@@ -14,6 +14,8 @@ pub struct Picture {
     pub boxes: Vec<Shape>,
     /// Paths from a virtual IP to those who serve it.
     pub paths: Vec<String>,
+    /// Paths from nodes to the further networks.
+    pub wires: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,7 +84,7 @@ impl Circle<'_> {
 }
 
 /// Two columns, for screens and paper.
-pub fn wide(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
+pub fn wide(vips: &[super::VipView], circles: &[Circle<'_>], further: &[String]) -> Picture {
     const WIDTH: u32 = 960;
     const BETWEEN: u32 = 32;
     let (left, right): (Vec<_>, Vec<_>) = circles.iter().partition(|circle| circle.role != Role::Worker);
@@ -103,14 +105,19 @@ pub fn wide(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
     ];
     let (mut boxes, mut paths, mut height) = (Vec::new(), Vec::new(), 0);
     let top = VIP_TOP + VIP_HEIGHT + DROP;
+    let mut feet = Vec::new();
     for (x, width, many, circles) in &columns {
         let mut y = top;
         for circle in circles {
             circle.draw(*x, y, *width, *many, &mut boxes);
             y += circle.height(*many) + GAP * 2;
         }
+        if !circles.is_empty() {
+            feet.push((x + width / 2, y - GAP * 2));
+        }
         height = height.max(y);
     }
+    let wires = draw_networks(further, WIDTH - 2, &feet, &mut height, &mut boxes);
     let one_column = columns[1].3.is_empty();
     for (vip, index) in vips.iter().zip(0u32..) {
         let (x, width, ..) = &columns[if one_column { 0 } else { usize::from(index > 0) }];
@@ -132,11 +139,12 @@ pub fn wide(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
         height,
         boxes,
         paths,
+        wires,
     }
 }
 
 /// One column, for telephones.
-pub fn narrow(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
+pub fn narrow(vips: &[super::VipView], circles: &[Circle<'_>], further: &[String]) -> Picture {
     const WIDTH: u32 = 340;
     let channel = if circles.iter().any(|circle| circle.role == Role::Worker) {
         16
@@ -154,6 +162,7 @@ pub fn narrow(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
         }
         y += circle.height(2) + GAP * 2;
     }
+    let wires = draw_networks(further, width, &[(1 + width / 2, y - GAP * 2)], &mut y, &mut boxes);
     for (vip, index) in vips.iter().zip(0u32..) {
         let (wide, below) = (162, VIP_TOP + VIP_HEIGHT);
         let x = 1 + index * (wide + 14);
@@ -171,6 +180,47 @@ pub fn narrow(vips: &[super::VipView], circles: &[Circle<'_>]) -> Picture {
         height: y,
         boxes,
         paths,
+        wires,
+    }
+}
+
+/// A bar for each further network beneath all else, and the ways from the `feet` of the columns.
+fn draw_networks(
+    further: &[String],
+    width: u32,
+    feet: &[(u32, u32)],
+    height: &mut u32,
+    boxes: &mut Vec<Shape>,
+) -> Vec<String> {
+    if further.is_empty() {
+        return Vec::new();
+    }
+    let mut y = *height + GAP;
+    for (network, index) in further.iter().zip(0..) {
+        boxes.push(Shape {
+            kind: "net",
+            x: 1,
+            y,
+            width,
+            height: CELL,
+            head: clip(network, width / 8),
+            lines: vec![nic_of_each(index)],
+            title: format!("network {network}: {}", nic_of_each(index)),
+        });
+        y += CELL + GAP;
+    }
+    *height = y;
+    // Behind the bars, down to the last.
+    let last = y - CELL - GAP;
+    feet.iter().map(|(x, foot)| format!("M{x} {foot} V{last}")).collect()
+}
+
+/// What the further network of this index, from 0, is to the nodes.
+pub fn nic_of_each(index: usize) -> String {
+    match index {
+        0 => "second NIC of each node".to_owned(),
+        1 => "third NIC of each node".to_owned(),
+        more => format!("NIC {} of each node", more + 2),
     }
 }
 

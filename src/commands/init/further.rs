@@ -1,0 +1,158 @@
+//! The settings that few change: a list from which one is chosen, asked for, and the list again.
+
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::ask::Check;
+use super::{Interview, Session, look};
+use crate::backend::Choice;
+use crate::settings::parse;
+use crate::survey::{self, Question};
+
+impl Interview {
+    /// Asks for what is chosen until nothing is.
+    pub(super) async fn further(&mut self, session: &Session) -> Result<()> {
+        loop {
+            let anything: Check = Rc::new(|_| None);
+            let chosen = self.ask.ask(&self.survey.further(), &anything)?;
+            match chosen.as_deref().unwrap_or(survey::NOTHING) {
+                survey::NOTHING => return Ok(()),
+                "harvest" => self.harvest(session).await?,
+                "extra_networks" => self.extra_networks().await?,
+                "worker_backend" => self.workers().await?,
+                "lb" => self.balancer(session).await?,
+                "http_proxy" => {
+                    for setting in ["http_proxy", "https_proxy", "no_proxy"] {
+                        self.put(self.survey.question(setting))?;
+                    }
+                }
+                chosen => {
+                    if let Some(setting) = survey::further(chosen) {
+                        self.put(self.survey.question(setting))?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// How addresses are learnt, as far as the platform can; where nothing is harvested, all of them are asked for.
+    async fn harvest(&mut self, session: &Session) -> Result<()> {
+        let (facts, holds) = self.network().await?;
+        let mut choices = vec![Choice::new("boot", "throwaway machines are booted in pass one")];
+        if holds {
+            choices.push(Choice::new(
+                "reserve",
+                "the platform hands them out, and nothing is booted",
+            ));
+        }
+        choices.push(Choice::new("static", "you give the address of every node"));
+        let question = Question {
+            default: self.survey.in_effect("harvest"),
+            choices,
+            ..self.survey.question("harvest")
+        };
+        let judge = self.survey.clone();
+        let check: Check = Rc::new(move |value| match value {
+            // What it needs is asked for next.
+            "static" => None,
+            value => judge.problem("harvest", value),
+        });
+        let Some(answer) = self.ask.ask(&question, &check)? else {
+            return Ok(());
+        };
+        if answer == "static" {
+            self.vips(session, &facts, holds, false)?;
+            for setting in survey::STATIC {
+                let question = self.survey.question(setting);
+                if *setting == "worker_ips" && self.survey.in_effect("workers").as_deref() == Some("0") {
+                    continue;
+                }
+                let cidr = facts.cidr;
+                self.put_checked(question, move |text| {
+                    let mut ips = parse::list(text).filter_map(|ip| ip.parse().ok());
+                    let outside = ips.find(|ip| cidr.is_some_and(|cidr| !cidr.contains(*ip)))?;
+                    Some(format!("{outside} is outside {}", cidr?))
+                })?;
+            }
+        } else {
+            survey::STATIC.iter().for_each(|setting| self.survey.forget(setting));
+        }
+        self.survey.answer("harvest", &answer);
+        Ok(())
+    }
+
+    /// Who balances; a balancer of the user's has addresses that the user alone knows.
+    async fn balancer(&mut self, session: &Session) -> Result<()> {
+        let judge = self.survey.clone();
+        let check: Check = Rc::new(move |value| match value {
+            "user" => None,
+            value => judge.problem("lb", value),
+        });
+        let Some(answer) = self.ask.ask(&self.survey.question("lb"), &check)? else {
+            return Ok(());
+        };
+        if answer == "user" {
+            let (facts, holds) = self.network().await?;
+            self.vips(session, &facts, holds, false)?;
+        }
+        self.survey.answer("lb", &answer);
+        Ok(())
+    }
+
+    /// Networks of further NICs, of those that the platform has.
+    async fn extra_networks(&mut self) -> Result<()> {
+        let backend = self.survey.value("backend").unwrap_or_default().to_owned();
+        let first = self.survey.value("network").unwrap_or_default();
+        let offered = look(&self.survey.platform()?).await?.settings.into_iter();
+        let networks = offered.filter(|offered| offered.setting == "network");
+        let mut choices: Vec<_> = networks.flat_map(|offered| offered.choices).collect();
+        // A name that is several words cannot stand in a list, and the pods' network takes no second NIC.
+        choices.retain(|choice| {
+            let fits = parse::list(&choice.value).eq([choice.value.as_str()]);
+            fits && choice.value != first && choice.value != "pod"
+        });
+        let question = Question {
+            choices,
+            open: true,
+            many: true,
+            ..self.survey.question("extra_networks")
+        };
+        loop {
+            self.put(question.clone())?;
+            let names = self.survey.value("extra_networks").unwrap_or_default().to_owned();
+            let is_known = |name: &str| question.choices.iter().any(|choice| choice.value == name);
+            let mut all_there = true;
+            for name in parse::list(&names).filter(|name| !is_known(name)) {
+                all_there &= self.is_there(&backend, name).await?;
+            }
+            if all_there {
+                return Ok(());
+            }
+            self.survey.forget("extra_networks");
+        }
+    }
+
+    /// Another platform for the workers, and with what it has, what they need there.
+    async fn workers(&mut self) -> Result<()> {
+        let own = self.survey.value("backend").unwrap_or_default().to_owned();
+        let mut question = self.survey.question("worker_backend");
+        question.choices.retain(|choice| choice.value != own);
+        // What another platform has is of no use there.
+        for setting in ["network", "image", "helper_image"]
+            .into_iter()
+            .filter_map(survey::of_workers)
+        {
+            self.survey.forget(setting);
+            self.asked.remove(setting);
+        }
+        self.put(question)?;
+        let Some(there) = self.survey.value("worker_backend").map(str::to_owned) else {
+            return Ok(());
+        };
+        for setting in survey::way_to(&there) {
+            self.way(setting).await?;
+        }
+        self.platform(&there, survey::of_workers).await
+    }
+}
