@@ -131,6 +131,8 @@ fn tls(authority: &Authority, certificate: &Signed) -> ServerConfig {
 
 async fn ticks(world: Arc<Mutex<World>>) {
     let mut ticks = tokio::time::interval(TICK);
+    // On a busy machine time passes more slowly here; ticks that were missed must not keep requests waiting.
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         world.lock().unwrap().tick();

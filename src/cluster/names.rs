@@ -1,0 +1,346 @@
+//! Names: of clusters, machines and nodes, their roles and passes, and what a node is given.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Identifies a cluster on a platform: `<cluster>.<domain>`.
+///
+/// Everything made on a platform is tagged with it, so that a cluster can be found and destroyed
+/// from a machine that has none of its files.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(String);
+
+impl ClusterId {
+    /// Joins a cluster's name and base domain; both were validated by `settings`.
+    pub fn new(cluster: &str, domain: &str) -> Self {
+        Self(format!("{cluster}.{domain}"))
+    }
+
+    /// Takes an id back from a platform's tag, as it was written there.
+    pub fn from_tag(tag: &str) -> Self {
+        Self(tag.to_owned())
+    }
+
+    /// Takes an id from what may be anybody's tag; `None` for what no cluster can be called.
+    pub fn read(text: &str) -> Option<Self> {
+        let is_label = |label: &str| {
+            let is_letter = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+            !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_letter)
+        };
+        let is_id = text.contains('.') && text.split('.').all(is_label);
+        is_id.then(|| Self(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The fully qualified name of a host of this cluster, e.g. `master-0.lab.example.com`.
+    pub fn fqdn(&self, host: &str) -> String {
+        format!("{host}.{}", self.0)
+    }
+
+    /// The host part of `fqdn` when it names a host of exactly this cluster.
+    ///
+    /// `master-0.a.lab.example.com` is a host of cluster `a.lab.example.com`, not of `lab.example.com`.
+    pub fn host_of<'a>(&self, fqdn: &'a str) -> Option<&'a str> {
+        let host = fqdn.strip_suffix(&self.0)?.strip_suffix('.')?;
+        (!host.is_empty() && !host.contains('.')).then_some(host)
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a machine on the platform, e.g. `lab-master-0` or `lab-harvest-master-0`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MachineName(String);
+
+impl MachineName {
+    /// The machine of pass two: `<cluster>-<node>`.
+    pub fn of_node(cluster: &str, node: &NodeName) -> Self {
+        Self(format!("{cluster}-{node}"))
+    }
+
+    /// The machine of pass one, which never bears a final node's name: `<cluster>-harvest-<role>-<n>`.
+    pub fn of_harvest(cluster: &str, role: Role, index: usize) -> Self {
+        Self(format!("{cluster}-harvest-{role}-{index}"))
+    }
+
+    /// The machine of pass one that a thing on the platform is named for, e.g. its disk; `None` for all else.
+    pub fn of_harvest_in(cluster: &str, thing: &str) -> Option<Self> {
+        let (_, rest) = thing.split_once(&format!("{cluster}-harvest-"))?;
+        let (role, rest) = rest.split_once('-')?;
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        Some(Self::of_harvest(cluster, role.parse().ok()?, rest[..end].parse().ok()?))
+    }
+
+    /// Takes a name as the platform gave it.
+    pub fn from_platform(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MachineName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of an address holder within its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeName(String);
+
+impl NodeName {
+    pub fn bootstrap() -> Self {
+        Self("bootstrap".to_owned())
+    }
+
+    pub fn node(role: Role, index: usize) -> Self {
+        match role {
+            Role::Bootstrap => Self::bootstrap(),
+            _ => Self(format!("{role}-{index}")),
+        }
+    }
+
+    pub fn vip(vip: Vip) -> Self {
+        Self(vip.to_string())
+    }
+
+    /// Takes a name back from where we wrote it on a platform.
+    pub fn from_platform(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a machine is for. A `helper` is the pass-one machine that obtains a virtual IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Bootstrap,
+    Master,
+    Worker,
+    Helper,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Bootstrap => "bootstrap",
+            Role::Master => "master",
+            Role::Worker => "worker",
+            Role::Helper => "helper",
+        })
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "bootstrap" => Ok(Role::Bootstrap),
+            "master" => Ok(Role::Master),
+            "worker" => Ok(Role::Worker),
+            "helper" => Ok(Role::Helper),
+            other => Err(format!("`{other}` is not a role")),
+        }
+    }
+}
+
+/// A virtual IP of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Vip {
+    Api,
+    Ingress,
+}
+
+impl Vip {
+    pub const ALL: [Vip; 2] = [Vip::Api, Vip::Ingress];
+}
+
+impl fmt::Display for Vip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Vip::Api => "api",
+            Vip::Ingress => "ingress",
+        })
+    }
+}
+
+/// One of the two passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pass {
+    One,
+    Two,
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pass::One => "one",
+            Pass::Two => "two",
+        })
+    }
+}
+
+impl FromStr for Pass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "one" => Ok(Pass::One),
+            "two" => Ok(Pass::Two),
+            other => Err(format!("`{other}` is not a pass")),
+        }
+    }
+}
+
+/// An Ethernet address; written in lower case with colons.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// True for a unicast address that is not all zeroes: what a NIC may bear.
+    pub fn is_unicast(self) -> bool {
+        self.0[0] & 1 == 0 && self.0 != [0; 6]
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a MAC address such as 52:54:00:12:34:56");
+        let mut bytes = [0u8; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().ok_or_else(bad)?;
+            if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(bad());
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        if parts.next().is_some() {
+            return Err(bad());
+        }
+        Ok(Mac(bytes))
+    }
+}
+
+impl Serialize for Mac {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mac {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The address one node or VIP was given: what pass one harvests and pass two pins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    pub name: NodeName,
+    pub mac: Mac,
+    pub ip: Ipv4Addr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_belongs_to_exactly_one_cluster() {
+        let lab = ClusterId::new("lab", "example.com");
+        assert_eq!(lab.host_of("master-0.lab.example.com"), Some("master-0"));
+        for foreign in [
+            "master-0.a.lab.example.com",
+            "master-0.mylab.example.com",
+            "lab.example.com",
+            ".lab.example.com",
+            "master-0",
+        ] {
+            assert_eq!(lab.host_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_throwaway_machine_is_known_by_what_is_named_for_it() {
+        for (thing, machine) in [
+            (
+                "ocpdeploy_lab.example.com_lab-harvest-master-12_disk.qcow2",
+                Some("lab-harvest-master-12"),
+            ),
+            ("lab-harvest-helper-0", Some("lab-harvest-helper-0")),
+            ("lab-harvest-bootstrap-0:port0", Some("lab-harvest-bootstrap-0")),
+            ("lab-harvest-other-0", None),
+            ("lab-harvest-master-", None),
+            ("lab-master-0", None),
+        ] {
+            let found = MachineName::of_harvest_in("lab", thing);
+            assert_eq!(found.as_ref().map(MachineName::as_str), machine, "{thing}");
+        }
+    }
+
+    #[test]
+    fn macs_are_read_strictly_and_written_in_lower_case() {
+        assert_eq!(
+            "52:54:00:AB:cd:0f".parse::<Mac>().unwrap().to_string(),
+            "52:54:00:ab:cd:0f"
+        );
+        for bad in [
+            "",
+            "52:54:00:ab:cd",
+            "52:54:00:ab:cd:0f:00",
+            "52-54-00-ab-cd-0f",
+            "52:54:00:ab:cd:g0",
+            "52:54:00:ab:cd:+1",
+        ] {
+            assert!(bad.parse::<Mac>().is_err(), "{bad}");
+        }
+        assert!(!"01:00:5e:00:00:01".parse::<Mac>().unwrap().is_unicast());
+    }
+}
