@@ -218,6 +218,9 @@ impl World {
         if word == "DELETED" {
             self.objects.remove(&key);
             self.since.remove(&key);
+            if key.0 == "datavolumes" {
+                self.uploads.remove(&format!("{}/{}", key.1, key.2));
+            }
             self.applied.retain(|(of, _), _| *of != key);
         } else {
             self.objects.insert(key, object.clone());
