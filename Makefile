@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz install nextest clean help
+.PHONY: bench-nodes tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds.
 FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -53,7 +53,7 @@ test-openstack: install nextest ## the tests on a real OpenStack, which is start
 lab-openstack: install ## start that OpenStack and leave it running; tests/lab/openstack/README.md tells how to reach and stop it
 	tests/lab/openstack/lab.sh up
 
-rehearse: install ## both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
+rehearse: install-lab ## both passes of a small cluster on a real libvirt (root; KEEP=1 keeps the cluster)
 	$(MAKE) build
 	tests/lab/with.sh tests/lab/rehearse.sh
 
@@ -88,14 +88,17 @@ tour: ## docs/tour.md anew, from a terminal on the pretend platform (tmux)
 fuzz: ## hostile env files, profiles, tables, journals, Ignition and platforms' answers, 5 minutes (SECONDS=n); wants a C++ compiler
 	fuzz/run.sh $(or $(SECONDS),300)
 
-install: # what the lab, the guests' images and the build need
+install: install-lab # what all tests need
+	tests/lab/install.sh tests/packages.txt
+	tests/ovirt/install.sh
+
+install-lab: # what the build, the lab and the rehearsal's guests need
 	@[ "$$(id -u)" = 0 ] || { echo "make: this starts libvirt and networks of its own and needs root: sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "make: cargo is not installed; https://rustup.rs tells how" >&2; exit 1; }
-	tests/lab/install.sh
-	tests/ovirt/install.sh
+	tests/lab/install.sh tests/lab/packages.txt images/packages.txt
 
 clean: ## remove all that was built
 	cargo clean
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1@\2/p' $(MAKEFILE_LIST) | column -t -s @
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1@\2/p' $(MAKEFILE_LIST) | while IFS=@ read -r name what; do printf '  %-17s %s\n' "$$name" "$$what"; done

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# install.sh [LIST...]: installs the packages of these lists, or what the lab and the rehearsal images need, on Debian 12.
+# install.sh [LIST...]: installs the packages of these lists, or what all tests, the lab and the rehearsal's guests need, on Debian 12.
 # A line `a | b` is satisfied by either package; a is installed where neither is there. Fast when nothing is missing.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-[ $# -gt 0 ] || set -- "$here/packages.txt" "$here/../../images/packages.txt"
+[ $# -gt 0 ] || set -- "$here/packages.txt" "$here/../packages.txt" "$here/../../images/packages.txt"
 mapfile -t lines < <(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$@" | sort -u)
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
