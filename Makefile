@@ -4,8 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: bench-nodes tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
-# The binding to libvirt needs libvirt's headers; without them every other backend still builds.
-FEATURES := $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
+# The binding to libvirt needs libvirt's headers; without them every other backend still builds. Looked for at each use: a target may install them first.
+FEATURES = $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
 # Upstream's own schemas, where they lie beside this folder, judge what we make on KubeVirt.
 CRDS := $(wildcard ../shared/crds)
 DENY := target/tools/bin/cargo-deny
