@@ -85,6 +85,16 @@ pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, oth
     }
 }
 
+/// Says who has the address of a VIP that is given, by leases and reservations; the cluster itself keeps it under one of
+/// its `own` MACs.
+pub fn vip_taken(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, own: &BTreeSet<Mac>) -> Option<String> {
+    match facts.taken.get(&ip)? {
+        Some(mac) if own.contains(mac) => None,
+        Some(mac) => Some(format!("{vip}_ip {ip} is taken: the network keeps it for {mac}")),
+        None => Some(format!("{vip}_ip {ip} is taken: the network keeps it for somebody")),
+    }
+}
+
 /// Addresses of a network that nobody has, lowest first: outside the DHCP ranges, then inside.
 pub fn free_addresses(network: Ipv4Network, facts: &NetworkFacts, others: &Others) -> Vec<Ipv4Addr> {
     let usable = |ip: &Ipv4Addr| {
@@ -191,6 +201,28 @@ mod tests {
         ] {
             let text = problem(last, false).unwrap_or_default();
             assert!(text.contains(words), "{last}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_vip_that_is_given_is_a_strangers_or_our_own() {
+        let (ours, theirs) = (Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2]));
+        let ip = |last| Ipv4Addr::new(10, 0, 0, last);
+        let facts = NetworkFacts {
+            taken: [(ip(3), None), (ip(4), Some(theirs)), (ip(5), Some(ours))].into(),
+            ..facts()
+        };
+        for (last, words) in [
+            (2, None),
+            (3, Some("for somebody")),
+            (4, Some("for 52:54:00:00:00:02")),
+            (5, None),
+        ] {
+            let text = vip_taken(Vip::Api, ip(last), &facts, &[ours].into());
+            let is_told = text
+                .as_deref()
+                .is_some_and(|text| text.ends_with(words.unwrap_or("nothing")));
+            assert_eq!(is_told, words.is_some(), "{last}: {text:?}");
         }
     }
 

@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use crate::child;
 use crate::cluster::ClusterId;
 use crate::export::hosts::{self, BrokenMarkers};
 use crate::export::resolver;
@@ -222,7 +222,7 @@ impl Computer {
             command: command.join(" "),
             why,
         };
-        let output = Command::new(command[0])
+        let output = child::command(command[0])
             .args(&command[1..])
             .output()
             .map_err(|error| failed(error.to_string()))?;

@@ -34,6 +34,9 @@ pub struct Known {
     /// How large its machines are; files of earlier programs do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Sizes>,
+    /// How long its platforms may be silent, seconds; files of earlier programs do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform_timeout: Option<u64>,
 }
 
 /// What can go wrong with the inventory.
@@ -65,6 +68,7 @@ impl Known {
                 master: config.master_size.clone(),
                 worker: config.worker_size.clone(),
             }),
+            platform_timeout: Some(config.timeouts.platform.as_secs()),
         }
     }
 

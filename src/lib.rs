@@ -5,6 +5,7 @@
 pub mod addresses;
 pub mod backend;
 pub mod catalogue;
+pub mod child;
 pub mod cli;
 pub mod client_dns;
 pub mod cluster;
@@ -29,6 +30,7 @@ pub mod journal;
 pub mod lan;
 pub mod machines;
 pub mod mcs;
+pub mod pace;
 pub mod parameters;
 pub mod passes;
 pub mod patience;

@@ -128,6 +128,17 @@ pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<Lease> {
         .collect()
 }
 
+/// The MACs under which a cluster keeps its VIPs: as they would be chosen now, and as a table has them.
+pub fn vip_macs(macs: &MacTable, table: Option<&Parameters>) -> BTreeSet<Mac> {
+    let now = Vip::ALL
+        .into_iter()
+        .filter_map(|vip| macs.get(&NodeName::vip(vip)).copied());
+    let kept = table
+        .into_iter()
+        .flat_map(|table| Vip::ALL.map(|vip| table.vip(vip).mac));
+    now.chain(kept).collect()
+}
+
 /// What the platform's own balancer is to do for a VIP.
 pub fn balancer(config: &ClusterConfig, vip: Vip) -> Balancer {
     let (ports, roles) = match vip {

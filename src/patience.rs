@@ -19,6 +19,7 @@ use crate::backend::{
     ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
 };
 use crate::cluster::{ClusterId, Lease, MachineName, Role};
+use crate::pace::jittered;
 
 /// How long a call is repeated where the settings do not say; an engine or API server that restarts is back by then.
 pub const USUAL: Duration = Duration::from_secs(120);
@@ -98,14 +99,6 @@ impl<B> Patient<B> {
 
 fn is_silence(error: &BackendError) -> bool {
     matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::Timeout) || error.pause.is_some()
-}
-
-/// Half of it to all of it, so that many who were refused together do not come back together.
-fn jittered(pause: Duration) -> Duration {
-    let mut byte = [0];
-    // Without chance the whole pause will do.
-    let part = getrandom::fill(&mut byte).map_or(255, |()| byte[0]);
-    pause / 2 + pause * u32::from(part) / 510
 }
 
 impl<B: Backend> Backend for Patient<B> {

@@ -97,6 +97,27 @@ fn a_rehearsal_on_the_pretend_platform_is_well() {
 }
 
 #[test]
+fn a_virtual_ip_that_a_stranger_has_is_shown() {
+    let place = Place::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
+    let lease = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
+    let network = json!({
+        "cidr": "192.168.122.0/24", "gateway": "192.168.122.1",
+        "dhcp_from": "192.168.122.2", "dhcp_to": "192.168.122.254", "leases": {"192.168.122.9": lease},
+    });
+    place.write(
+        "sim.json",
+        &json!({"v": 1, "networks": {"default": network}}).to_string(),
+    );
+    let table = place.table(&["--rehearse"], 4);
+    let addresses: Vec<_> = table
+        .lines()
+        .skip_while(|line| !line.contains(" addresses   "))
+        .take(2)
+        .collect();
+    insta::assert_snapshot!("a_virtual_ip_that_is_taken", addresses.join("\n"));
+}
+
+#[test]
 fn what_fails_does_not_hide_what_comes_after_it() {
     // Installer and image of another release, a registry that the pull secret does not know.
     let place = Place::new(

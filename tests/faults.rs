@@ -18,7 +18,8 @@ use ocpdeploy::backend::{
 use ocpdeploy::cluster::{ClusterConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip};
 use ocpdeploy::drain::Drain;
 use ocpdeploy::failure::explain;
-use ocpdeploy::passes::{self, DeployOptions, ScaleOptions};
+use ocpdeploy::inventory::Known;
+use ocpdeploy::passes::{self, DeployOptions, ScaleOptions, StopOptions};
 use ocpdeploy::patience::Patient;
 use ocpdeploy::settings::{self, Sources};
 use place::Place;
@@ -85,6 +86,8 @@ enum Deed {
     ScaleUp,
     ScaleDown,
     Replace,
+    Stop,
+    Start,
     Destroy,
 }
 
@@ -154,6 +157,15 @@ impl Ground {
                 let node = NodeName::node(Role::Worker, 0);
                 passes::replace(backend, &config, &home, &node, drain).await.map(drop)
             }
+            Deed::Stop => {
+                let options = StopOptions {
+                    limit: Duration::from_secs(60),
+                    force: false,
+                    power_off: false,
+                };
+                passes::stop(backend, &Known::of(&config), &home, options).await
+            }
+            Deed::Start => passes::start(backend, &Known::of(&config), &home, Duration::from_secs(60)).await,
             Deed::Destroy => {
                 passes::destroy(backend, &config.id(), &config.name, Some(&home.cluster(cluster)), false).await
             }
@@ -332,7 +344,9 @@ async fn is_well_told(ground: &Ground, deed: Deed, method: &str, fault: &Fault, 
     let first_look = match deed {
         Deed::Deploy | Deed::Harvest => ["preflight", "look_at_network"].contains(&method),
         Deed::ScaleUp | Deed::ScaleDown | Deed::Replace => method == "look_at_network",
-        Deed::Destroy => false,
+        // Twice the same look; the first is before it begins.
+        Deed::Stop => method == "list_machines",
+        Deed::Start | Deed::Destroy => false,
     };
     match told.kind.exit_code() {
         7 => {
@@ -372,6 +386,16 @@ fn scaling_down_bears_every_fault() {
 #[test]
 fn replacing_a_node_bears_every_fault() {
     disturb(Deed::Replace, &[Deed::Deploy], 23);
+}
+
+#[test]
+fn stopping_bears_every_fault() {
+    disturb(Deed::Stop, &[Deed::Deploy], 11);
+}
+
+#[test]
+fn starting_bears_every_fault() {
+    disturb(Deed::Start, &[Deed::Deploy, Deed::Stop], 11);
 }
 
 #[test]
@@ -536,6 +560,43 @@ async fn a_platform_that_was_given_up_is_not_waited_for_again() {
     patient.look_at_network("default").await.unwrap_err();
     let without = asked() - 1 - with_patience;
     assert!(with_patience > 5 && without == 3, "{with_patience}, then {without}");
+}
+
+/// Commands that know a cluster by its name only wait as long as its settings said, and not the usual two minutes.
+#[test]
+fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
+    let place = Place::new(json!({"script": {"boot_ms": 0}}));
+    place.env("lab", "masters=1\nworkers=1\nplatform_timeout=1s");
+    place.deploy("lab").succeeded();
+    let mut all = String::new();
+    for (call, words) in [
+        ("stop_machine", &["stop", "lab"][..]),
+        ("start_machine", &["start", "lab"]),
+        ("console_tail", &["node", "console", "master-0"]),
+        ("delete_machine", &["destroy", "lab", "--yes"]),
+    ] {
+        place.edit(|world| {
+            let fault = json!({"call": call, "nth": 1, "times": 9_999, "what": "unreachable"});
+            world["script"] = json!({"boot_ms": 0, "faults": [fault]});
+        });
+        let begun = Instant::now();
+        let failed = place.run(words);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(60), "{words:?}: {took:?}");
+        all += &format!(
+            "$ ocpdeploy {}\nexit code {}\n{}\n",
+            words.join(" "),
+            failed.code.unwrap_or(-1),
+            failed.message()
+        );
+        place.edit(|world| world["script"] = json!({"boot_ms": 0}));
+        if words[0] != "node" {
+            place.run(words).succeeded();
+        }
+    }
+    // Both machines are deleted at once: which of them is told of is chance.
+    let filters = [(r"delete machine lab-(master|worker)-0", "delete machine <machine>")];
+    insta::with_settings!({filters => filters}, { insta::assert_snapshot!(all) });
 }
 
 #[test]

@@ -133,7 +133,7 @@ const RULES: &[Rule] = &[
                 ["backend", second, ..] => *second == own || !is_backend(second),
                 // OpenStack makes the small config that fetches a bootstrap's large one.
                 ["ignition", ..] => own == "openstack",
-                [first, ..] => ["backend", "cluster", "digest", "xml"].contains(first),
+                [first, ..] => ["backend", "cluster", "digest", "pace", "xml"].contains(first),
                 [] => false,
             })
         },
@@ -233,6 +233,19 @@ const RULES: &[Rule] = &[
         broken_by: &[
             ("settings/mod.rs", "fn f() { serde_saphyr::from_str(a) }"),
             ("passes.rs", "use serde_saphyr as yaml;\nfn f() { yaml::to_string(a) }"),
+        ],
+    },
+    Rule {
+        name: "children are told of our surroundings by `child` and `installer` only",
+        binds: |file| !["child", "installer"].contains(&room(file)),
+        finds: |source| source.uses_of(&["std::process::Command", "tokio::process::Command"]),
+        broken_by: &[
+            ("commands/node.rs", "use std::process::Command;"),
+            (
+                "commands/node.rs",
+                "use std::process;\nfn f() { process::Command::new(a) }",
+            ),
+            ("disk.rs", "use tokio::process::Command;"),
         ],
     },
 ];

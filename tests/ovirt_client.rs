@@ -1,4 +1,5 @@
-//! Our client at a pretend engine: what users without rights meet, where machines run, and what is said before anything is made.
+//! Our client at a pretend engine: what users without rights meet, where machines run, what is said before anything is
+//! made, and how it bears an engine that fails.
 
 #[path = "support/fake_engine/mod.rs"]
 mod fake_engine;
@@ -9,9 +10,15 @@ mod ovirt_sdk;
 #[path = "support/qcow2.rs"]
 mod qcow2;
 
-use fake_engine::{AffinityLabel, FakeEngine, GIB, Permission, World};
-use ocpdeploy::backend::{Backend, BackendError, Finding, MachineSpec, Needs, Power, Verdict};
+use std::time::{Duration, Instant};
+
+use fake_engine::{AffinityLabel, FakeEngine, Fault, GIB, Permission, What, World};
+use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::backend::{
+    Backend, BackendError, BackendErrorKind as Kind, Finding, MachineSpec, Needs, Power, Stop, Verdict,
+};
 use ocpdeploy::cluster::{Affinity, MachineName, NodeName, Pass, Role, Size};
+use ocpdeploy::patience::Patient;
 use ovirt_client::Client;
 
 fn engine(change: impl FnOnce(&mut World)) -> FakeEngine {
@@ -339,4 +346,136 @@ fn a_mac_that_a_lax_pool_would_give_twice_is_found() {
         "<nic><name>nic1</name><mac><address>52:54:00:aa:bb:cc</address></mac></nic>",
     );
     insta::assert_snapshot!(lines(&told(&client)));
+}
+
+/// What goes wrong with one request, and whether the same call asks again by itself.
+const FAULTS: [(What, bool); 8] = [
+    (What::Later(503, 0), true),
+    (What::Later(429, 0), true),
+    (What::Html(503), true),
+    (What::Html(429), true),
+    (What::LostRequest, true),
+    (What::LostAnswer, true),
+    (What::HalfAnswer, true),
+    (What::Html(500), false),
+];
+
+/// Asks until it is done; errors are kept.
+macro_rules! done {
+    ($errors:expr, $call:expr) => {
+        loop {
+            match $call.await {
+                Ok(value) => break value,
+                Err(error) => $errors.push(error),
+            }
+            assert!($errors.len() < 5, "it never ends: {:?}", $errors);
+        }
+    };
+}
+
+/// A machine of an image of ours, from the first look until nothing of it is left. Gives the errors on the way.
+async fn life(client: &Client, backend: &impl Backend) -> Vec<BackendError> {
+    let (mut spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
+    let (cluster, name, mut errors) = (spec.cluster.clone(), spec.name.clone(), Vec::new());
+    done!(errors, backend.preflight(&needs(&spec)));
+    done!(errors, backend.look_at_network("ovirtmgmt"));
+    spec.image = done!(errors, backend.ensure_image(&cluster, &image));
+    done!(errors, backend.create_machine(&spec));
+    let machines = done!(errors, backend.list_machines(&cluster));
+    assert_eq!(machines.len(), 1);
+    done!(errors, backend.stop_machine(&cluster, &name, Stop::Force));
+    done!(errors, backend.start_machine(&cluster, &name));
+    done!(errors, backend.delete_machine(&cluster, &name));
+    done!(errors, backend.release_addresses(&cluster));
+    assert_eq!(done!(errors, backend.list_owned(&cluster)), []);
+    errors
+}
+
+/// How many requests are left out between two that go wrong.
+fn stride(usual: usize) -> usize {
+    match std::env::var("OCPDEPLOY_FAULTS").as_deref() {
+        Ok("all") => 1,
+        _ => usual,
+    }
+}
+
+/// A usual test run takes samples, as in `faults.rs`.
+#[test]
+fn each_request_may_fail_in_each_way_and_all_ends_well() {
+    let lives = |fault: Option<Fault>| {
+        let engine = engine(|world| world.faults.extend(fault));
+        let client = Client::of(&engine, |_| ());
+        let errors = client.run(async |_| {
+            let ovirt = Ovirt::connect(&client.config).await.unwrap();
+            life(&client, &Patient::new(ovirt).for_at_most(Duration::from_secs(60))).await
+        });
+        let left = engine.look(|world| {
+            (
+                world.vms.len(),
+                world.disks.len(),
+                world.tags.len(),
+                world.templates.len(),
+            )
+        });
+        assert_eq!(left, (0, 2, 0, 3), "what a fresh site has, and no more");
+        assert_eq!(
+            ran_on(&engine, "lab-master-0").len(),
+            2,
+            "started when it was made, and once again"
+        );
+        (errors, engine.requests())
+    };
+    let (errors, requests) = lives(None);
+    assert!(errors.is_empty(), "{errors:?}");
+    let every = (0..requests.len()).flat_map(|at| FAULTS.map(|(what, passes)| (at, what, passes)));
+    let mut tried = 0;
+    for (at, what, passes) in every.step_by(stride(19)) {
+        tried += 1;
+        let why = format!("{what:?} at {at}: {} {}", requests[at].method, requests[at].path);
+        println!("{why}");
+        let (errors, _) = lives(Some(Fault::on("*", "*").skip(at).what(what)));
+        for error in &errors {
+            let words = words(error);
+            assert!(!passes && errors.len() == 1, "{why}: {words}");
+            assert!(
+                error.kind == Kind::Rejected && words.contains("HTTP 500"),
+                "{why}: {words}"
+            );
+        }
+    }
+    println!("reliability: {tried} faults of an engine's answers");
+}
+
+#[test]
+fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_told() {
+    for status in [429, 503] {
+        let engine = engine(|_| ());
+        let client = Client::of(&engine, |_| ());
+        let asked = || {
+            engine
+                .requests()
+                .iter()
+                .filter(|request| request.method == "POST" && request.path == "/ovirt-engine/api/vms")
+                .count()
+        };
+        let spec = client.spec("lab");
+        client.run(async |_| {
+            let patient = Patient::new(Ovirt::connect(&client.config).await.unwrap());
+            patient.list_machines(&spec.cluster).await.unwrap();
+            engine.fault(Fault::on("POST", "/vms").what(What::Later(status, 600)));
+            let error = patient.create_machine(&spec).await.unwrap_err();
+            assert_eq!(
+                (error.pause, asked()),
+                (Some(Duration::from_secs(600)), 1),
+                "{}",
+                words(&error)
+            );
+            assert!(words(&error).contains(&format!("HTTP {status}")), "{}", words(&error));
+            engine.fault(Fault::on("POST", "/vms").what(What::Later(status, 2)));
+            let begun = Instant::now();
+            patient.create_machine(&spec).await.unwrap();
+            assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+            assert_eq!(asked(), 3);
+        });
+    }
 }

@@ -391,22 +391,64 @@ fn the_token_of_kubevirt_is_told_to_nobody() {
         place.write(&file.replace("kubeconfig", "sh"), &env);
     }
     let given = everything(place.folder.path());
-    for command in [
-        "config blue.sh --rehearse --output json",
-        "check blue.sh --rehearse",
-        "check wrong.sh --rehearse",
-        "harvest wrong.sh --rehearse",
-        "harvest blue.sh --rehearse -v --set harvest_timeout=5s",
-        "status",
-        "audit --env blue.sh --output json",
-        "audit --env wrong.sh",
-        "destroy lab --yes",
-    ] {
-        let words: Vec<&str> = command.split(' ').collect();
-        let (code, said) = place.run(&words, &[]);
-        assert_ne!(code, Some(70), "{command}: {said}");
-    }
+    let commands: [(&str, &[i32]); 9] = [
+        ("config blue.sh --rehearse --output json", &[0]),
+        ("check blue.sh --rehearse", &[0]),
+        ("check wrong.sh --rehearse", &[4]),
+        ("harvest wrong.sh --rehearse", &[5]),
+        ("harvest blue.sh --rehearse -v --set harvest_timeout=5s", &[0]),
+        ("status", &[0]),
+        ("audit --env blue.sh --output json", &[1]),
+        ("audit --env wrong.sh", &[5]),
+        ("destroy lab --yes", &[0]),
+    ];
+    place.all(&[], &commands);
     tell(place.holds_no_secret(&given));
+}
+
+/// What ssh is told it may tell other computers; it gets what it needs, and no more.
+#[test]
+fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
+    let mut place = Place::new();
+    place.write(
+        "env.sh",
+        "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n",
+    );
+    place.write("ssh", "#!/bin/sh\nenv > seen\necho \"$@\" >> seen\n");
+    std::fs::set_permissions(place.path("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!(
+        "{}:{}",
+        place.folder.path().display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let secret = place.secret("a password of the shell");
+    let environment = [
+        ("PATH", path.as_str()),
+        ("SSH_AUTH_SOCK", "/run/agent"),
+        ("LC_ALL", "C"),
+        ("TERM", "dumb"),
+        ("OCPDEPLOY_OVIRT_PASSWORD", secret.as_str()),
+        ("OS_PASSWORD", secret.as_str()),
+        ("SSHPASS", secret.as_str()),
+        ("ANYTHING", secret.as_str()),
+    ];
+    let commands: [(&str, &[i32]); 2] = [
+        ("harvest --rehearse", &[0]),
+        ("node ssh master-0 --cluster lab -- uptime", &[0]),
+    ];
+    place.all(&environment, &commands);
+    let seen = std::fs::read_to_string(place.path("seen")).expect("ssh was run");
+    assert_eq!(place.found_in(seen.as_bytes()), None, "{seen}");
+    for line in [
+        "SSH_AUTH_SOCK=/run/agent",
+        "LC_ALL=C",
+        "TERM=dumb",
+        &format!("PATH={path}"),
+    ] {
+        assert!(seen.lines().any(|seen| seen == line), "{line} is not in {seen}");
+    }
+    assert!(seen.ends_with(" uptime\n"), "{seen}");
+    place.holds_no_secret(&BTreeSet::new());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect, print, runtime};
+use super::{Session, connect, patience, print, runtime};
 use crate::backend::Backend;
 use crate::cli::{Audit, Format, Source};
 use crate::cluster::BackendConfig;
@@ -89,7 +89,9 @@ async fn look(
         .filter(|cluster| cluster.known.backend.place() == place)
     {
         let known = &cluster.known;
-        let both = connect(backend, known.workers_on.as_ref()).await?;
+        let both = connect(backend, known.workers_on.as_ref())
+            .await?
+            .for_at_most(patience(known));
         let machines = both.list_machines(&known.id()).await?;
         let owned = both.list_owned(&known.id()).await?;
         let entries = journal::read(&session.home.cluster(&known.name).journal())?;

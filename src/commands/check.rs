@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect, print};
+use super::{Session, connect_for, print};
 use crate::backend::{Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
@@ -18,7 +18,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     let config = &loaded.config;
     let mut looked = settings(loaded.warnings);
     looked.extend(session.finish_or_stop(async {
-        Ok(match connect(&config.backend, config.workers_on.as_ref()).await {
+        Ok(match connect_for(config).await {
             Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, told).await,
             Err(error) => passes::inspect::<Patient<Platforms>>(Err(error), config, &session.home, told).await,
         })

@@ -9,7 +9,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::{connect, runtime};
+use super::{connect_known, runtime};
 use crate::backend::{Backend, Console};
 use crate::cluster::MachineName;
 use crate::failure::{CommandError, Kind};
@@ -43,7 +43,7 @@ pub(super) fn sit(known: &Known, machine: &MachineName) -> Result<()> {
     }
     let runtime = runtime()?;
     let end = runtime.block_on(async {
-        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let backend = connect_known(known).await?;
         let console = backend.console(&known.id(), machine).await?.ok_or_else(|| {
             let text = format!("the platform of {machine} offers no console to sit at");
             CommandError::new(Kind::Platform, text).hint(LINES)

@@ -1,10 +1,11 @@
 //! `ocpdeploy destroy`.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::{Error, Result};
 
-use super::{Session, audit, connect, print, runtime};
+use super::{Session, audit, connect, patience, print, runtime};
 use crate::backend::{Backend, Owned};
 use crate::cli::{Destroy, Source};
 use crate::client_dns::{self, Computer};
@@ -12,6 +13,7 @@ use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
 use crate::failure::{CommandError, Kind};
 use crate::home::ClusterDir;
 use crate::inventory::{self, Known};
+use crate::patience::USUAL;
 use crate::{passes, report};
 
 /// What is to be destroyed, and where.
@@ -19,6 +21,8 @@ struct Target {
     cluster: ClusterId,
     backend: BackendConfig,
     workers_on: Option<WorkersOn>,
+    /// How long they may be silent.
+    patience: Duration,
     /// The cluster's name, as its folder is called.
     name: String,
     /// Its folder, where that is of this cluster and not of another one of its name.
@@ -36,6 +40,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
     }
     session.finish_or_stop(async {
         let backend = connect(&target.backend, target.workers_on.as_ref()).await?;
+        let backend = backend.for_at_most(target.patience);
         let mut owned = backend.list_owned(cluster).await?;
         owned.extend(dir.map(|dir| names_here(dir, command, cluster)).unwrap_or_default());
         if command.dry_run {
@@ -104,6 +109,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
             cluster: known.id(),
             dir: Some(session.home.cluster(&name)),
             name,
+            patience: patience(&known),
             backend: known.backend,
             workers_on: known.workers_on,
         });
@@ -125,6 +131,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
         name,
         backend: found.backend,
         workers_on: found.workers_on,
+        patience: found.platform_timeout,
     })
 }
 
@@ -166,6 +173,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
                 // The env file may tell the password, which is kept nowhere.
                 backend: told.unwrap_or(&known.backend).clone(),
                 workers_on: known.workers_on.clone(),
+                patience: patience(known),
             });
         }
     }
@@ -187,6 +195,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
         cluster,
         backend: (*backend).clone(),
         workers_on: None,
+        patience: USUAL,
         // A folder of this name is not known to be of this cluster.
         dir: None,
     })

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, connect, print};
+use super::{Session, connect_known, print};
 use crate::backend::{Backend, BackendError, BackendErrorKind};
 use crate::cli::{Format, Machine, MachineShow, MachineVerb};
 use crate::cluster::{MachineName, NodeName};
@@ -19,7 +19,7 @@ fn show(session: &Session, command: &MachineShow) -> Result<()> {
     let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
     let name = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
     let shown = session.finish_or_stop(async {
-        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let backend = connect_known(&known).await?;
         let machines = backend.list_machines(&known.id()).await?;
         let machine = machines
             .into_iter()

@@ -34,6 +34,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, exit};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
@@ -51,7 +52,7 @@ use crate::failure::{CommandError, Kind};
 use crate::home::Home;
 use crate::inventory::{self, InventoryError, Known};
 use crate::parameters::Parameters;
-use crate::patience::Patient;
+use crate::patience::{Patient, USUAL};
 use crate::platforms::{Platform, Platforms};
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts};
 use progress::{Progress, Verbosity};
@@ -102,6 +103,16 @@ async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>) -> Result
 async fn connect_for(config: &ClusterConfig) -> Result<Patient<Platforms>> {
     let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
     Ok(backend.for_at_most(config.timeouts.platform))
+}
+
+/// As `connect`, with the patience that a cluster's settings had, where that is kept.
+async fn connect_known(known: &Known) -> Result<Patient<Platforms>> {
+    let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+    Ok(backend.for_at_most(patience(known)))
+}
+
+fn patience(known: &Known) -> Duration {
+    known.platform_timeout.map_or(USUAL, Duration::from_secs)
 }
 
 async fn connect_one(backend: &BackendConfig) -> Result<Platform> {

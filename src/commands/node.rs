@@ -1,13 +1,13 @@
 //! `ocpdeploy node`.
 
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Session, connect, connect_for, console, print, recall, scale};
+use super::{Session, connect_for, connect_known, console, print, recall, scale};
 use crate::backend::Backend;
+use crate::child;
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};
@@ -55,7 +55,7 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
     let dir = session.home.cluster(&known.name);
     let arguments = ssh::arguments(&dir, &host, node.ip, command.key.as_deref(), &command.command);
     // It returns only when it failed.
-    let error = Command::new("ssh").args(arguments).exec();
+    let error = child::command("ssh").args(arguments).exec();
     let hint = "is OpenSSH's client installed?";
     Err(CommandError::new(Kind::Tool, format!("cannot run ssh: {error}"))
         .hint(hint)
@@ -69,7 +69,7 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
         return console::sit(&known, &machine);
     }
     session.finish_or_stop(async {
-        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let backend = connect_known(&known).await?;
         let mut before = backend.console_tail(&known.id(), &machine).await?.ok_or_else(|| {
             CommandError::new(
                 Kind::Platform,

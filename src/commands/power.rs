@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, connect, print};
+use super::{Session, connect_known, print};
 use crate::cli::{Start, Stop};
 use crate::passes::{self, StopOptions};
 
@@ -15,7 +15,7 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
     };
     session.progress.log_to(&session.home.cluster(&known.name));
     session.finish_or_stop(async {
-        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let backend = connect_known(&known).await?;
         passes::stop(&backend, &known, &session.home, options).await
     })?;
     print(&format!(
@@ -29,7 +29,7 @@ pub fn start(session: &Session, command: &Start) -> Result<()> {
     let known = session.known(&command.cluster)?;
     session.progress.log_to(&session.home.cluster(&known.name));
     session.finish_or_stop(async {
-        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let backend = connect_known(&known).await?;
         passes::start(&backend, &known, &session.home, command.timeout).await
     })?;
     print(&match known.rehearsal {

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::terminal::{self, Canvas};
-use super::{Session, connect, print, runtime};
+use super::{Session, connect_known, print, runtime};
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::cluster_api::ClusterApi;
@@ -90,7 +90,7 @@ impl<'a> Eyes<'a> {
         let (known, platforms) = (&cluster.known, &mut self.platforms);
         let looked = self.runtime.block_on(async {
             if !platforms.contains_key(&known.name) {
-                let platform = connect(&known.backend, known.workers_on.as_ref()).await?;
+                let platform = connect_known(known).await?;
                 platforms.insert(known.name.clone(), platform);
             }
             match platforms.get(&known.name) {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect, print};
+use super::{Session, connect_known, print};
 use crate::cli::{Format, Verify};
 use crate::failure::DIFFERENT;
 use crate::{passes, report};
@@ -12,7 +12,7 @@ use crate::{passes, report};
 pub fn run(session: &Session, command: &Verify) -> Result<ExitCode> {
     let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
     let verified = session.finish_or_stop(async {
-        let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
+        let backend = connect_known(&known).await?;
         passes::verify(&backend, &known, &session.home, command.repair).await
     })?;
     match command.output.output {

@@ -13,6 +13,7 @@ use super::pipeline::{Pipeline, Sums};
 use super::{DownloadError, shown};
 use crate::PROGRESS;
 use crate::catalogue::Artifact;
+use crate::pace::{asked_pause, jittered};
 
 /// A server that says nothing for so long has gone away.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -44,13 +45,8 @@ impl Default for Patience {
 
 impl Patience {
     async fn pause(&self, tried: u32, asked: Option<Duration>) {
-        let mut byte = [0];
-        // Without chance the pause is the longest.
-        let _ = getrandom::fill(&mut byte);
         let whole = self.first_pause * 2u32.saturating_pow(tried.min(16).saturating_sub(1));
-        let pause = whole
-            .mul_f64(1.0 - f64::from(byte[0]) / 512.0)
-            .max(asked.unwrap_or_default());
+        let pause = jittered(whole).max(asked.unwrap_or_default());
         tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
     }
 }
@@ -165,10 +161,9 @@ fn answer(url: &str, sent: reqwest::Result<Response>) -> Result<Response, Broken
         return Ok(response);
     }
     if status.is_server_error() || [408, 425, 429].contains(&status.as_u16()) {
-        let asked = text_of(response.headers(), header::RETRY_AFTER).and_then(|text| text.parse().ok());
         return Err(Broken::Again {
             why: format!("the server answers {status}"),
-            pause: asked.map(Duration::from_secs),
+            pause: asked_pause(status, response.headers()),
         });
     }
     Err(Broken::Final(DownloadError::Refused {

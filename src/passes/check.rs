@@ -8,9 +8,9 @@ use tracing::info;
 
 use super::{DeployOptions, PassError, fragments};
 use crate::PROGRESS;
-use crate::addresses::vip_problem;
+use crate::addresses::{vip_problem, vip_taken};
 use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mcs, NodeName, Role, Vip, platform_names};
+use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, Mcs, NodeName, Role, Vip, platform_names};
 use crate::home::Home;
 use crate::ignition;
 use crate::inventory::{self, Known};
@@ -97,7 +97,9 @@ pub(super) async fn look_around<B: Backend>(
         Err(error) => return Err(error),
     };
     let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
-    let mut findings = given_vip_findings(config, &facts, &neighbours, backend.limits().holds_addresses);
+    let table = known.and_then(|cluster| cluster.parameters.as_ref());
+    let own = machines::vip_macs(&macs, table);
+    let mut findings = given_vip_findings(config, &facts, &neighbours, backend.limits().holds_addresses, &own);
     findings.extend(given_router_id_finding(config, &neighbours));
     match parameters {
         Some(parameters) => findings.extend(neighbours.clashes(parameters).into_iter().map(fail)),
@@ -196,10 +198,20 @@ fn given_vip_findings(
     facts: &NetworkFacts,
     neighbours: &inventory::Neighbours,
     can_hold: bool,
+    own: &BTreeSet<Mac>,
 ) -> Vec<Finding> {
     let problem = |vip| {
         let ip = machines::given_vip(config, vip)?;
-        vip_problem(vip, ip, facts, can_hold, &neighbours.addresses).map(fail)
+        if let Some(problem) = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses) {
+            return Some(fail(problem));
+        }
+        // The user's balancer has them already.
+        let taken = vip_taken(vip, ip, facts, own).filter(|_| config.lb != Lb::User)?;
+        let hint = format!("give another {vip}_ip, or have it given back: it is never taken from who has it");
+        Some(Finding {
+            hint: Some(hint),
+            ..fail(taken)
+        })
     };
     Vip::ALL.into_iter().filter_map(problem).collect()
 }

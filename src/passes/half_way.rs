@@ -24,6 +24,9 @@ impl HalfWay {
         let name = self.cluster.as_str().split('.').next().unwrap_or_default();
         match self.deed {
             "destroy" => "run the same command again: what is gone is no obstacle".to_owned(),
+            "stop" | "start" => format!(
+                "run the same command again: machines that are so already stay so; `ocpdeploy status {name}` shows them"
+            ),
             _ => format!(
                 "run the same command again: it goes on where it stopped; `ocpdeploy status {name}` shows what is there, \
                  `ocpdeploy destroy {name}` removes it"

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::PassError;
+use super::{PassError, told};
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Power, Stop};
 use crate::cluster::{MachineName, Pass, Role};
@@ -61,20 +61,13 @@ pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: 
     if !options.force {
         cluster.refuse_young().await?;
     }
-    for role in [Role::Worker, Role::Master] {
-        cluster.shut_down(role, options).await?;
-    }
-    Ok(())
+    told(backend, &known.id(), "stop", cluster.off(options).await).await
 }
 
 /// Starts a cluster, masters before workers, and waits until its nodes are Ready.
 pub async fn start<B: Backend>(backend: &B, known: &Known, home: &Home, limit: Duration) -> Result<()> {
     let cluster = Installed::open(backend, known, home)?;
-    for role in [Role::Master, Role::Worker] {
-        cluster.switch_on(role).await?;
-    }
-    cluster.addresses_are_back(limit).await?;
-    cluster.nodes_are_back(limit).await
+    told(backend, &known.id(), "start", cluster.on(limit).await).await
 }
 
 fn is_off(machine: &Machine) -> bool {
@@ -131,6 +124,21 @@ impl<'a, B: Backend> Installed<'a, B> {
             }
             .into()),
         }
+    }
+
+    async fn off(&self, options: StopOptions) -> Result<()> {
+        for role in [Role::Worker, Role::Master] {
+            self.shut_down(role, options).await?;
+        }
+        Ok(())
+    }
+
+    async fn on(&self, limit: Duration) -> Result<()> {
+        for role in [Role::Master, Role::Worker] {
+            self.switch_on(role).await?;
+        }
+        self.addresses_are_back(limit).await?;
+        self.nodes_are_back(limit).await
     }
 
     async fn shut_down(&self, role: Role, options: StopOptions) -> Result<()> {

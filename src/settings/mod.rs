@@ -16,6 +16,7 @@ pub mod variables;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -118,6 +119,8 @@ pub struct Whereabouts {
     pub domain: String,
     pub backend: BackendConfig,
     pub workers_on: Option<WorkersOn>,
+    /// How long they may be silent.
+    pub platform_timeout: Duration,
 }
 
 /// Reads only whereabouts: what `destroy` needs on a computer that lacks keys and images.
@@ -126,13 +129,15 @@ pub fn load_whereabouts(sources: &Sources<'_>) -> Result<Whereabouts, SettingsEr
     let names = checks::names(&mut values);
     let backend = backend(&mut values);
     let workers_on = workers_on(&mut values, backend.as_ref());
+    let patience = platform_timeout(&mut values);
     values.finish()?;
-    match (names, backend, workers_on) {
-        (Some((cluster, domain)), Some(backend), Some(workers_on)) => Ok(Whereabouts {
+    match (names, backend, workers_on, patience) {
+        (Some((cluster, domain)), Some(backend), Some(workers_on), Some(platform_timeout)) => Ok(Whereabouts {
             cluster,
             domain,
             backend,
             workers_on,
+            platform_timeout,
         }),
         _ => unreachable!("a value is missing and nobody said so"),
     }
@@ -823,16 +828,20 @@ fn timeouts(values: &mut Values<'_>) -> Option<Timeouts> {
     let address = values.duration("address_timeout");
     let bootstrap = values.duration("bootstrap_timeout");
     let install = values.duration("install_timeout");
-    let platform = values.read("platform_timeout", |text| match text {
-        "0" | "0s" => Ok(std::time::Duration::ZERO),
-        text => parse::duration(text),
-    });
+    let platform = platform_timeout(values);
     Some(Timeouts {
         harvest: harvest?,
         address: address?,
         bootstrap: bootstrap?,
         install: install?,
         platform: platform?,
+    })
+}
+
+fn platform_timeout(values: &mut Values<'_>) -> Option<Duration> {
+    values.read("platform_timeout", |text| match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        text => parse::duration(text),
     })
 }
 

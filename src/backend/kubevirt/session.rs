@@ -14,9 +14,13 @@ use super::kind::Kind;
 use super::objects;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::{ClusterId, KubevirtConfig};
+use crate::pace::jittered;
 
 /// Tries of a call that the server put off.
 const TRIES: u32 = 4;
+
+/// The longest pause that is waited for here.
+const LONGEST_PAUSE: Option<Duration> = Some(Duration::from_secs(10));
 
 /// Who set a field, as `kubectl get --show-managed-fields` shows it.
 const MANAGER: &str = "ocpdeploy";
@@ -36,16 +40,18 @@ pub(super) struct Failure {
     pub hint: Option<String>,
     /// HTTP status, where the server answered at all.
     pub code: Option<u16>,
+    /// That the server asked for.
+    pub pause: Option<Duration>,
 }
 
 impl Failure {
     pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
-        let (words, hint, code) = (words.into(), None, None);
         Self {
             kind,
-            words,
-            hint,
-            code,
+            words: words.into(),
+            hint: None,
+            code: None,
+            pause: None,
         }
     }
 
@@ -55,10 +61,10 @@ impl Failure {
     }
 
     pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
-        let error = BackendError::new(self.kind, deed).because(self.words);
-        match self.hint {
-            Some(hint) => error.hint(hint),
-            None => error,
+        BackendError {
+            hint: self.hint,
+            pause: self.pause,
+            ..BackendError::new(self.kind, deed).because(self.words)
         }
     }
 }
@@ -103,11 +109,14 @@ impl From<Error> for Failure {
                     (_, 500 | 502 | 503) => (Unreachable, None),
                     _ => (Rejected, None),
                 };
+                // The header is not shown to us, but API servers say the same in the answer.
+                let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                 Self {
                     kind,
                     words: status.message,
                     hint: hint.map(str::to_owned),
                     code: Some(status.code),
+                    pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),
                 }
             }
             Error::Auth(error) => auth(&error),
@@ -216,8 +225,12 @@ impl Session {
                 .body(bytes.clone())
                 .map_err(|error| broken(&error))?;
             match self.client.request_text(request).await.map_err(Failure::from) {
-                Err(failure) if matches!(failure.code, Some(429 | 503)) && tries < TRIES => {
-                    tokio::time::sleep(Duration::from_millis(200) * 3u32.pow(tries)).await;
+                // A longer pause is for who knows how long the user's patience lasts.
+                Err(failure)
+                    if matches!(failure.code, Some(429 | 503)) && tries < TRIES && failure.pause <= LONGEST_PAUSE =>
+                {
+                    let ours = jittered(Duration::from_millis(200) * 3u32.pow(tries));
+                    tokio::time::sleep(failure.pause.map_or(ours, |asked| asked.max(ours))).await;
                 }
                 other => return other,
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 use reqwest::{Body, Certificate, Client, Method, Response, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -18,13 +18,15 @@ use super::auth::{Access, Service, Sources, Unclear};
 use super::wire;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::OpenStackConfig;
+use crate::pace::{asked_pause, jittered};
 
 /// Tokens live an hour by default; what starts now must end before its token does.
 const EARLY: Duration = Duration::from_secs(300);
 /// How often a request is made before its fault is told.
 const TRIES: u32 = 5;
-/// The longest pause that a service may ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest that one request is held back for pauses that services ask for. How long the user's patience lasts is not
+/// known here: who waits longer is told the pause.
+const HELD_BACK: Duration = Duration::from_secs(30);
 /// The one microversion of Nova that is spoken: Stein's, of 2019. Tags at creation need 2.52, named policies of server
 /// groups 2.64, types of volumes that Nova makes 2.67.
 pub(super) const COMPUTE_VERSION: &str = "2.67";
@@ -37,6 +39,8 @@ pub(super) struct Failure {
     pub hint: Option<String>,
     /// Of the answer, where there was one.
     pub status: Option<u16>,
+    /// That the service asked for.
+    pub pause: Option<Duration>,
 }
 
 impl Failure {
@@ -46,6 +50,7 @@ impl Failure {
             words: words.into(),
             hint: None,
             status: None,
+            pause: None,
         }
     }
 
@@ -56,10 +61,10 @@ impl Failure {
 
     /// As the error of what was being done.
     pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
-        let error = BackendError::new(self.kind, deed).because(self.words);
-        match self.hint {
-            Some(hint) => error.hint(hint),
-            None => error,
+        BackendError {
+            hint: self.hint,
+            pause: self.pause,
+            ..BackendError::new(self.kind, deed).because(self.words)
         }
     }
 }
@@ -393,7 +398,7 @@ impl Session {
         token: Option<&Token>,
         repeatable: bool,
     ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
-        let mut attempt = 1;
+        let (mut attempt, mut held_back) = (1, Duration::ZERO);
         loop {
             let last = attempt == TRIES;
             let begun = Instant::now();
@@ -409,8 +414,11 @@ impl Session {
                     (repeatable || !failed.sent).then(|| backoff(attempt))
                 }
             };
-            match pause.filter(|_| !last) {
-                Some(pause) => sleep(pause).await,
+            match pause.filter(|pause| !last && held_back.saturating_add(*pause) <= HELD_BACK) {
+                Some(pause) => {
+                    held_back += pause;
+                    sleep(pause).await;
+                }
                 None => return answer.map_err(|failed| failed.failure),
             }
             attempt += 1;
@@ -473,21 +481,18 @@ async fn read(url: &str, response: Response) -> Result<(StatusCode, HeaderMap, V
 
 /// How long to wait before another try; `None`: the answer stands.
 fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, attempt: u32) -> Option<Duration> {
-    let asked = headers
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.parse().ok());
-    let asked = asked.map(|seconds| Duration::from_secs(seconds).min(LONGEST_PAUSE));
-    match status.as_u16() {
-        429 => Some(asked.unwrap_or(backoff(attempt))),
+    let ours = backoff(attempt);
+    match (status.as_u16(), asked_pause(status, headers)) {
         // The service has not begun.
-        503 if asked.is_some() => asked,
-        500 | 502 | 503 | 504 if repeatable => Some(backoff(attempt)),
+        (_, Some(asked)) => Some(asked.max(ours)),
+        (429, None) => Some(ours),
+        (500 | 502 | 503 | 504, None) if repeatable => Some(ours),
         _ => None,
     }
 }
 
 fn backoff(attempt: u32) -> Duration {
-    Duration::from_millis(250 << attempt.min(5))
+    jittered(Duration::from_millis(250 << attempt.min(5)))
 }
 
 fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
@@ -502,6 +507,7 @@ fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Result<Vec
     };
     let mut failure = Failure::new(wire::kind_of(status.as_u16(), &fault), words);
     failure.status = Some(status.as_u16());
+    failure.pause = asked_pause(status, headers);
     Err(failure)
 }
 
@@ -553,5 +559,42 @@ fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
     match Certificate::from_pem_bundle(pem.as_bytes()) {
         Ok(certificates) if !certificates.is_empty() => Ok((pem, certificates)),
         _ => Err(unusable("it holds no certificate".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_kept_here_or_told_to_who_has_more_patience() {
+        // Status, Retry-After, whether the request may be repeated; the least and the longest pause, ms.
+        for (status, asked, repeatable, expected) in [
+            (429, Some("3"), false, Some((3_000, 3_000))),
+            (429, None, false, Some((250, 500))),
+            (503, Some("40"), false, Some((40_000, 40_000))),
+            (503, Some("0"), false, Some((250, 500))),
+            (503, None, true, Some((250, 500))),
+            (503, None, false, None),
+            (500, None, true, Some((250, 500))),
+            (500, Some("3"), false, None),
+            (409, Some("3"), true, None),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let asked_of = |text: &str| (reqwest::header::RETRY_AFTER, text.parse().unwrap());
+            let headers = HeaderMap::from_iter(asked.map(asked_of));
+            let why = format!("{status} {asked:?} {repeatable}");
+            match (pause_after(status, &headers, repeatable, 1), expected) {
+                (Some(pause), Some((least, most))) => {
+                    let bounds = Duration::from_millis(least)..=Duration::from_millis(most);
+                    assert!(bounds.contains(&pause), "{why}: {pause:?}");
+                }
+                (pause, expected) => assert_eq!(pause.is_some(), expected.is_some(), "{why}"),
+            }
+            let error = checked(status, &headers, Vec::new()).unwrap_err().of_deed("look");
+            let is_told = matches!(status.as_u16(), 429 | 503).then_some(asked).flatten();
+            let told = is_told.map(|text| Duration::from_secs(text.parse().unwrap()));
+            assert_eq!(error.pause, told, "{why}");
+        }
     }
 }

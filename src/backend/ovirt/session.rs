@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE};
-use reqwest::{Certificate, Client, Method, StatusCode, redirect};
+use reqwest::{Certificate, Client, Method, RequestBuilder, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
+use crate::pace::{asked_pause, jittered};
 use crate::xml::{self, Element};
 
 /// Where the password of a cluster that was deployed earlier may stand.
@@ -30,6 +31,8 @@ pub(super) struct Failure {
     /// The engine's words, or those of the way to it.
     pub words: String,
     pub hint: Option<&'static str>,
+    /// That the engine, or a proxy before it, asked for: it has begun nothing.
+    pub pause: Option<Duration>,
 }
 
 impl Failure {
@@ -38,7 +41,13 @@ impl Failure {
             kind,
             words: words.into(),
             hint: None,
+            pause: None,
         }
+    }
+
+    pub fn pause(mut self, asked: Option<Duration>) -> Self {
+        self.pause = asked;
+        self
     }
 
     pub fn hint(mut self, hint: &'static str) -> Self {
@@ -51,10 +60,10 @@ impl Failure {
     }
 
     pub fn during(self, deed: impl Into<String>) -> BackendError {
-        let error = BackendError::new(self.kind, deed).because(self.words);
-        match self.hint {
-            Some(hint) => error.hint(hint),
-            None => error,
+        BackendError {
+            hint: self.hint.map(str::to_owned),
+            pause: self.pause,
+            ..BackendError::new(self.kind, deed).because(self.words)
         }
     }
 }
@@ -75,6 +84,14 @@ pub(super) fn if_free<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failur
         Err(failure) if failure.kind == BackendErrorKind::Conflict => Ok(None),
         Err(failure) => Err(failure),
     }
+}
+
+/// What came back, whatever it says.
+struct Answer {
+    status: StatusCode,
+    text: String,
+    /// The pause before another try.
+    asked: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -150,8 +167,8 @@ impl Session {
     /// Reads an entity or a collection.
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Element, Failure> {
         match self.send(&Method::GET, path, query, None).await {
-            // Nothing was changed, so that a broken line may be tried again.
-            Err(failure) if failure.kind == BackendErrorKind::Unreachable => {
+            // Nothing was changed, so that a broken line may be tried again; not where a pause was asked for.
+            Err(failure) if failure.kind == BackendErrorKind::Unreachable && failure.pause.is_none() => {
                 self.send(&Method::GET, path, query, None).await
             }
             // Once: what is refused then is for administrators alone.
@@ -206,7 +223,7 @@ impl Session {
         loop {
             let answer = self.send(method, path, &query, body).await;
             match answer {
-                Err(failure) if failure.kind == BackendErrorKind::Timeout && begun.elapsed() < LOCKED => {
+                Err(failure) if is_locked(&failure.words) && begun.elapsed() < LOCKED => {
                     tracing::debug!(path, "{}", failure.words);
                 }
                 Err(failure) => {
@@ -228,14 +245,13 @@ impl Session {
         body: Option<&Element>,
     ) -> Result<Element, Failure> {
         let token = self.token().await?;
-        match self.send_as(&token, method, path, query, body).await? {
-            (StatusCode::UNAUTHORIZED, _) => {}
-            (status, text) => return read(status, &text),
+        let mut answer = self.send_as(&token, method, path, query, body).await?;
+        if answer.status == StatusCode::UNAUTHORIZED {
+            self.forget(&token).await;
+            let token = self.token().await?;
+            answer = self.send_as(&token, method, path, query, body).await?;
         }
-        self.forget(&token).await;
-        let token = self.token().await?;
-        let (status, text) = self.send_as(&token, method, path, query, body).await?;
-        read(status, &text)
+        read(answer.status, &answer.text).map_err(|failure| failure.pause(answer.asked))
     }
 
     async fn send_as(
@@ -245,7 +261,7 @@ impl Session {
         path: &str,
         query: &[(&str, &str)],
         body: Option<&Element>,
-    ) -> Result<(StatusCode, String), Failure> {
+    ) -> Result<Answer, Failure> {
         let mut request = self
             .http
             .request(method.clone(), format!("{}/api{path}", self.url))
@@ -262,10 +278,15 @@ impl Session {
         if let Some(body) = body {
             request = request.body(body.to_string());
         }
+        self.answer(request).await
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<Answer, Failure> {
         let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
+        let asked = asked_pause(status, answer.headers());
         let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
-        Ok((status, text))
+        Ok(Answer { status, text, asked })
     }
 
     /// The token, asked for when there is none.
@@ -285,11 +306,10 @@ impl Session {
             .post(format!("{}/sso/oauth/token", self.url))
             .header(ACCEPT, "application/json")
             .form(&form);
-        let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
-        let status = answer.status();
-        let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
-        let token = read_token(status, &text).map_err(|failure| Failure {
+        let answer = self.answer(request).await?;
+        let token = read_token(answer.status, &answer.text).map_err(|failure| Failure {
             words: format!("{} as {}: {}", self.url, self.user, failure.words),
+            pause: answer.asked,
             ..failure
         })?;
         *kept = Some(token.clone());
@@ -316,7 +336,11 @@ impl Session {
 /// Says that something at `url` did not answer.
 pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
     let words = innermost(error);
-    let failure = Failure::new(BackendErrorKind::Unreachable, format!("{url}: {words}"));
+    let kind = match error.is_timeout() && !error.is_connect() {
+        true => BackendErrorKind::Timeout,
+        false => BackendErrorKind::Unreachable,
+    };
+    let failure = Failure::new(kind, format!("{url}: {words}"));
     if words.contains("certificate") {
         return failure.hint("set ovirt_ca to the engine's CA, and use the name that is in its certificate");
     }
@@ -372,6 +396,7 @@ pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString,
         )
         .hint("give ovirt_url with the engine's own full name")),
         Some(_) => Err(Failure::new(BackendErrorKind::Denied, said.unwrap_or("no token"))),
+        None if passes(status) => Err(Failure::new(kind_of(status, ""), format!("HTTP {status}"))),
         None => Err(Failure::new(
             BackendErrorKind::Unreachable,
             format!("no oVirt engine answers there (HTTP {status})"),
@@ -417,9 +442,9 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         StatusCode::NOT_FOUND => BackendErrorKind::NotFound,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => BackendErrorKind::Denied,
         _ if is_for_administrators(words) => BackendErrorKind::Denied,
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            BackendErrorKind::Unreachable
-        }
+        // A proxy's, which engines stand behind.
+        StatusCode::TOO_MANY_REQUESTS => BackendErrorKind::Timeout,
+        _ if passes(status) => BackendErrorKind::Unreachable,
         _ if says(&[
             "Low disk space",
             "quota",
@@ -430,13 +455,22 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         {
             BackendErrorKind::Quota
         }
-        // A proxy's, which engines stand behind.
-        StatusCode::TOO_MANY_REQUESTS => BackendErrorKind::Timeout,
         // Asked again, and a time-out when that never ends.
         StatusCode::CONFLICT if is_locked(words) => BackendErrorKind::Timeout,
         StatusCode::CONFLICT => BackendErrorKind::Conflict,
         _ => BackendErrorKind::Rejected,
     }
+}
+
+/// Whether an answer tells of the way to the engine, or of an engine that starts, and of nothing that was asked.
+pub(super) fn passes(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
 }
 
 /// Whether a look was refused since only administrators may have it, or only they unfiltered.
@@ -465,7 +499,12 @@ impl Pause {
     }
 
     pub async fn wait(&mut self) {
-        sleep(self.0).await;
+        self.wait_at_least(Duration::ZERO).await;
+    }
+
+    /// As long as was asked for, if that is longer.
+    pub async fn wait_at_least(&mut self, asked: Duration) {
+        sleep(jittered(self.0).max(asked)).await;
         self.0 = (self.0 * 2).min(Duration::from_secs(3));
     }
 }
@@ -576,5 +615,10 @@ mod tests {
         );
         let other = read_token(StatusCode::OK, "<html>some shop</html>").unwrap_err();
         assert_eq!(other.kind, BackendErrorKind::Unreachable);
+        let starts = read_token(StatusCode::SERVICE_UNAVAILABLE, "<html>starting</html>").unwrap_err();
+        assert_eq!(
+            (starts.kind, &*starts.words, starts.hint),
+            (BackendErrorKind::Unreachable, "HTTP 503 Service Unavailable", None)
+        );
     }
 }

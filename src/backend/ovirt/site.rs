@@ -174,13 +174,11 @@ impl Ovirt {
 
     /// Looks at all that can be known before anything is made.
     pub(super) async fn look_before(&self, needs: &Needs) -> Result<Vec<Finding>, Failure> {
+        use BackendErrorKind::{Denied, Timeout, Unreachable};
         let site = match self.site().await {
             Ok(site) => site,
-            Err(failure)
-                if failure.kind == BackendErrorKind::Unreachable || failure.kind == BackendErrorKind::Denied =>
-            {
-                return Err(failure);
-            }
+            // The engine itself has said nothing.
+            Err(failure) if matches!(failure.kind, Unreachable | Timeout | Denied) => return Err(failure),
             Err(failure) => return Ok(vec![fail(failure)]),
         };
         let mut findings = vec![finding(

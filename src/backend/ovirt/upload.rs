@@ -14,16 +14,19 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use super::Ovirt;
 use super::images::{image_disk, image_name};
 use super::machines::id;
-use super::session::{Failure, Pause, if_there, unreachable, wait_for};
+use super::session::{Failure, Pause, if_there, passes, unreachable, wait_for};
 use super::wire;
 use crate::backend::BackendErrorKind;
 use crate::cluster::ClusterId;
+use crate::pace::asked_pause;
 use crate::xml::Element;
 
 /// Sent in one request and flushed at its end; lost at most when the line breaks.
 const PIECE: u64 = 32 << 20;
 /// How often a piece is sent before the upload is given up.
 const ATTEMPTS: usize = 5;
+/// A longer one is told to who knows how long the user's patience lasts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const TRANSFER: Duration = Duration::from_secs(300);
 
 /// A local file on its way to be a template.
@@ -199,18 +202,21 @@ impl Ovirt {
                         // The ticket has run out, or somebody paused the upload.
                         self.open_transfer(path).await?;
                     }
-                    Failure::new(
-                        BackendErrorKind::Rejected,
-                        format!("{} answers HTTP {status}", origin(url)),
-                    )
+                    let kind = match passes(status) {
+                        true => BackendErrorKind::Unreachable,
+                        false => BackendErrorKind::Rejected,
+                    };
+                    let asked = asked_pause(status, answer.headers());
+                    Failure::new(kind, format!("{} answers HTTP {status}", origin(url))).pause(asked)
                 }
                 Err(error) => unreachable(origin(url), &error),
             };
             attempt += 1;
-            if attempt == ATTEMPTS {
+            let asked = failure.pause.unwrap_or_default();
+            if attempt == ATTEMPTS || asked > LONGEST_PAUSE {
                 return Err(failure);
             }
-            pause.wait().await;
+            pause.wait_at_least(asked).await;
         }
     }
 }

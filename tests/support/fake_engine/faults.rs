@@ -75,6 +75,7 @@ impl Refusal {
 /// Something that goes wrong with requests of one kind. One that never happened fails the test.
 #[derive(Clone, Debug)]
 pub struct Fault {
+    /// `*` stands for any.
     pub method: String,
     /// Below `/ovirt-engine/api`, or a whole path; `*` stands for any text.
     pub path: String,
@@ -91,12 +92,16 @@ pub enum What {
     Refuse(Refusal),
     /// A proxy in front of the engine, or the engine while it starts: HTML.
     Html(u16),
+    /// As `Html`, with the seconds after which to come again.
+    Later(u16, u32),
     /// The session ended: the token is forgotten.
     Expired,
     /// The connection breaks before the engine has seen the request.
     LostRequest,
     /// The engine does what it was asked, and its answer is lost.
     LostAnswer,
+    /// The engine does what it was asked, and the connection breaks in the midst of its answer.
+    HalfAnswer,
 }
 
 impl Fault {
@@ -134,7 +139,7 @@ impl Fault {
 
     pub fn matches(&self, method: &str, path: &str) -> bool {
         let below = path.strip_prefix("/ovirt-engine/api").unwrap_or(path);
-        self.method == method && (like(&self.path, below) || like(&self.path, path))
+        like(&self.method, method) && (like(&self.path, below) || like(&self.path, path))
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// The connection breaks in place of this answer.
     pub is_lost: bool,
+    /// It breaks before the last byte of it.
+    pub is_cut: bool,
 }
 
 impl Answer {
@@ -37,6 +39,7 @@ impl Answer {
             headers: Vec::new(),
             body: body.into(),
             is_lost: false,
+            is_cut: false,
         }
     }
 
@@ -97,7 +100,7 @@ pub fn serve(listener: TcpListener, tls: &Tls, answer: impl Fn(Request) -> Answe
                 let mut stream = BufReader::new(StreamOwned::new(connection, stream));
                 while let Some(request) = read(&mut stream) {
                     let answer = answer(request);
-                    if answer.is_lost || write(stream.get_mut(), &answer).is_none() {
+                    if answer.is_lost || write(stream.get_mut(), &answer).is_none() || answer.is_cut {
                         break;
                     }
                 }
@@ -157,8 +160,12 @@ fn write(stream: &mut impl Write, answer: &Answer) -> Option<()> {
         head += &format!("{name}: {value}\r\n");
     }
     head += "\r\n";
+    let body = match answer.is_cut {
+        true => &answer.body[..answer.body.len() / 2],
+        false => &answer.body,
+    };
     stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(&answer.body).ok()?;
+    stream.write_all(body).ok()?;
     stream.flush().ok()
 }
 

@@ -214,6 +214,10 @@ fn serve(world: &mut World, request: Request) -> Answer {
             return refusal.answer(is_action && !COLLECTIONS_BELOW.iter().any(|name| request.path.ends_with(name)));
         }
         Some(What::Html(status)) => return faults::html(status, "Service Temporarily Unavailable"),
+        Some(What::Later(status, seconds)) => {
+            let answer = faults::html(status, "Service Temporarily Unavailable");
+            return answer.header("Retry-After", seconds.to_string());
+        }
         Some(What::Expired) => world.tokens.clear(),
         Some(What::LostRequest) => {
             return Answer {
@@ -221,7 +225,7 @@ fn serve(world: &mut World, request: Request) -> Answer {
                 ..Answer::new(0, "", "")
             };
         }
-        Some(What::LostAnswer) | None => {}
+        Some(What::LostAnswer | What::HalfAnswer) | None => {}
     }
     let answer = match images.strip_prefix("/images/") {
         Some(ticket) => world.image_data(ticket, &request),
@@ -237,6 +241,7 @@ fn serve(world: &mut World, request: Request) -> Answer {
     };
     Answer {
         is_lost: matches!(what, Some(What::LostAnswer)),
+        is_cut: matches!(what, Some(What::HalfAnswer)),
         ..answer
     }
 }
