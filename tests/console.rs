@@ -34,7 +34,19 @@ fn sits(place: &Place) -> (Terminal, Child) {
     let terminal = Terminal::new();
     let child = terminal.start(&mut place.command(&SIT));
     terminal.shows("at the console of lab-master-0; Ctrl-] leaves it\r\n");
+    // Before that its line discipline would have a say in what is typed.
+    terminal.becomes_raw();
     (terminal, child)
+}
+
+/// Waits for something that comes by itself.
+#[track_caller]
+fn awaited(is_there: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_there() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn seat<T>(place: &Place, look: impl FnOnce(&mut Seat) -> T) -> T {
@@ -49,19 +61,15 @@ fn who_sits_at_a_console_types_to_the_guest_and_leaves() {
     let (mut terminal, child) = sits(&place);
     terminal.types("\r");
     terminal.shows("lab-master-0 login: ");
-    assert!(terminal.is_raw());
     // Keys that would do something here: they are the guest's.
     terminal.types("core\x03\x1a\x1c\x04\r");
     terminal.shows("core");
     terminal.types(&format!("q{LEAVE}not for the guest"));
     assert_eq!(ended(child).code(), Some(0), "{}", terminal.shown());
     assert!(!terminal.is_raw());
-    let begin = Instant::now();
     let typed = || seat(&place, |seat| String::from_utf8(seat.typed.clone()).unwrap());
     // The server may not have read the last key yet.
-    while typed().len() < 11 && begin.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    awaited(|| typed().len() >= 11);
     assert_eq!(typed(), "\rcore\x03\x1a\x1c\x04\rq");
     place.server.was_asked_well();
 }
@@ -111,9 +119,7 @@ fn the_terminal_is_given_back_however_it_ends() {
             .names("virtualmachineinstances", "blue")
             .contains(&MACHINE.to_owned())
     };
-    while !place.server.with(|world| running(world)) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    awaited(|| place.server.with(|world| running(world)));
     // The line falls.
     let (last, child) = sits(&place);
     seat(&place, |seat| seat.is_cut = true);
@@ -128,8 +134,7 @@ fn told(place: &Place) -> String {
     let mut command = place.command(&SIT);
     let code = ended(terminal.start(command.env("NO_COLOR", "1"))).code().unwrap_or(-1);
     assert!(!terminal.is_raw());
-    terminal.shows("hint");
-    let text = terminal.shown().replace("\r\n", "\n");
+    let text = terminal.shown_at_last().replace("\r\n", "\n");
     let text = text.replace(&place.server.address.port().to_string(), "<port>");
     format!("exit code {code}\n{text}")
 }
@@ -145,13 +150,11 @@ fn who_cannot_sit_down_is_told_why() {
     user(|user| user.lacks.extend(["get virtualmachineinstances/console".to_owned()]));
     insta::assert_snapshot!("console_without_the_right", told(&place));
     user(|user| user.lacks.clear());
-    place.server.with(|world| world.boot_ms = 60_000);
-    place.server.with(|world| world.step_ms = 60_000);
+    place.server.with(|world| world.boot_ms = 600_000);
+    place.server.with(|world| world.step_ms = 600_000);
     place.server.with(|world| world.end_instance("blue", MACHINE));
     let phase = || place.object("virtualmachineinstances", "blue", MACHINE)["status"]["phase"].clone();
-    while phase() != "Scheduling" {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    awaited(|| phase() == "Scheduling");
     insta::assert_snapshot!("console_of_a_machine_that_is_about_to_run", told(&place));
     place.server.with(|world| {
         let key = ("virtualmachines", "blue".to_owned(), MACHINE.to_owned());

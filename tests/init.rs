@@ -579,7 +579,7 @@ fn a_session_on_a_terminal_is_answered_with_arrow_keys() {
         "backend=sim",
         "cluster=lab",
         "domain=example.com",
-        "profile=compact",
+        "profile=standard",
         "version=stable",
         "extra_networks=backup,storage",
         "extra_disks=100",

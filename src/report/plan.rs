@@ -13,6 +13,11 @@ pub fn text(plan: &Plan) -> String {
     if let Some(workers) = &plan.workers_on {
         text += &format!("workers on {}, network {}\n", workers.backend, workers.network);
     }
+    let nics = plan.pass_two.first().map_or(&[][..], |machine| &machine.nics);
+    let further: Vec<&str> = nics.iter().skip(1).map(|nic| nic.network.as_str()).collect();
+    if !further.is_empty() {
+        text += &format!("further NICs of each node on {}\n", further.join(", "));
+    }
     text += &match (plan.harvested, plan.harvest) {
         (true, _) => "pass one is skipped: the addresses are known\n".to_owned(),
         (false, Harvest::Boot) => format!(

@@ -218,9 +218,11 @@ impl<'a> Survey<'a> {
 
     /// What a deployment would take now: a platform may have defaults of its own.
     pub fn in_effect(&self, setting: &str) -> Option<String> {
-        let sources = self.sources_with(&self.answers);
-        let values = settings::load(&sources).map(|loaded| loaded.values);
-        let values = values.or_else(|_| settings::resolve(&sources)).ok()?;
+        let values = match settings::load(&self.sources_with(&self.answers)) {
+            Ok(loaded) => loaded.values,
+            // Not whole yet, and so not known.
+            Err(_) => return self.value(setting).map(str::to_owned),
+        };
         let found = values.into_iter().find(|value| value.name == setting)?;
         Some(found.value).filter(|value| !value.is_empty())
     }

@@ -12,10 +12,10 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
 
 WIDTHS = [1280, 390]
 SCHEMES = ["light", "dark"]
+# Seconds without a word from the browser.
 LIMIT = 60
 
 MEASURE = """(() => {
@@ -69,7 +69,6 @@ class Browser:
         os.close(their_read)
         os.close(their_write)
         self.read, self.write, self.buffer, self.number, self.session = read, write, b"", 0, None
-        self.deadline = time.monotonic() + LIMIT
 
     @staticmethod
     def above(number):
@@ -80,7 +79,7 @@ class Browser:
 
     def message(self):
         while b"\0" not in self.buffer:
-            ready, _, _ = select.select([self.read], [], [], max(0, self.deadline - time.monotonic()))
+            ready, _, _ = select.select([self.read], [], [], LIMIT)
             piece = os.read(self.read, 1 << 20) if ready else b""
             if not piece:
                 sys.exit("the browser went away" if ready else "the browser did not answer")
@@ -149,7 +148,7 @@ def main():
             measured["tab"] = browser.reached_by_tab()
             browser.session = None
             browser.ask("Browser.close")
-            browser.child.wait(10)
+            browser.child.wait(LIMIT)
         finally:
             browser.child.kill()
             browser.child.wait()

@@ -5,9 +5,9 @@ import pty
 import re
 import select
 import sys
-import time
 
 DOWN, ENTER, ERASE = "\x1b[B", "\r", "\x7f"
+WHERE = b"\x1b[6n"
 # What is waited for, and what is typed then.
 SCRIPT = [
     ("backend:", DOWN + ENTER),  # the list begins at libvirt, sim is next
@@ -16,8 +16,8 @@ SCRIPT = [
     ("cluster:", "Lab"),
     ("`Lab` is not a DNS name", ERASE * 3 + "lab" + ENTER),  # shown before Enter
     ("domain:", "example.com" + ENTER),
-    ("profile:", "comp"),  # a list is narrowed by typing
-    ("compact", ENTER),
+    ("profile:", "standard"),  # narrows the list, which `bridge` has before it, whose words name it, too
+    ("> standard", ENTER),
     ("masters:", ENTER),
     ("workers:", ENTER),
     ("api_ip:", ENTER),
@@ -39,26 +39,31 @@ SCRIPT = [
 ]
 
 
+def text(shown):
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode(errors="replace"))
+
+
 def main():
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.argv[1], [sys.argv[1], "init"])
-    seen, deadline = "", time.monotonic() + 60
+    # As it came: a piece may end within a letter or a control sequence.
+    shown, answered = b"", 0
     for wanted, keys in SCRIPT:
-        while wanted not in seen:
-            ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
+        while wanted not in (seen := text(shown)):
+            ready, _, _ = select.select([terminal], [], [], 60)
             if not ready:
                 sys.exit(f"waited in vain for {wanted!r}; since the last answer was shown:\n{seen}")
             try:
-                piece = os.read(terminal, 4096).decode(errors="replace")
+                shown += os.read(terminal, 4096)
             except OSError:
                 sys.exit(f"it ended before {wanted!r}:\n{seen}")
             # The program may ask where the cursor is.
-            if "\x1b[6n" in piece:
+            while shown.count(WHERE) > answered:
                 os.write(terminal, b"\x1b[1;1R")
-            seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", piece)
+                answered += 1
         print(f"{wanted:30} seen")
-        seen = ""
+        shown, answered = b"", 0
         os.write(terminal, keys.encode())
     _, status = os.waitpid(pid, 0)
     sys.exit(os.waitstatus_to_exitcode(status))

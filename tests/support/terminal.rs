@@ -64,6 +64,28 @@ impl Terminal {
         }
     }
 
+    /// All that was shown, when nobody writes any more.
+    #[track_caller]
+    pub fn shown_at_last(&self) -> String {
+        const END: &str = "<end>";
+        // It comes out behind all that was written before it.
+        File::from(self.inside.try_clone().unwrap())
+            .write_all(END.as_bytes())
+            .unwrap();
+        self.shows(END);
+        self.shown().replace(END, "")
+    }
+
+    /// Waits until keys are handed on as they are.
+    #[track_caller]
+    pub fn becomes_raw(&self) {
+        let begin = Instant::now();
+        while !self.is_raw() {
+            assert!(begin.elapsed() < PATIENCE, "it does not become raw:\n{}", self.shown());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Whether keys are handed on as they are.
     pub fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.inside).unwrap().local_modes;

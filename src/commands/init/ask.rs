@@ -134,6 +134,7 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
             Select::new(&message, rows.clone())
                 .with_help_message(&question.text)
                 .with_starting_cursor(at)
+                .with_scorer(&rank)
                 .prompt()
         })?;
         let Some(value) = chosen.value else {
@@ -164,6 +165,14 @@ fn rows(question: &Question) -> Vec<Row> {
     rows
 }
 
+/// Where a row stands when this was typed: one that begins so is before those that only have it somewhere.
+fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
+    let (typed, text) = (typed.to_lowercase(), text.to_lowercase());
+    let index = i64::try_from(index).unwrap_or(i64::MAX);
+    let behind = if text.starts_with(&typed) { 0 } else { 1 << 32 };
+    text.contains(&typed).then(|| -behind - index)
+}
+
 /// Any number of the choices; none of them leaves it open.
 fn several(question: &Question, check: &Check) -> Option<Option<String>> {
     const HELP: &str = "↑↓ to move, space to choose, enter to go on";
@@ -176,6 +185,7 @@ fn several(question: &Question, check: &Check) -> Option<Option<String>> {
             MultiSelect::new(&message, rows.clone())
                 .with_help_message(&format!("{} [{HELP}]", question.text))
                 .with_default(&before)
+                .with_scorer(&rank)
                 .with_formatter(&|rows| {
                     let values = rows.iter().filter_map(|row| row.value.value.as_deref());
                     values.collect::<Vec<_>>().join(",")

@@ -65,7 +65,7 @@ impl Interview {
             self.vips(session, &facts, holds, false)?;
             for setting in survey::STATIC {
                 let question = self.survey.question(setting);
-                if *setting == "worker_ips" && self.survey.in_effect("workers").as_deref() == Some("0") {
+                if *setting == "worker_ips" && self.survey.value("workers") == Some("0") {
                     continue;
                 }
                 let cidr = facts.cidr;
