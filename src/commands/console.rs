@@ -48,11 +48,12 @@ pub(super) fn sit(known: &Known, machine: &MachineName) -> Result<()> {
             let text = format!("the platform of {machine} offers no console to sit at");
             CommandError::new(Kind::Platform, text).hint(LINES)
         })?;
-        tell(&format!("at the console of {machine}; Ctrl-] leaves it"));
         let signals = signals()?;
         let end = {
             // Dropped on every way out, a panic's too.
             let _raw = Raw::of(std::io::stdin()).context("make this terminal that of the guest")?;
+            // Not before: what is typed from here on is the guest's.
+            tell(&format!("at the console of {machine}; Ctrl-] leaves it\r"));
             carry(console, signals).await
         };
         tell("");
