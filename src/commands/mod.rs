@@ -320,7 +320,7 @@ fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
                 _ => error.to_string(),
             };
             let text = format!("cannot read the env file {}: {why}", path.display());
-            let hint = "`ocpdeploy init` asks and writes one, env.sh.sample shows every setting; `ocpdeploy deploy --rehearse` works without";
+            let hint = "`ocpdeploy init` asks and writes one, env.sh.sample shows every setting; `ocpdeploy deploy --rehearse --backend sim` works without";
             Err(CommandError::new(Kind::Settings, text).hint(hint).into())
         }
     }
