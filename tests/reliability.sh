@@ -8,7 +8,7 @@ told=target/reliability.log
 : >$told
 tell() { grep -E '^(reliability|test |error)' | tee -a $told; }
 
-tests=(crash kubevirt_cuts faults audit secrets)
+tests=(crash kubevirt_cuts faults ovirt_client audit secrets)
 for test in "${tests[@]}"; do
     OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
 done

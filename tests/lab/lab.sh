@@ -22,7 +22,8 @@ die() { echo "lab: $*" >&2; exit 1; }
 
 # Every call is bounded: a dead libvirtd must be an error, not a hang.
 virsh_() { timeout -k 2 "${T:-20}" virsh -q -c "$URI" "$@" </dev/null; }
-answers() { T=5 virsh_ version >/dev/null 2>&1; }
+# The first question takes seconds: libvirtd asks its QEMUs what they can.
+answers() { T=10 virsh_ version >/dev/null 2>&1; }
 in_ns() { ip netns exec "$NS" "$@"; }
 deserted() { [ -z "$(ip netns pids "$NS")" ]; }
 have_ns() { [ -e "/run/netns/$NS" ]; }
@@ -66,7 +67,7 @@ start_daemons() {
         rm -f "$RUN/libvirtd.pid"
         in_ns libvirtd -d -p "$RUN/libvirtd.pid" 9>&- || die "libvirtd does not start"
     fi
-    until_ 30 answers || die "libvirtd started but does not answer on $URI within 30 s"
+    until_ 60 answers || die "libvirtd started but does not answer on $URI within 60 s"
 }
 
 # The names in a virsh listing, one a line (pool names come padded with spaces).
