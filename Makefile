@@ -25,7 +25,8 @@ test: install ## all checks and tests, rehearsal and both labs included (root, a
 	$(MAKE) test-openstack
 
 test-fast: lint nextest ## format, clippy and the tests that need no lab (under 5 minutes when warm)
-	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES)
+	@# Most tests wait for what they started: more of them at once than there are cores.
+	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) cargo nextest run $(FEATURES) --test-threads $$(($$(nproc) * 3))
 
 lint: ## rustfmt and clippy
 	cargo fmt --check

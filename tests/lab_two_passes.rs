@@ -151,6 +151,17 @@ impl Lab {
     }
 }
 
+impl Drop for Lab {
+    /// A test that failed leaves no guests to those that follow.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for cluster in self.home().cluster_names().unwrap_or_default() {
+                let _ = self.start(&["destroy", &cluster, "--yes"]).wait_with_output();
+            }
+        }
+    }
+}
+
 /// Waits for the end, which must be good, and gives what was printed.
 #[track_caller]
 fn succeeded(child: Child) -> String {
@@ -363,4 +374,95 @@ fn a_virtual_ip_that_something_answers_for_is_refused_before_anything_is_made() 
         assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
         assert_eq!(lab.home().cluster_names().unwrap(), [""; 0]);
     }
+}
+
+impl Lab {
+    /// The end of a deployment with these settings that must not end well: exit code and what it said.
+    fn fails(&self, cluster: &str, settings: &[&str]) -> (Option<i32>, String) {
+        let env = self.env(cluster);
+        let mut arguments = vec!["deploy", env.to_str().unwrap(), "--rehearse"];
+        arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        let output = self.start(&arguments).wait_with_output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    }
+
+    /// The first running machine of the cluster whose name has this in it, once there is one.
+    fn running(&self, run: &mut Child, cluster: &str, part: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let all = self.virsh(&["list", "--state-running", "--name"]);
+            let of_cluster = |name: &&str| name.starts_with(&format!("{cluster}-")) && name.contains(part);
+            if let Some(name) = all.split_whitespace().find(of_cluster) {
+                return name.to_owned();
+            }
+            assert_eq!(run.try_wait().unwrap(), None, "it ended before {part} ran");
+            assert!(begun.elapsed() < Duration::from_secs(300), "{part} did not run");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_guest_that_never_boots_is_told_with_its_console_and_leaves_nothing() {
+    let lab = Lab::new();
+    let cluster = lab.cluster("n", 1, 0);
+    let images = lab.folder.path().join("images");
+    std::fs::create_dir(&images).unwrap();
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images/coreos.qcow2");
+    std::os::unix::fs::symlink(built, images.join("coreos.qcow2")).unwrap();
+    let made = Command::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2"])
+        .arg(images.join("helper.qcow2"))
+        .arg("64M")
+        .status();
+    assert!(made.unwrap().success());
+    let folder = format!("images_dir={}", images.display());
+    let (code, said) = lab.fails(&cluster, &[&folder, "harvest_timeout=10s"]);
+    assert_eq!(code, Some(6), "{said}");
+    for words in [
+        "4 machines of 4 without the expected address",
+        "runs, but has no lease",
+        "hint: the machines are kept",
+    ] {
+        assert!(said.contains(words), "`{words}` in: {said}");
+    }
+    lab.destroy(&cluster);
+    assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_guest_that_is_paused_is_told_at_once_and_leaves_nothing() {
+    let lab = Lab::new();
+    let cluster = lab.cluster("p", 1, 0);
+    let mut run = lab.start_deploy(&cluster);
+    let paused = lab.running(&mut run, &cluster, "-harvest-");
+    lab.virsh(&["suspend", &paused]);
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains(&format!("{paused} is paused")), "{said}");
+    lab.destroy(&cluster);
+    assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn guests_that_go_down_by_themselves_are_started_again_in_either_pass() {
+    let lab = Lab::new();
+    let cluster = lab.cluster("d", 1, 0);
+    let mut run = lab.start_deploy(&cluster);
+    for part in ["-harvest-".to_owned(), format!("{cluster}-master-0")] {
+        let name = lab.running(&mut run, &cluster, &part);
+        lab.virsh(&["destroy", &name]);
+    }
+    let printed = succeeded(run);
+    assert_eq!(printed.matches(" yes ").count(), 2, "{printed}");
+    assert_eq!(lab.domains(&cluster), [format!("{cluster}-master-0")]);
+    lab.destroy(&cluster);
+    assert_eq!(lab.inventory(&lab.mark), BTreeSet::new());
 }
