@@ -17,7 +17,7 @@ build: ## build target/release/ocpdeploy (without libvirt where its headers are 
 	cargo build --release $(FEATURES)
 
 test: export NEXTEST_PROFILE = ci
-test: install ## all checks and tests, rehearsal and both labs included (root, about 50 minutes)
+test: install ## all checks and tests, rehearsal and both labs included (root, about 40 minutes)
 	OVIRT_SDK=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab
 	@# The tests' program will do: a release build takes six minutes.
