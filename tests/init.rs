@@ -1,9 +1,10 @@
 //! `ocpdeploy init` as someone without a terminal meets it: questions on stderr, answers as lines, an env file at the end.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[path = "support/fake_cloud.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -589,4 +590,45 @@ fn a_session_on_a_terminal_is_answered_with_arrow_keys() {
             "{line} is not in {settings}\n{seen}"
         );
     }
+}
+
+/// No signal comes where the terminal is not the session's own, as under some supervisors.
+#[test]
+fn who_loses_the_terminal_without_a_word_is_asked_no_more() {
+    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+    let place = Place::new();
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let outside = openpt(flags).unwrap();
+    grantpt(&outside).unwrap();
+    unlockpt(&outside).unwrap();
+    let inside = || ioctl_tiocgptpeer(&outside, flags).unwrap();
+    let mut command = place.command(&["init"]);
+    command
+        .env("TERM", "xterm")
+        .stdin(inside())
+        .stdout(inside())
+        .stderr(inside());
+    let mut child = command.spawn().unwrap();
+    // The program alone has the inside now.
+    drop(command);
+    let mut outside = std::fs::File::from(outside);
+    let (mut shown, mut bytes) = (String::new(), [0; 1024]);
+    while !shown.contains("backend") {
+        let count = outside.read(&mut bytes).unwrap();
+        shown += &String::from_utf8_lossy(&bytes[..count]);
+    }
+    drop(outside);
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it still asks nobody");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(7));
+    assert!(!place.path("env.sh").exists());
 }

@@ -7,6 +7,8 @@ use std::rc::Rc;
 use inquire::autocompletion::{Autocomplete, Replacement};
 use inquire::validator::Validation;
 use inquire::{Confirm, CustomUserError, InquireError, MultiSelect, Password, PasswordDisplayMode, Select, Text};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use crate::backend::{Choice, Finding, Verdict};
 use crate::failure::{CommandError, Kind, printable};
@@ -38,7 +40,10 @@ impl Ask {
     pub fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match io::stdin().is_terminal() && io::stderr().is_terminal() && !dumb {
-            true => Ask::Terminal,
+            true => {
+                std::thread::spawn(leave_with_the_terminal);
+                Ask::Terminal
+            }
             false => Ask::Lines,
         }
     }
@@ -87,6 +92,21 @@ impl Ask {
 }
 
 // On a terminal.
+
+/// Ends the program when its terminal goes away and no signal tells so: whoever waits for keys would read its end for ever.
+fn leave_with_the_terminal() {
+    let stdin = io::stdin();
+    loop {
+        let mut watched = [PollFd::new(&stdin, PollFlags::empty())];
+        match poll(&mut watched, None) {
+            Ok(_) if watched[0].revents().contains(PollFlags::HUP) => {
+                std::process::exit(Kind::Stopped.exit_code().into())
+            }
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
 
 /// A choice as it stands in a list.
 #[derive(Clone)]
