@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# reliability.sh [CARGO FLAGS]: cuts, faults, bad inputs and canaries, all of them, and one table at the end (root, an hour).
+# reliability.sh [CARGO FLAGS]: cuts, faults, bad inputs and canaries, all of them, and one table at the end (root, 40 minutes).
 # KILLS=n kills on the lab's libvirt (100), SECONDS=n of fuzzing (300).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,7 +22,8 @@ fi
 
 # `reliability: NUMBER what`: the numbers of one kind together.
 sum() { awk -v kind="$1" '/^reliability: [0-9]+ / && $0 ~ kind { n += $2; seen = 1 } END { print seen ? n : "-" }' $told; }
-printf '\n%-22s %s\n' \
+echo
+printf '%-22s %s\n' \
     'cuts tried' "$(sum 'cuts|kills')" \
     'faults tried' "$(sum 'faults|full disks|guests')" \
     'bad inputs tried' "$(sum 'inputs tried')" \
