@@ -34,8 +34,10 @@ fn sits(place: &Place) -> (Terminal, Child) {
     let terminal = Terminal::new();
     let child = terminal.start(&mut place.command(&SIT));
     terminal.shows("at the console of lab-master-0; Ctrl-] leaves it\r\n");
-    // Before that its line discipline would have a say in what is typed.
-    terminal.becomes_raw();
+    assert!(
+        terminal.is_raw(),
+        "its line discipline would have a say in what is typed now"
+    );
     (terminal, child)
 }
 

@@ -140,12 +140,7 @@ impl Lab {
     /// Kills a deployment without warning once `moment` has come.
     fn kill_deployment(&self, cluster: &str, moment: impl Fn() -> bool) {
         let mut child = self.start_deploy(cluster);
-        let begun = Instant::now();
-        while !moment() {
-            assert_eq!(child.try_wait().unwrap(), None, "it ended before the moment came");
-            assert!(begun.elapsed() < Duration::from_secs(300), "the moment did not come");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        awaited(&mut child, "the moment", || moment().then_some(()));
         child.kill().unwrap();
         assert_eq!(child.wait().unwrap().code(), None, "it was not killed");
     }
@@ -159,6 +154,20 @@ impl Drop for Lab {
                 let _ = self.start(&["destroy", &cluster, "--yes"]).wait_with_output();
             }
         }
+    }
+}
+
+/// What a deployment that goes on brings at some time.
+#[track_caller]
+fn awaited<T>(run: &mut Child, what: &str, look: impl Fn() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert_eq!(run.try_wait().unwrap(), None, "it ended before {what} came");
+        assert!(begun.elapsed() < Duration::from_secs(300), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -391,17 +400,11 @@ impl Lab {
 
     /// The first running machine of the cluster whose name has this in it, once there is one.
     fn running(&self, run: &mut Child, cluster: &str, part: &str) -> String {
-        let begun = Instant::now();
-        loop {
+        awaited(run, part, || {
             let all = self.virsh(&["list", "--state-running", "--name"]);
             let of_cluster = |name: &&str| name.starts_with(&format!("{cluster}-")) && name.contains(part);
-            if let Some(name) = all.split_whitespace().find(of_cluster) {
-                return name.to_owned();
-            }
-            assert_eq!(run.try_wait().unwrap(), None, "it ended before {part} ran");
-            assert!(begun.elapsed() < Duration::from_secs(300), "{part} did not run");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            all.split_whitespace().find(of_cluster).map(str::to_owned)
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use crate::backend::{Choice, Offered};
 use crate::cluster::BackendConfig;
 use crate::settings::variables::{self, Kind, Status, Variable};
-use crate::settings::{self, SettingsError, Sources, profile};
+use crate::settings::{self, ResolvedValue, SettingsError, Sources, profile};
 
 pub use file::quoted;
 
@@ -199,7 +199,8 @@ impl<'a> Survey<'a> {
 
     /// Which of the settings that few change is to be changed, with what each is now.
     pub fn further(&self) -> Question {
-        let choice = |(setting, about): &(&str, &str)| match self.in_effect(setting) {
+        let loaded = self.loaded();
+        let choice = |(setting, about): &(&str, &str)| match self.value_in(loaded.as_deref(), setting) {
             Some(value) => Choice::new(*setting, format!("{about}: {value}")),
             None => Choice::new(*setting, *about),
         };
@@ -218,13 +219,22 @@ impl<'a> Survey<'a> {
 
     /// What a deployment would take now: a platform may have defaults of its own.
     pub fn in_effect(&self, setting: &str) -> Option<String> {
-        let values = match settings::load(&self.sources_with(&self.answers)) {
-            Ok(loaded) => loaded.values,
-            // Not whole yet, and so not known.
-            Err(_) => return self.value(setting).map(str::to_owned),
+        self.value_in(self.loaded().as_deref(), setting)
+    }
+
+    /// All settings as a deployment would take them; `None`: they are not whole yet, and so not known.
+    fn loaded(&self) -> Option<Vec<ResolvedValue>> {
+        let loaded = settings::load(&self.sources_with(&self.answers)).ok()?;
+        Some(loaded.values)
+    }
+
+    /// One of them, or where they are not known what was answered.
+    fn value_in(&self, loaded: Option<&[ResolvedValue]>, setting: &str) -> Option<String> {
+        let Some(values) = loaded else {
+            return self.value(setting).map(str::to_owned);
         };
-        let found = values.into_iter().find(|value| value.name == setting)?;
-        Some(found.value).filter(|value| !value.is_empty())
+        let found = values.iter().find(|value| value.name == setting)?;
+        Some(found.value.clone()).filter(|value| !value.is_empty())
     }
 
     /// What the settings take without an answer, where that would do.

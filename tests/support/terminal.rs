@@ -76,16 +76,6 @@ impl Terminal {
         self.shown().replace(END, "")
     }
 
-    /// Waits until keys are handed on as they are.
-    #[track_caller]
-    pub fn becomes_raw(&self) {
-        let begin = Instant::now();
-        while !self.is_raw() {
-            assert!(begin.elapsed() < PATIENCE, "it does not become raw:\n{}", self.shown());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     /// Whether keys are handed on as they are.
     pub fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.inside).unwrap().local_modes;
