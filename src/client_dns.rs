@@ -123,6 +123,11 @@ impl Computer {
         Self { root: root.into() }
     }
 
+    /// Whether it is really this computer, no folder in place of `/`.
+    pub fn is_this(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -213,7 +218,7 @@ impl Computer {
     /// Makes the resolver read its pieces anew. In a folder in place of `/` there is none.
     fn reload(&self, how: How) -> Result<(), ClientDnsError> {
         let command: &[&str] = match how {
-            _ if self.root != Path::new("/") => return Ok(()),
+            _ if !self.is_this() => return Ok(()),
             How::Hosts => return Ok(()),
             How::NetworkManager => &["nmcli", "general", "reload", "dns-full"],
             How::Resolved => &["systemctl", "try-reload-or-restart", "systemd-resolved.service"],

@@ -101,7 +101,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
     None.or_else(|| if_is(error, |e: &CommandError| (e.kind, e.hint.iter().cloned().collect())))
         .or_else(|| if_is(error, |e: &HalfWay| (Kind::Stopped, vec![e.hint()])))
         .or_else(|| if_is(error, of_backend))
-        .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, one(e.hint()))))
+        .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, vec![e.hint()])))
         .or_else(|| if_is(error, of_inventory))
         .or_else(|| if_is(error, |_: &ParametersError| (Kind::Settings, one(PARAMETERS_HINT))))
         .or_else(|| if_is(error, of_pass))
@@ -208,7 +208,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
     let kind = match error {
         PassError::Preflight { .. } | PassError::TooLarge { .. } | PassError::StaleAssets { .. } => Kind::Tool,
         PassError::OtherCluster { .. } | PassError::Mismatch { .. } | PassError::NoRange { .. } => Kind::Settings,
-        PassError::Running { .. } => Kind::Usage,
+        PassError::Running { .. } | PassError::Complete { .. } => Kind::Usage,
         PassError::Addresses { .. } => Kind::Waited,
         PassError::Moved { .. }
         | PassError::Hopeless { .. }
@@ -222,14 +222,14 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::Scaled { .. }
         | PassError::UnsafeMaster { .. }
         | PassError::TooYoung { .. } => Kind::Tool,
-        PassError::LastWorker { .. } | PassError::NoNode { .. } => Kind::Usage,
+        PassError::LastWorker { .. } | PassError::NoNode { .. } | PassError::Pretend { .. } => Kind::Usage,
         PassError::StillOn { .. } | PassError::NotBack { .. } => Kind::Waited,
     };
     let mut hints: Vec<String> = match error {
         PassError::Preflight { findings } => findings.iter().filter_map(|finding| finding.hint.clone()).collect(),
         _ => Vec::new(),
     };
-    hints.push(error.hint().to_owned());
+    hints.push(error.hint());
     (kind, hints)
 }
 

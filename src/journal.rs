@@ -25,6 +25,9 @@ const VERSION: u32 = 1;
 /// The note that each run begins with: what was open before is not under way any more.
 pub const RUN: &str = "run";
 
+/// The step after which a cluster is installed.
+pub const INSTALLED: &str = "install-complete";
+
 /// What can go wrong with the journal itself.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -39,22 +42,40 @@ pub enum JournalError {
     #[error("the journal {} has a line of version {v}; this program knows version {VERSION}", path.display())]
     Version { path: PathBuf, v: u32 },
     #[error("step {step} was done with other settings")]
-    OtherInput { step: String },
+    OtherInput {
+        cluster: String,
+        step: String,
+        /// Then it works as it is, and is not to be made again.
+        installed: bool,
+    },
     #[error("cannot keep the journal in {}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
 }
 
 impl JournalError {
     /// What a user can do about it.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> String {
         match self {
-            Self::Held { .. } => "wait until it ends; the lock goes away with its process",
-            Self::Damaged { .. } => "`ocpdeploy destroy CLUSTER` works without the journal",
-            Self::Version { .. } => "use the program that wrote it, or a newer one",
-            Self::OtherInput { .. } => {
-                "put the settings back, or `ocpdeploy destroy CLUSTER --keep-addresses` and deploy again"
-            }
-            Self::Io { .. } => "check the folder's rights and the free space",
+            Self::Held { .. } => "wait until it ends; the lock goes away with its process".to_owned(),
+            Self::Damaged { path, .. } => format!(
+                "restore the file from a backup; the cluster itself is not affected. A cluster that is not installed yet \
+                 is removed without the journal: `ocpdeploy destroy {}`",
+                cluster_of(path)
+            ),
+            Self::Version { .. } => "use the program that wrote it, or a newer one".to_owned(),
+            Self::OtherInput {
+                cluster,
+                installed: true,
+                ..
+            } => format!(
+                "put the settings back: cluster {cluster} is installed, and `deploy` does not change it. \
+                 `ocpdeploy scale {cluster} --workers N` changes the number of workers"
+            ),
+            Self::OtherInput { cluster, .. } => format!(
+                "put the settings back. The cluster is not installed yet: `ocpdeploy destroy {cluster} --keep-addresses`, \
+                 then deploy again, takes the new ones"
+            ),
+            Self::Io { .. } => "check the folder's rights and the free space".to_owned(),
         }
     }
 }
@@ -161,7 +182,12 @@ impl Journal {
         let input = fingerprint(input)?;
         if let Some(before) = self.done_before(step) {
             if before.input != input {
-                return Err(JournalError::OtherInput { step: step.to_owned() }.into());
+                return Err(JournalError::OtherInput {
+                    cluster: cluster_of(&self.path).to_owned(),
+                    step: step.to_owned(),
+                    installed: self.done_before(INSTALLED).is_some(),
+                }
+                .into());
             }
             return Ok(serde_json::from_value(before.output)?);
         }
@@ -278,6 +304,22 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+/// Whether a step was done and not forgotten since.
+pub fn is_done(journal: &[Entry], step: &str) -> bool {
+    let told = journal.iter().rev().find(|entry| match entry.event {
+        Event::Done => entry.step == step,
+        Event::Forgotten => Event::forgets(&entry.step, step),
+        _ => false,
+    });
+    told.is_some_and(|entry| entry.event == Event::Done)
+}
+
+/// The cluster whose journal this is: its folder bears its name.
+fn cluster_of(journal: &Path) -> &str {
+    let folder = journal.parent().and_then(Path::file_name);
+    folder.and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 /// Reads a journal without locking it; what `status` and reports are made of.

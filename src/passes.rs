@@ -5,6 +5,7 @@
 
 mod check;
 mod chosen;
+mod complete;
 mod destroy;
 mod error;
 mod fragments;
@@ -15,6 +16,7 @@ mod join;
 mod launch;
 mod one;
 mod power;
+mod pretend;
 mod replace;
 mod scale;
 mod two;
@@ -36,7 +38,7 @@ use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
 use crate::installer::{Installer, NodeReport, WaitContext};
 use crate::inventory::Known;
-use crate::journal::{Journal, RUN};
+use crate::journal::{INSTALLED, Journal, RUN};
 use crate::machines::{self, Planned};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::services;
@@ -44,10 +46,11 @@ use crate::services;
 pub use self::check::{Looked, check};
 pub use self::chosen::{Chosen, Room};
 pub use self::destroy::destroy;
-pub use self::error::{Missing, PassError};
+pub use self::error::{Missing, PassError, Subject};
 pub use self::half_way::{HalfWay, told};
 pub use self::inspect::inspect;
 pub use self::power::{StopOptions, start, stop};
+pub use self::pretend::{refuse_pretend, refuse_pretend_table};
 pub use self::replace::replace;
 pub use self::scale::{ScaleOptions, Scaled, scale};
 pub use self::verify::{Difference, Verified, verify};
@@ -98,7 +101,8 @@ pub async fn deploy<B: Backend>(
     let run = Run::begin(backend, config, home, &facts)?;
     installer.pin(config, &run.dir)?;
     run.journal.note(Chosen::STEP, &Chosen::of(backend, config, &version))?;
-    told(backend, &config.id(), "deploy", run.through(&installer, options).await).await
+    let deployed = run.through(&installer, options).await;
+    told(backend, &config.id(), "deploy", run.is_installed(), deployed).await
 }
 
 /// Does pass one alone and keeps its table.
@@ -114,7 +118,7 @@ pub async fn harvest<B: Backend>(
         run.begin_again(options).await?;
         Ok(run.pass_one().await?.0)
     };
-    told(backend, &config.id(), "harvest", pass_one.await).await
+    told(backend, &config.id(), "harvest", false, pass_one.await).await
 }
 
 /// One run over one cluster: what every step needs.
@@ -276,18 +280,32 @@ impl<'a, B: Backend> Run<'a, B> {
         let (hopeless, slow): (Vec<_>, Vec<_>) = missing.into_iter().partition(|(_, seen)| seen.is_final());
         if !hopeless.is_empty() {
             let machines = self.with_consoles(hopeless).await;
-            return Some(PassError::Hopeless { pass, machines });
+            let of = self.subject();
+            return Some(PassError::Hopeless { of, pass, machines });
         }
         if waited < limit {
             return None;
         }
         let (total, missing) = (planned.len(), self.with_consoles(slow).await);
         Some(PassError::Addresses {
+            of: self.subject(),
             pass,
             total,
             waited,
             missing,
         })
+    }
+
+    fn is_installed(&self) -> bool {
+        self.journal.done_at(INSTALLED).is_some()
+    }
+
+    /// What an error of this run is about.
+    fn subject(&self) -> Subject {
+        Subject {
+            cluster: self.config.name.clone(),
+            installed: self.is_installed(),
+        }
     }
 
     /// Adds the last lines of the consoles of the first few machines.

@@ -12,12 +12,32 @@ use crate::home::{ClusterDir, write_private};
 /// The user that CoreOS has.
 const USER: &str = "core";
 
+/// A node that does not answer is given up after so many seconds; TCP alone takes more than two minutes.
+const CONNECT_TIMEOUT: u32 = 10;
+
+/// Where `ssh` leads on a node.
+pub fn target(ip: Ipv4Addr) -> String {
+    format!("{USER}@{ip}")
+}
+
+/// Whether the user's own configuration says how long ssh may take to connect, by what `ssh -G` prints.
+///
+/// Source: openssh/openssh-portable: readconf.c, `dump_client_config`: `connecttimeout none` where nothing sets it.
+/// Options of the command line win over all files, so ours is given only where the user has none.
+pub fn has_connect_timeout(configuration: &str) -> bool {
+    let set = configuration
+        .lines()
+        .find_map(|line| line.strip_prefix("connecttimeout "));
+    set.is_some_and(|seconds| seconds != "none")
+}
+
 /// What `ssh` is started with, its own name left out.
 pub fn arguments(
     dir: &ClusterDir,
     host: &str,
     ip: Ipv4Addr,
     key: Option<&Path>,
+    own_timeout: bool,
     command: &[OsString],
 ) -> Vec<OsString> {
     // ssh parts at blanks and fills in percent signs.
@@ -28,10 +48,13 @@ pub fn arguments(
     for option in [&known, &alias, "StrictHostKeyChecking=accept-new", "HashKnownHosts=no"] {
         arguments.extend(["-o".into(), option.into()]);
     }
+    if !own_timeout {
+        arguments.extend(["-o".into(), format!("ConnectTimeout={CONNECT_TIMEOUT}").into()]);
+    }
     if let Some(key) = key {
         arguments.extend(["-i".into(), key.into()]);
     }
-    arguments.push(format!("{USER}@{ip}").into());
+    arguments.push(target(ip).into());
     arguments.extend(command.iter().cloned());
     arguments
 }
@@ -82,6 +105,7 @@ mod tests {
             "worker-1.lab.example.com",
             [10, 0, 0, 7].into(),
             Some("/k".as_ref()),
+            true,
             &command,
         );
         let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap()).collect();
@@ -94,5 +118,20 @@ mod tests {
             "{words:?}"
         );
         assert!(words.contains(&"HostKeyAlias=worker-1.lab.example.com"), "{words:?}");
+        assert!(
+            !words.iter().any(|word| word.starts_with("ConnectTimeout")),
+            "{words:?}"
+        );
+    }
+
+    #[test]
+    fn a_limit_of_the_users_own_wins() {
+        for (configuration, own) in [
+            ("user core\nconnecttimeout none\nport 22\n", false),
+            ("user core\nconnecttimeout 60\nport 22\n", true),
+            ("", false),
+        ] {
+            assert_eq!(has_connect_timeout(configuration), own, "{configuration}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::client_dns::{self, Change, Computer, How};
 use crate::cluster::ClusterId;
 use crate::home::ClusterDir;
 use crate::inventory::{InventoryError, Known};
+use crate::passes::refuse_pretend_table;
 
 pub fn run(session: &Session, command: &Dns) -> Result<()> {
     match &command.verb {
@@ -30,6 +31,10 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
         for rival in computer.rivals(&known.id())? {
             tracing::warn!("{rival}: this line is not ocpdeploy's, and may win");
         }
+    }
+    // Another folder in place of `/` is not this computer's resolver.
+    if !command.dry_run && computer.is_this() {
+        refuse_pretend_table(&known, &parameters)?;
     }
     if command.dry_run {
         computer.check(how)?;

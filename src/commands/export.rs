@@ -11,6 +11,7 @@ use crate::cluster::{Affinity, BackendConfig, Sizes};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
 use crate::failure::{CommandError, Kind};
 use crate::inventory::Known;
+use crate::passes::refuse_pretend_table;
 
 pub fn run(session: &Session, command: &Export) -> Result<()> {
     let target = match &command.verb {
@@ -22,6 +23,7 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
         ExportVerb::Ansible(verb) => &verb.target,
     };
     let (known, parameters) = session.harvested(target.cluster.as_deref())?;
+    refuse_pretend_table(&known, &parameters)?;
     let text = match &command.verb {
         ExportVerb::Hosts(_) => hosts::block(&parameters),
         ExportVerb::Dns(verb) => match (verb.format, verb.reverse) {

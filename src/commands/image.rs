@@ -188,7 +188,7 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
         let installer = installer(&config, &dir).await?;
         let backend = connect_for(&config).await?;
         let pushed = push_all(&backend, &config, installer.as_ref()).await;
-        passes::told(&backend, &config.id(), "image push", pushed).await
+        passes::told(&backend, &config.id(), "image push", true, pushed).await
     })
 }
 

@@ -9,6 +9,7 @@ use crate::cli::Kubeconfig;
 use crate::export::kubeconfig;
 use crate::failure::{CommandError, Kind};
 use crate::home::write_private;
+use crate::passes::refuse_pretend;
 
 pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     let (known, parameters) = session.harvested(command.cluster.as_deref())?;
@@ -16,8 +17,11 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error, known.rehearsal))?;
     let text = match command.by_name {
         true => text,
-        false => kubeconfig::pinned(&text, &parameters.api_door())
-            .map_err(|why| CommandError::new(Kind::Settings, format!("{}: {why}", path.display())))?,
+        false => {
+            refuse_pretend(&known.name, &known.backend, parameters.api_ip)?;
+            kubeconfig::pinned(&text, &parameters.api_door())
+                .map_err(|why| CommandError::new(Kind::Settings, format!("{}: {why}", path.display())))?
+        }
     };
     match &command.output {
         None => print(&text),

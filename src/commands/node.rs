@@ -48,12 +48,17 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
     let (known, table) = session.harvested(command.cluster.as_deref())?;
     let name = NodeName::from_platform(&command.node);
     let node = table.node(&name).ok_or_else(|| PassError::NoNode {
+        cluster: known.name.clone(),
         node: name.clone(),
         known: table.nodes.iter().map(|node| node.name.clone()).collect(),
     })?;
+    passes::refuse_pretend(&known.name, known.backend_of(node.role), node.ip)?;
     let host = table.id().fqdn(name.as_str());
     let dir = session.home.cluster(&known.name);
-    let arguments = ssh::arguments(&dir, &host, node.ip, command.key.as_deref(), &command.command);
+    let asked = child::command("ssh").args(["-G", &ssh::target(node.ip)]).output();
+    let own_timeout = asked.is_ok_and(|asked| ssh::has_connect_timeout(&String::from_utf8_lossy(&asked.stdout)));
+    let key = command.key.as_deref();
+    let arguments = ssh::arguments(&dir, &host, node.ip, key, own_timeout, &command.command);
     // It returns only when it failed.
     let error = child::command("ssh").args(arguments).exec();
     let hint = "is OpenSSH's client installed?";

@@ -17,6 +17,7 @@ use crate::cli::{Format, Status};
 use crate::cluster_api::ClusterApi;
 use crate::failure::Kind;
 use crate::inventory::{self, Cluster, InventoryError};
+use crate::passes::refuse_pretend;
 use crate::patience::Patient;
 use crate::platforms::Platforms;
 use crate::report::status::{State, Status as ClusterStatus, StatusList, changes, made_at};
@@ -178,7 +179,9 @@ fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterSta
 
 /// Whether the cluster has replaced the installer's certificates; `None` when it does not say.
 async fn rotated(session: &Session, cluster: &Cluster) -> Option<bool> {
-    let door = cluster.parameters.as_ref()?.api_door();
+    let table = cluster.parameters.as_ref()?;
+    refuse_pretend(&cluster.known.name, &cluster.known.backend, table.api_ip).ok()?;
+    let door = table.api_door();
     let kubeconfig = session.home.cluster(&cluster.known.name).kubeconfig();
     let api = ClusterApi::open(&kubeconfig, door).await.ok()?;
     let (namespace, name) = clock::SIGNER;

@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tracing::info;
 
+use super::complete::refuse_changes;
 use super::{DeployOptions, PassError, fragments};
 use crate::PROGRESS;
 use crate::addresses::{vip_problem, vip_taken};
@@ -14,6 +15,7 @@ use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, Mcs, NodeName,
 use crate::home::Home;
 use crate::ignition;
 use crate::inventory::{self, Known};
+use crate::journal;
 use crate::lan;
 use crate::machines;
 
@@ -70,6 +72,8 @@ pub(super) async fn look_around<B: Backend>(
     let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
     if let Some(known) = known {
         refuse_other_cluster(config, &known.known)?;
+        let journal = journal::read(&home.cluster(&config.name).journal())?;
+        refuse_changes(config, known, &journal, options)?;
     }
     let parameters = known
         .and_then(|cluster| cluster.parameters.as_ref())

@@ -28,7 +28,7 @@ pub async fn destroy<B: Backend>(
     let _lock = dir.map(|dir| journal::lock(dir, name)).transpose()?;
     let machines = backend.list_machines(cluster).await?;
     let gone = remove_all(backend, cluster, dir, keep_addresses, machines);
-    told(backend, cluster, "destroy", gone.await).await
+    told(backend, cluster, "destroy", false, gone.await).await
 }
 
 async fn remove_all<B: Backend>(

@@ -19,17 +19,30 @@ pub enum PassError {
     Mismatch { cluster: String, what: String },
     #[error("cluster {cluster} has machines of pass two; it cannot be harvested again under them")]
     Running { cluster: String },
+    #[error("cluster {cluster} is installed, and the settings differ from it: {what}")]
+    Complete {
+        cluster: String,
+        what: String,
+        /// The number of workers that is wanted, where nothing else differs.
+        workers: Option<usize>,
+    },
     #[error("pass {pass}: {} of {total} without the expected address after {} s:{}", count(missing.len(), "machine"), waited.as_secs(), missing_lines(missing))]
     Addresses {
+        of: Subject,
         pass: Pass,
         total: usize,
         waited: Duration,
         missing: Vec<Missing>,
     },
     #[error("pass {pass}: {} cannot get an address:{}", count(machines.len(), "machine"), missing_lines(machines))]
-    Hopeless { pass: Pass, machines: Vec<Missing> },
+    Hopeless {
+        of: Subject,
+        pass: Pass,
+        machines: Vec<Missing>,
+    },
     #[error("pass two: {machine} has address {seen}, pass one found {planned}: {why}")]
     Moved {
+        of: Subject,
         machine: MachineName,
         planned: Ipv4Addr,
         seen: String,
@@ -39,12 +52,14 @@ pub enum PassError {
     NoRouterId { network: String },
     #[error("no free address is left on network {network} for {node}")]
     NoAddress { network: String, node: NodeName },
+    #[error("cluster {cluster} is on the pretend platform: {ip} is no address of a real machine of it")]
+    Pretend { cluster: String, ip: Ipv4Addr },
     #[error("network {network} does not tell its address range")]
     NoRange { network: String },
     #[error(
         "the installer's files are {hours} hours old; the certificates in them last 24, and machines were made with them"
     )]
-    StaleAssets { hours: i64 },
+    StaleAssets { cluster: String, hours: i64 },
     #[error("the Ignition config of {node} is {too_large}")]
     TooLarge { node: NodeName, too_large: TooLarge },
     #[error("{} not wanted to go:{}", count(left.len(), "thing"), owned_lines(left))]
@@ -62,84 +77,155 @@ pub enum PassError {
     )]
     NoPointer { role: Role },
     #[error("{node} is none of the cluster's nodes: {}", names(known))]
-    NoNode { node: NodeName, known: Vec<NodeName> },
+    NoNode {
+        cluster: String,
+        node: NodeName,
+        known: Vec<NodeName>,
+    },
     #[error("{node} cannot be replaced now: {why}")]
     UnsafeMaster { node: NodeName, why: String },
     #[error("cluster {cluster} must not be off yet: {clock}")]
     TooYoung { cluster: String, clock: String },
     #[error("{} still on after {} s: {}", count(machines.len(), "machine"), after.as_secs(), names(machines))]
     StillOn {
+        cluster: String,
         machines: Vec<MachineName>,
         after: Duration,
     },
     #[error("{machine} came back with {seen}, the table has {planned}")]
     CameBackElsewhere {
+        cluster: String,
         machine: MachineName,
         planned: Ipv4Addr,
         seen: Ipv4Addr,
     },
     #[error("{} not back after {} s:{}", count(missing.len(), "machine"), after.as_secs(), seen_lines(missing))]
     NotBack {
+        cluster: String,
         missing: Vec<(MachineName, Seen)>,
         after: Duration,
     },
 }
 
 impl PassError {
-    /// What a user can do about it.
-    pub fn hint(&self) -> &'static str {
+    /// What a user can do about it, as a command where there is one.
+    ///
+    /// `destroy` is named only where no installed cluster can be meant; `tests::destroy_is_named_only_where_nothing_works`
+    /// lists these with their reasons.
+    pub fn hint(&self) -> String {
         match self {
-            Self::Preflight { .. } => "mend these and run the same command again",
-            Self::OtherCluster { .. } => "choose another cluster name, or destroy that cluster first",
-            Self::Mismatch { .. } => "put the settings back, or run again with `--harvest` to harvest anew",
-            Self::Running { .. } => "`ocpdeploy destroy CLUSTER`, then deploy again",
-            Self::Addresses { missing, .. } if missing.iter().any(|missing| missing.seen == Seen::Silent) => {
-                "an image without qemu-guest-agent needs the network to fetch it; the machines are kept: run the same command again to wait longer, or destroy the cluster"
+            Self::Preflight { .. } => "mend these and run the same command again".to_owned(),
+            Self::Complete {
+                cluster,
+                workers: Some(workers),
+                ..
+            } => format!("`ocpdeploy scale {cluster} --workers {workers}`"),
+            Self::Complete { cluster, .. } => format!(
+                "put the settings back. `ocpdeploy scale {cluster} --workers N` changes the number of workers. New sizes \
+                 take effect when a node is recreated: `ocpdeploy node replace NODE --cluster {cluster}`. The number of \
+                 masters, networks and addresses of an installed cluster cannot be changed"
+            ),
+            Self::OtherCluster { cluster, .. } => format!(
+                "choose another cluster name or put the settings back; `ocpdeploy status {cluster}` shows the cluster \
+                 that has this name"
+            ),
+            Self::Mismatch { .. } => {
+                "put the settings back, or run again with `--harvest` to harvest anew before any node is made".to_owned()
             }
-            Self::Addresses { .. } => {
-                "the machines are kept: run the same command again to wait longer, or destroy the cluster"
+            Self::Running { cluster } => format!(
+                "`ocpdeploy deploy` without `--harvest` continues with its addresses. The cluster is not installed yet: \
+                 `ocpdeploy destroy {cluster}` and then `ocpdeploy deploy` begin anew"
+            ),
+            Self::Addresses { of, missing, .. } => {
+                let agent = match missing.iter().any(|missing| missing.seen == Seen::Silent) {
+                    true => "an image without qemu-guest-agent needs the network to fetch it; ",
+                    false => "",
+                };
+                let instead = match of.installed {
+                    true => String::new(),
+                    false => format!(
+                        ". The cluster is not installed yet: `ocpdeploy destroy {}` removes them",
+                        of.cluster
+                    ),
+                };
+                format!("{agent}the machines are kept: run the same command again to wait longer{instead}")
             }
-            Self::Hopeless { .. } => "mend the cause, `ocpdeploy destroy CLUSTER`, and deploy again",
-            Self::Moved { .. } => {
-                "`ocpdeploy destroy CLUSTER` and deploy again, or reserve the planned address for this MAC"
+            Self::Hopeless { of, .. } if of.installed => "fix the cause, delete this machine on the platform, and run \
+                                                          the same command again; the other nodes are not affected"
+                .to_owned(),
+            Self::Hopeless { of, .. } => format!(
+                "fix the cause. The cluster is not installed yet: `ocpdeploy destroy {}`, then deploy again",
+                of.cluster
+            ),
+            Self::Moved { of, .. } if of.installed => format!(
+                "reserve the planned address for this MAC (`ocpdeploy verify {} --repair` does it where the platform \
+                 can), restart the machine, and run the same command again",
+                of.cluster
+            ),
+            Self::Moved { of, .. } => format!(
+                "reserve the planned address for this MAC. The cluster is not installed yet: `ocpdeploy destroy {}`, then \
+                 deploy again",
+                of.cluster
+            ),
+            Self::NoRouterId { .. } => {
+                "use another network; `ocpdeploy list` shows which clusters use the ids of this one".to_owned()
             }
-            Self::NoRouterId { .. } => "destroy a cluster that is not needed, or use another network",
-            Self::NoAddress { .. } => "use another network, or give the addresses in the env file with harvest=static",
-            Self::NoRange { .. } => "set machine_network in the env file, e.g. machine_network=192.168.122.0/24",
-            Self::StaleAssets { .. } => {
-                "`ocpdeploy destroy CLUSTER --keep-addresses`, then deploy again: new files are made, addresses stay"
+            Self::NoAddress { .. } => {
+                "use another network, or give the addresses in the env file with harvest=static".to_owned()
             }
-            Self::TooLarge { .. } => "leave out files of your own, or make them smaller",
-            Self::Leftovers { .. } => "run destroy again; the platform's own log may say more",
-            Self::NotInstalled { .. } => {
-                "`ocpdeploy deploy` begins or goes on with it; `ocpdeploy status` shows how far it is"
+            Self::NoRange { .. } => {
+                "set machine_network in the env file, e.g. machine_network=192.168.122.0/24".to_owned()
             }
-            Self::NotHarvested { .. } => "`ocpdeploy harvest` learns them, and so does `ocpdeploy deploy`",
-            Self::Scaled { .. } => {
-                "`ocpdeploy status CLUSTER` shows its nodes; `ocpdeploy scale CLUSTER --workers N` changes them"
-            }
-            Self::LastWorker { .. } => "scale to 1, or destroy the cluster",
-            Self::NoPointer { .. } => "`oc -n openshift-machine-api get secrets` shows what there is",
-            Self::NoNode { .. } => "`ocpdeploy status CLUSTER` shows them",
+            Self::StaleAssets { cluster, .. } => format!(
+                "the cluster is not installed and cannot be any more: `ocpdeploy destroy {cluster} --keep-addresses`, then \
+                 deploy again: new files are made, addresses stay"
+            ),
+            Self::Pretend { cluster, .. } => format!(
+                "on a real network another machine may have this address, so nothing is sent to it and it is not \
+                 published; `ocpdeploy status {cluster}` shows what the pretend platform has"
+            ),
+            Self::TooLarge { .. } => "leave out files of your own, or make them smaller".to_owned(),
+            Self::Leftovers { .. } => "run the same command again; the platform's own log may say more".to_owned(),
+            Self::NotInstalled { cluster } => format!(
+                "`ocpdeploy deploy` begins or continues the installation; `ocpdeploy status {cluster}` shows its progress"
+            ),
+            Self::NotHarvested { .. } => "`ocpdeploy harvest` finds them, and so does `ocpdeploy deploy`".to_owned(),
+            Self::Scaled { cluster } => format!(
+                "`ocpdeploy status {cluster}` shows its nodes; `ocpdeploy scale {cluster} --workers N` changes them"
+            ),
+            Self::LastWorker { cluster } => format!("`ocpdeploy scale {cluster} --workers 1`"),
+            Self::NoPointer { .. } => "`oc -n openshift-machine-api get secrets` shows what there is".to_owned(),
+            Self::NoNode { cluster, .. } => format!("`ocpdeploy status {cluster}` shows them"),
             Self::UnsafeMaster { .. } => {
                 "with 3 masters or more: switch the machine off, then take its member out of etcd as OpenShift's \
                  documentation tells (\"replacing an unhealthy etcd member\": `oc -n openshift-etcd rsh` into the etcd pod \
                  of another master, `etcdctl member list`, `etcdctl member remove ID`), and run the same command again"
+                    .to_owned()
             }
-            Self::TooYoung { .. } => {
-                "nodes that are off when these certificates end must be let in by hand; if that is meant, stop with --force"
+            Self::TooYoung { cluster, .. } => format!(
+                "nodes that are off when these certificates end must be let in by hand; if that is meant, \
+                 `ocpdeploy stop {cluster} --force`"
+            ),
+            Self::StillOn { cluster, .. } => format!(
+                "they may take longer: run the same command again, or `ocpdeploy stop {cluster} --power-off` to take \
+                 their power"
+            ),
+            Self::CameBackElsewhere { cluster, .. } => {
+                format!("`ocpdeploy verify {cluster} --repair` corrects the reservations; then restart the machine")
             }
-            Self::StillOn { .. } => {
-                "they may take longer: run the same command again, or with --power-off to take their power"
-            }
-            Self::CameBackElsewhere { .. } => {
-                "`ocpdeploy verify CLUSTER --repair` makes reservations right; then start it anew"
-            }
-            Self::NotBack { .. } => {
-                "run the same command again to wait longer; `ocpdeploy node console NODE` shows what one does"
-            }
+            Self::NotBack { cluster, .. } => format!(
+                "run the same command again to wait longer; `ocpdeploy status {cluster}` shows the machines, and \
+                 `ocpdeploy node console NODE --cluster {cluster}` a node's console"
+            ),
         }
     }
+}
+
+/// The cluster that an error is about. One that is installed works, and is never to be destroyed for the error.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub cluster: String,
+    pub installed: bool,
 }
 
 /// A machine that was waited for in vain.
@@ -190,4 +276,276 @@ fn missing_lines(missing: &[Missing]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::failure::explain;
+    use crate::journal::JournalError;
+
+    fn preflight() -> PassError {
+        PassError::Preflight { findings: vec![] }
+    }
+
+    fn of(installed: bool) -> Subject {
+        Subject {
+            cluster: "prod7".to_owned(),
+            installed,
+        }
+    }
+
+    fn missing(seen: Seen) -> Vec<Missing> {
+        let name = MachineName::of_node("prod7", &node());
+        vec![Missing {
+            name,
+            seen,
+            console: None,
+        }]
+    }
+
+    fn node() -> NodeName {
+        NodeName::node(Role::Worker, 0)
+    }
+
+    /// One of every variant, two where what they say depends on more. A new variant does not compile until it is here.
+    fn all() -> Vec<(&'static str, anyhow::Error)> {
+        let cluster = || "prod7".to_owned();
+        let machine = || MachineName::of_node("prod7", &node());
+        let (ip, after) = (Ipv4Addr::new(192, 0, 2, 7), Duration::from_secs(60));
+        let mut all: Vec<PassError> = vec![preflight()];
+        for installed in [false, true] {
+            all.push(PassError::Addresses {
+                of: of(installed),
+                pass: Pass::One,
+                total: 1,
+                waited: after,
+                missing: missing(Seen::Silent),
+            });
+            all.push(PassError::Hopeless {
+                of: of(installed),
+                pass: Pass::Two,
+                machines: missing(Seen::Absent),
+            });
+            all.push(PassError::Moved {
+                of: of(installed),
+                machine: machine(),
+                planned: ip,
+                seen: "192.0.2.8".to_owned(),
+                why: "it moved",
+            });
+        }
+        for workers in [Some(5), None] {
+            let what = "it has 2 workers".to_owned();
+            all.push(PassError::Complete {
+                cluster: cluster(),
+                what,
+                workers,
+            });
+        }
+        let network = || "lan".to_owned();
+        let what = || "another".to_owned();
+        all.extend([
+            PassError::OtherCluster {
+                cluster: cluster(),
+                what: what(),
+            },
+            PassError::Mismatch {
+                cluster: cluster(),
+                what: what(),
+            },
+            PassError::Running { cluster: cluster() },
+            PassError::NoRouterId { network: network() },
+            PassError::NoAddress {
+                network: network(),
+                node: node(),
+            },
+            PassError::NoRange { network: network() },
+            PassError::Pretend { cluster: cluster(), ip },
+            PassError::StaleAssets {
+                cluster: cluster(),
+                hours: 30,
+            },
+            PassError::TooLarge {
+                node: node(),
+                too_large: crate::ignition::budget::fit(&tiny(), vec![0; 64]).expect_err("one byte holds nothing"),
+            },
+            PassError::Leftovers { left: vec![] },
+            PassError::NotInstalled { cluster: cluster() },
+            PassError::NotHarvested { cluster: cluster() },
+            PassError::Scaled { cluster: cluster() },
+            PassError::LastWorker { cluster: cluster() },
+            PassError::NoPointer { role: Role::Worker },
+            PassError::NoNode {
+                cluster: cluster(),
+                node: node(),
+                known: vec![],
+            },
+            PassError::UnsafeMaster {
+                node: node(),
+                why: what(),
+            },
+            PassError::TooYoung {
+                cluster: cluster(),
+                clock: what(),
+            },
+            PassError::StillOn {
+                cluster: cluster(),
+                machines: vec![machine()],
+                after,
+            },
+            PassError::CameBackElsewhere {
+                cluster: cluster(),
+                machine: machine(),
+                planned: ip,
+                seen: ip,
+            },
+            PassError::NotBack {
+                cluster: cluster(),
+                missing: vec![(machine(), Seen::NoLease)],
+                after,
+            },
+        ]);
+        let mut named: Vec<(&'static str, anyhow::Error)> = Vec::new();
+        named.extend(all.into_iter().map(|error| (variant(&error), error.into())));
+        named.extend(
+            journal_errors()
+                .into_iter()
+                .map(|error| (journal_variant(&error), error.into())),
+        );
+        named
+    }
+
+    fn tiny() -> crate::backend::Carrier {
+        crate::backend::Carrier {
+            limit: Some(1),
+            ..crate::backend::Carrier::FW_CFG
+        }
+    }
+
+    fn journal_errors() -> Vec<JournalError> {
+        let path = || PathBuf::from("/state/clusters/prod7/journal.jsonl");
+        let mut all = vec![
+            JournalError::Held {
+                cluster: "prod7".to_owned(),
+                holder: "process 7".to_owned(),
+            },
+            JournalError::Damaged {
+                path: path(),
+                at: 7,
+                source: serde_json::from_str::<u8>("x").expect_err("no number"),
+            },
+            JournalError::Version { path: path(), v: 9 },
+            JournalError::Io {
+                path: path(),
+                source: std::io::Error::other("full"),
+            },
+        ];
+        for installed in [false, true] {
+            all.push(JournalError::OtherInput {
+                cluster: "prod7".to_owned(),
+                step: "assets".to_owned(),
+                installed,
+            });
+        }
+        all
+    }
+
+    fn variant(error: &PassError) -> &'static str {
+        match error {
+            PassError::Preflight { .. } => "Preflight",
+            PassError::OtherCluster { .. } => "OtherCluster",
+            PassError::Mismatch { .. } => "Mismatch",
+            PassError::Running { .. } => "Running",
+            PassError::Complete { .. } => "Complete",
+            PassError::Addresses { of, .. } if of.installed => "Addresses, installed",
+            PassError::Addresses { .. } => "Addresses",
+            PassError::Hopeless { of, .. } if of.installed => "Hopeless, installed",
+            PassError::Hopeless { .. } => "Hopeless",
+            PassError::Moved { of, .. } if of.installed => "Moved, installed",
+            PassError::Moved { .. } => "Moved",
+            PassError::NoRouterId { .. } => "NoRouterId",
+            PassError::NoAddress { .. } => "NoAddress",
+            PassError::NoRange { .. } => "NoRange",
+            PassError::Pretend { .. } => "Pretend",
+            PassError::StaleAssets { .. } => "StaleAssets",
+            PassError::TooLarge { .. } => "TooLarge",
+            PassError::Leftovers { .. } => "Leftovers",
+            PassError::NotInstalled { .. } => "NotInstalled",
+            PassError::NotHarvested { .. } => "NotHarvested",
+            PassError::Scaled { .. } => "Scaled",
+            PassError::LastWorker { .. } => "LastWorker",
+            PassError::NoPointer { .. } => "NoPointer",
+            PassError::NoNode { .. } => "NoNode",
+            PassError::UnsafeMaster { .. } => "UnsafeMaster",
+            PassError::TooYoung { .. } => "TooYoung",
+            PassError::StillOn { .. } => "StillOn",
+            PassError::CameBackElsewhere { .. } => "CameBackElsewhere",
+            PassError::NotBack { .. } => "NotBack",
+        }
+    }
+
+    fn journal_variant(error: &JournalError) -> &'static str {
+        match error {
+            JournalError::Held { .. } => "Held",
+            JournalError::Damaged { .. } => "Damaged",
+            JournalError::Version { .. } => "Version",
+            JournalError::OtherInput { installed: true, .. } => "OtherInput, installed",
+            JournalError::OtherInput { .. } => "OtherInput",
+            JournalError::Io { .. } => "Io",
+        }
+    }
+
+    /// Where a hint may name `destroy`, and why no cluster that works can be meant.
+    const DESTROYS: [(&str, &str); 7] = [
+        ("Running", "nodes were made and never became a cluster"),
+        ("Addresses", "machines that were waited for before the installation"),
+        ("Hopeless", "a machine that cannot recover, before the installation"),
+        ("Moved", "a node with another address, before the installation"),
+        (
+            "StaleAssets",
+            "the bootstrap did not end within the certificates' day, so there is no cluster",
+        ),
+        (
+            "Damaged",
+            "said of a cluster that is not installed only; nothing else works without the journal",
+        ),
+        ("OtherInput", "settings that changed before the installation"),
+    ];
+
+    #[test]
+    fn destroy_is_named_only_where_nothing_works() {
+        let mut destroys = std::collections::BTreeSet::new();
+        for (variant, error) in all() {
+            for hint in explain(&error).hints {
+                if hint.contains("destroy") {
+                    assert!(hint.contains("not installed"), "{variant} says of what: {hint}");
+                    destroys.insert(variant);
+                }
+            }
+        }
+        assert_eq!(destroys, DESTROYS.map(|(variant, _)| variant).into());
+    }
+
+    #[test]
+    fn a_hint_is_a_command_with_the_clusters_own_name() {
+        // These take no cluster, or find it by ./env.sh.
+        let without = ["deploy", "harvest", "list"];
+        for (variant, error) in all() {
+            let hints = explain(&error).hints;
+            assert!(!hints.is_empty(), "{variant} has no hint");
+            for hint in &hints {
+                assert!(!hint.contains("CLUSTER"), "{variant}: {hint}");
+                for command in hint.split('`').skip(1).step_by(2) {
+                    let Some(rest) = command.strip_prefix("ocpdeploy ") else {
+                        continue;
+                    };
+                    let needs = !without.contains(&rest.split(' ').next().unwrap_or_default());
+                    assert!(!needs || rest.contains("prod7"), "{variant}: {hint}");
+                }
+            }
+        }
+    }
 }

@@ -14,6 +14,8 @@ use crate::cluster::ClusterId;
 pub struct HalfWay {
     deed: &'static str,
     cluster: ClusterId,
+    /// Then it is not to be removed.
+    installed: bool,
     there: String,
     source: Box<dyn Error + Send + Sync>,
 }
@@ -27,6 +29,11 @@ impl HalfWay {
             "stop" | "start" => format!(
                 "run the same command again: machines that are so already stay so; `ocpdeploy status {name}` shows them"
             ),
+            _ if self.installed => {
+                format!(
+                    "run the same command again: it goes on where it stopped; `ocpdeploy status {name}` shows what is there"
+                )
+            }
             _ => format!(
                 "run the same command again: it goes on where it stopped; `ocpdeploy status {name}` shows what is there, \
                  `ocpdeploy destroy {name}` removes it"
@@ -40,6 +47,7 @@ pub async fn told<B: Backend, T>(
     backend: &B,
     cluster: &ClusterId,
     deed: &'static str,
+    installed: bool,
     outcome: Result<T>,
 ) -> Result<T> {
     let error = match outcome {
@@ -54,6 +62,7 @@ pub async fn told<B: Backend, T>(
     Err(HalfWay {
         deed,
         cluster: cluster.clone(),
+        installed,
         there,
         source: error.reallocate_into_boxed_dyn_error_without_backtrace(),
     }

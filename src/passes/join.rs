@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::one::hold_of;
 use super::two::served_step;
-use super::{PassError, Run, fragments, leased_vips};
+use super::{PassError, Run, fragments, leased_vips, refuse_pretend};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held};
 use crate::cluster::{Dhcp, InstallerChoice, Lease, MachineName, Mcs, NodeName, Pass, Role};
@@ -40,7 +40,7 @@ impl<B: Backend> Run<'_, B> {
     pub(super) fn installed(&self) -> Result<Parameters> {
         let cluster = self.config.name.clone();
         let table = Parameters::read(&self.dir.parameters())?;
-        match table.filter(|_| self.journal.done_at("install-complete").is_some()) {
+        match table.filter(|_| self.is_installed()) {
             Some(table) => Ok(table),
             None => Err(PassError::NotInstalled { cluster }.into()),
         }
@@ -52,6 +52,7 @@ impl<B: Backend> Run<'_, B> {
             info!(target: PROGRESS, step = "cluster", "a rehearsal has no API: nothing is drained, and no certificate approved");
             return Ok(Reach::Rehearsal);
         }
+        refuse_pretend(&self.config.name, &self.config.backend, table.api_ip)?;
         let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_door()).await?;
         let version = api.version().await?;
         info!(target: PROGRESS, step = "cluster", "{} at {} answers: Kubernetes {version}", api.name(), api.address());

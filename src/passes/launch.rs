@@ -50,6 +50,7 @@ impl<B: Backend> Run<'_, B> {
                 let down = vec![(plan.name.clone(), Seen::Down(*starts))];
                 let machines = self.with_consoles(down).await;
                 return Err(PassError::Hopeless {
+                    of: self.subject(),
                     pass: plan.pass,
                     machines,
                 }

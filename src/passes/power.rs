@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{PassError, told};
+use super::{PassError, refuse_pretend, told};
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Power, Stop};
 use crate::cluster::{MachineName, Pass, Role};
@@ -18,7 +18,7 @@ use crate::harvest::{Seen, judge};
 use crate::home::{ClusterDir, Home};
 use crate::installer::{self, Assets};
 use crate::inventory::Known;
-use crate::journal::Journal;
+use crate::journal::{INSTALLED, Journal};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::wait::{
     self,
@@ -61,13 +61,13 @@ pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: 
     if !options.force {
         cluster.refuse_young().await?;
     }
-    told(backend, &known.id(), "stop", cluster.off(options).await).await
+    told(backend, &known.id(), "stop", true, cluster.off(options).await).await
 }
 
 /// Starts a cluster, masters before workers, and waits until its nodes are Ready.
 pub async fn start<B: Backend>(backend: &B, known: &Known, home: &Home, limit: Duration) -> Result<()> {
     let cluster = Installed::open(backend, known, home)?;
-    told(backend, &known.id(), "start", cluster.on(limit).await).await
+    told(backend, &known.id(), "start", true, cluster.on(limit).await).await
 }
 
 fn is_off(machine: &Machine) -> bool {
@@ -79,7 +79,7 @@ impl<'a, B: Backend> Installed<'a, B> {
         let dir = home.cluster(&known.name);
         let journal = Journal::open(&dir, &known.name)?;
         let table = Parameters::read(&dir.parameters())?;
-        match table.filter(|_| journal.done_at("install-complete").is_some()) {
+        match table.filter(|_| journal.done_at(INSTALLED).is_some()) {
             Some(table) => Ok(Self {
                 backend,
                 known,
@@ -102,6 +102,7 @@ impl<'a, B: Backend> Installed<'a, B> {
     }
 
     async fn api(&self) -> Result<ClusterApi> {
+        refuse_pretend(&self.known.name, &self.known.backend, self.table.api_ip)?;
         Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_door()).await?)
     }
 
@@ -150,6 +151,7 @@ impl<'a, B: Backend> Installed<'a, B> {
         match left.is_empty() {
             true => Ok(()),
             false => Err(PassError::StillOn {
+                cluster: self.known.name.clone(),
                 machines: left,
                 after: options.limit,
             }
@@ -239,6 +241,7 @@ impl<'a, B: Backend> Installed<'a, B> {
             for (node, seen) in &away {
                 if let (Seen::Address(ip), true) = (seen, before.contains(&(node.clone(), seen.clone()))) {
                     return Err(PassError::CameBackElsewhere {
+                        cluster: self.known.name.clone(),
                         machine: self.name_of(node),
                         planned: node.ip,
                         seen: *ip,
@@ -252,7 +255,13 @@ impl<'a, B: Backend> Installed<'a, B> {
                     .map(|(node, seen)| (self.name_of(&node), seen))
                     .collect();
                 let after = begun.elapsed();
-                return Err(PassError::NotBack { missing, after }.into());
+                let cluster = self.known.name.clone();
+                return Err(PassError::NotBack {
+                    cluster,
+                    missing,
+                    after,
+                }
+                .into());
             }
             before = away;
             sleep(self.backend.limits().poll_interval).await;

@@ -25,7 +25,14 @@ pub async fn replace<B: Backend>(
     let facts = check::look(backend, config).await?;
     let config = check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, &config, home, &facts)?;
-    told(backend, &config.id(), "node replace", run.make_anew(name, drain).await).await
+    told(
+        backend,
+        &config.id(),
+        "node replace",
+        true,
+        run.make_anew(name, drain).await,
+    )
+    .await
 }
 
 impl<B: Backend> Run<'_, B> {
@@ -51,6 +58,7 @@ fn node(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {
     let nodes = table.nodes.iter().filter(|node| node.role != Role::Bootstrap);
     let found = nodes.clone().find(|node| node.name == *name).cloned();
     found.ok_or_else(|| PassError::NoNode {
+        cluster: table.cluster.clone(),
         node: name.clone(),
         known: nodes.map(|node| node.name.clone()).collect(),
     })

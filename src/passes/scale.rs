@@ -53,7 +53,7 @@ pub async fn scale<B: Backend>(
     let facts = check::look(backend, config).await?;
     let config = check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, &config, home, &facts)?;
-    told(backend, &config.id(), "scale", run.bring_to_size(options).await).await
+    told(backend, &config.id(), "scale", true, run.bring_to_size(options).await).await
 }
 
 impl<B: Backend> Run<'_, B> {
@@ -96,9 +96,10 @@ impl<B: Backend> Run<'_, B> {
             ..self.config.clone()
         };
         match machines::mismatch(&as_it_is, table) {
-            Some(what) => Err(PassError::Mismatch {
+            Some(what) => Err(PassError::Complete {
                 cluster: self.config.name.clone(),
                 what,
+                workers: None,
             }
             .into()),
             None => Ok(()),

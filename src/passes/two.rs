@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::images::Handles;
 use super::launch::Launches;
 use super::one::hold_of;
-use super::{PassError, Run, fragments};
+use super::{PassError, Run, Subject, fragments};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, Machine, MachineSpec, Payload};
 use crate::cluster::{Dhcp, MachineName, Mcs, NodeName, Pass, Role};
@@ -27,6 +27,7 @@ use crate::ignition::budget::{self, Fitted};
 use crate::ignition::node::{Fragment, NodeConfigs};
 use crate::ignition::pointer::Server;
 use crate::installer::{self, Assets, Installer, NodeReport, WaitContext};
+use crate::journal::INSTALLED;
 use crate::lan;
 use crate::machines::{self, MacTable, Planned};
 use crate::mcs;
@@ -74,7 +75,8 @@ impl<B: Backend> Run<'_, B> {
         }
         let machines = self.backend.list_machines(&self.config.id()).await?;
         if machines.iter().any(|machine| machine.pass == Pass::Two) {
-            return Err(PassError::StaleAssets { hours }.into());
+            let cluster = self.config.name.clone();
+            return Err(PassError::StaleAssets { cluster, hours }.into());
         }
         info!(target: PROGRESS, step = "assets", "the files are {hours} hours old; no machine has them, so they are made anew");
         for step in ["pass-two/create", MERGE, "mcs", "assets"] {
@@ -314,7 +316,10 @@ impl<B: Backend> Run<'_, B> {
                     self.journal.note(&format!("{story}/{}/address", plan.node), &ip)?;
                 }
             }
-            if let Some(moved) = planned.iter().find_map(|plan| moved(plan, &watch, &machines, held)) {
+            if let Some(moved) = planned
+                .iter()
+                .find_map(|plan| moved(self.subject(), plan, &watch, &machines, held))
+            {
                 return Err(moved.into());
             }
             if watch.is_complete(planned) {
@@ -413,9 +418,7 @@ impl<B: Backend> Run<'_, B> {
         wait: &WaitContext<'_>,
     ) -> Result<Vec<NodeReport>> {
         info!(target: PROGRESS, step = "install", "waiting for install-complete");
-        let waited = self
-            .journal
-            .step("install-complete", &(), installer.wait_for_install(wait));
+        let waited = self.journal.step(INSTALLED, &(), installer.wait_for_install(wait));
         match waited.await {
             Err(error) => Err(self.explained(installer, wait, false, error).await),
             waited => waited,
@@ -434,9 +437,16 @@ pub(super) struct NodeConfig {
 }
 
 /// Whether a machine has settled on another address than planned, and why that may be.
-fn moved(plan: &Planned, watch: &Watch, machines: &[Machine], held: &BTreeMap<NodeName, Held>) -> Option<PassError> {
+fn moved(
+    of: Subject,
+    plan: &Planned,
+    watch: &Watch,
+    machines: &[Machine],
+    held: &BTreeMap<NodeName, Held>,
+) -> Option<PassError> {
     let planned = plan.ip?;
     let error = |seen: String, why| PassError::Moved {
+        of,
         machine: plan.name.clone(),
         planned,
         seen,

@@ -10,9 +10,9 @@ use kube::ResourceExt;
 use serde::Serialize;
 use tracing::info;
 
-use super::PassError;
 use super::destroy::delete_machines;
 use super::one::{hold_of, holds};
+use super::{PassError, refuse_pretend};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, Machine};
 use crate::cluster::{Lease, MachineName, NodeName, Pass, Role};
@@ -20,7 +20,7 @@ use crate::cluster_api::ClusterApi;
 use crate::harvest::{Seen, judge};
 use crate::home::Home;
 use crate::inventory::Known;
-use crate::journal::Journal;
+use crate::journal::{INSTALLED, Journal};
 use crate::parameters::{NodeAddress, Parameters};
 
 /// Where something differs from the table.
@@ -93,14 +93,13 @@ pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair:
     }
     if known.rehearsal {
         left_out.push("nodes: a rehearsal has no API".to_owned());
-    } else if journal.done_at("install-complete").is_none() {
+    } else if journal.done_at(INSTALLED).is_none() {
         left_out.push("nodes: the cluster is not installed yet".to_owned());
     } else {
         let asked = async {
-            ClusterApi::open(&dir.kubeconfig(), table.api_door())
-                .await?
-                .nodes()
-                .await
+            refuse_pretend(&known.name, &known.backend, table.api_ip)?;
+            let api = ClusterApi::open(&dir.kubeconfig(), table.api_door()).await?;
+            Ok::<_, anyhow::Error>(api.nodes().await?)
         };
         match asked.await {
             Ok(nodes) => seen.nodes = Some(nodes.iter().map(ClusterNode::of).collect()),

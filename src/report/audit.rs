@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::status::{Status, Verdict, is_done};
+use super::status::{Status, Verdict};
 use super::{row, table};
 use crate::backend::{Machine, Owned};
 use crate::cluster::{ClusterId, MachineName, Role};
 use crate::inventory::Cluster;
-use crate::journal::Entry;
+use crate::journal::{Entry, INSTALLED, is_done};
 
 /// All platforms that were looked at.
 #[derive(Clone, Debug, Serialize)]
@@ -72,7 +72,7 @@ impl Found {
         let state = match () {
             () if objects.is_empty() => State::Gone,
             () if status.nodes.iter().any(|node| is_missing(node.verdict)) => State::HalfGone,
-            () if is_done(journal, "install-complete") => State::Alive,
+            () if is_done(journal, INSTALLED) => State::Alive,
             () => State::Unfinished,
         };
         let mut should_be_gone = Vec::new();
@@ -88,9 +88,17 @@ impl Found {
         match state {
             State::Alive | State::NotKnownHere => {}
             State::Unfinished => hints.push(format!(
-                "`ocpdeploy deploy` goes on with it, `ocpdeploy destroy {name}` removes it"
+                "it is not installed yet: `ocpdeploy deploy` goes on with it, `ocpdeploy destroy {name}` removes it"
             )),
-            State::HalfGone => hints.push(format!("`ocpdeploy destroy {name}` removes the rest")),
+            State::HalfGone if is_done(journal, INSTALLED) => hints.extend([
+                format!(
+                    "a node of a cluster that is in use: `ocpdeploy node replace NODE --cluster {name}` recreates it"
+                ),
+                format!("a destroy that was interrupted: `ocpdeploy destroy {name}` removes the rest"),
+            ]),
+            State::HalfGone => hints.push(format!(
+                "it is not installed yet: `ocpdeploy destroy {name}` removes the rest"
+            )),
             State::Gone => hints.push(format!("`ocpdeploy destroy {name}` removes its folder here")),
         }
         if !should_be_gone.is_empty() && state == State::Alive {

@@ -10,7 +10,7 @@ use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, judge};
 use crate::inventory::Cluster;
-use crate::journal::{Entry, Event, Holder};
+use crate::journal::{Entry, Event, Holder, INSTALLED, is_done};
 use crate::wait::clock::Clock;
 
 /// Several clusters as they are now.
@@ -361,7 +361,7 @@ pub(super) fn phase(journal: &[Entry], holder: Option<&Holder>) -> (State, Strin
         return (State::New, "nothing was done yet".to_owned());
     };
     match last.event {
-        _ if is_done(journal, "install-complete") => (State::Complete, "complete".to_owned()),
+        _ if is_done(journal, INSTALLED) => (State::Complete, "complete".to_owned()),
         // The first line says what happened; the rest, such as a console's text, is in the journal.
         Event::Failed => {
             let why = last.error.lines().next().unwrap_or_default();
@@ -397,16 +397,6 @@ fn several(steps: &[&str]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
-}
-
-/// Whether a step was done and not forgotten since.
-pub(super) fn is_done(journal: &[Entry], step: &str) -> bool {
-    let told = journal.iter().rev().find(|entry| match entry.event {
-        Event::Done => entry.step == step,
-        Event::Forgotten => Event::forgets(&entry.step, step),
-        _ => false,
-    });
-    told.is_some_and(|entry| entry.event == Event::Done)
 }
 
 #[cfg(test)]

@@ -1013,7 +1013,7 @@ pub const VARIABLES: &[Variable] = &[
     no_effect(
         "force",
         &[],
-        "the same command again continues; `ocpdeploy destroy` begins anew",
+        "the same command again continues",
     ),
     no_effect(
         "haproxy_bootstrap",

@@ -63,7 +63,7 @@ const SYMPTOMS: &[Symptom] = &[
             &["x509: certificate has expired"],
         ],
         cause: "a certificate does not fit the machine's clock: the installer's files are too old, or a clock is wrong",
-        hint: "compare the clocks of host and nodes; files older than a day are made anew by `ocpdeploy destroy --keep-addresses` and `deploy`",
+        hint: "compare the clocks of host and nodes; if the installer's files are older than a day, `ocpdeploy deploy` tells how new ones are made",
     },
     Symptom {
         words: &[

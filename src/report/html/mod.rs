@@ -17,7 +17,7 @@ use crate::backend::{Held, Machine};
 use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
 use crate::installer::NodeReport;
 use crate::inventory::Cluster;
-use crate::journal::{Entry, Event, Holder};
+use crate::journal::{self, Entry, Event, Holder};
 use crate::passes::{Chosen, Room};
 use crate::templates::{TemplateError, render_html};
 use timeline::Timeline;
@@ -250,7 +250,7 @@ fn output<T: for<'de> Deserialize<'de>>(journal: &[Entry], step: &str) -> Option
     let last = journal
         .iter()
         .rfind(|entry| entry.event == Event::Done && entry.step == step)?;
-    let last = Some(last).filter(|_| super::status::is_done(journal, step))?;
+    let last = Some(last).filter(|_| journal::is_done(journal, step))?;
     serde_json::from_value(last.output.clone()).ok()
 }
 

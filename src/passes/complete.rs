@@ -1,0 +1,98 @@
+//! A cluster that is installed: `deploy` looks at it again, and changes nothing of it.
+
+use crate::cluster::{ClusterConfig, Role, Size};
+use crate::inventory::Cluster;
+use crate::journal::{self, Entry, INSTALLED};
+use crate::machines;
+use crate::parameters::Parameters;
+
+use super::{DeployOptions, PassError};
+
+/// Refuses a deployment that differs from the cluster that is installed.
+///
+/// What goes into the installer's files alone is not compared here: their step of the journal knows it.
+pub(super) fn refuse_changes(
+    config: &ClusterConfig,
+    cluster: &Cluster,
+    journal: &[Entry],
+    options: DeployOptions,
+) -> Result<(), PassError> {
+    if !journal::is_done(journal, INSTALLED) {
+        return Ok(());
+    }
+    let name = config.name.clone();
+    if journal::is_done(journal, "scaled") {
+        return Err(PassError::Scaled { cluster: name });
+    }
+    let Some(table) = &cluster.parameters else {
+        return Ok(());
+    };
+    if options.harvest_again {
+        let what = "its addresses are in use and cannot be harvested again".to_owned();
+        return Err(PassError::Complete {
+            cluster: name,
+            what,
+            workers: None,
+        });
+    }
+    let (workers, mut what) = (workers(config, table), others(config, cluster, table));
+    let only = workers.is_some() && what.is_empty();
+    what.extend(workers);
+    match what.is_empty() {
+        true => Ok(()),
+        false => Err(PassError::Complete {
+            cluster: name,
+            what: what.join("; "),
+            // The routers of a cluster run on its workers: one stays.
+            workers: only.then(|| config.workers.max(1)),
+        }),
+    }
+}
+
+fn workers(config: &ClusterConfig, table: &Parameters) -> Option<String> {
+    let has = table.of_role(Role::Worker).count();
+    (has != config.workers).then(|| format!("it has {has} workers, the settings say {}", config.workers))
+}
+
+/// What differs beside the number of workers.
+fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<String> {
+    let mut what = Vec::new();
+    let has = table.of_role(Role::Master).count();
+    if has != config.masters {
+        what.push(format!("it has {has} masters, the settings say {}", config.masters));
+    }
+    let as_many = ClusterConfig {
+        masters: config.masters.min(has),
+        workers: config.workers.min(table.of_role(Role::Worker).count()),
+        ..config.clone()
+    };
+    what.extend(machines::mismatch(&as_many, table));
+    let sizes = cluster.known.sizes.as_ref();
+    for (nodes, has, wanted) in sizes.into_iter().flat_map(|sizes| {
+        [
+            ("masters", &sizes.master, &config.master_size),
+            ("workers", &sizes.worker, &config.worker_size),
+        ]
+    }) {
+        if has != wanted {
+            what.push(format!(
+                "its {nodes} have {}, the settings say {}",
+                size(has),
+                size(wanted)
+            ));
+        }
+    }
+    what
+}
+
+fn size(size: &Size) -> String {
+    let more: String = size
+        .extra_disks_gib
+        .iter()
+        .map(|disk| format!(" + {disk} GiB"))
+        .collect();
+    format!(
+        "{} CPUs, {} MiB of memory, {} GiB of disk{more}",
+        size.cpus, size.memory_mib, size.disk_gib
+    )
+}

@@ -1,0 +1,32 @@
+//! Addresses of the pretend platform, which nothing real has.
+
+use std::net::Ipv4Addr;
+
+use super::PassError;
+use crate::cluster::{BackendConfig, Vip};
+use crate::inventory::Known;
+use crate::parameters::Parameters;
+
+/// Refuses an address of the pretend platform: on a real network somebody else may have it.
+///
+/// The loopback is this computer's own: a test puts there what answers.
+pub fn refuse_pretend(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> Result<(), PassError> {
+    match matches!(backend, BackendConfig::Sim(_)) && !ip.is_loopback() {
+        true => Err(PassError::Pretend {
+            cluster: cluster.to_owned(),
+            ip,
+        }),
+        false => Ok(()),
+    }
+}
+
+/// As `refuse_pretend`, for all addresses of a cluster: what publishes them publishes the whole table.
+pub fn refuse_pretend_table(known: &Known, table: &Parameters) -> Result<(), PassError> {
+    for vip in Vip::ALL {
+        refuse_pretend(&known.name, &known.backend, table.vip(vip).ip)?;
+    }
+    let nodes = table.nodes.iter();
+    nodes
+        .map(|node| refuse_pretend(&known.name, known.backend_of(node.role), node.ip))
+        .collect()
+}
