@@ -29,6 +29,13 @@ fn lab_on(world: Value) -> Place {
     place
 }
 
+/// An installed cluster whose pretend addresses are this computer's own: nobody else has them.
+fn lab_on_the_loopback() -> Place {
+    let network =
+        json!({"cidr": "127.94.0.0/24", "gateway": "127.94.0.1", "dhcp_from": "127.94.0.2", "dhcp_to": "127.94.0.254"});
+    lab_on(json!({"networks": {"default": network}}))
+}
+
 fn table(place: &Place) -> Parameters {
     place.parameters("lab").unwrap()
 }
@@ -498,31 +505,160 @@ fn the_journal_tells_of_day_two_and_holds_no_secret() {
     }
 }
 
-#[test]
-fn ssh_is_the_users_own_and_knows_the_nodes_by_name() {
-    let place = lab();
+/// What `node ssh worker-1` ends with where `ssh` prints its arguments, and this when it is asked for its configuration.
+fn ssh(place: &Place, configuration: &str) -> std::process::Output {
     let tools = place.path().join("tools");
-    std::fs::create_dir(&tools).unwrap();
+    std::fs::create_dir_all(&tools).unwrap();
     let ssh = tools.join("ssh");
-    std::fs::write(&ssh, "#!/bin/sh\nfor word; do echo \"$word\"; done\nexit 42\n").unwrap();
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = -G ] && {{ echo '{configuration}'; exit; }}\nfor word; do echo \"$word\"; done\nexit 42\n"
+    );
+    std::fs::write(&ssh, script).unwrap();
     std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
-        .args([
-            "node",
-            "ssh",
-            "worker-1",
-            "--cluster",
-            "lab",
-            "--",
-            "cat",
-            "/etc/two words",
-            "$HOME",
-        ])
+    let arguments = [
+        "node",
+        "ssh",
+        "worker-1",
+        "--cluster",
+        "lab",
+        "--",
+        "cat",
+        "/etc/two words",
+        "$HOME",
+    ];
+    Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+        .args(arguments)
         .env("OCPDEPLOY_HOME", place.home().root())
         .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))
         .current_dir(place.path())
         .output()
+        .unwrap()
+}
+
+#[test]
+fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
+    let place = lab();
+    let kubeconfig = place.home().cluster("lab").kubeconfig();
+    std::fs::create_dir_all(kubeconfig.parent().unwrap()).unwrap();
+    std::fs::write(
+        &kubeconfig,
+        "clusters:\n- cluster:\n    server: https://api.lab.example.com:6443\n  name: lab\n",
+    )
+    .unwrap();
+    let refused = ssh(&place, "connecttimeout none");
+    assert_eq!(refused.status.code(), Some(2), "ssh was run: {refused:?}");
+    // A hosts file of its own in place of this computer's, should the program write one after all.
+    std::fs::write(place.path().join("hosts"), "127.0.0.1 localhost\n").unwrap();
+    let program = env!("CARGO_BIN_EXE_ocpdeploy");
+    let apply = format!("mount --bind hosts /etc/hosts && exec {program} dns apply lab");
+    let dns = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", &apply])
+        .env("OCPDEPLOY_HOME", place.home().root())
+        .current_dir(place.path())
+        .output()
         .unwrap();
+    let said = String::from_utf8_lossy(&dns.stderr).into_owned();
+    match said.contains("unshare") || said.contains("mount:") {
+        true => eprintln!("LEFT OUT: no mount namespace here: {said}"),
+        false => assert_eq!(dns.status.code(), Some(2), "{said}"),
+    }
+    let hosts = std::fs::read_to_string(place.path().join("hosts")).unwrap();
+    assert_eq!(hosts, "127.0.0.1 localhost\n");
+    for arguments in [
+        &["kubeconfig", "lab"][..],
+        &["export", "hosts", "--cluster", "lab"],
+        &["export", "dns", "--cluster", "lab", "--format", "nsupdate"],
+        &["export", "haproxy", "--cluster", "lab"],
+        &["export", "dhcp", "--cluster", "lab"],
+        &["export", "kcli", "--cluster", "lab"],
+        &["export", "ansible", "--cluster", "lab"],
+    ] {
+        let refused = place.run(arguments);
+        assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
+        assert_eq!(refused.stdout, "", "{arguments:?}");
+        let api = table(&place).api_ip;
+        let words =
+            format!("error: cluster lab is on the pretend platform: {api} is no address of a real machine of it\n");
+        assert!(refused.stderr.starts_with(&words), "{arguments:?}: {}", refused.stderr);
+    }
+    // What leads nowhere stays, and so does all of a cluster on the loopback.
+    place.run(&["kubeconfig", "lab", "--by-name"]).succeeded();
+    place.run(&["verify", "lab"]).succeeded();
+    let own = lab_on_the_loopback();
+    own.run(&["export", "hosts", "--cluster", "lab"]).succeeded();
+}
+
+#[test]
+fn a_complete_cluster_is_never_led_to_its_destruction() {
+    let place = lab();
+    let before = (
+        whole(&place),
+        std::fs::read(place.home().cluster("lab").known()).unwrap(),
+    );
+    for (changes, words, hint) in [
+        (
+            &["--workers", "5"][..],
+            "it has 2 workers, the settings say 5",
+            "hint: `ocpdeploy scale lab --workers 5`\n",
+        ),
+        (
+            &["--workers", "1"],
+            "it has 2 workers, the settings say 1",
+            "hint: `ocpdeploy scale lab --workers 1`\n",
+        ),
+        (
+            &["--masters", "5"],
+            "it has 3 masters, the settings say 5",
+            "hint: put the settings back.",
+        ),
+        (
+            &["--set", "master_memory=20000"],
+            "its masters have ",
+            "`ocpdeploy node replace NODE --cluster lab`",
+        ),
+        (
+            &["--harvest"],
+            "its addresses are in use",
+            "hint: put the settings back.",
+        ),
+        (
+            &["--network", "other"],
+            "it was harvested on network default",
+            "hint: put the settings back.",
+        ),
+    ] {
+        let refused = place.run(&[&["deploy", "lab.sh", "--rehearse"][..], changes].concat());
+        assert_eq!(refused.code, Some(2), "{changes:?}: {}", refused.stderr);
+        let message = refused.message();
+        let begin = "error: cluster lab is installed, and the settings differ from it: ";
+        assert!(
+            message.starts_with(begin) && message.contains(words),
+            "{changes:?}: {message}"
+        );
+        assert!(
+            message.contains(hint) && !message.contains("destroy"),
+            "{changes:?}: {message}"
+        );
+        if !changes.contains(&"--harvest") {
+            let check = place.run(&[&["check", "lab.sh", "--rehearse"][..], changes].concat());
+            assert_eq!(check.code, Some(4), "{changes:?}: {}", check.stdout);
+            assert!(check.stdout.contains(words), "{changes:?}: {}", check.stdout);
+        }
+        let now = (
+            whole(&place),
+            std::fs::read(place.home().cluster("lab").known()).unwrap(),
+        );
+        assert_eq!(now, before, "{changes:?}");
+    }
+    // The hint does what it says.
+    place.run(&["scale", "lab", "--workers", "5"]).succeeded();
+    assert_eq!(workers(&table(&place)).len(), 5);
+}
+
+#[test]
+fn ssh_is_the_users_own_and_knows_the_nodes_by_name() {
+    let place = lab_on_the_loopback();
+    let output = ssh(&place, "connecttimeout none");
     assert_eq!(output.status.code(), Some(42), "ssh's exit code is ours");
     let said = String::from_utf8(output.stdout).unwrap();
     let ip = table(&place).nodes[5].ip;
@@ -531,6 +667,15 @@ fn ssh_is_the_users_own_and_knows_the_nodes_by_name() {
         "{said}"
     );
     assert!(said.contains("HostKeyAlias=worker-1.lab.example.com\n"), "{said}");
+    assert!(
+        said.contains("\nConnectTimeout=10\n"),
+        "a node that is gone is not waited for: {said}"
+    );
+    let said = String::from_utf8(ssh(&place, "connecttimeout 60").stdout).unwrap();
+    assert!(
+        !said.contains("ConnectTimeout"),
+        "the user's own configuration wins: {said}"
+    );
     let absent = place.run(&["node", "ssh", "worker-9", "--cluster", "lab"]);
     assert_eq!(absent.code, Some(2), "{}", absent.stderr);
 }
@@ -550,7 +695,7 @@ fn kubeconfig(place: &Place, arguments: &[&str]) -> Outcome {
 
 #[test]
 fn a_kubeconfig_leads_to_the_vip_and_is_private() {
-    let place = lab();
+    let place = lab_on_the_loopback();
     let none = kubeconfig(&place, &[]);
     assert_eq!(none.code, Some(4), "{}", none.stderr);
     assert!(none.stderr.contains("a rehearsal has no API"), "{}", none.stderr);
