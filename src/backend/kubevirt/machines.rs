@@ -373,13 +373,18 @@ pub(super) async fn console(
     name: &MachineName,
 ) -> Result<Option<String>, Failure> {
     find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
-    let pods = session.list(Kind::Pod, &format!("vm.kubevirt.io/name={name}")).await?;
+    // By our own label, which KubeVirt copies from the machine to its pods: `vm.kubevirt.io/name` is the guest's host name.
+    // Source: kubevirt/kubevirt: `pkg/virt-controller/services/template.go`.
+    let pods = session.list(Kind::Pod, &objects::of_machine(cluster, name)).await?;
     let newest = pods
         .iter()
         .max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str());
     let Some(pod) = newest else { return Ok(None) };
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    if !containers.into_iter().any(|container| container["name"] == CONSOLE) {
+    // Since it became a sidecar of Kubernetes' own kind it is among the init containers.
+    let mut containers = ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
+    if !containers.any(|container| container["name"] == CONSOLE) {
         return Ok(None);
     }
     let path = format!(

@@ -89,7 +89,11 @@ impl From<Error> for Failure {
         match error {
             Error::Api(status) => {
                 let said = SAID.iter().find(|(words, ..)| status.message.contains(words));
-                let (kind, hint) = match (said, status.code) {
+                let code = match status.code {
+                    422 if is_other_uid(&status.message) => 409,
+                    code => code,
+                };
+                let (kind, hint) = match (said, code) {
                     (Some((_, kind, hint)), _) => (*kind, Some(*hint)),
                     (_, 401) => (
                         Denied,
@@ -115,7 +119,7 @@ impl From<Error> for Failure {
                     kind,
                     words: status.message,
                     hint: hint.map(str::to_owned),
-                    code: Some(status.code),
+                    code: Some(code),
                     pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),
                 }
             }
@@ -124,6 +128,13 @@ impl From<Error> for Failure {
             error => Self::new(Unreachable, innermost(&error)),
         }
     }
+}
+
+/// Whether a patch was refused because the object of this name is another one than the patch names: an object's uid is an
+/// immutable field to the API server, so this is a validation error and not the 409 of a failed precondition.
+/// Source: kubernetes/apimachinery: `pkg/api/validation/objectmeta.go`, `ValidateObjectMetaAccessorUpdate`.
+fn is_other_uid(message: &str) -> bool {
+    message.contains("metadata.uid: Invalid value") && message.contains("field is immutable")
 }
 
 fn auth(error: &AuthError) -> Failure {
@@ -198,7 +209,7 @@ impl Session {
     }
 
     pub async fn call(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<String, Failure> {
-        self.accepting(method, path, kind, JSON, body).await
+        self.accepting(method, path, kind, ANY_JSON, body).await
     }
 
     /// One request; put off and asked again while the server says that it took nothing in.
@@ -349,6 +360,10 @@ impl Session {
 }
 
 const JSON: &str = "application/json";
+/// As client-go asks. virt-api declares no media type for the routes that start and stop machines, and its router answers
+/// 406 there unless `*/*` is accepted.
+/// Source: kubevirt/kubevirt: `pkg/virt-api/api.go`; emicklei/go-restful: `route.go`, `matchesAccept`.
+const ANY_JSON: &str = "application/json, */*";
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const STRICT: &str = "fieldManager=ocpdeploy&fieldValidation=Strict";
@@ -446,6 +461,11 @@ mod tests {
             (403, "pods \"a\" is forbidden: exceeded quota: small", Quota),
             (409, "the object has been modified", Conflict),
             (422, "spec.domain: Required value", Rejected),
+            (
+                422,
+                "DataVolume.cdi.kubevirt.io \"a\" is invalid: metadata.uid: Invalid value: \"1\": field is immutable",
+                Conflict,
+            ),
             (429, "too many requests, please try again later", Timeout),
             (500, "etcdserver: request timed out", Unreachable),
             (503, "the server is currently unable to handle the request", Unreachable),

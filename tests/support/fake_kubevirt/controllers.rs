@@ -184,7 +184,10 @@ impl World {
                 INSTANCE,
                 json!({"metadata": about, "spec": template["spec"], "status": {"phase": "Scheduling"}}),
             );
-            let labels = json!({"vm.kubevirt.io/name": name, "kubevirt.io": "virt-launcher"});
+            // kubevirt/kubevirt: pkg/virt-controller/services/template.go: the label has the host name, and the console's
+            // log is a sidecar among the init containers.
+            let host = template["spec"]["hostname"].as_str().unwrap_or(&name);
+            let labels = json!({"vm.kubevirt.io/name": host, "kubevirt.io": "virt-launcher"});
             let mut all = template["metadata"]["labels"].clone();
             for (label, value) in labels.as_object().unwrap() {
                 all[label] = value.clone();
@@ -194,7 +197,7 @@ impl World {
                 POD,
                 json!({
                     "metadata": {"namespace": namespace, "name": format!("virt-launcher-{name}"), "labels": all},
-                    "spec": {"containers": [{"name": "compute"}, {"name": "guest-console-log"}]},
+                    "spec": {"containers": [{"name": "compute"}], "initContainers": [{"name": "guest-console-log"}]},
                     "status": {"phase": "Running", "podIP": ip, "hostIP": "192.0.2.10"},
                 }),
             );

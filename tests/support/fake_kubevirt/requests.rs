@@ -302,6 +302,13 @@ impl World {
         sub: &str,
     ) -> Answer {
         match (resource.plural, sub) {
+            // These routes declare no media type (kubevirt/kubevirt: pkg/virt-api/api.go), and go-restful's router then takes
+            // `*/*` alone (emicklei/go-restful: route.go, `matchesAccept`).
+            ("virtualmachines", "start" | "stop") if !asked.accept.contains("*/*") => refused((
+                406,
+                "NotAcceptable",
+                "the server was unable to respond with a content type that the client supports".to_owned(),
+            )),
             ("virtualmachines", "start" | "stop") => match self.power(namespace, name, sub) {
                 Ok(()) => Answer::Text(String::new()),
                 Err(refusal) => refused(refusal),

@@ -451,7 +451,7 @@ impl World {
         write: &Write,
     ) -> Outcome {
         let there = self.get(resource, namespace, name)?;
-        unchanged(resource, &there, &patch["metadata"])?;
+        same_object(resource, &there, &patch["metadata"])?;
         let mut object = there.clone();
         merge_patch(&mut object, patch);
         self.update(user, resource, namespace, name, &there, object, write)
@@ -482,7 +482,7 @@ impl World {
             }
             return Ok(made);
         };
-        unchanged(resource, &there, &sent["metadata"])?;
+        same_object(resource, &there, &sent["metadata"])?;
         let before = self
             .applied
             .get(&(key.clone(), write.manager.clone()))
@@ -578,6 +578,21 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(plain)
         && !name.starts_with(['-', '.'])
         && !name.ends_with(['-', '.'])
+}
+
+/// What a patch says of the object's uid and version must hold; the uid is an immutable field.
+/// Source: kubernetes/apimachinery: `pkg/api/validation/objectmeta.go`, `ValidateObjectMetaAccessorUpdate`.
+fn same_object(resource: &Resource, there: &Value, given: &Value) -> Result<(), Refusal> {
+    if given["uid"].is_string() && given["uid"] != there["metadata"]["uid"] {
+        let why = format!(
+            "{} {} is invalid: metadata.uid: Invalid value: {}: field is immutable",
+            resource.qualified(),
+            there["metadata"]["name"],
+            given["uid"]
+        );
+        return Err((422, "Invalid", why));
+    }
+    unchanged(resource, there, given)
 }
 
 /// Preconditions: uid and version, where they are given, are those of the object.
