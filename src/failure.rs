@@ -17,6 +17,7 @@ use crate::journal::JournalError;
 use crate::mcs::McsError;
 use crate::parameters::ParametersError;
 use crate::passes::{HalfWay, PassError};
+use crate::printable::{printable_block, printable_text};
 use crate::services::ServiceError;
 use crate::settings::SettingsError;
 use crate::templates::TemplateError;
@@ -240,6 +241,8 @@ pub struct Failure {
     /// What failed, then its causes from near to far, without repetition.
     pub chain: Vec<String>,
     pub hints: Vec<String>,
+    /// Whether the causes are problems of the settings, which are shown as blocks with their places.
+    diagnostics: bool,
 }
 
 /// Finds what a chain of errors tells. The outermost error of a known type says the kind.
@@ -265,7 +268,12 @@ pub fn explain(error: &anyhow::Error) -> Failure {
     if kind == Kind::Bug && hints.is_empty() {
         hints.push(REPORT.to_owned());
     }
-    Failure { kind, chain, hints }
+    Failure {
+        kind,
+        chain,
+        hints,
+        diagnostics: error.is::<SettingsError>(),
+    }
 }
 
 const REPORT: &str = "this is a fault of ocpdeploy; please report it with the text above";
@@ -280,18 +288,21 @@ impl Failure {
         let mut text = String::new();
         for (index, cause) in self.chain.iter().enumerate() {
             let head = match index {
-                // The settings' diagnostics bring a head of their own for each problem.
-                0 if cause.starts_with("error:") => String::new(),
-                0 => paint("error:", "31") + " ",
-                _ => paint("caused by:", "31") + " ",
+                0 => paint("error:", "31"),
+                _ => paint("caused by:", "31"),
             };
-            text += &format!("{head}{}\n", printable(cause.trim_end()));
+            // Only our own diagnostics have more than one head.
+            let cause = match self.diagnostics {
+                true => printable_text(cause.trim_end()),
+                false => printable_block(cause),
+            };
+            text += &format!("{head} {cause}\n");
         }
         if !self.hints.is_empty() {
             text.push('\n');
         }
         for hint in &self.hints {
-            text += &format!("{} {}\n", paint("hint:", "36"), printable(hint));
+            text += &format!("{} {}\n", paint("hint:", "36"), printable_block(hint));
         }
         text
     }
@@ -303,21 +314,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Makes text from outside safe for a terminal: control characters but the new line are shown as escapes.
-pub fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        // Besides controls, the marks that turn the direction of text around.
-        let hidden =
-            c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        match hidden && c != '\n' {
-            true => safe.extend(c.escape_default()),
-            false => safe.push(c),
-        }
-    }
-    safe
-}
-
 /// Whether the user did not forbid colours (`NO_COLOR`, a dumb terminal).
 pub fn colour_wanted() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -325,17 +321,16 @@ pub fn colour_wanted() -> bool {
 }
 
 /// Makes a panic ask for a report, in place of Rust's own words.
-pub fn report_panics() {
-    std::panic::set_hook(Box::new(|panic| {
+pub fn report_panics(tell: fn(&Failure)) {
+    std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("a panic without words");
         let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
-        let failure = Failure {
+        tell(&Failure {
             kind: Kind::Bug,
+            diagnostics: false,
             chain: vec![format!("{text}{place}")],
             hints: vec![REPORT.to_owned()],
-        };
-        // The terminal may be gone; then there is nobody to tell.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), failure.to_string().as_bytes());
+        });
     }));
 }
 
@@ -399,9 +394,10 @@ mod tests {
 
     #[test]
     fn control_characters_from_outside_do_not_reach_the_terminal() {
-        let error = anyhow::anyhow!("name \x1b[2Jlab\u{202e}\u{9b}1m\rx").context("look");
+        let error = anyhow::anyhow!("name \x1b[2Jlab\u{202e}\u{9b}1m\rx\nhint: y").context("look");
         let text = explain(&error).render(false);
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
         assert!(text.contains("\\u{1b}[2Jlab\\u{202e}"), "{text:?}");
+        assert!(!text.contains("\nhint:"), "{text:?}");
     }
 }

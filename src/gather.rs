@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::PROGRESS;
 use crate::backend::Backend;
 use crate::installer::{Installer, Mask, WaitContext};
+use crate::printable::{printable_console, printable_json};
 use crate::wait::WaitError;
 use crate::wait::seen::Operators;
 use crate::wait::symptoms::{self, Found};
@@ -158,7 +159,12 @@ fn write(wait: &WaitContext<'_>, mut files: Vec<(String, Vec<u8>)>) -> io::Resul
     for (name, bytes) in files {
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<String> = text.lines().map(|line| mask.apply(line)).collect();
-        append(&mut tar, &name, lines.join("\n").as_bytes())?;
+        // Read with `tar -xO` and `less -R`, it is on somebody's terminal.
+        let safe = match name.contains(".json") {
+            true => printable_json(&lines.join("\n")),
+            false => printable_console(&lines.join("\n")),
+        };
+        append(&mut tar, &name, safe.as_bytes())?;
     }
     for bundle in bundles {
         append(&mut tar, &name_of(&bundle), &fs::read(&bundle)?)?;

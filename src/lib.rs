@@ -35,6 +35,7 @@ pub mod parameters;
 pub mod passes;
 pub mod patience;
 pub mod platforms;
+pub mod printable;
 pub mod report;
 pub mod services;
 pub mod settings;

@@ -1,23 +1,21 @@
 //! The program: reads the command line, runs the command, turns a failure into text and an exit code.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ocpdeploy::{cli::Cli, commands, failure};
+use ocpdeploy::cli::Cli;
+use ocpdeploy::commands::{self, output};
+use ocpdeploy::failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    failure::report_panics();
+    failure::report_panics(output::fail);
     // A panic has been told by the hook; what is left is the exit code.
     match std::panic::catch_unwind(|| commands::run(cli)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
             let failure = failure::explain(&error);
-            eprint!(
-                "{}",
-                failure.render(std::io::stderr().is_terminal() && failure::colour_wanted())
-            );
+            output::fail(&failure);
             ExitCode::from(failure.kind.exit_code())
         }
         Err(_) => ExitCode::from(failure::Kind::Bug.exit_code()),

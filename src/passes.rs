@@ -41,6 +41,7 @@ use crate::inventory::Known;
 use crate::journal::{INSTALLED, Journal, RUN};
 use crate::machines::{self, Planned};
 use crate::parameters::{NodeAddress, Parameters};
+use crate::printable::printable_console;
 use crate::services;
 
 pub use self::check::{Looked, check};
@@ -316,6 +317,7 @@ impl<'a, B: Backend> Run<'a, B> {
                 0..3 => self.backend.console_tail(&self.config.id(), &name).await.ok().flatten(),
                 _ => None,
             };
+            let console = console.map(|text| printable_console(&text));
             explained.push(Missing { name, seen, console });
         }
         explained

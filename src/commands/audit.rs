@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect, patience, print, runtime};
+use super::{Session, connect, patience, print, print_json, runtime};
 use crate::backend::Backend;
 use crate::cli::{Audit, Format, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
 use crate::inventory::{self, Cluster};
 use crate::report::audit::{Audit as Report, Found, OnPlatform};
-use crate::{journal, report, settings};
+use crate::{journal, settings};
 
 pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
     let env = command.env.as_deref();
@@ -29,7 +29,7 @@ pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
     let audit = Report { platforms: seen };
     match command.output.output {
         Format::Text => print(&audit.text())?,
-        Format::Json => print(&report::json(&audit)?)?,
+        Format::Json => print_json(&audit)?,
     }
     match failed {
         Some(error) => Err(error),

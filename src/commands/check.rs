@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect_for, print};
+use super::{Session, connect_for, print, print_json};
 use crate::backend::{Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
@@ -26,7 +26,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     let report = report::check::Checked::of(looked);
     match command.output.output {
         Format::Text => print(&report::check::text(&report))?,
-        Format::Json => print(&report::json(&report)?)?,
+        Format::Json => print_json(&report)?,
     }
     Ok(match report.failures {
         0 => ExitCode::SUCCESS,

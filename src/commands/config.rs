@@ -1,21 +1,21 @@
 //! `ocpdeploy config`: every setting, its value and where it came from.
 
-use crate::failure::printable;
+use crate::printable::{printable_json, printable_line};
 use crate::settings::Loaded;
 
 /// The text or JSON of all settings, ending in a line end. Secrets were masked by `settings`.
 pub fn render(loaded: &Loaded, json: bool) -> String {
     if json {
         let document = serde_json::json!({ "settings": loaded.values, "warnings": loaded.warnings });
-        return format!("{document:#}\n");
+        return printable_json(&format!("{document:#}\n"));
     }
     let rows: Vec<[String; 3]> = std::iter::once(["NAME", "VALUE", "ORIGIN"].map(str::to_owned))
         .chain(loaded.values.iter().map(|value| {
             let shown = match value.value.as_str() {
                 "" => "-".to_owned(),
-                text => printable(text).replace('\n', "\\n"),
+                text => printable_line(text),
             };
-            [value.name.clone(), shown, value.origin.clone()]
+            [value.name.clone(), shown, printable_line(&value.origin)]
         }))
         .collect();
     // A long path may stand out; it does not push the whole column away.

@@ -1,6 +1,6 @@
 //! Sitting down at a machine's serial console: this terminal becomes that of the guest.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::{connect_known, runtime};
+use super::output::{pass_on, tell};
+use super::{connect_known, runtime, terminal};
 use crate::backend::{Backend, Console};
 use crate::cluster::MachineName;
 use crate::failure::{CommandError, Kind};
@@ -34,7 +35,7 @@ enum End {
 pub(super) fn sit(known: &Known, machine: &MachineName) -> Result<()> {
     for (is_one, what) in [
         (std::io::stdin().is_terminal(), "stdin"),
-        (std::io::stdout().is_terminal(), "stdout"),
+        (terminal::is_there(), "stdout"),
     ] {
         if !is_one {
             let text = format!("a console to sit at wants a terminal, and {what} is none");
@@ -75,11 +76,6 @@ pub(super) fn sit(known: &Known, machine: &MachineName) -> Result<()> {
     }
 }
 
-/// To whoever sits there; what the guest writes alone goes to stdout.
-fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
 type Signals = [(&'static str, Signal); 4];
 
 /// Signals that would end the program and leave the terminal raw.
@@ -111,7 +107,7 @@ async fn carry(mut console: Console, mut signals: Signals) -> Result<End> {
         tokio::select! {
             signal = any(&mut signals) => return Ok(End::Ended(signal)),
             written = console.screen.recv() => match written {
-                Some(bytes) => show(&bytes?)?,
+                Some(bytes) => pass_on(&bytes?).context("write to this terminal")?,
                 None => return Ok(End::Closed),
             },
             typed = keys.recv() => {
@@ -140,13 +136,6 @@ fn type_on(typed: &mpsc::Sender<Vec<u8>>) {
             return;
         }
     }
-}
-
-fn show(bytes: &[u8]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(bytes)
-        .and_then(|()| out.flush())
-        .context("write to this terminal")
 }
 
 /// What was typed before the key that leaves, and whether that was typed.

@@ -1,10 +1,11 @@
 //! `ocpdeploy destroy`.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use anyhow::{Error, Result};
 
+use super::output::prompt;
 use super::{Session, audit, connect, patience, print, runtime};
 use crate::backend::{Backend, Owned};
 use crate::cli::{Destroy, Source};
@@ -229,9 +230,7 @@ fn confirm(cluster: &ClusterId, owned: &[Owned]) -> Result<()> {
         .hint("add --yes, or look first with --dry-run")
         .into());
     }
-    let mut terminal = std::io::stderr().lock();
-    write!(terminal, "{}destroy {cluster}? [y/N] ", report::owned(cluster, owned))?;
-    terminal.flush()?;
+    prompt(&format!("{}destroy {cluster}? [y/N] ", report::owned(cluster, owned)));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     match answer.trim() {

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use super::{Session, print};
+use super::Session;
+use super::output::print_file;
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
 use crate::cluster::{Affinity, BackendConfig, Sizes};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
@@ -55,7 +56,7 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
 
 fn write(target: &ExportTarget, text: &str) -> Result<()> {
     let Some(path) = &target.output else {
-        return print(text);
+        return print_file(text.as_bytes());
     };
     std::fs::write(path, text).map_err(|error| cannot_write(path, &error).into())
 }

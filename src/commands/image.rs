@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{Session, connect_for, print, runtime};
+use super::{Session, connect_for, print, print_json, runtime};
 use crate::backend::{Backend, ImageRequest};
 use crate::catalogue::{self, Helper};
 use crate::cli::{CacheFolder, Format, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
@@ -16,7 +16,7 @@ use crate::home::ClusterDir;
 use crate::images::Shop;
 use crate::installer::Installer;
 use crate::passes;
-use crate::report;
+use crate::printable::printable_line;
 use crate::settings;
 
 pub fn run(session: &Session, command: &Image) -> Result<()> {
@@ -74,7 +74,7 @@ fn list(command: &ImageList) -> Result<()> {
         cache,
     };
     if command.output.output == Format::Json {
-        return print(&report::json(&listed)?);
+        return print_json(&listed);
     }
     let mut text = String::from("helper images\n");
     for ListedHelper { helper, cached } in &listed.helpers {
@@ -87,7 +87,7 @@ fn list(command: &ImageList) -> Result<()> {
         text += &format!(
             "  {:>6} MiB  used {used}  {}\n",
             cached.bytes >> 20,
-            cached.path.display()
+            printable_line(&cached.path.display().to_string())
         );
     }
     if listed.cache.is_empty() {
@@ -174,8 +174,8 @@ async fn pull_all(
             .await
             .with_context(|| format!("get image {source}"))?;
         match request {
-            ImageRequest::File { path, .. } => print(&format!("{}\n", path.display()))?,
-            ImageRequest::Platform(name) => print(&format!("{name} (on the platform)\n"))?,
+            ImageRequest::File { path, .. } => print(&(printable_line(&path.display().to_string()) + "\n"))?,
+            ImageRequest::Platform(name) => print(&format!("{} (on the platform)\n", printable_line(&name)))?,
         }
     }
     Ok(())
@@ -206,7 +206,7 @@ async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Op
                 .await
                 .with_context(|| format!("get image {source}"))?;
             let handle = backend.ensure_image_for(role, &config.id(), &request).await?;
-            print(&format!("{source}: {}\n", handle.0))?;
+            print(&(printable_line(&format!("{source}: {}", handle.0)) + "\n"))?;
         }
     }
     Ok(())
@@ -217,7 +217,8 @@ fn prune(command: &ImagePrune) -> Result<()> {
     let gone = cache(&command.folder)?.prune(unused, command.dry_run)?;
     let mut text = String::new();
     for pruned in &gone {
-        text += &format!("{:>6} MiB  {}\n", pruned.bytes >> 20, pruned.path.display());
+        let path = printable_line(&pruned.path.display().to_string());
+        text += &format!("{:>6} MiB  {path}\n", pruned.bytes >> 20);
     }
     let sum = gone.iter().map(|pruned| pruned.bytes).sum::<u64>() >> 20;
     let deed = if command.dry_run { "would be freed" } else { "freed" };
@@ -234,9 +235,9 @@ fn payload(session: &Session, command: &ImagePayload) -> Result<()> {
     })?;
     match command.output.output {
         Format::Text => {
-            let lines = release.images.values().map(|image| format!("{image}\n"));
+            let lines = release.images.values().map(|image| printable_line(image) + "\n");
             print(&lines.collect::<String>())
         }
-        Format::Json => print(&report::json(&release)?),
+        Format::Json => print_json(&release),
     }
 }

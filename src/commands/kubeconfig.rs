@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Session, print};
+use super::Session;
+use super::output::print_file;
 use crate::cli::Kubeconfig;
 use crate::export::kubeconfig;
 use crate::failure::{CommandError, Kind};
@@ -24,7 +25,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
         }
     };
     match &command.output {
-        None => print(&text),
+        None => print_file(text.as_bytes()),
         // A bare name has no folder to be written in.
         Some(path) => std::path::absolute(path)
             .and_then(|path| write_private(&path, text.as_bytes()))

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use jiff::Timestamp;
 
-use super::{Session, print, terminal};
+use super::{Session, print, print_json, terminal};
 use crate::cli::{Format, List};
 use crate::report::list;
-use crate::{inventory, journal, report};
+use crate::{inventory, journal};
 
 pub fn run(session: &Session, command: &List) -> Result<()> {
     let mut clusters = Vec::new();
@@ -19,6 +19,6 @@ pub fn run(session: &Session, command: &List) -> Result<()> {
     let list = list::List { clusters };
     match command.output.output {
         Format::Text => print(&list.text(terminal::width())),
-        Format::Json => print(&report::json(&list)?),
+        Format::Json => print_json(&list),
     }
 }

@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 
-use super::{Session, connect_known, print};
+use super::{Session, connect_known, print, print_json};
 use crate::backend::{Backend, BackendError, BackendErrorKind};
 use crate::cli::{Format, Machine, MachineShow, MachineVerb};
 use crate::cluster::{MachineName, NodeName};
-use crate::report;
 use crate::report::machine::Shown;
 
 pub fn run(session: &Session, command: &Machine) -> Result<()> {
@@ -34,6 +33,6 @@ fn show(session: &Session, command: &MachineShow) -> Result<()> {
     })?;
     match command.output.output {
         Format::Text => print(&shown.text()),
-        Format::Json => print(&report::json(&shown)?),
+        Format::Json => print_json(&shown),
     }
 }

@@ -1,4 +1,4 @@
-//! One file for each subcommand; only this room and `main` print.
+//! One file for each subcommand. What they print goes through `output`, what moves on the screen through `progress`.
 
 mod audit;
 mod check;
@@ -17,6 +17,7 @@ mod list;
 mod machine;
 mod manifests;
 mod node;
+pub mod output;
 mod plan;
 mod power;
 mod progress;
@@ -30,10 +31,10 @@ mod verify;
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, exit};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -55,6 +56,7 @@ use crate::parameters::Parameters;
 use crate::patience::{Patient, USUAL};
 use crate::platforms::{Platform, Platforms};
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts};
+use output::{print, print_json};
 use progress::{Progress, Verbosity};
 
 /// Runs one command; the exit code is that of its answer.
@@ -274,15 +276,12 @@ impl Session {
     fn finish_or_stop<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let runtime = runtime()?;
         for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-            let progress = self.progress.clone();
             let signals = async move { signal(kind) };
             let mut signals = runtime.block_on(signals).context("listen for signals")?;
             // On a thread of its own: the work may be inside a call that does not yield.
             runtime.spawn(async move {
                 signals.recv().await;
-                progress.finish();
-                let _ = writeln!(std::io::stderr(), "stopped; run the same command again to continue");
-                exit(Kind::Stopped.exit_code().into());
+                output::end(Kind::Stopped, "stopped; run the same command again to continue");
             });
         }
         let result = runtime.block_on(work);
@@ -341,19 +340,6 @@ fn default_home(xdg_data_home: Option<OsString>, home: Option<OsString>) -> Opti
         .and_then(absolute)
         .or_else(|| Some(home.and_then(absolute)?.join(".local/share")))?;
     Some(data.join("ocpdeploy"))
-}
-
-/// Writes a result to stdout. A reader that went away, e.g. `head`, has seen enough.
-fn print(text: &str) -> Result<()> {
-    print_bytes(text.as_bytes())
-}
-
-fn print_bytes(bytes: &[u8]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("write the result"),
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};
 use crate::passes::{self, PassError};
+use crate::printable::printable_console;
 use crate::ssh;
 
 /// Between two looks at a console.
@@ -81,14 +82,14 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
                 format!("the platform keeps no console of {machine}, or it is empty"),
             )
         })?;
-        print(&ended(&before))?;
+        print(&ended(&printable_console(&before)))?;
         if !command.follow {
             return Ok(());
         }
         loop {
             tokio::time::sleep(PAUSE).await;
             let now = backend.console_tail(&known.id(), &machine).await?.unwrap_or_default();
-            print(&ended(news(&before, &now)))?;
+            print(&ended(&printable_console(news(&before, &now))))?;
             before = now;
         }
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::{Session, manifests, print};
+use super::{Session, manifests, print, print_json};
 use crate::cli::{Format, Plan};
 use crate::parameters::Parameters;
 use crate::{inventory, machines, report};
@@ -30,6 +30,6 @@ pub fn run(session: &Session, command: &Plan) -> Result<()> {
     let plan = machines::plan(&config, parameters.as_ref(), &taken);
     match command.output.output {
         Format::Text => print(&report::plan::text(&plan)),
-        Format::Json => print(&report::json(&plan)?),
+        Format::Json => print_json(&plan),
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::output::print_file;
 use super::status::Eyes;
 use super::{Session, print};
 use crate::cli::Report;
@@ -37,7 +38,7 @@ pub fn run(session: &Session, command: &Report) -> Result<()> {
         now: Timestamp::now(),
     })?;
     if command.output == Path::new("-") {
-        return print(&page);
+        return print_file(page.as_bytes());
     }
     write(&command.output, &page)?;
     print(&format!("written to {}\n", command.output.display()))

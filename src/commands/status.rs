@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
+use super::output::draw;
 use super::terminal::{self, Canvas};
-use super::{Session, connect_known, print, runtime};
+use super::{Session, connect_known, print, print_json, runtime};
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::cluster_api::ClusterApi;
@@ -42,7 +43,7 @@ pub fn run(session: &Session, command: &Status) -> Result<ExitCode> {
     let list = StatusList::new(seen);
     match command.output.output {
         Format::Text => print(&list.text(terminal::width()))?,
-        Format::Json => print(&report::json(&list)?)?,
+        Format::Json => print_json(&list)?,
     }
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
@@ -166,8 +167,8 @@ fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterSta
     let list = StatusList::new(now.to_vec());
     match (command.output.output, terminal::size(), before) {
         (Format::Json, _, Some(before)) if changes(before, now).is_empty() => Ok(()),
-        (Format::Json, ..) => print(&(serde_json::to_string(&report::versioned(&list))? + "\n")),
-        (Format::Text, Some(size), _) => print(&canvas.frame(&list.text(Some(size.0)), size)),
+        (Format::Json, ..) => print(&report::json_line(&list)?),
+        (Format::Text, Some(size), _) => draw(canvas, &list.text(Some(size.0)), size),
         (Format::Text, None, None) => print(&list.text(None)),
         (Format::Text, None, Some(before)) => {
             let time = Timestamp::now();

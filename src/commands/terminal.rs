@@ -4,6 +4,16 @@ use std::io::{self, IsTerminal};
 
 use rustix::termios::tcgetwinsize;
 
+/// Whether stdout is a terminal.
+pub fn is_there() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Whether stderr is a terminal.
+pub fn is_for_errors() -> bool {
+    io::stderr().is_terminal()
+}
+
 /// Columns and rows; `None` when stdout is no terminal, or one that does not tell.
 pub fn size() -> Option<(usize, usize)> {
     let out = io::stdout();

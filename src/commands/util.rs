@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 
-use super::print_bytes;
+use super::output::print_file;
 use crate::cli::{Cli, Util, UtilMan, UtilVerb};
 
 const NAME: &str = "ocpdeploy";
@@ -13,7 +13,7 @@ pub fn run(command: &Util) -> Result<()> {
         UtilVerb::Completion(command) => {
             let mut script = Vec::new();
             clap_complete::generate(command.shell, &mut Cli::command(), NAME, &mut script);
-            print_bytes(&script)
+            print_file(&script)
         }
         UtilVerb::Man(command) => manual(command),
     }

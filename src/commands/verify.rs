@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect_known, print};
+use super::{Session, connect_known, print, print_json};
 use crate::cli::{Format, Verify};
 use crate::failure::DIFFERENT;
 use crate::{passes, report};
@@ -17,7 +17,7 @@ pub fn run(session: &Session, command: &Verify) -> Result<ExitCode> {
     })?;
     match command.output.output {
         Format::Text => print(&report::verified(&verified))?,
-        Format::Json => print(&report::json(&verified)?)?,
+        Format::Json => print_json(&verified)?,
     }
     Ok(match verified.differences.is_empty() {
         true => ExitCode::SUCCESS,

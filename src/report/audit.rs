@@ -8,6 +8,7 @@ use crate::backend::{Machine, Owned};
 use crate::cluster::{ClusterId, MachineName, Role};
 use crate::inventory::Cluster;
 use crate::journal::{Entry, INSTALLED, is_done};
+use crate::printable::printable_line;
 
 /// All platforms that were looked at.
 #[derive(Clone, Debug, Serialize)]
@@ -136,7 +137,7 @@ impl Found {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("\n{}: {}", self.cluster, self.state.words());
+        let mut text = format!("\n{}: {}", printable_line(self.cluster.as_str()), self.state.words());
         if self.is_as_it_should() {
             return text + &format!(", {} objects\n", self.objects.len());
         }
@@ -147,10 +148,13 @@ impl Found {
             text += &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
         }
         for machine in &self.should_be_gone {
-            text += &format!("{machine} has done its work and should be gone\n");
+            text += &format!(
+                "{} has done its work and should be gone\n",
+                printable_line(machine.as_str())
+            );
         }
         for hint in &self.hints {
-            text += &format!("hint: {hint}\n");
+            text += &format!("hint: {}\n", printable_line(hint));
         }
         text
     }
@@ -170,9 +174,10 @@ impl Audit {
         }
         let texts = self.platforms.iter().map(|on| {
             let clusters: String = on.clusters.iter().map(Found::text).collect();
+            let platform = printable_line(&on.platform);
             match clusters.as_str() {
-                "" => format!("{}\n\nnothing there is of any cluster\n", on.platform),
-                clusters => format!("{}\n{clusters}", on.platform),
+                "" => format!("{platform}\n\nnothing there is of any cluster\n"),
+                clusters => format!("{platform}\n{clusters}"),
             }
         });
         texts.collect::<Vec<_>>().join("\n")

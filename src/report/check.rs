@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::table;
 use crate::backend::Verdict;
-use crate::failure::printable;
 use crate::passes::Looked;
+use crate::printable::printable_line;
 
 /// All that was looked at, and how much of it is well.
 #[derive(Clone, Debug, Serialize)]
@@ -36,7 +36,7 @@ pub fn text(checked: &Checked) -> String {
         Verdict::Fail => "FAIL",
     };
     // A row is one line, whatever a platform says.
-    let one_line = |text: &str| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let one_line = |text: &str| printable_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
     let rows = checked.looked.iter().map(|Looked { check, finding }| {
         let (verdict, text) = (word(finding.verdict), one_line(&finding.text));
         vec![verdict.to_owned(), (*check).to_owned(), text]

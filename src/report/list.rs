@@ -11,6 +11,7 @@ use super::{fitted, row};
 use crate::cluster::Role;
 use crate::inventory::Cluster;
 use crate::journal::{self, Holder};
+use crate::printable::printable_line;
 use crate::wait::clock::Clock;
 
 /// All clusters, in the order of their names.
@@ -65,7 +66,7 @@ impl List {
         }
         let tables = networks.into_iter().map(|(network, entries)| {
             let title = match network {
-                Some((name, identity)) => format!("network {name} ({identity})\n"),
+                Some((name, identity)) => printable_line(&format!("network {name} ({identity})")) + "\n",
                 None => "before the end of pass one\n".to_owned(),
             };
             let head = row([

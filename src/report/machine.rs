@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::backend::{Description, Form, Machine, Power, SeenNic};
 use crate::cluster::{MachineName, NodeName, Pass, Role, Size, Sizes};
+use crate::printable::{printable_block, printable_line};
 
 /// What `machine show` tells, the same on every platform.
 #[derive(Debug, Serialize)]
@@ -66,10 +67,10 @@ impl Shown {
     }
 
     pub fn text(&self) -> String {
-        let mut text = format!("{} on {}\n", self.machine, self.platform);
+        let mut text = format!("{} on {}\n", printable_line(self.machine.as_str()), self.platform);
         let mut line = |name: &str, value: &str| {
             // Writing to a string never fails.
-            let _ = writeln!(text, "  {name:<12} {value}");
+            let _ = writeln!(text, "  {}", printable_line(&format!("{name:<12} {value}")));
         };
         line("role", &self.configuration.role.to_string());
         let power = match &self.dynamic.power {
@@ -95,7 +96,11 @@ impl Shown {
             line(name, value);
         }
         if let Some(form) = &self.configuration.platform {
-            let _ = write!(text, "\n{}:\n{}\n", form.name, form.text.trim_end());
+            let _ = write!(
+                text,
+                "\n{}",
+                printable_block(&format!("{}:\n{}", form.name, form.text)) + "\n"
+            );
         }
         text
     }

@@ -19,6 +19,7 @@ use crate::backend::Owned;
 use crate::cluster::{ClusterId, NodeName, Role};
 use crate::parameters::Parameters;
 use crate::passes::{Scaled, Verified};
+use crate::printable::{printable_json, printable_line};
 
 /// Version of every JSON form.
 const VERSION: u32 = 1;
@@ -106,7 +107,7 @@ fn blocks(rows: &[Vec<String>], limit: Option<usize>) -> String {
 fn labelled(label: &str, value: &str, limit: Option<usize>) -> String {
     let indent = width(label);
     let room = limit.map_or(usize::MAX, |limit| limit.saturating_sub(indent).max(NARROWEST));
-    let lines = wrap(value, room);
+    let lines = wrap(&printable_line(value), room);
     format!("{label}{}\n", lines.join(&format!("\n{}", " ".repeat(indent))))
 }
 
@@ -145,7 +146,8 @@ pub fn parameters(parameters: &Parameters, path: &Path) -> String {
     let leases = parameters.leases().into_iter();
     let rows = leases.map(|lease| row([&lease.name, &lease.mac, &lease.ip]));
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    format!("{}\nwritten to {}\n", table(&rows), path.display())
+    let path = printable_line(&path.display().to_string());
+    format!("{}\nwritten to {path}\n", table(&rows))
 }
 
 /// What a cluster has on the platform, before it is removed.
@@ -187,7 +189,7 @@ pub fn verified(verified: &Verified) -> String {
         text += &format!("repaired: {} is held for {} {}\n", lease.ip, lease.name, lease.mac);
     }
     for machine in &verified.removed {
-        text += &format!("removed: {machine} had done its work\n");
+        text += &format!("removed: {} had done its work\n", printable_line(machine.as_str()));
     }
     if verified.differences.is_empty() {
         text += &format!("all {} lines of the table are as they should be\n", verified.lines);
@@ -198,14 +200,14 @@ pub fn verified(verified: &Verified) -> String {
         text += &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     }
     for left_out in &verified.left_out {
-        text += &format!("not looked at: {left_out}\n");
+        text += &format!("not looked at: {}\n", printable_line(left_out));
     }
     text
 }
 
-/// A row of texts.
+/// A row of texts, one line each whatever they are.
 fn row<const N: usize>(cells: [&dyn Display; N]) -> Vec<String> {
-    cells.iter().map(ToString::to_string).collect()
+    cells.iter().map(|cell| printable_line(&cell.to_string())).collect()
 }
 
 /// The text of a value, or nothing.
@@ -215,11 +217,16 @@ fn or_nothing<T: Display>(value: Option<T>) -> String {
 
 /// The JSON form of a report: its own keys after `v`, the version of the form, and a new line at the end.
 pub fn json<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(&versioned(report)).map(|text| text + "\n")
+    serde_json::to_string_pretty(&versioned(report)).map(|text| printable_json(&text) + "\n")
+}
+
+/// As [`json`], in one line.
+pub fn json_line<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&versioned(report)).map(|text| printable_json(&text) + "\n")
 }
 
 /// A report with the version of its form.
-pub fn versioned<T: Serialize>(report: &T) -> impl Serialize {
+fn versioned<T: Serialize>(report: &T) -> impl Serialize {
     #[derive(Serialize)]
     struct Versioned<'a, T> {
         v: u32,

@@ -3,20 +3,23 @@
 use super::{or_nothing, row, table};
 use crate::cluster::{Harvest, Pass, Size};
 use crate::machines::{Plan, Planned};
+use crate::printable::printable_line;
 
 /// The machines of both passes and what they need together.
 pub fn text(plan: &Plan) -> String {
+    let network = printable_line(&plan.network);
     let mut text = format!(
-        "cluster {}.{} on {}, network {}\n",
-        plan.cluster, plan.domain, plan.backend, plan.network
+        "cluster {}.{} on {}, network {network}\n",
+        plan.cluster, plan.domain, plan.backend
     );
     if let Some(workers) = &plan.workers_on {
-        text += &format!("workers on {}, network {}\n", workers.backend, workers.network);
+        let network = printable_line(&workers.network);
+        text += &format!("workers on {}, network {network}\n", workers.backend);
     }
     let nics = plan.pass_two.first().map_or(&[][..], |machine| &machine.nics);
     let further: Vec<&str> = nics.iter().skip(1).map(|nic| nic.network.as_str()).collect();
     if !further.is_empty() {
-        text += &format!("further NICs of each node on {}\n", further.join(", "));
+        text += &format!("further NICs of each node on {}\n", printable_line(&further.join(", ")));
     }
     text += &match (plan.harvested, plan.harvest) {
         (true, _) => "pass one is skipped: the addresses are known\n".to_owned(),

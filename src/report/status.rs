@@ -11,6 +11,7 @@ use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, judge};
 use crate::inventory::Cluster;
 use crate::journal::{Entry, Event, Holder, INSTALLED, is_done};
+use crate::printable::printable_line;
 use crate::wait::clock::Clock;
 
 /// Several clusters as they are now.
@@ -236,7 +237,7 @@ impl Status {
         if !self.pass_one.is_empty() {
             text += "\nmachines of pass one:\n";
             for name in &self.pass_one {
-                text += &format!("  {name}\n");
+                text += &format!("  {}\n", printable_line(name.as_str()));
             }
         }
         text
@@ -261,7 +262,7 @@ pub fn changes(before: &[Status], now: &[Status]) -> Vec<String> {
             );
         }
     }
-    lines
+    lines.iter().map(|line| printable_line(line)).collect()
 }
 
 impl NodeStatus {

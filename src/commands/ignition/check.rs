@@ -6,11 +6,10 @@ use anyhow::Result;
 
 use super::{Input, name, read, stdin_once};
 use crate::cli::{Format, IgnitionCheck};
-use crate::commands::print;
+use crate::commands::{print, print_json};
 use crate::failure::{CommandError, Kind};
 use crate::ignition::Major;
 use crate::ignition::check::Severity;
-use crate::report;
 use crate::report::ignition::check::{Checked, CheckedFile, Remark, Sizes};
 
 pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
@@ -37,7 +36,7 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
     let checked = Checked { files: files.collect() };
     match command.output.output {
         Format::Text => print(&checked.text())?,
-        Format::Json => print(&report::json(&checked)?)?,
+        Format::Json => print_json(&checked)?,
     }
     match checked.files.iter().filter(|file| !file.ok).count() {
         0 => Ok(ExitCode::SUCCESS),

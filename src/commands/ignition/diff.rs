@@ -6,11 +6,10 @@ use anyhow::Result;
 
 use super::{name, read, stdin_once};
 use crate::cli::{Format, IgnitionDiff};
-use crate::commands::print;
+use crate::commands::{print, print_json};
 use crate::failure::{CommandError, DIFFERENT, Kind};
 use crate::ignition::diff::diff;
 use crate::ignition::version;
-use crate::report;
 use crate::report::ignition::differences::{self, Differences};
 
 pub fn run(command: &IgnitionDiff) -> Result<ExitCode> {
@@ -28,7 +27,7 @@ pub fn run(command: &IgnitionDiff) -> Result<ExitCode> {
     let found = diff(&old.config, &new.config);
     match command.output.output {
         Format::Text => print(&differences::text(&found, command.decode))?,
-        Format::Json => print(&report::json(&Differences::of(&found, command.decode))?)?,
+        Format::Json => print_json(&Differences::of(&found, command.decode))?,
     }
     Ok(match found.is_empty() {
         true => ExitCode::SUCCESS,

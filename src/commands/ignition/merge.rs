@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Input, is_stdin, read_all};
 use crate::cli::{Global, IgnitionMerge};
-use crate::commands::print;
+use crate::commands::output::{print_file, tell};
 use crate::failure::{CommandError, Kind};
 use crate::home;
 use crate::ignition::Major;
@@ -39,7 +39,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
         .collect();
     let merged = merged(&layers, &inputs, &mut remarks)?;
     if !global.quiet {
-        remarks.warnings.iter().for_each(|line| eprintln!("{line}"));
+        remarks.warnings.iter().for_each(|line| tell(line));
     }
     let text = match command.pretty {
         true => format!("{merged:#}\n"),
@@ -48,7 +48,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     };
     match target {
         Some(path) => home::write_private(&path, text.as_bytes()).context("write the merged config")?,
-        None => print(&text)?,
+        None => print_file(text.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
 }

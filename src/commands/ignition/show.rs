@@ -11,7 +11,8 @@ use super::{is_stdin, read};
 use crate::backend::Carrier;
 use crate::cli::{Format, Global, IgnitionShow};
 use crate::cluster::NodeName;
-use crate::commands::{Session, print, print_bytes};
+use crate::commands::output::print_file;
+use crate::commands::{Session, print, print_json};
 use crate::digest::sha512;
 use crate::failure::{CommandError, Kind};
 use crate::home::ClusterDir;
@@ -20,7 +21,6 @@ use crate::ignition::origins::{Layer, Origin, merge_layers, origins};
 use crate::ignition::unpack::{Unpacked, unpack};
 use crate::ignition::version;
 use crate::inventory::{self, Cluster, InventoryError};
-use crate::report;
 use crate::report::ignition::show::{Head, Shown, file_contents};
 
 pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     let Unpacked { layers, fetched } = unpack(&file, &input.config).with_context(|| format!("cannot unpack {file}"))?;
     let config = merge_layers(&layers)?;
     if let Some(path) = &command.file {
-        print_bytes(&contents(&config, path, &file)?)?;
+        print_file(&contents(&config, path, &file)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut head = Head {
@@ -60,7 +60,7 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     let shown = Shown::of(head, &config, &parts, command.decode);
     match command.output.output {
         Format::Text => print(&shown.text())?,
-        Format::Json => print(&report::json(&shown)?)?,
+        Format::Json => print_json(&shown)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! Puts questions to a person: with arrow keys on a terminal, by lines everywhere else.
 
 use std::fmt;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::rc::Rc;
 
 use inquire::autocompletion::{Autocomplete, Replacement};
@@ -11,7 +11,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::backend::{Choice, Finding, Verdict};
-use crate::failure::{CommandError, Kind, printable};
+use crate::commands::output::{make_way, prompt, tell};
+use crate::commands::terminal;
+use crate::failure::{CommandError, Kind};
+use crate::printable::{printable_block, printable_line};
 use crate::settings::parse;
 use crate::survey::Question;
 
@@ -39,7 +42,7 @@ const OTHER: &str = "something else";
 impl Ask {
     pub fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        match io::stdin().is_terminal() && io::stderr().is_terminal() && !dumb {
+        match io::stdin().is_terminal() && terminal::is_for_errors() && !dumb {
             true => {
                 std::thread::spawn(leave_with_the_terminal);
                 Ask::Terminal
@@ -48,25 +51,21 @@ impl Ask {
         }
     }
 
-    /// Says something between two questions.
-    pub fn say(&self, text: &str) {
-        let _ = writeln!(io::stderr(), "{text}");
-    }
-
     pub fn tell(&self, finding: &Finding) {
         let word = match finding.verdict {
             Verdict::Ok => "ok",
             Verdict::Warn => "warning",
             Verdict::Fail => "missing",
         };
-        self.say(&format!("{word}: {}", printable(&finding.text)));
+        tell(&format!("{word}: {}", printable_line(&finding.text)));
         if let Some(hint) = &finding.hint {
-            self.say(&format!("  hint: {}", printable(hint)));
+            tell(&format!("  hint: {}", printable_line(hint)));
         }
     }
 
     /// One question until its answer passes; `None` when it was left open and may be.
     pub fn ask(&self, question: &Question, check: &Check) -> Result<Option<String>, CommandError> {
+        make_way();
         let answer = match self {
             Ask::Terminal => on_terminal(question, check),
             Ask::Lines => by_lines(question, check),
@@ -76,6 +75,8 @@ impl Ask {
 
     /// Yes or no; nothing is no.
     pub fn agree(&self, text: &str) -> Result<bool, CommandError> {
+        let text = &printable_line(text);
+        make_way();
         let ended = || ended(text);
         match self {
             Ask::Terminal => Confirm::new(text).with_default(false).prompt().map_err(|_| ended()),
@@ -84,7 +85,7 @@ impl Ask {
                 match line().ok_or_else(ended)?.as_str() {
                     "yes" | "y" => return Ok(true),
                     "no" | "n" | "" => return Ok(false),
-                    _ => self.say("answer yes or no"),
+                    _ => tell("answer yes or no"),
                 }
             },
         }
@@ -123,12 +124,13 @@ impl fmt::Display for Row {
 }
 
 fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
+    let help = printable_line(&question.text);
     let message = format!("{}:", question.setting);
     if question.secret {
         return patiently(|| {
             let check = Rc::clone(check);
             Password::new(&message)
-                .with_help_message(&question.text)
+                .with_help_message(&help)
                 .with_display_mode(PasswordDisplayMode::Masked)
                 .without_confirmation()
                 .with_validator(move |text: &str| Ok::<_, CustomUserError>(validation(&check, text, false)))
@@ -152,7 +154,7 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
         let at = rows.iter().position(|row| row.value == question.default).unwrap_or(0);
         let chosen = patiently(|| {
             Select::new(&message, rows.clone())
-                .with_help_message(&question.text)
+                .with_help_message(&help)
                 .with_starting_cursor(at)
                 .with_scorer(&rank)
                 .prompt()
@@ -203,12 +205,12 @@ fn several(question: &Question, check: &Check) -> Option<Option<String>> {
     loop {
         let chosen = patiently(|| {
             MultiSelect::new(&message, rows.clone())
-                .with_help_message(&format!("{} [{HELP}]", question.text))
+                .with_help_message(&format!("{} [{HELP}]", printable_line(&question.text)))
                 .with_default(&before)
                 .with_scorer(&rank)
                 .with_formatter(&|rows| {
                     let values = rows.iter().filter_map(|row| row.value.value.as_deref());
-                    values.collect::<Vec<_>>().join(",")
+                    printable_line(&values.collect::<Vec<_>>().join(","))
                 })
                 .prompt()
         })?;
@@ -225,18 +227,20 @@ fn several(question: &Question, check: &Check) -> Option<Option<String>> {
 }
 
 fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
+    let help = printable_line(&question.text);
     let message = format!("{}:", question.setting);
     let optional = question.optional;
     let answer = patiently(|| {
         let mut text = Text::new(&message)
-            .with_help_message(&question.text)
+            .with_help_message(&help)
             .with_autocomplete(AsOneTypes(Rc::clone(check)));
         let judge = Rc::clone(check);
         let has_default = question.default.is_some();
         text = text.with_validator(move |text: &str| {
             Ok::<_, CustomUserError>(validation(&judge, text, optional || has_default))
         });
-        if let Some(default) = &question.default {
+        // It is shown as it is.
+        if let Some(default) = question.default.as_ref().filter(|text| printable_line(text) == **text) {
             text = text.with_default(default);
         }
         text.prompt()
@@ -254,7 +258,7 @@ fn validation(check: &Check, text: &str, may_be_empty: bool) -> Validation {
 }
 
 fn one_line(text: &str) -> String {
-    printable(&text.replace('\n', "; "))
+    printable_line(&text.replace('\n', "; "))
 }
 
 /// Shows beneath the line, at each key, why what stands there will not do.
@@ -288,14 +292,13 @@ fn patiently<T>(ask: impl Fn() -> Result<T, InquireError>) -> Option<T> {
 // By lines.
 
 fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
-    let mut err = io::stderr();
-    let _ = writeln!(err, "\n{}", question.text);
+    tell(&format!("\n{}", question.text));
     for (index, text) in lines_of(&question.choices).iter().enumerate() {
-        let _ = writeln!(err, "  {:>2}  {text}", index + 1);
+        tell(&format!("  {:>2}  {text}", index + 1));
     }
     loop {
         let default = match (&question.default, question.optional) {
-            (Some(default), _) => format!(" [{}]", printable(default)),
+            (Some(default), _) => format!(" [{}]", printable_line(default)),
             (None, true) => " []".to_owned(),
             (None, false) => String::new(),
         };
@@ -345,18 +348,13 @@ fn lines_of(choices: &[Choice]) -> Vec<String> {
         if let Some(warning) = &choice.warning {
             line = format!("{}  (warning: {warning})", line.trim_end());
         }
-        printable(line.trim_end())
+        printable_line(line.trim_end())
     };
     choices.iter().map(line).collect()
 }
 
 fn refuse(problem: &str) {
-    let _ = writeln!(io::stderr(), "  {}", printable(&problem.replace('\n', "\n  ")));
-}
-
-fn prompt(text: &str) {
-    let mut err = io::stderr();
-    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+    tell(&format!("  {}", printable_block(problem)));
 }
 
 /// The next line without blanks around it; `None` at the end.
@@ -364,7 +362,7 @@ fn line() -> Option<String> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
     // What was typed is not shown where it comes from a pipe, and neither is the end of its line.
-    let _ = writeln!(io::stderr());
+    tell("");
     match read {
         Ok(0) | Err(_) => None,
         Ok(_) => Some(line.trim().to_owned()),

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use ipnetwork::Ipv4Network;
 
 use self::ask::{Ask, Check};
+use super::output::tell;
 use super::{Session, connect, print, runtime};
 use crate::addresses::{Others, vip_problem};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFacts, Offered, Offers};
@@ -20,6 +21,7 @@ use crate::cluster::{BackendConfig, ClusterId, Vip};
 use crate::failure::{CommandError, Kind};
 use crate::home::write_private;
 use crate::inventory;
+use crate::printable::printable_block;
 use crate::settings::SettingsError;
 use crate::survey::{self, Question, Survey};
 
@@ -158,7 +160,7 @@ impl Interview {
     async fn is_there(&self, backend: &str, network: &str) -> Result<bool> {
         match network_facts(&self.survey.platform_of(backend)?, network).await {
             Err(error) if is_absent(&error) => {
-                self.ask.say(&format!("  {error:#}"));
+                tell(&format!("  {}", printable_block(&format!("{error:#}"))));
                 Ok(false)
             }
             looked => looked.map(|_| true),
@@ -234,17 +236,18 @@ impl Interview {
         match self.survey.verdict() {
             Ok(warnings) => warnings
                 .iter()
-                .for_each(|warning| self.ask.say(&format!("warning: {warning}"))),
+                .for_each(|warning| tell(&format!("warning: {}", printable_block(warning)))),
             Err(SettingsError { problems }) => {
-                self.ask.say("\nbefore a deployment these are still to be put right:");
+                tell("\nbefore a deployment these are still to be put right:");
                 problems
                     .iter()
-                    .for_each(|problem| self.ask.say(&format!("  {}", problem.message)));
+                    .for_each(|problem| tell(&format!("  {}", printable_block(&problem.message))));
             }
         }
         write_private(&self.path, self.survey.text().as_bytes())?;
-        self.ask
-            .say("\n`ocpdeploy check` looks at all that it needs, `ocpdeploy plan` shows what would be made, `ocpdeploy deploy` makes it");
+        tell(
+            "\n`ocpdeploy check` looks at all that it needs, `ocpdeploy plan` shows what would be made, `ocpdeploy deploy` makes it",
+        );
         print(&format!("written to {}\n", shown.display()))
     }
 }

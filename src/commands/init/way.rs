@@ -9,8 +9,10 @@ use super::ask::Check;
 use super::{Interview, may_write};
 use crate::backend::{Choice, kubevirt, openstack, ovirt};
 use crate::cluster::BackendConfig;
+use crate::commands::output::tell;
 use crate::failure::{CommandError, Kind};
 use crate::home::write_private;
+use crate::printable::printable_line;
 use crate::survey::Question;
 
 /// What the user says to have the CA fetched, in place of a file.
@@ -71,13 +73,15 @@ impl Interview {
             return Ok(());
         };
         let ca = ovirt::fetch_ca(&config.url).await?;
-        self.ask.say(&format!(
+        tell(&format!(
             "\nthe CA that {} shows, to be compared with what its administrator says:",
             config.url
         ));
-        self.ask.say(&format!(
-            "  {}, until {}\n  SHA-256 {}",
-            ca.subject, ca.until, ca.fingerprint
+        // Whoever answers there wrote the subject: it must not look like the fingerprint.
+        let subject = printable_line(&ca.subject);
+        tell(&format!(
+            "  {subject}, until {}\n  SHA-256 {}",
+            ca.until, ca.fingerprint
         ));
         if !self.ask.agree("is that the engine's CA?")? {
             let text = format!(

@@ -19,6 +19,7 @@ use crate::installer::NodeReport;
 use crate::inventory::Cluster;
 use crate::journal::{self, Entry, Event, Holder};
 use crate::passes::{Chosen, Room};
+use crate::printable::printable_text;
 use crate::templates::{TemplateError, render_html};
 use timeline::Timeline;
 use topology::{Circle, Picture};
@@ -159,7 +160,9 @@ struct Config {
 /// The page.
 pub fn page(input: &Input<'_>) -> Result<String, TemplateError> {
     let page = Page::of(input);
-    render_html("report.html", include_str!("../../templates/report/report.html"), &page)
+    let page = render_html("report.html", include_str!("../../templates/report/report.html"), &page)?;
+    // What is hidden in a browser is shown, too: a name could turn the text behind it around.
+    Ok(printable_text(&page))
 }
 
 impl<'a> Page<'a> {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::printable;
 use crate::ignition::check::Severity;
+use crate::printable::printable_line;
 
 /// Several configs, in the order in which they were given.
 #[derive(Clone, Debug, Serialize)]
@@ -57,7 +57,7 @@ impl Checked {
                 text.push('\n');
             }
             if let (true, true, Some(sizes)) = (file.ok, file.findings.is_empty(), &file.sizes) {
-                text += &format!("{}: ok, {}\n", printable(&file.file), sizes.text());
+                text += &format!("{}: ok, {}\n", printable_line(&file.file), sizes.text());
             }
         }
         text
@@ -107,7 +107,7 @@ impl Remark {
         };
         let severity = severity(self.severity);
         let path = self.path.iter().map(|path| format!(" at {path}")).collect::<String>();
-        printable(&format!("{place}: {severity}{path}: {}", self.text)).replace('\n', "\\n")
+        printable_line(&format!("{place}: {severity}{path}: {}", self.text))
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use super::value;
-use crate::failure::printable;
 use crate::ignition::diff::{Change, Difference};
+use crate::printable::printable_line;
 
 /// Two configs, compared.
 #[derive(Clone, Debug, Serialize)]
@@ -75,7 +75,7 @@ pub fn text(differences: &[Difference], decode: bool) -> String {
             true => String::new(),
             false => format!(": {words}"),
         };
-        text += &printable(&format!("{sign} {path}{end}")).replace('\n', "\\n");
+        text += &printable_line(&format!("{sign} {path}{end}"));
         text.push('\n');
         if let (Change::Contents { old, new }, true) = (change, decode) {
             text += &lines(old, new);
@@ -103,7 +103,9 @@ fn lines(old: &[u8], new: &[u8]) -> String {
         .unified_diff()
         .context_radius(3)
         .to_string();
-    diff.lines().map(|line| format!("    {}\n", printable(line))).collect()
+    diff.lines()
+        .map(|line| format!("    {}\n", printable_line(line)))
+        .collect()
 }
 
 /// The last field of a path.

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::value;
-use crate::failure::printable;
 use crate::ignition::contents::{self, Contents};
 use crate::ignition::origins::Origin;
+use crate::printable::{printable_line, printable_text};
 use crate::report::table;
 
 /// What is known of a config beside what is in it.
@@ -339,9 +339,9 @@ impl Shown {
             .map(|other| vec![other.kind.clone(), other.key.clone(), from(&other.from)]);
         add(&["OTHER", "KEY", "FROM"], others.collect());
         for (title, contents) in self.decoded() {
-            text += &format!("\n== {}\n", printable(&title).replace('\n', "\\n"));
+            text += &format!("\n== {}\n", printable_line(&title));
             text += &match contents {
-                Text::Text(contents) => printable(contents.trim_end_matches('\n')) + "\n",
+                Text::Text(contents) => printable_text(contents.trim_end_matches('\n')) + "\n",
                 Text::Base64(packed) => format!("(no text; {} characters of base64: --file writes it)\n", packed.len()),
             };
         }
@@ -387,8 +387,7 @@ impl Head {
         };
         lines.extend(titles("layers", "", &self.layers));
         lines.extend(titles("fetches", "", &self.fetched));
-        let line =
-            |(title, value): (&str, String)| printable(&format!("{title:8} {value}")).replace('\n', "\\n") + "\n";
+        let line = |(title, value): (&str, String)| printable_line(&format!("{title:8} {value}")) + "\n";
         lines.into_iter().map(line).collect()
     }
 }
@@ -406,7 +405,7 @@ impl Unit {
 
 /// A row without what a terminal could take for a command.
 fn safe(row: Vec<String>) -> Vec<String> {
-    row.iter().map(|cell| printable(cell).replace('\n', "\\n")).collect()
+    row.iter().map(|cell| printable_line(cell)).collect()
 }
 
 fn field(entry: &Value, name: &str) -> String {

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::digest::sha256;
-use crate::failure::printable;
 use crate::ignition::contents::{self, Contents};
+use crate::printable::printable_line;
 
 /// Fields that tell enough to get in: a password's hash, a token in a header.
 const SECRET: &[&str] = &["passwordHash", "value"];
@@ -35,7 +35,7 @@ pub fn words(name: &str, value: &Value) -> String {
         }
         _ => value.to_string(),
     };
-    printable(&text).replace('\n', "\\n")
+    printable_line(&text)
 }
 
 /// An entry of a list for a person, whose key is known already.

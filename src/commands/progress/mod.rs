@@ -4,15 +4,16 @@
 //! `step`, `total` (machines of the step), `done` (how many, or `true` for this machine) and a message; a
 //! terminal shows them as one line for each machine under a line for the step, anything else as plain lines.
 
+mod bars;
+
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Registry;
@@ -20,9 +21,11 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::terminal;
 use crate::PROGRESS;
-use crate::failure::printable;
 use crate::home::ClusterDir;
+use crate::printable::{printable_json, printable_line};
+use bars::Bars;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,7 @@ impl Progress {
             screen: Arc::new(Screen::new(view, verbosity)),
             log: Log::default(),
         };
+        let _ = SCREEN.set(progress.screen.clone());
         let file = tracing_subscriber::fmt::layer()
             .json()
             .with_writer(progress.log.clone())
@@ -77,10 +81,36 @@ impl Progress {
         let _ = self.log.dir.set(dir.clone());
     }
 
-    /// Takes the moving lines off the terminal, so that a result or an error stands alone.
+    /// Takes the moving lines off the terminal.
     pub fn finish(&self) {
-        self.screen.finish();
+        self.screen.view().clear();
     }
+}
+
+/// The screen of this process, from the first command's start on: a terminal is one for all.
+static SCREEN: OnceLock<Arc<Screen>> = OnceLock::new();
+
+/// How long somebody else may be busy with the screen, e.g. writing to a reader that does not read.
+const BUSY: Duration = Duration::from_millis(500);
+
+/// Uses the terminal while no moving line is on it, and none can come back.
+///
+/// Never waits long, and so may be called by whoever ends the program: on a signal, or in a panic within a drawing.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let Some(screen) = SCREEN.get() else { return work() };
+    let begin = Instant::now();
+    let mut view = loop {
+        match screen.view.try_lock() {
+            Ok(view) => break Some(view),
+            Err(TryLockError::Poisoned(view)) => break Some(view.into_inner()),
+            Err(TryLockError::WouldBlock) if begin.elapsed() > BUSY => break None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    if let Some(view) = &mut view {
+        view.clear();
+    }
+    work()
 }
 
 /// Only this program's events: libraries may log what must not be told.
@@ -89,7 +119,7 @@ fn ours(level: Level) -> Targets {
 }
 
 fn is_terminal() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    terminal::is_for_errors() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// The log of one cluster. What comes before its folder is there is not kept: looking leaves no trace.
@@ -125,11 +155,13 @@ impl tracing_subscriber::fmt::MakeWriter<'_> for Log {
 }
 
 impl Write for Log {
+    /// One event, whole, as tracing hands it on.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.file() {
-            Some(mut file) => file.write(bytes),
-            None => Ok(bytes.len()),
+        if let Some(mut file) = self.file() {
+            // A log is read in a terminal, too.
+            file.write_all(printable_json(&String::from_utf8_lossy(bytes)).as_bytes())?;
         }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -196,11 +228,11 @@ impl Visit for Note {
     }
 
     fn record_str(&mut self, field: &Field, text: &str) {
-        self.set(field, printable(text));
+        self.set(field, printable_line(text));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.set(field, printable(&format!("{value:?}")));
+        self.set(field, printable_line(&format!("{value:?}")));
     }
 }
 
@@ -236,6 +268,14 @@ enum View {
     Silent,
     Plain(Box<dyn Write + Send>),
     Bars(Bars),
+}
+
+impl View {
+    fn clear(&mut self) {
+        if let View::Bars(bars) = self {
+            bars.clear();
+        }
+    }
 }
 
 impl Screen {
@@ -275,14 +315,7 @@ impl Screen {
         match &mut *self.view() {
             View::Silent => {}
             View::Plain(out) => drop(writeln!(out, "[{}] {text}", seconds(self.begun.elapsed()))),
-            View::Bars(bars) => drop(bars.all.println(text)),
-        }
-    }
-
-    fn finish(&self) {
-        if let View::Bars(bars) = &mut *self.view() {
-            bars.close_step();
-            drop(bars.all.clear());
+            View::Bars(bars) => bars.line(text),
         }
     }
 }
@@ -311,99 +344,6 @@ fn seconds(time: Duration) -> String {
         s @ 60..3600 => format!("{}m{:02}s", s / 60, s % 60),
         s => format!("{}h{:02}m", s / 3600, s / 60 % 60),
     }
-}
-
-/// The moving lines of a terminal: the step, and each machine beneath it.
-struct Bars {
-    all: MultiProgress,
-    step: Option<Step>,
-}
-
-struct Step {
-    name: String,
-    begun: Instant,
-    head: ProgressBar,
-    machines: BTreeMap<String, Line>,
-}
-
-struct Line {
-    bar: ProgressBar,
-    done: bool,
-}
-
-impl Bars {
-    fn new() -> Self {
-        Self {
-            all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
-            step: None,
-        }
-    }
-
-    fn show(&mut self, note: &Note, elapsed: Duration) {
-        let open = self.step.as_ref().map(|step| step.name.as_str());
-        if self.step.is_none() || (!note.step.is_empty() && open != Some(&note.step)) {
-            self.close_step();
-            self.step = Some(self.open_step(&note.step));
-        }
-        let Some(step) = &mut self.step else { return };
-        if let Some(total) = note.total {
-            step.head
-                .set_style(style("{spinner} {prefix} {bar:24} {pos}/{len} {elapsed} {wide_msg}"));
-            step.head.set_length(total);
-        }
-        if let Some(done) = note.done {
-            step.head.set_position(done);
-        }
-        if note.machine.is_empty() {
-            step.head.set_message(note.text().replace('\n', " "));
-            return;
-        }
-        let line = step.machines.entry(note.machine.clone()).or_insert_with(|| {
-            let bar = self.all.add(ProgressBar::no_length());
-            bar.set_style(style("  {prefix:24} {wide_msg}"));
-            bar.set_prefix(note.machine.clone());
-            Line { bar, done: false }
-        });
-        line.bar
-            .set_message(format!("{}  {}", note.text().replace('\n', " "), seconds(elapsed)));
-        if note.machine_done && !line.done {
-            line.done = true;
-            step.head.inc(1);
-        }
-    }
-
-    fn open_step(&self, name: &str) -> Step {
-        let head = self.all.add(ProgressBar::no_length());
-        head.set_style(style("{spinner} {prefix} {elapsed} {wide_msg}"));
-        head.set_prefix(name.to_owned());
-        head.enable_steady_tick(Duration::from_millis(120));
-        Step {
-            name: name.to_owned(),
-            begun: Instant::now(),
-            head,
-            machines: BTreeMap::new(),
-        }
-    }
-
-    /// Leaves one line of the step behind.
-    fn close_step(&mut self) {
-        let Some(step) = self.step.take() else { return };
-        for line in step.machines.values().map(|line| &line.bar).chain([&step.head]) {
-            line.finish_and_clear();
-            self.all.remove(line);
-        }
-        if !step.name.is_empty() {
-            drop(
-                self.all
-                    .println(format!("{:<40} {:>7}", step.name, seconds(step.begun.elapsed()))),
-            );
-        }
-    }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    // The templates are constants; a wrong one falls back to indicatif's own.
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 #[cfg(test)]
@@ -447,7 +387,7 @@ mod tests {
         }
         tracing::info!(target: PROGRESS, machine = "lab-master-1", state = "created");
         tracing::info!(target: PROGRESS, step = "pass one", done = 1, total = 2_u64);
-        tracing::warn!(target: "ocpdeploy::passes", "the \x1b[31mnetwork has no DHCP range");
+        tracing::warn!(target: "ocpdeploy::passes", "the \x1b[31mnetwork\n[0.1s] has no DHCP range");
         tracing::debug!(target: "ocpdeploy::backend::sim", machines = 3, "looked");
         tracing::error!(target: "hyper", "somebody else's words");
     }
@@ -459,7 +399,7 @@ mod tests {
         [t] lab-master-0: 192.168.122.15
         [t] lab-master-1: created
         [t] pass one (1 of 2)
-        [t] warning: the \u{1b}[31mnetwork has no DHCP range
+        [t] warning: the \u{1b}[31mnetwork\n[0.1s] has no DHCP range
         ");
     }
 
@@ -484,7 +424,7 @@ mod tests {
             dir.create().unwrap();
             let layer = tracing_subscriber::fmt::layer().json().with_writer(log);
             tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
-                tracing::info!(machine = "lab-master-0", "line\nwith \x1b[2J");
+                tracing::info!(machine = "lab-master-0", "line\nwith \x1b[2J\u{9b}2J\u{202e}");
             });
         }
         let path = dir.log().join("ocpdeploy.jsonl");
@@ -492,7 +432,7 @@ mod tests {
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[1]["fields"]["machine"], "lab-master-0");
-        assert!(!text.contains('\x1b'));
+        assert!(!text.contains(['\x1b', '\u{9b}', '\u{202e}']), "{text}");
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
     }

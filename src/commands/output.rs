@@ -1,0 +1,88 @@
+//! The only way to stdout and stderr: safe for a terminal, and never beneath a moving line that erases it.
+
+use std::io::{self, ErrorKind, Write};
+use std::process::exit;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::progress::aside;
+use super::terminal::{self, Canvas};
+use crate::failure::{Failure, Kind, colour_wanted};
+use crate::printable::printable_text;
+use crate::report;
+
+/// Writes a result for people to stdout.
+pub(super) fn print(text: &str) -> Result<()> {
+    write_out(printable_text(text).as_bytes())
+}
+
+/// Writes a result for programs to stdout.
+pub(super) fn print_json(report: &impl Serialize) -> Result<()> {
+    // Nothing is hidden in it, so that printing leaves it as it is.
+    print(&report::json(report)?)
+}
+
+/// Writes a file's content to stdout: as it is for a file or a program, safe for a terminal.
+pub(super) fn print_file(content: &[u8]) -> Result<()> {
+    match terminal::is_there() {
+        true => print(&String::from_utf8_lossy(content)),
+        false => write_out(content),
+    }
+}
+
+/// Draws on the terminal behind stdout, in place of what was drawn before.
+pub(super) fn draw(canvas: &mut Canvas, text: &str, size: (usize, usize)) -> Result<()> {
+    write_out(canvas.frame(&printable_text(text), size).as_bytes())
+}
+
+/// Hands on what a guest shows to whoever sits at its console: nothing else makes this terminal that of the guest.
+pub(super) fn pass_on(screen: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(screen).and_then(|()| out.flush())
+}
+
+/// Writes lines for people to stderr. Where nobody reads, that is no reason to stop.
+pub fn tell(text: &str) {
+    prompt(&format!("{text}\n"));
+}
+
+/// Writes a question to stderr; the answer is typed behind it.
+pub(super) fn prompt(text: &str) {
+    aside(|| write_err(&printable_text(text)));
+}
+
+/// Takes moving lines off the terminal for somebody who draws there by other means.
+pub(super) fn make_way() {
+    aside(|| ());
+}
+
+/// Tells why the program ends without success.
+pub fn fail(failure: &Failure) {
+    // Its text is safe, and the colours are ours.
+    aside(|| write_err(&failure.render(terminal::is_for_errors() && colour_wanted())));
+}
+
+/// Ends the program at once, with a last line that nothing erases.
+pub(super) fn end(kind: Kind, text: &str) -> ! {
+    aside(|| {
+        write_err(&printable_text(&format!("{text}\n")));
+        exit(kind.exit_code().into())
+    })
+}
+
+fn write_err(text: &str) {
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
+/// A reader that went away, e.g. `head`, has seen enough.
+fn write_out(bytes: &[u8]) -> Result<()> {
+    aside(|| {
+        let mut out = io::stdout().lock();
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.context("write the result"),
+        }
+    })
+}

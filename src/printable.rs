@@ -1,0 +1,172 @@
+//! Text from outside, made safe to show: it cannot move a cursor, fill a clipboard, turn text around or forge a line.
+//!
+//! Names, messages and consoles come from platforms, guests, mirrors and files. Everything that is printed passes through
+//! here: in `commands/output.rs` and `commands/progress`, and line by line where one line is promised (tables, causes,
+//! hints). Escapes are shown, as kubectl shows them (kubernetes/kubernetes:
+//! staging/src/k8s.io/cli-runtime/pkg/printers/terminal.go), and not dropped: an odd name stays recognisable.
+
+/// Longest line that is shown, in characters: an answer of megabytes must not push everything else off the screen.
+const LONGEST: usize = 8192;
+
+/// Characters that are not what they look like: controls (C0, DEL, C1), invisible ones, and those that change the direction
+/// of text (rust-lang/rust: compiler/rustc_ast/src/util/unicode.rs, and the marks beside them).
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_hidden(c) && !stays(c) {
+            true => safe.extend(c.escape_default()),
+            false => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// Text as one line: new lines and tabs are shown as escapes, and what is far too long is cut.
+pub fn printable_line(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        None => escaped(text, |_| false),
+        Some((end, _)) => {
+            let more = text[end..].chars().count();
+            format!("{}… ({more} characters more)", escaped(&text[..end], |_| false))
+        }
+    }
+}
+
+/// Text of several lines: new lines and tabs stay.
+///
+/// Whoever puts text from outside into lines of their own takes [`printable_line`] for it first.
+pub fn printable_text(text: &str) -> String {
+    escaped(text, |c| c == '\n' || c == '\t')
+}
+
+/// Text of several lines that cannot be taken for other lines: those after the first are indented.
+pub fn printable_block(text: &str) -> String {
+    let mut lines = text.trim_end().lines().map(printable_line);
+    let mut block = lines.next().unwrap_or_default();
+    for line in lines {
+        let indent = if line.is_empty() || line.starts_with(' ') {
+            ""
+        } else {
+            "  "
+        };
+        block += &format!("\n{indent}{line}");
+    }
+    block
+}
+
+/// What a guest wrote to its console, as text: colours and the like are dropped, as boot messages are full of them.
+pub fn printable_console(text: &str) -> String {
+    let line = |line: &str| printable_text(&without_formatting(line.trim_end_matches('\r')));
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// JSON in which no character is hidden; serde escapes C0 only.
+///
+/// Nothing but strings holds such characters, and there the escape means the same.
+pub fn printable_json(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_hidden(c) && c != '\n' {
+            true => {
+                let mut units = [0; 2];
+                let units = c.encode_utf16(&mut units);
+                safe.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+            false => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// A line without its CSI sequences (ECMA-48, 5.4: ESC, `[`, parameters, one final byte).
+fn without_formatting(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find("\u{1b}[") {
+        let (before, sequence) = rest.split_at(at);
+        text += before;
+        let body = &sequence[2..];
+        let end = body.find(|c: char| !(' '..='?').contains(&c));
+        match end.and_then(|end| body[end..].chars().next().map(|last| (end, last))) {
+            Some((end, '@'..='~')) => rest = &body[end + 1..],
+            // Not whole, and so shown.
+            _ => {
+                text += &sequence[..2];
+                rest = body;
+            }
+        }
+    }
+    text + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOSTILE: &str = "a\u{1b}]52;c;cm0=\u{7}b\u{9b}2Jc\u{202e}d\u{7f}\r\ne\tf\u{e0041}g\u{200b}";
+
+    #[test]
+    fn escapes_are_shown() {
+        insta::assert_snapshot!(printable_line(HOSTILE), @r"a\u{1b}]52;c;cm0=\u{7}b\u{9b}2Jc\u{202e}d\u{7f}\r\ne\tf\u{e0041}g\u{200b}");
+        assert_eq!(printable_line("Grüße, ✓ 日本"), "Grüße, ✓ 日本");
+        assert_eq!(printable_text("a\r\n\tb\u{1b}"), "a\\r\n\tb\\u{1b}");
+        assert_eq!(
+            printable_block("cause\nhint: rm -rf\n  indented\n\nerror: x\n"),
+            "cause\n  hint: rm -rf\n  indented\n\n  error: x"
+        );
+        let long = printable_line(&"x".repeat(LONGEST + 3));
+        assert!(long.ends_with("x… (3 characters more)"), "{}", &long[LONGEST..]);
+    }
+
+    #[test]
+    fn a_console_is_its_text_without_colours() {
+        for (console, shown) in [
+            (
+                "[\u{1b}[0;32m  OK  \u{1b}[0m] Started sshd.\r\r\nlogin: ",
+                "[  OK  ] Started sshd.\nlogin: ",
+            ),
+            ("\u{1b}[2J\u{1b}[1;1Ha\tb", "a\tb"),
+            // Not whole, or no formatting.
+            (
+                "\u{1b}[\u{1b}[0mx \u{1b}]0;title\u{7} \u{1b}[3",
+                "\\u{1b}[x \\u{1b}]0;title\\u{7} \\u{1b}[3",
+            ),
+            ("\u{1b}[é", "\\u{1b}[é"),
+        ] {
+            assert_eq!(printable_console(console), shown, "{console:?}");
+        }
+    }
+
+    #[test]
+    fn json_means_the_same_afterwards() {
+        let value = serde_json::json!({ HOSTILE: [HOSTILE, 1] });
+        let json = printable_json(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(!json.chars().any(|c| is_hidden(c) && c != '\n'), "{json:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), value);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_hidden_is_left(text in any::<String>(), hostile in "[\u{0}-\u{2f}\u{5b}-\u{5d}\u{7f}-\u{9f}\u{200b}-\u{206f}]{0,40}") {
+            for text in [text, hostile] {
+                prop_assert!(!printable_line(&text).chars().any(is_hidden));
+                for shown in [printable_text(&text), printable_console(&text), printable_block(&text)] {
+                    prop_assert!(!shown.chars().any(|c| is_hidden(c) && c != '\n' && c != '\t'));
+                }
+                let block = printable_block(&text);
+                prop_assert!(block.lines().skip(1).all(|line| line.is_empty() || line.starts_with(' ')));
+                // What is safe already stays as it is.
+                prop_assert_eq!(printable_text(&printable_text(&text)), printable_text(&text));
+            }
+        }
+    }
+}
