@@ -8,7 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{LocalModes, tcgetattr};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// Its size.
+pub const COLUMNS: u16 = 120;
+pub const ROWS: u16 = 100;
 
 /// How long anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,6 +31,13 @@ impl Terminal {
         grantpt(&outside).unwrap();
         unlockpt(&outside).unwrap();
         let inside = ioctl_tiocgptpeer(&outside, flags).unwrap();
+        let size = Winsize {
+            ws_row: ROWS,
+            ws_col: COLUMNS,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&inside, size).unwrap();
         let (keyboard, shown) = (File::from(outside), Arc::new(Mutex::new(Vec::new())));
         let (mut screen, seen) = (keyboard.try_clone().unwrap(), shown.clone());
         std::thread::spawn(move || {
