@@ -377,9 +377,12 @@ pub struct Drain {
     /// How long the pods of a node may take to leave
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub drain_timeout: Duration,
-    /// Lose the pods that do not leave in time
+    /// Lose the pods that do not leave in time, or that nothing would start elsewhere
     #[arg(long)]
     pub force: bool,
+    /// Lose what pods keep in emptyDir volumes
+    #[arg(long)]
+    pub delete_emptydir_data: bool,
 }
 
 /// Shut an installed cluster down: workers first, then masters

@@ -23,6 +23,14 @@ const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Who asks for a node that has no certificate yet.
 const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
+/// A group of `BOOTSTRAPPER`, but not of each master.
+///
+/// Nodes ask with the token of that service account, which has the group (openshift/machine-config-operator:
+/// `pkg/server/cluster_server.go`). The masters of the installation ask with a certificate of the installer, and that of
+/// older installers names it not (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They ask with
+/// it again whenever their own ended (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+
 /// A CertificateSigningRequest, as far as it is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -81,15 +89,18 @@ fn judge_client(request: &Request, table: &Parameters, joined: &BTreeSet<NodeNam
         "groups",
         &request.groups,
         &[
-            "system:serviceaccounts",
             "system:serviceaccounts:openshift-machine-config-operator",
             "system:authenticated",
         ],
-        &[],
+        &[SERVICE_ACCOUNTS],
     )?;
     usages(request, "client auth")?;
     let asked = Asked::read(&request.pem)?;
     let node = asked.node(table)?;
+    let is_master = table.node(&node).is_some_and(|node| node.role == Role::Master);
+    if !is_master && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
+        return Err(format!("{SERVICE_ACCOUNTS} is not among its groups"));
+    }
     if !asked.names.is_empty() || !asked.addresses.is_empty() {
         return Err(format!("a client certificate of {node} needs no other names"));
     }
@@ -355,6 +366,26 @@ mod tests {
         assert_eq!(short.judged(), Judgement::Approve(worker(0), Wave::Serving));
         let encipher = client().but(|wish| wish.request.usages.push("key encipherment".to_owned()));
         assert_eq!(encipher.judged(), Judgement::Approve(worker(0), Wave::Client));
+    }
+
+    #[test]
+    fn a_master_of_an_older_installer_asks_with_one_group_less_and_nobody_else() {
+        let of = |node: &str| {
+            client().but(|wish| {
+                wish.common_name = format!("system:node:{node}.lab.example.com");
+                wish.request.groups.remove(0);
+            })
+        };
+        let master = NodeName::node(Role::Master, 0);
+        assert_eq!(of("master-0").judged(), Judgement::Approve(master, Wave::Client));
+        let more = of("master-0").but(|wish| wish.request.groups.push("system:masters".to_owned()));
+        for wish in [of("worker-0"), more] {
+            let judged = wish.judged();
+            assert!(
+                matches!(&judged, Judgement::Refuse(why) if why.contains("among its groups")),
+                "{judged:?}"
+            );
+        }
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn of_wait(error: &WaitError) -> (Kind, Vec<String>) {
 
 fn of_drain(error: &DrainError) -> (Kind, Vec<String>) {
     let kind = match error {
-        DrainError::Lonely { .. } => Kind::Platform,
+        DrainError::Loses { .. } => Kind::Platform,
         DrainError::Stuck { .. } => Kind::Waited,
         DrainError::Api(error) => return of_api(error),
     };

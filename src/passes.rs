@@ -187,6 +187,7 @@ impl<'a, B: Backend> Run<'a, B> {
             guests_answer: self.backend.limits().guests_answer,
         };
         let mut reports = self.bootstrap_complete(installer, &wait).await?;
+        self.etcd_without_bootstrap(installer, &wait).await?;
         self.remove_bootstrap(&parameters).await?;
         if !first.contains(&Role::Worker) && self.config.workers > 0 {
             configs.extend(self.node_configs(&services, &assets, &[Role::Worker]).await?);

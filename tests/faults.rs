@@ -137,6 +137,7 @@ impl Ground {
         let drain = Drain {
             limit: Duration::from_secs(1),
             force: false,
+            delete_emptydir_data: false,
         };
         match deed {
             Deed::Harvest => {

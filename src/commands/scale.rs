@@ -27,5 +27,6 @@ pub(super) fn drain(drain: &cli::Drain) -> Drain {
     Drain {
         limit: drain.drain_timeout,
         force: drain.force,
+        delete_emptydir_data: drain.delete_emptydir_data,
     }
 }

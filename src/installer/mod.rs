@@ -321,6 +321,16 @@ impl Installer {
         }
     }
 
+    /// Waits until the bootstrap machine may go: until etcd does without it.
+    pub async fn wait_for_etcd(&self, wait: &WaitContext<'_>) -> anyhow::Result<()> {
+        if let Self::OpenshiftInstall(_) = self {
+            let api = wait.api().await?;
+            let limit = wait.config.timeouts.bootstrap;
+            wait.cluster(&api).bootstrap_member_removed(limit).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until the cluster is whole; tells of the workers.
     pub async fn wait_for_install(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
         let nodes = nodes(wait, &[Role::Worker]);

@@ -13,7 +13,7 @@ use super::one::hold_of;
 use super::two::served_step;
 use super::{PassError, Run, fragments, leased_vips, refuse_pretend};
 use crate::PROGRESS;
-use crate::backend::{Backend, Held};
+use crate::backend::{Backend, Held, Power};
 use crate::cluster::{Dhcp, InstallerChoice, Lease, MachineName, Mcs, NodeName, Pass, Role};
 use crate::cluster_api::ClusterApi;
 use crate::drain::{self, Drain};
@@ -23,7 +23,7 @@ use crate::machines::{self, MacTable, Planned};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::services;
 use crate::ssh;
-use crate::wait::{self, certificates::Rejoin};
+use crate::wait;
 
 /// Where Kubernetes keeps the pointers of later nodes; the machine config operator keeps the first one current.
 const POINTERS: (&str, [&str; 2]) = ("openshift-machine-api", ["user-data-managed", "user-data"]);
@@ -188,7 +188,14 @@ impl<B: Backend> Run<'_, B> {
         match reach {
             Reach::Api(api) => {
                 let cluster = wait::Cluster { api, table };
-                Ok(cluster.nodes_ready(joining, Rejoin::Refuse, limit).await?)
+                cluster.nodes_ready(joining, limit).await?;
+                let masters = table.of_role(Role::Master).filter(|node| joining.contains(&node.name));
+                let masters: Vec<NodeAddress> = masters.cloned().collect();
+                if masters.is_empty() {
+                    return Ok(());
+                }
+                // Only then etcd bears that another one goes.
+                Ok(cluster.etcd_members(&masters, limit).await?)
             }
             Reach::Rehearsal => self.ask_guests(table, joining).await,
         }
@@ -218,10 +225,10 @@ impl<B: Backend> Run<'_, B> {
         let host = id.fqdn(node.name.as_str());
         let machines = self.backend.list_machines(&id).await?;
         // What runs on a machine that is gone cannot leave it.
-        let is_there = machines.iter().any(|seen| seen.name == machine);
-        if let (Reach::Api(api), true) = (reach, is_there) {
+        let seen = machines.iter().find(|seen| seen.name == machine);
+        if let (Reach::Api(api), Some(seen)) = (reach, seen) {
             info!(target: PROGRESS, machine = %machine, state = "draining");
-            drain::drain(api, &host, how).await?;
+            drain::drain(api, &host, seen.power == Power::Off, how).await?;
         }
         // First the machine: a kubelet that still runs could bring its node back.
         self.backend.delete_machine(&id, &machine).await?;

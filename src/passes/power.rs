@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::{PassError, refuse_pretend, told};
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Power, Stop};
-use crate::cluster::{MachineName, Pass, Role};
+use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::cluster_api::ClusterApi;
 use crate::harvest::{Seen, judge};
 use crate::home::{ClusterDir, Home};
@@ -22,7 +22,6 @@ use crate::journal::{INSTALLED, Journal};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::wait::{
     self,
-    certificates::Rejoin,
     clock::{self, Clock},
 };
 
@@ -31,6 +30,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(20);
 
 /// A machine whose power was taken is off at once.
 const AT_ONCE: Duration = Duration::from_secs(60);
+
+/// The steps of the journal that say which machines were seen off, one for each node.
+const OFF: &str = "off";
 
 /// How a cluster is stopped.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +137,11 @@ impl<'a, B: Backend> Installed<'a, B> {
     }
 
     async fn on(&self, limit: Duration) -> Result<()> {
+        if !self.known.rehearsal {
+            for machine in self.machines().await?.iter().filter(|machine| is_off(machine)) {
+                self.note_off(machine).await?;
+            }
+        }
         for role in [Role::Master, Role::Worker] {
             self.switch_on(role).await?;
         }
@@ -169,6 +176,7 @@ impl<'a, B: Backend> Installed<'a, B> {
             let (off, on): (Vec<_>, Vec<_>) = of_role.partition(|machine| is_off(machine));
             for machine in off {
                 if told.insert(machine.name.clone()) {
+                    self.note_off(machine).await?;
                     info!(target: PROGRESS, machine = %machine.name, state = "off", done = true);
                 }
             }
@@ -189,6 +197,24 @@ impl<'a, B: Backend> Installed<'a, B> {
             }
             sleep(self.backend.limits().poll_interval).await;
         }
+    }
+
+    /// Remembers that a machine was off: its node may need a new first certificate, and nobody else is it meanwhile.
+    ///
+    /// Noted before it is switched on, so that a run that is cut in between knows it, too.
+    async fn note_off(&self, machine: &Machine) -> Result<()> {
+        // A rehearsal has no certificates.
+        if self.known.rehearsal {
+            return Ok(());
+        }
+        let step = format!("{OFF}/{}", machine.node);
+        self.journal.step(&step, &(), async { Ok(()) }).await
+    }
+
+    /// Nodes whose machines this program has seen off since they were last Ready.
+    fn seen_off(&self) -> BTreeSet<NodeName> {
+        let off = |node: &&NodeAddress| self.journal.done_at(&format!("{OFF}/{}", node.name)).is_some();
+        self.nodes().filter(off).map(|node| node.name.clone()).collect()
     }
 
     async fn switch_on(&self, role: Role) -> Result<()> {
@@ -276,7 +302,8 @@ impl<'a, B: Backend> Installed<'a, B> {
                 api: &api,
                 table: &self.table,
             };
-            return Ok(cluster.nodes_ready(&nodes, Rejoin::Allow, limit).await?);
+            cluster.nodes_back(&nodes, &self.seen_off(), limit).await?;
+            return Ok(self.journal.forget(OFF)?);
         }
         if self.backend.limits().guests_answer {
             let guests: Vec<_> = self.nodes().map(|node| (self.name_of(node), node.ip)).collect();

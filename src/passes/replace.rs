@@ -1,18 +1,17 @@
 //! One node made anew: same name, MAC and address, an empty disk.
 
-use std::collections::BTreeSet;
-
 use anyhow::Result;
 
 use super::join::Reach;
 use super::{PassError, Run, check, told};
 use crate::backend::Backend;
-use crate::cluster::{ClusterConfig, NodeName, Role};
+use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
 use crate::cluster_api::ClusterApi;
 use crate::drain::Drain;
 use crate::home::Home;
 use crate::parameters::{NodeAddress, Parameters};
-use crate::wait::seen::Nodes;
+use crate::wait;
+use crate::wait::seen::{Nodes, is_etcd_member};
 
 /// Empties a node, deletes its machine, and makes it anew; or goes on with that.
 pub async fn replace<B: Backend>(
@@ -42,8 +41,7 @@ impl<B: Backend> Run<'_, B> {
         let node = node(&table, name)?;
         let reach = self.reach(&table).await?;
 
-        // One that was removed by an earlier run of this command only has to come back.
-        if !self.is_joining(name) {
+        if !self.is_coming(&reach, &table, name).await? {
             if let (Role::Master, Reach::Api(api)) = (node.role, &reach) {
                 refuse_unsafe(api, &table, &node).await?;
             }
@@ -51,6 +49,21 @@ impl<B: Backend> Run<'_, B> {
         }
         self.join(&reach, &table, std::slice::from_ref(&node)).await?;
         Ok(node)
+    }
+
+    /// Whether an earlier run has removed the node already, so that it only has to come back.
+    ///
+    /// A machine that is there and whose node is not Ready is none of these: whoever asks for another gets one.
+    async fn is_coming(&self, reach: &Reach, table: &Parameters, name: &NodeName) -> Result<bool> {
+        if !self.is_joining(name) {
+            return Ok(false);
+        }
+        let Reach::Api(api) = reach else { return Ok(true) };
+        let machines = self.backend.list_machines(&self.config.id()).await?;
+        let mut machines = machines.iter();
+        let is_there = machines.any(|machine| machine.pass == Pass::Two && machine.node == *name);
+        let wanted = [name.clone()].into();
+        Ok(!is_there || Nodes::of(table, &api.nodes().await?).are_ready(&wanted))
     }
 }
 
@@ -70,30 +83,31 @@ async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress)
         node: node.name.clone(),
         why,
     };
-    let others: BTreeSet<_> = table
+    let others: Vec<NodeAddress> = table
         .of_role(Role::Master)
         .filter(|master| master.name != node.name)
-        .map(|master| master.name.clone())
+        .cloned()
         .collect();
     if others.len() < 2 {
         let why = "with fewer than two others etcd cannot agree on anything while it is away";
         return Err(unsafe_for(why.to_owned()).into());
     }
+    let names = others.iter().map(|master| master.name.clone()).collect();
     let seen = Nodes::of(table, &api.nodes().await?);
-    if !seen.are_ready(&others) {
+    if !seen.are_ready(&names) {
         return Err(unsafe_for(format!(
             "the others must be well first: {}",
-            seen.text("masters", &others)
+            seen.text("masters", &names)
         ))
         .into());
     }
-    // cluster-etcd-operator keeps each member's address here (openshift/cluster-etcd-operator: etcdendpointscontroller).
-    let Some(members) = api.config_map("openshift-etcd", "etcd-endpoints").await? else {
-        return Err(unsafe_for("etcd does not tell who its members are".to_owned()).into());
-    };
-    let ip = node.ip.to_string();
-    match members.data.unwrap_or_default().values().any(|member| *member == ip) {
-        true => Err(unsafe_for(format!("{ip} still is a member of etcd")).into()),
+    let cluster = wait::Cluster { api, table };
+    if let Some(lack) = cluster.etcd_lacks(&others).await? {
+        return Err(unsafe_for(lack).into());
+    }
+    let endpoints = api.etcd_endpoints().await?;
+    match endpoints.is_some_and(|endpoints| is_etcd_member(&endpoints, node)) {
+        true => Err(unsafe_for(format!("{} still is a member of etcd", node.ip)).into()),
         false => Ok(()),
     }
 }

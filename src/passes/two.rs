@@ -17,7 +17,7 @@ use super::one::hold_of;
 use super::{PassError, Run, Subject, fragments};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, Machine, MachineSpec, Payload};
-use crate::cluster::{Dhcp, MachineName, Mcs, NodeName, Pass, Role};
+use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
 use crate::gather;
 use crate::harvest::{Seen, Watch, judge};
@@ -368,6 +368,23 @@ impl<B: Backend> Run<'_, B> {
         let waited = self
             .journal
             .step("bootstrap-complete", &(), installer.wait_for_bootstrap(wait));
+        match waited.await {
+            Err(error) => Err(self.explained(installer, wait, true, error).await),
+            waited => waited,
+        }
+    }
+
+    /// Waits until the bootstrap is no member of etcd, also in a run that finds it after bootstrap-complete.
+    ///
+    /// It is waited for where the machine is to be kept, too: whoever removes it later has nobody to ask.
+    pub(super) async fn etcd_without_bootstrap(&self, installer: &Installer, wait: &WaitContext<'_>) -> Result<()> {
+        if self.config.installer == InstallerChoice::Rehearsal || self.journal.done_at("bootstrap-removed").is_some() {
+            return Ok(());
+        }
+        info!(target: PROGRESS, step = "bootstrap", "waiting until etcd's operator has removed the bootstrap from etcd");
+        let waited = self
+            .journal
+            .step("bootstrap-member-removed", &(), installer.wait_for_etcd(wait));
         match waited.await {
             Err(error) => Err(self.explained(installer, wait, true, error).await),
             waited => waited,

@@ -15,14 +15,16 @@ use tracing::info;
 use crate::PROGRESS;
 use crate::cluster::{NodeName, Role};
 use crate::cluster_api::{ApiError, ClusterApi};
-use crate::parameters::Parameters;
+use crate::parameters::{NodeAddress, Parameters};
 
 pub mod certificates;
 pub mod clock;
+pub mod heartbeats;
 pub mod seen;
 pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
+use heartbeats::Heartbeats;
 use seen::{Nodes, Operators, Version};
 
 /// Pause between two looks: short after news, then longer.
@@ -32,12 +34,16 @@ const LATEST: Duration = Duration::from_secs(5);
 /// So long a server may be another than it should, or refuse us: a VIP moves, and an API server starts.
 const DOUBT: Duration = Duration::from_secs(60);
 
+/// So long a cluster must be without an Etcd resource to be one that has none: an API server that has just started may not
+/// know all kinds yet.
+const ABSENT: Duration = Duration::from_secs(10);
+
 /// Why a wait ended without what was waited for.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
     #[error("no {what} within {} s{}", after.as_secs(), indented(seen))]
     TooLong {
-        /// `bootstrap-complete`, `install-complete`, `Ready nodes`.
+        /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `Ready nodes`, `etcd members`.
         what: &'static str,
         after: Duration,
         /// What was seen last.
@@ -101,7 +107,50 @@ impl Cluster<'_> {
             lines.extend(etcd.as_ref().and_then(seen::etcd_text));
             Ok(Look::NotYet(lines))
         };
-        until("bootstrap-complete", limit, look).await
+        until("bootstrap-complete", limit, ApiError::is_passing, look).await
+    }
+
+    /// Waits until the bootstrap is no member of etcd any more; before that its machine must not go.
+    ///
+    /// etcd's operator removes it only after the ConfigMap says `complete`. openshift-install waits for the same
+    /// (openshift/installer, `cmd/openshift-install/command/waitfor.go`: `EtcdBootstrapMemberRemoved`).
+    pub async fn bootstrap_member_removed(self, limit: Duration) -> Result<(), WaitError> {
+        let mut absent_since = None;
+        let look = async || {
+            let Some(etcd) = self.api.etcd().await? else {
+                let since: &mut Instant = absent_since.get_or_insert_with(Instant::now);
+                return Ok(match since.elapsed() >= ABSENT {
+                    true => Look::Done,
+                    false => Look::NotYet(vec!["etcd: the cluster has no operator for it".to_owned()]),
+                });
+            };
+            absent_since = None;
+            Ok(match seen::has_no_bootstrap(&etcd) {
+                true => Look::Done,
+                false => Look::NotYet(vec![seen::bootstrap_in_etcd_text(&etcd)]),
+            })
+        };
+        until("bootstrap-member-removed", limit, ApiError::is_passing, look).await
+    }
+
+    /// Waits until each of these nodes is a voting member of etcd, and enough members are well.
+    pub async fn etcd_members(self, nodes: &[NodeAddress], limit: Duration) -> Result<(), WaitError> {
+        let look = async || {
+            Ok(match self.etcd_lacks(nodes).await? {
+                None => Look::Done,
+                Some(lack) => Look::NotYet(vec![lack]),
+            })
+        };
+        until("etcd members", limit, ApiError::is_passing, look).await
+    }
+
+    /// What etcd lacks to have a voting member on each of these nodes, and enough members that are well.
+    pub async fn etcd_lacks(self, nodes: &[NodeAddress]) -> Result<Option<String>, ApiError> {
+        let (endpoints, etcd) = try_join!(self.api.etcd_endpoints(), self.api.etcd())?;
+        Ok(match (endpoints, etcd) {
+            (Some(endpoints), Some(etcd)) => seen::etcd_lacks(&endpoints, &etcd, nodes),
+            _ => Some("etcd's operator does not tell who its members are".to_owned()),
+        })
     }
 
     /// Waits until the cluster is whole, and lets its nodes in meanwhile.
@@ -126,26 +175,37 @@ impl Cluster<'_> {
             lines.extend(version.map(|version| version.text));
             Ok(Look::NotYet(lines))
         };
-        self.beside(Rejoin::Refuse, &all, limit, until("install-complete", limit, look))
-            .await
+        let wait = until("install-complete", limit, ApiError::is_passing, look);
+        self.beside(Rejoin::Refuse, &all, limit, wait).await
     }
 
-    /// Waits until these nodes are Ready, and lets them in meanwhile.
-    pub async fn nodes_ready(
-        self,
-        nodes: &BTreeSet<NodeName>,
-        rejoin: Rejoin,
-        limit: Duration,
-    ) -> Result<(), WaitError> {
+    /// Waits until these nodes, which are new, are Ready, and lets them in meanwhile.
+    pub async fn nodes_ready(self, nodes: &BTreeSet<NodeName>, limit: Duration) -> Result<(), WaitError> {
         let look = async || {
             let seen = Nodes::of(self.table, &self.api.nodes().await?);
-            Ok(match seen.are_ready(nodes) {
-                true => Look::Done,
-                false => Look::NotYet(vec![seen.text("nodes", nodes)]),
-            })
+            Ok(ready(&seen, nodes))
         };
-        self.beside(rejoin, nodes, limit, until("Ready nodes", limit, look))
-            .await
+        let wait = until("Ready nodes", limit, ApiError::is_passing, look);
+        self.beside(Rejoin::Refuse, nodes, limit, wait).await
+    }
+
+    /// Waits until these nodes, which were off, are Ready again, and lets them in meanwhile. `off` are those whose
+    /// machines this program has seen off.
+    pub async fn nodes_back(
+        self,
+        nodes: &BTreeSet<NodeName>,
+        off: &BTreeSet<NodeName>,
+        limit: Duration,
+    ) -> Result<(), WaitError> {
+        let mut heartbeats = Heartbeats::default();
+        let look = async || {
+            let (objects, leases) = try_join!(self.api.nodes(), self.api.node_leases())?;
+            heartbeats.look(self.table, &leases, Instant::now());
+            let seen = Nodes::of(self.table, &objects).believing(&heartbeats);
+            Ok(ready(&seen, nodes))
+        };
+        let wait = until("Ready nodes", limit, ApiError::is_passing_at_start, look);
+        self.beside(Rejoin::Allow { off }, nodes, limit, wait).await
     }
 
     fn of_roles(&self, roles: &[Role]) -> BTreeSet<NodeName> {
@@ -159,7 +219,7 @@ impl Cluster<'_> {
     /// Waits with an approver beside, which may take as long as the wait.
     async fn beside(
         self,
-        rejoin: Rejoin,
+        rejoin: Rejoin<'_>,
         nodes: &BTreeSet<NodeName>,
         limit: Duration,
         wait: impl Future<Output = Result<(), WaitError>>,
@@ -174,10 +234,18 @@ impl Cluster<'_> {
     }
 }
 
+fn ready(seen: &Nodes, nodes: &BTreeSet<NodeName>) -> Look {
+    match seen.are_ready(nodes) {
+        true => Look::Done,
+        false => Look::NotYet(vec![seen.text("nodes", nodes)]),
+    }
+}
+
 /// Looks until it is done, and tells what is new. What an API server in its first minutes does is no reason to stop.
 async fn until(
     what: &'static str,
     limit: Duration,
+    is_passing: fn(&ApiError) -> bool,
     mut look: impl AsyncFnMut() -> Result<Look, ApiError>,
 ) -> Result<(), WaitError> {
     let end = Instant::now() + limit;
@@ -194,10 +262,10 @@ async fn until(
             Ok(Err(source)) if source.is_final() => return Err(WaitError::Hopeless { what, source }),
             Ok(Err(error)) => {
                 let since = doubt.get_or_insert_with(Instant::now);
-                if !error.is_passing() && since.elapsed() > DOUBT {
+                if !is_passing(&error) && since.elapsed() > DOUBT {
                     return Err(WaitError::Hopeless { what, source: error });
                 }
-                if error.is_passing() {
+                if is_passing(&error) {
                     doubt = None;
                 }
                 let line = error.to_string();

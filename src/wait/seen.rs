@@ -9,8 +9,9 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use super::heartbeats::Heartbeats;
 use crate::cluster::NodeName;
-use crate::parameters::Parameters;
+use crate::parameters::{NodeAddress, Parameters};
 
 /// Longest part of a message that is shown; operators can be wordy.
 const LONGEST: usize = 160;
@@ -22,6 +23,48 @@ const DETAILS: usize = 3;
 pub fn is_complete(bootstrap: &ConfigMap) -> bool {
     let status = bootstrap.data.as_ref().and_then(|data| data.get("status"));
     status.is_some_and(|status| status == "complete")
+}
+
+/// Whether etcd's operator has removed the bootstrap from etcd.
+///
+/// Source: openshift/cluster-etcd-operator: `pkg/operator/bootstrapteardown/bootstrap_teardown_controller.go`. Operators
+/// from before OCPBUGS-5988 (January 2023) have only the second condition.
+pub fn has_no_bootstrap(etcd: &DynamicObject) -> bool {
+    let is_true = |kind| condition(etcd, kind).filter(|condition| condition["status"] == "True");
+    is_true("EtcdBootstrapMemberRemoved").is_some()
+        || is_true("EtcdRunningInCluster").is_some_and(|running| running["reason"] == "BootstrapAlreadyRemoved")
+}
+
+/// How far etcd's operator is with the removal of the bootstrap.
+pub fn bootstrap_in_etcd_text(etcd: &DynamicObject) -> String {
+    let running = condition(etcd, "EtcdRunningInCluster").and_then(|running| running["message"].as_str());
+    let why = running.map_or_else(String::new, |message| format!(": {}", short(message)));
+    format!("etcd: its operator has not removed the bootstrap's member yet{why}")
+}
+
+/// What etcd lacks to have a voting member on each of these nodes, and enough members that are well; `None` is nothing.
+///
+/// The ConfigMap `openshift-etcd/etcd-endpoints` has the address of each voting member and leaves out learners and the
+/// bootstrap (openshift/cluster-etcd-operator: `pkg/operator/etcdendpointscontroller/etcdendpointscontroller.go`); the
+/// condition says whether more than half of all are healthy (`pkg/operator/etcdmemberscontroller`).
+pub fn etcd_lacks(endpoints: &ConfigMap, etcd: &DynamicObject, nodes: &[NodeAddress]) -> Option<String> {
+    if let Some(node) = nodes.iter().find(|node| !is_etcd_member(endpoints, node)) {
+        return Some(format!("{} ({}) is not a voting member of etcd", node.name, node.ip));
+    }
+    match condition(etcd, "EtcdMembersAvailable") {
+        Some(available) if available["status"] == "True" => None,
+        Some(available) => Some(format!(
+            "too few members of etcd are available: {}",
+            short(available["message"].as_str().unwrap_or_default())
+        )),
+        None => Some("etcd's operator does not say whether enough members are available".to_owned()),
+    }
+}
+
+/// Whether a node is a voting member of etcd, by the ConfigMap `openshift-etcd/etcd-endpoints`.
+pub fn is_etcd_member(endpoints: &ConfigMap, node: &NodeAddress) -> bool {
+    let ip = node.ip.to_string();
+    endpoints.data.iter().flatten().any(|(_, member)| *member == ip)
 }
 
 /// What etcd's operator tells of its members.
@@ -40,16 +83,20 @@ pub struct Nodes {
 impl Nodes {
     /// Takes the table's nodes out of all; strangers do not count.
     pub fn of(table: &Parameters, nodes: &[Node]) -> Self {
-        let id = table.id();
-        let known = |node: &Node| {
-            let name = node.name_any();
-            let host = id.host_of(&name).unwrap_or(&name);
-            let planned = table.nodes.iter().find(|planned| planned.name.as_str() == host)?;
-            Some((planned.name.clone(), why_not_ready(node)))
-        };
+        let known = |node: &Node| Some((node_of(table, &node.name_any())?, why_not_ready(node)));
         Self {
             there: nodes.iter().filter_map(known).collect(),
         }
+    }
+
+    /// Takes nobody's word for being Ready whose kubelet was not heard.
+    pub fn believing(mut self, heartbeats: &Heartbeats) -> Self {
+        for (node, lacks) in &mut self.there {
+            if lacks.is_none() && !heartbeats.are_heard(node) {
+                *lacks = Some("its kubelet has not renewed its Lease since".to_owned());
+            }
+        }
+        self
     }
 
     /// Those in the cluster, Ready or not.
@@ -75,6 +122,14 @@ impl Nodes {
             false => format!("{what}: {ready} of {} Ready; {}", wanted.len(), lagging.join(", ")),
         }
     }
+}
+
+/// The node of the table that an object of the cluster is named after, with or without the domain.
+pub fn node_of(table: &Parameters, name: &str) -> Option<NodeName> {
+    let id = table.id();
+    let host = id.host_of(name).unwrap_or(name);
+    let planned = table.nodes.iter().find(|planned| planned.name.as_str() == host)?;
+    Some(planned.name.clone())
 }
 
 fn why_not_ready(node: &Node) -> Option<String> {
@@ -342,6 +397,65 @@ mod tests {
             (empty.is_done, empty.text.as_str()),
             (false, "version: says nothing yet")
         );
+    }
+
+    #[test]
+    fn the_bootstrap_is_out_of_etcd_when_its_operator_says_so_in_new_or_old_words() {
+        let running = |status: &str, reason: &str| json!({"type": "EtcdRunningInCluster", "status": status, "reason": reason, "message": "still waiting\nfor three"});
+        let removed = |status: &str| json!({"type": "EtcdBootstrapMemberRemoved", "status": status, "reason": "BootstrapMemberRemoved"});
+        for (conditions, is_out) in [
+            (json!([]), false),
+            (json!([running("False", "NotEnoughEtcdMembers")]), false),
+            // Enough members is said before the bootstrap's is removed.
+            (json!([running("True", "EnoughEtcdMembers")]), false),
+            (json!([running("True", "BootstrapAlreadyRemoved")]), true),
+            (json!([running("True", "EnoughEtcdMembers"), removed("False")]), false),
+            (json!([running("True", "EnoughEtcdMembers"), removed("True")]), true),
+        ] {
+            let etcd = object("Etcd", "cluster", conditions.clone());
+            assert_eq!(has_no_bootstrap(&etcd), is_out, "{conditions}");
+        }
+        assert_eq!(
+            bootstrap_in_etcd_text(&object(
+                "Etcd",
+                "cluster",
+                json!([running("False", "NotEnoughEtcdMembers")])
+            )),
+            "etcd: its operator has not removed the bootstrap's member yet: still waiting for three"
+        );
+    }
+
+    #[test]
+    fn etcd_lacks_nothing_when_all_vote_and_most_are_well() {
+        let table = example();
+        let masters: Vec<_> = table.of_role(Role::Master).cloned().collect();
+        let endpoints = |nodes: &[NodeAddress]| {
+            let data: BTreeMap<String, String> = nodes
+                .iter()
+                .map(|node| (format!("{:x}", node.ip.to_bits()), node.ip.to_string()))
+                .collect();
+            serde_json::from_value::<ConfigMap>(json!({"metadata": {}, "data": data})).unwrap()
+        };
+        let etcd = |status: &str| {
+            let condition =
+                json!({"type": "EtcdMembersAvailable", "status": status, "message": "1 of 3 members are available"});
+            object("Etcd", "cluster", json!([condition]))
+        };
+        assert_eq!(etcd_lacks(&endpoints(&masters), &etcd("True"), &masters), None);
+        let last = masters.last().unwrap();
+        assert_eq!(
+            etcd_lacks(&endpoints(&masters[1..]), &etcd("True"), &masters),
+            Some(format!(
+                "{} ({}) is not a voting member of etcd",
+                masters[0].name, masters[0].ip
+            ))
+        );
+        assert!(is_etcd_member(&endpoints(&masters), last) && !is_etcd_member(&endpoints(&masters[..1]), last));
+        assert_eq!(
+            etcd_lacks(&endpoints(&masters), &etcd("False"), &masters).unwrap(),
+            "too few members of etcd are available: 1 of 3 members are available"
+        );
+        assert!(etcd_lacks(&endpoints(&masters), &object("Etcd", "cluster", json!([])), &masters).is_some());
     }
 
     #[test]

@@ -266,7 +266,7 @@ fn kind(step: &str, end: End) -> &'static str {
             _ if step.ends_with("/addresses") => "boot-two",
             "pass-one" | "scale" => "one",
             "pass-two" | "join" => "two",
-            "bootstrap-complete" | "bootstrap-removed" | "install-complete" => "wait",
+            "bootstrap-complete" | "bootstrap-member-removed" | "bootstrap-removed" | "install-complete" => "wait",
             _ => "prepare",
         },
     }

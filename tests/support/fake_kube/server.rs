@@ -90,6 +90,10 @@ impl FakeKube {
         let world = std::mem::take(&mut *self.world.lock().unwrap());
         assert_eq!(world.unknown, [""; 0], "the API was asked what it does not know");
         assert!(world.asked > 0, "the API was never asked");
+        assert!(
+            !world.bootstrap_lost,
+            "the bootstrap was removed while it was a member of etcd"
+        );
         world
     }
 }
@@ -149,6 +153,11 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
         .answer(parts.method.as_str(), parts.uri.path(), query, &body);
     Ok(match answer {
         Answer::Json(code, value) => json_response(code, &value),
+        Answer::Text(code, text) => Response::builder()
+            .status(StatusCode::from_u16(code).unwrap())
+            .header(header::CONTENT_TYPE, "text/plain; charset=utf-8")
+            .body(Body::from(text))
+            .unwrap(),
         Answer::Reset => {
             let (first, error) = (
                 Ok(Bytes::from_static(b"{\"kind\":")),

@@ -1,16 +1,19 @@
-//! What the API server knows, and the story of an installation that goes on by itself.
+//! What the API server knows and answers; what happens in the cluster by itself is in `story`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
 use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::parameters::{NodeAddress, Parameters};
 use serde_json::{Value, json};
 
-use super::requests::{self, client, serving};
+use super::requests;
 use super::server::status;
+
+mod story;
 
 pub const NODES: &str = "/api/v1/nodes";
 pub const PODS: &str = "/api/v1/pods";
@@ -25,9 +28,10 @@ pub const SIGNERS: &str = "/api/v1/namespaces/openshift-kube-controller-manager-
 pub const MACHINE_CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
 pub const INGRESS: &str = "/apis/operator.openshift.io/v1/namespaces/openshift-ingress-operator/ingresscontrollers";
 pub const ETCD_MEMBERS: &str = "/api/v1/namespaces/openshift-etcd/configmaps";
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Collections that are there from the start; the others come with their operators.
-const COLLECTIONS: [&str; 12] = [
+const COLLECTIONS: [&str; 13] = [
     NODES,
     PODS,
     REQUESTS,
@@ -40,12 +44,11 @@ const COLLECTIONS: [&str; 12] = [
     MACHINE_CONFIGS,
     INGRESS,
     ETCD_MEMBERS,
+    LEASES,
 ];
 
-/// Moments between a worker's readiness and its second request.
-const SERVING_LATER: usize = 20;
-
-const OPERATOR_NAMES: [&str; 5] = ["authentication", "console", "dns", "etcd", "ingress"];
+/// Kinds that the API server learns from CustomResourceDefinitions.
+const CUSTOM: [&str; 5] = [VERSIONS, OPERATORS, ETCDS, MACHINE_CONFIGS, INGRESS];
 
 /// How far an installation may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +59,8 @@ pub enum Stage {
     Masters,
     /// The ConfigMap says that the bootstrap has done its work.
     Bootstrapped,
+    /// etcd's operator removes the bootstrap's member.
+    MemberRemoved,
     /// Workers ask for certificates, and join with them.
     Workers,
     /// Operators become available, one after the other.
@@ -77,11 +82,28 @@ pub struct Faults {
     pub conflicts: usize,
 }
 
+/// In which words etcd's operator says that the bootstrap is no member any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EtcdOperator {
+    #[default]
+    New,
+    /// From before OCPBUGS-5988.
+    Old,
+    /// The cluster has none, and its API server does not know the kind.
+    Absent,
+}
+
 /// What to say to one request.
 pub enum Answer {
     Json(u16, Value),
+    /// Plain text, as Go's own handlers answer.
+    Text(u16, &'static str),
     Reset,
-    Watch { path: String, from: u64, limit: Duration },
+    Watch {
+        path: String,
+        from: u64,
+        limit: Duration,
+    },
 }
 
 type Presence = Box<dyn Fn(&NodeName) -> bool + Send>;
@@ -101,7 +123,23 @@ pub struct World {
     pub present: Option<Presence>,
     pub asked: usize,
     pub watched: usize,
+    pub etcd_operator: EtcdOperator,
+    /// The bootstrap's machine went while it was a member of etcd.
+    pub bootstrap_lost: bool,
+    /// The node lifecycle controller does not run: what Nodes say of machines that are off stays as it was.
+    pub nobody_watches: bool,
+    /// By so much the nodes' clocks are ahead of the API server's.
+    pub skew: SignedDuration,
+    /// Masters that are voting members of etcd, by name. Who is removed from etcd stays so until its Node is made anew.
+    pub voting: BTreeMap<String, NodeAddress>,
+    /// Masters whose member does not become a voting one.
+    pub learners: BTreeSet<String>,
+    /// Nodes whose kubelets never get Ready.
+    pub sick: BTreeSet<String>,
     moments: usize,
+    /// When the bootstrap was done with its work, and when its machine was first there.
+    complete: Option<usize>,
+    bootstrap_seen: bool,
     /// When a worker became Ready.
     joined: BTreeMap<String, usize>,
     /// Nodes that were Ready, and whose machines went off.
@@ -172,9 +210,17 @@ impl World {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        object["metadata"]["uid"] = json!(format!("{path}/{name}"));
         let place = self.objects.entry(path.to_owned()).or_default();
-        let kind = if place.contains_key(&name) { "MODIFIED" } else { "ADDED" };
+        let before = place.get(&name);
+        object["metadata"]["uid"] = match before {
+            Some(before) => before["metadata"]["uid"].clone(),
+            None => json!(format!("{path}/{name}/{}", self.version)),
+        };
+        if path == REQUESTS && before.is_none() {
+            object["metadata"]["creationTimestamp"] =
+                json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        }
+        let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
         place.insert(name, object.clone());
         let event = json!({"type": kind, "object": object});
         self.events.push((self.version, path.to_owned(), event));
@@ -232,6 +278,14 @@ impl World {
             faults.resets -= 1;
             return Answer::Reset;
         }
+        if self.bootstrap_lost && self.table().of_role(Role::Master).count() == 1 {
+            // One of two members is no quorum: etcd answers nobody again (etcd-io/etcd: `ErrTimeout`).
+            return Answer::Json(500, status(500, "InternalError", "etcdserver: request timed out"));
+        }
+        if !self.knows(path) {
+            // kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/server/handler.go`, `NotFoundHandler`.
+            return Answer::Text(404, "404 page not found\n");
+        }
         let query: BTreeMap<&str, &str> = query
             .split('&')
             .filter(|pair| !pair.is_empty())
@@ -245,6 +299,15 @@ impl World {
                 status(405, "MethodNotAllowed", &format!("{method} {path} is not known here")),
             )
         })
+    }
+
+    /// Whether there is a kind for a path: bootkube brings the definitions after the API server.
+    fn knows(&self, path: &str) -> bool {
+        let Some(kind) = CUSTOM.into_iter().find(|kind| path.starts_with(kind)) else {
+            return true;
+        };
+        let absent = kind == ETCDS && self.etcd_operator == EtcdOperator::Absent;
+        !absent && (self.gate > Stage::Api || self.objects.contains_key(kind))
     }
 
     fn known(&mut self, method: &str, path: &str, query: &BTreeMap<&str, &str>, body: &[u8]) -> Option<Answer> {
@@ -388,7 +451,7 @@ impl World {
                 Answer::Json(429, status(429, "TooManyRequests", message))
             }
             Some(_) => {
-                self.delete(PODS, name);
+                self.end_pod(name);
                 Answer::Json(
                     201,
                     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
@@ -396,243 +459,6 @@ impl World {
             }
         }
     }
-
-    /// The story goes on by as much as one moment allows.
-    pub fn tick(&mut self) {
-        let Some(table) = self.table.clone() else { return };
-        self.moments += 1;
-        let here = |node: &&NodeAddress| self.present.as_ref().is_none_or(|present| present(&node.name));
-        let present: Vec<NodeAddress> = table.nodes.iter().filter(here).cloned().collect();
-        let absent: Vec<NodeAddress> = table.nodes.iter().filter(|node| !here(node)).cloned().collect();
-        self.lose(&absent, &table);
-        for node in &present {
-            let host = table.id().fqdn(node.name.as_str());
-            if self.lost.contains(&host) && self.get(NODES, &host).is_some() {
-                self.come_back(&host, node);
-            }
-        }
-        let present: Vec<NodeAddress> = {
-            let is_lost = |node: &NodeAddress| self.lost.contains(&table.id().fqdn(node.name.as_str()));
-            present.into_iter().filter(|node| !is_lost(node)).collect()
-        };
-        let of_role = |role| present.iter().filter(move |node: &&NodeAddress| node.role == role);
-        if self.gate >= Stage::Masters {
-            for node in of_role(Role::Master) {
-                self.join_master(&table.id().fqdn(node.name.as_str()), node);
-            }
-            self.etcd(&table);
-        }
-        let masters = table.nodes.iter().filter(|node| node.role == Role::Master).count();
-        if self.gate >= Stage::Bootstrapped
-            && self.ready(Role::Master) == masters
-            && self.get(CONFIG_MAPS, "bootstrap").is_none()
-        {
-            self.put(
-                CONFIG_MAPS,
-                json!({"apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": "bootstrap", "namespace": "kube-system"}, "data": {"status": "complete"}}),
-            );
-        }
-        if self.gate >= Stage::Workers && self.get(CONFIG_MAPS, "bootstrap").is_some() {
-            for node in of_role(Role::Worker) {
-                self.join_worker(&table.id().fqdn(node.name.as_str()), node);
-            }
-        }
-        self.operators(&table);
-    }
-
-    /// A kubelet that is made anew asks anew.
-    fn forget_requests_of(&mut self, host: &str) {
-        let node = host.split('.').next().unwrap_or(host);
-        for wave in ["client", "serving", "again"] {
-            self.delete(REQUESTS, &format!("csr-{wave}-{node}"));
-        }
-        self.joined.remove(host);
-        self.lost.remove(host);
-    }
-
-    /// Nothing is heard of nodes whose machines are off.
-    fn lose(&mut self, absent: &[NodeAddress], table: &Parameters) {
-        for node in absent {
-            let host = table.id().fqdn(node.name.as_str());
-            if self.is_ready(&host) {
-                self.edit(NODES, &host, |seen| {
-                    seen["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
-                        "message": "Kubelet stopped posting node status."}]);
-                });
-                self.delete(REQUESTS, &format!("csr-again-{}", node.name));
-                self.lost.insert(host);
-            }
-        }
-    }
-
-    /// A node that was off is Ready again once it has a certificate.
-    fn come_back(&mut self, host: &str, node: &NodeAddress) {
-        let again = format!("csr-again-{}", node.name);
-        if !self.certificates_ended || self.is_approved(&again) {
-            self.lost.remove(host);
-            self.set_ready(host);
-        } else if self.get(REQUESTS, &again).is_none() {
-            self.rightful.push(again.clone());
-            self.put(REQUESTS, client(host).object(&again));
-        }
-    }
-
-    fn ready(&self, role: Role) -> usize {
-        let label = format!("node-role.kubernetes.io/{role}");
-        let nodes = self.objects.get(NODES).into_iter().flat_map(BTreeMap::values);
-        let ready = |node: &&Value| {
-            node["metadata"]["labels"].get(&label).is_some() && node["status"]["conditions"][0]["status"] == "True"
-        };
-        nodes.filter(ready).count()
-    }
-
-    fn put_node(&mut self, host: &str, role: Role, node: &NodeAddress) {
-        self.lost.remove(host);
-        let addresses = json!([{"type": "InternalIP", "address": node.ip}, {"type": "Hostname", "address": host}]);
-        let mut labels = json!({"kubernetes.io/hostname": host});
-        labels[format!("node-role.kubernetes.io/{role}")] = json!("");
-        self.put(
-            NODES,
-            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": host, "labels": labels},
-            "spec": {}, "status": {"addresses": addresses, "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady",
-                "message": "container runtime network not ready"}]}}),
-        );
-    }
-
-    fn set_ready(&mut self, host: &str) {
-        self.edit(NODES, host, |node| {
-            node["status"]["conditions"] = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady",
-                "message": "kubelet is posting ready status"}]);
-        });
-    }
-
-    fn is_ready(&self, host: &str) -> bool {
-        self.get(NODES, host)
-            .is_some_and(|node| node["status"]["conditions"][0]["status"] == "True")
-    }
-
-    /// The bootstrap approves what masters ask for, so there is nothing left to do for anybody.
-    fn join_master(&mut self, host: &str, node: &NodeAddress) {
-        if self.get(NODES, host).is_none() {
-            let wishes = [("client", client(host)), ("serving", serving(host, node))];
-            for (wave, wish) in wishes {
-                let mut request = wish.object(&format!("csr-{wave}-{}", node.name));
-                request["status"] = json!({"certificate": "LS0t", "conditions": [{"type": "Approved", "status": "True",
-                    "reason": "BootstrapApprove", "message": "approved by the bootstrap"}]});
-                self.put(REQUESTS, request);
-            }
-            self.put_node(host, Role::Master, node);
-        } else if !self.is_ready(host) {
-            self.set_ready(host);
-        }
-    }
-
-    /// A kubelet is Ready before it has its serving certificate, and asks for that some time later.
-    fn join_worker(&mut self, host: &str, node: &NodeAddress) {
-        let (first, second) = (
-            format!("csr-client-{}", node.name),
-            format!("csr-serving-{}", node.name),
-        );
-        if self.get(REQUESTS, &first).is_none() {
-            self.rightful.push(first.clone());
-            self.put(REQUESTS, client(host).object(&first));
-        } else if self.is_approved(&first) && self.get(NODES, host).is_none() {
-            self.put_node(host, Role::Worker, node);
-        } else if self.get(NODES, host).is_some() && !self.is_ready(host) {
-            self.set_ready(host);
-            self.joined.insert(host.to_owned(), self.moments);
-        } else if self.is_ready(host)
-            && self.get(REQUESTS, &second).is_none()
-            && self
-                .joined
-                .get(host)
-                .is_some_and(|then| self.moments > then + SERVING_LATER)
-        {
-            self.rightful.push(second.clone());
-            self.put(REQUESTS, serving(host, node).object(&second));
-        }
-    }
-
-    fn is_approved(&self, request: &str) -> bool {
-        let request = self.get(REQUESTS, request);
-        request.is_some_and(|request| request["status"]["conditions"][0]["type"] == "Approved")
-    }
-
-    fn etcd(&mut self, table: &Parameters) {
-        let members = self.ready(Role::Master);
-        let message = format!("{members} members are available");
-        let said = |etcd: &Value| etcd["status"]["conditions"][0]["message"] == message.as_str();
-        if table.nodes.is_empty() || self.get(ETCDS, "cluster").is_some_and(said) {
-            return;
-        }
-        self.put(ETCDS, json!({"apiVersion": "operator.openshift.io/v1", "kind": "Etcd", "metadata": {"name": "cluster"},
-            "status": {"conditions": [{"type": "EtcdMembersAvailable", "status": if members > 0 { "True" } else { "False" },
-                "reason": "EtcdQuorate", "message": message}]}}));
-    }
-
-    fn operators(&mut self, table: &Parameters) {
-        if self.gate < Stage::Bootstrapped || self.get(CONFIG_MAPS, "bootstrap").is_none() {
-            return;
-        }
-        let all = table.nodes.iter().filter(|node| node.role != Role::Bootstrap).count();
-        let joined = self.ready(Role::Master) + self.ready(Role::Worker) == all;
-        for name in OPERATOR_NAMES {
-            match self.get(OPERATORS, name) {
-                None => self.put(OPERATORS, operator(name, false)),
-                Some(seen)
-                    if seen["status"]["conditions"][0]["status"] == "False"
-                        && joined
-                        && self.gate >= Stage::Operators =>
-                {
-                    self.put(OPERATORS, operator(name, true));
-                    return self.cluster_version();
-                }
-                Some(_) => {}
-            }
-        }
-        self.cluster_version();
-    }
-
-    fn cluster_version(&mut self) {
-        let operators = self.objects.get(OPERATORS).into_iter().flat_map(BTreeMap::values);
-        let available = operators
-            .filter(|seen| seen["status"]["conditions"][0]["status"] == "True")
-            .count();
-        let percent = 100 * available / OPERATOR_NAMES.len();
-        let done = percent == 100 && self.gate >= Stage::Installed;
-        let condition = |kind: &str, yes: bool, message: &str| json!({"type": kind, "status": if yes { "True" } else { "False" }, "message": message});
-        let progress = format!(
-            "Working towards 4.19.0: {} of 900 done ({percent}% complete)",
-            9 * percent
-        );
-        let progress = if done { "Cluster version is 4.19.0" } else { &progress };
-        let conditions = json!([
-            condition("Available", done, if done { "Done applying 4.19.0" } else { "" }),
-            condition("Failing", false, ""),
-            condition("Progressing", !done, progress),
-        ]);
-        if self
-            .get(VERSIONS, "version")
-            .is_some_and(|seen| seen["status"]["conditions"] == conditions)
-        {
-            return;
-        }
-        self.put(
-            VERSIONS,
-            json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion",
-            "metadata": {"name": "version"}, "spec": {"clusterID": "7b1d2ff4-0000-0000-0000-000000000000"},
-            "status": {"desired": {"version": "4.19.0"}, "conditions": conditions}}),
-        );
-    }
-}
-
-fn operator(name: &str, available: bool) -> Value {
-    let condition = |kind: &str, yes: bool, message: &str| json!({"type": kind, "status": if yes { "True" } else { "False" }, "reason": "AsExpected", "message": message});
-    let why = if available { "" } else { "no replicas are available" };
-    json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": name}, "status": {"conditions": [
-        condition("Available", available, why), condition("Progressing", !available, why), condition("Degraded", false, ""),
-    ]}})
 }
 
 fn not_found(name: &str) -> Answer {
@@ -647,6 +473,7 @@ fn kind_of(path: &str) -> (&'static str, &'static str) {
         VERSIONS => ("ClusterVersion", "config.openshift.io/v1"),
         OPERATORS => ("ClusterOperator", "config.openshift.io/v1"),
         ETCDS => ("Etcd", "operator.openshift.io/v1"),
+        LEASES => ("Lease", "coordination.k8s.io/v1"),
         CONFIG_MAPS | ETCD_MEMBERS => ("ConfigMap", "v1"),
         MACHINE_CONFIGS => ("MachineConfig", "machineconfiguration.openshift.io/v1"),
         INGRESS => ("IngressController", "operator.openshift.io/v1"),

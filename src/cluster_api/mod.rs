@@ -3,9 +3,8 @@
 //! Every call has a limit of its own and is made once. Whoever waits calls again, see `wait`.
 
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
@@ -26,7 +26,12 @@ use tokio::time::timeout;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use self::error::whole;
 use crate::cluster::Door;
+
+mod error;
+
+pub use self::error::ApiError;
 
 /// One connection is tried no longer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -43,99 +48,6 @@ pub struct ClusterApi {
     client: Client,
     name: String,
     address: SocketAddr,
-}
-
-/// Why the API did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum ApiError {
-    #[error("cannot use kubeconfig {}: {why}", path.display())]
-    Kubeconfig { path: PathBuf, why: String },
-    #[error("the client certificate in {} ended at {since:.0}", path.display())]
-    ClientExpired { path: PathBuf, since: Timestamp },
-    #[error("{deed}: the API of the cluster at {address} is not reached: {why}")]
-    Unreachable {
-        deed: String,
-        address: SocketAddr,
-        why: String,
-    },
-    #[error("{deed}: who answers at {address} is not {name}: {why}")]
-    Untrusted {
-        deed: String,
-        address: SocketAddr,
-        name: String,
-        why: String,
-    },
-    #[error("{deed}: the certificate of {name} at {address} is not valid at this time: {why}")]
-    ServerExpired {
-        deed: String,
-        address: SocketAddr,
-        name: String,
-        why: String,
-    },
-    #[error("{deed}: {name} answers with {code}: {why}")]
-    Refused {
-        deed: String,
-        name: String,
-        /// HTTP status.
-        code: u16,
-        /// The server's own words.
-        why: String,
-    },
-}
-
-impl ApiError {
-    /// What a user can do about it.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::Kubeconfig { .. } => {
-                "openshift-install writes it beside the Ignition files; `ocpdeploy deploy` makes them".to_owned()
-            }
-            Self::ClientExpired { .. } => {
-                "use a newer kubeconfig of the cluster, or check the clock of this computer".to_owned()
-            }
-            Self::Unreachable { address, .. } => format!(
-                "{} is the api VIP: `ocpdeploy status` shows whether its machines run; from this computer there must be a \
-                 route to it and no firewall on port {}",
-                address.ip(),
-                address.port()
-            ),
-            Self::Untrusted { address, .. } => format!(
-                "something else may have {}, or the cluster was made with other files than the ones here",
-                address.ip()
-            ),
-            Self::ServerExpired { .. } => {
-                "compare this computer's clock with the cluster's; a cluster that was off for a day renews its \
-                 certificates when its pending requests are approved"
-                    .to_owned()
-            }
-            Self::Refused { code: 401 | 403, .. } => {
-                "the kubeconfig must be the one that openshift-install wrote for this very cluster".to_owned()
-            }
-            Self::Refused { .. } => "the server's own words are above".to_owned(),
-        }
-    }
-
-    /// No further call can go better: a file of this computer is wrong.
-    pub fn is_final(&self) -> bool {
-        matches!(self, Self::Kubeconfig { .. } | Self::ClientExpired { .. })
-    }
-
-    /// Time alone may mend it: nobody answers yet, or the server is busy or on its way up or down.
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Unreachable { .. } => true,
-            Self::Refused { code, .. } => *code == 429 || *code >= 500,
-            _ => false,
-        }
-    }
-
-    /// HTTP status, where the API server answered at all.
-    pub fn code(&self) -> Option<u16> {
-        match self {
-            Self::Refused { code, .. } => Some(*code),
-            _ => None,
-        }
-    }
 }
 
 /// What became of an approval.
@@ -227,7 +139,14 @@ impl ClusterApi {
     /// A node by its full name, e.g. `worker-0.lab.example.com`.
     pub async fn node(&self, name: &str) -> Result<Option<Node>, ApiError> {
         let api = Api::<Node>::all(self.client.clone());
-        self.call(&format!("get node {name}"), api.get_opt(name)).await
+        absent(self.call(&format!("get node {name}"), api.get(name)).await)
+    }
+
+    /// The Leases of all nodes, by the nodes' full names: each kubelet renews its own for as long as it runs.
+    pub async fn node_leases(&self) -> Result<Vec<Lease>, ApiError> {
+        let api = Api::<Lease>::namespaced(self.client.clone(), "kube-node-lease");
+        let all = ListParams::default();
+        Ok(self.call("list the nodes' Leases", api.list(&all)).await?.items)
     }
 
     /// Lets no new pods onto a node.
@@ -247,16 +166,8 @@ impl ClusterApi {
     /// Takes a node out of the cluster; absent is success.
     pub async fn delete_node(&self, name: &str) -> Result<(), ApiError> {
         let api = Api::<Node>::all(self.client.clone());
-        let deleted = self
-            .call(
-                &format!("delete node {name}"),
-                api.delete(name, &DeleteParams::default()),
-            )
-            .await;
-        match deleted {
-            Err(error) if error.code() == Some(404) => Ok(()),
-            other => other.map(drop),
-        }
+        let deed = format!("delete node {name}");
+        absent(self.call(&deed, api.delete(name, &DeleteParams::default())).await).map(drop)
     }
 
     /// All pods on a node, of all namespaces.
@@ -284,15 +195,15 @@ impl ClusterApi {
     /// A ConfigMap, where there is one.
     pub async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ApiError> {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-        self.call(&format!("get ConfigMap {namespace}/{name}"), api.get_opt(name))
-            .await
+        let deed = format!("get ConfigMap {namespace}/{name}");
+        absent(self.call(&deed, api.get(name)).await)
     }
 
     /// A Secret, where there is one.
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
         let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
-        self.call(&format!("get Secret {namespace}/{name}"), api.get_opt(name))
-            .await
+        let deed = format!("get Secret {namespace}/{name}");
+        absent(self.call(&deed, api.get(name)).await)
     }
 
     /// The ClusterVersion, once the cluster has one.
@@ -301,24 +212,24 @@ impl ClusterApi {
         self.object(&kind, "version").await
     }
 
-    /// What `etcd`'s operator says of the members.
+    /// What etcd's operator says of the members.
     pub async fn etcd(&self) -> Result<Option<DynamicObject>, ApiError> {
         let kind = resource("operator.openshift.io", "Etcd", "etcds");
         self.object(&kind, "cluster").await
+    }
+
+    /// The addresses of etcd's voting members, as its operator keeps them for the API servers.
+    pub async fn etcd_endpoints(&self) -> Result<Option<ConfigMap>, ApiError> {
+        self.config_map("openshift-etcd", "etcd-endpoints").await
     }
 
     /// All ClusterOperators; none while the cluster does not know the kind.
     pub async fn cluster_operators(&self) -> Result<Vec<DynamicObject>, ApiError> {
         let kind = resource("config.openshift.io", "ClusterOperator", "clusteroperators");
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        match self
-            .call("list the cluster operators", api.list(&ListParams::default()))
-            .await
-        {
-            Ok(list) => Ok(list.items),
-            Err(error) if error.code() == Some(404) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        let all = ListParams::default();
+        let listed = absent(self.call("list the cluster operators", api.list(&all)).await)?;
+        Ok(listed.map_or_else(Vec::new, |list| list.items))
     }
 
     /// Makes an object what a manifest of ours says, field by field; whether that changed anything.
@@ -334,7 +245,7 @@ impl ClusterApi {
             Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &kind),
             None => Api::all_with(self.client.clone(), &kind),
         };
-        let before = self.call(&deed, api.get_opt(&name)).await?;
+        let before = absent(self.call(&deed, api.get(&name)).await)?;
         let params = PatchParams::apply(US).force();
         let after = self
             .call(&deed, api.patch(&name, &params, &Patch::Apply(&manifest)))
@@ -344,7 +255,7 @@ impl ClusterApi {
 
     async fn object(&self, kind: &ApiResource, name: &str) -> Result<Option<DynamicObject>, ApiError> {
         let api = Api::<DynamicObject>::all_with(self.client.clone(), kind);
-        self.call(&format!("get {} {name}", kind.kind), api.get_opt(name)).await
+        absent(self.call(&format!("get {} {name}", kind.kind), api.get(name)).await)
     }
 
     /// All certificate requests, and the version of this list for `requests_change`.
@@ -408,7 +319,7 @@ impl ClusterApi {
 
     async fn call<T>(&self, deed: &str, work: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
         match timeout(CALL_LIMIT, work).await {
-            Ok(done) => done.map_err(|error| self.explain(deed, &error)),
+            Ok(done) => done.map_err(|error| ApiError::of(&error, deed, &self.name, self.address)),
             Err(_) => Err(self.unreachable(deed, format!("no answer within {} s", CALL_LIMIT.as_secs()))),
         }
     }
@@ -420,46 +331,17 @@ impl ClusterApi {
             why,
         }
     }
+}
 
-    fn explain(&self, deed: &str, error: &kube::Error) -> ApiError {
-        let (deed, name, address) = (deed.to_owned(), self.name.clone(), self.address);
-        if let kube::Error::Api(status) = error {
-            return ApiError::Refused {
-                deed,
-                name,
-                code: status.code,
-                why: status.message.clone(),
-            };
-        }
-        match tls_fault(error) {
-            Some(rustls::Error::InvalidCertificate(fault)) => {
-                use rustls::CertificateError as Fault;
-                let why = match fault {
-                    Fault::UnknownIssuer | Fault::BadSignature => {
-                        "the CA in the kubeconfig has not signed it".to_owned()
-                    }
-                    fault => fault.to_string(),
-                };
-                match fault {
-                    Fault::Expired
-                    | Fault::ExpiredContext { .. }
-                    | Fault::NotValidYet
-                    | Fault::NotValidYetContext { .. } => ApiError::ServerExpired {
-                        deed,
-                        address,
-                        name,
-                        why,
-                    },
-                    _ => ApiError::Untrusted {
-                        deed,
-                        address,
-                        name,
-                        why,
-                    },
-                }
-            }
-            _ => self.unreachable(&deed, innermost(error)),
-        }
+/// What was asked for, or `None` where the server has no such thing.
+///
+/// Any 404 means that. kube's `get_opt` wants a Status with the reason `NotFound`, and a server that does not know the API
+/// group answers `404 page not found` in plain text (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/server/handler.go`,
+/// `NotFoundHandler`).
+fn absent<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+    match answer {
+        Err(error) if error.code() == Some(404) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 
@@ -477,37 +359,4 @@ fn client_certificate_end(auth: &AuthInfo) -> Option<Timestamp> {
     let (_, pem) = parse_x509_pem(&pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
-}
-
-/// What TLS has to say in a chain of causes; an `io::Error` hides it from `source`.
-fn tls_fault<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<rustls::Error>() {
-            return Some(found);
-        }
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = match inner {
-            Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
-            None => error.source(),
-        };
-    }
-    None
-}
-
-/// The cause at the bottom, where the layers above say no more than that there is one.
-fn innermost(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => innermost(source),
-        None => error.to_string(),
-    }
-}
-
-/// An error with its causes.
-fn whole(error: &dyn std::error::Error) -> String {
-    let text = error.to_string();
-    match error.source().map(whole) {
-        Some(why) if !text.contains(&why) => format!("{text}: {why}"),
-        _ => text,
-    }
 }
