@@ -348,7 +348,7 @@ pub struct Audit {
 #[command(after_long_help = "\
 Examples:
   ocpdeploy scale lab --workers 4
-  ocpdeploy scale lab --workers 2 --drain-timeout 30m
+  ocpdeploy scale lab --workers 2 --drain-timeout 30m --delete-emptydir-data
   ocpdeploy scale lab --workers 3 --env lab.sh    # with other settings than before")]
 pub struct Scale {
     /// Name of the cluster, as `ocpdeploy list` shows it

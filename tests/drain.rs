@@ -18,6 +18,7 @@ use fake_kube::server::FakeKube;
 use fake_kube::world::{MACHINE_CONFIGS, NODES, PODS, Stage, World};
 
 const NODE: &str = "worker-1.lab.example.com";
+const GUARD: &str = "etcd-guard-worker-1.lab.example.com";
 
 struct Bench {
     kube: FakeKube,
@@ -60,14 +61,17 @@ impl Bench {
     }
 
     fn drain(&self, node: &str, force: bool) -> Result<(), DrainError> {
-        let limit = Duration::from_secs(2);
-        run(async { drain(&self.api().await, node, Drain { limit, force }).await })
+        self.drain_as(node, false, how(force))
+    }
+
+    fn drain_as(&self, node: &str, is_off: bool, how: Drain) -> Result<(), DrainError> {
+        run(async { drain(&self.api().await, node, is_off, how).await })
     }
 
     /// Names of the pods that are left, and whether the node takes new ones; the API was asked nothing strange.
     fn finish(self) -> (Vec<String>, bool) {
         let left = self.kube.with(|world| {
-            let all = ["app", "agent", "static", "done", "alone", "kept"];
+            let all = ["app", "agent", "static", "done", "alone", "kept", GUARD];
             all.into_iter()
                 .filter(|name| world.get(PODS, name).is_some())
                 .map(str::to_owned)
@@ -76,6 +80,14 @@ impl Bench {
         let world = self.kube.finish();
         let unschedulable = world.get(NODES, NODE).unwrap()["spec"]["unschedulable"] == json!(true);
         (left, !unschedulable)
+    }
+}
+
+fn how(force: bool) -> Drain {
+    Drain {
+        limit: Duration::from_secs(2),
+        force,
+        delete_emptydir_data: false,
     }
 }
 
@@ -121,7 +133,8 @@ fn a_pod_that_nothing_would_start_again_is_lost_only_on_demand() {
     let bench = Bench::new(2, &[app(), pod("alone", "", json!({}), "Running")]);
     let refused = bench.drain(NODE, false).unwrap_err();
     assert!(
-        matches!(&refused, DrainError::Lonely { pods, .. } if pods == &["shop/alone"]),
+        matches!(&refused, DrainError::Loses { lonely, local, .. } if local.is_empty()
+            && lonely == &["shop/alone: nothing would start it elsewhere"]),
         "{refused}"
     );
     let untouched = bench
@@ -161,8 +174,105 @@ fn a_node_that_is_not_there_is_empty() {
 }
 
 #[test]
+fn the_cluster_makes_guards_and_catalogs_anew() {
+    // openshift/library-go: guard-pod.yaml; operator-framework/operator-lifecycle-manager: reconciler/grpc.go.
+    let mut guard = pod(GUARD, "", json!({}), "Running");
+    guard["metadata"]["namespace"] = json!("openshift-etcd");
+    guard["metadata"]["labels"] = json!({"app": "guard"});
+    let mut catalog = pod("kept", "CatalogSource", json!({}), "Running");
+    catalog["metadata"]["ownerReferences"][0]["controller"] = json!(false);
+    let bench = Bench::new(6, &[guard.clone(), catalog]);
+    let uid = || {
+        bench
+            .kube
+            .with(|world| world.get(PODS, GUARD).unwrap()["metadata"]["uid"].clone())
+    };
+    let before = uid();
+    bench.drain(NODE, false).unwrap();
+    assert_ne!(
+        uid(),
+        before,
+        "the guard, whose budget protects etcd, was evicted; the one that is there is another"
+    );
+    assert_eq!(bench.finish(), (vec![GUARD.to_owned()], false));
+
+    // Anybody can call a pod a guard.
+    guard["metadata"]["namespace"] = json!("shop");
+    let bench = Bench::new(7, &[guard]);
+    assert!(matches!(bench.drain(NODE, false), Err(DrainError::Loses { .. })));
+}
+
+#[test]
+fn data_in_empty_dirs_is_lost_only_on_demand() {
+    let mut with_data = app();
+    with_data["spec"]["volumes"] =
+        json!([{"name": "cache", "emptyDir": {}}, {"name": "config", "configMap": {"name": "c"}}]);
+    let bench = Bench::new(8, &[with_data, pod("alone", "", json!({}), "Running")]);
+    let refused = bench.drain(NODE, true).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("draining {NODE} would lose:\n  shop/app: its data in emptyDir cache")
+    );
+    assert!(refused.hint().unwrap().contains("--delete-emptydir-data"));
+    let both = bench.drain(NODE, false).unwrap_err();
+    assert_eq!(
+        both.to_string(),
+        format!(
+            "draining {NODE} would lose:\n  shop/alone: nothing would start it elsewhere\n  shop/app: its data in emptyDir cache"
+        )
+    );
+    assert!(both.hint().unwrap().contains("--force --delete-emptydir-data"));
+    let anyway = Drain {
+        delete_emptydir_data: true,
+        ..how(true)
+    };
+    bench.drain_as(NODE, false, anyway).unwrap();
+    assert_eq!(bench.finish(), (vec![], false));
+}
+
+#[test]
+fn nobody_waits_for_the_end_of_pods_whose_kubelet_is_gone() {
+    for (network, is_off, ready) in [(9, true, "True"), (10, false, "Unknown")] {
+        let bench = Bench::new(
+            network,
+            &[pod("app", "ReplicaSet", json!({"test/ends": "never"}), "Running")],
+        );
+        bench.kube.with(|world| {
+            world.edit(NODES, NODE, |node| {
+                node["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
+            })
+        });
+        bench.drain_as(NODE, is_off, how(false)).unwrap();
+        let told = bench
+            .kube
+            .with(|world| world.get(PODS, "app").unwrap()["metadata"]["deletionTimestamp"].clone());
+        assert!(told.is_string(), "it was evicted");
+        bench.finish();
+    }
+    // The kubelet of a node that runs is waited for.
+    let bench = Bench::new(
+        11,
+        &[pod("app", "ReplicaSet", json!({"test/ends": "never"}), "Running")],
+    );
+    assert!(matches!(bench.drain(NODE, false), Err(DrainError::Stuck { .. })));
+}
+
+#[test]
+fn a_disruption_budget_is_heeded_on_a_machine_that_is_off_too() {
+    let bench = Bench::new(
+        12,
+        &[pod("kept", "StatefulSet", json!({"test/budget": "none"}), "Running")],
+    );
+    let stuck = bench.drain_as(NODE, true, how(false)).unwrap_err();
+    assert!(matches!(stuck, DrainError::Stuck { .. }), "{stuck}");
+    bench.drain_as(NODE, true, how(true)).unwrap();
+}
+
+#[test]
 fn applying_tells_whether_it_changed_anything() {
     let bench = Bench::new(5, &[]);
+    // Before its stage the API server does not know the kind.
+    bench.kube.with(|world| world.gate = Stage::Masters);
     let manifest = |mode: u32| {
         let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
             "metadata": {"name": "99-worker-ocpdeploy"}, "spec": {"config": {"mode": mode}}});

@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::cluster_api::ClusterApi;
 use ocpdeploy::failure::explain;
 use ocpdeploy::parameters::Parameters;
-use ocpdeploy::wait::Cluster;
+use ocpdeploy::wait::{Cluster, WaitError};
 use serde_json::json;
 
 #[path = "support/cluster.rs"]
@@ -18,7 +19,7 @@ mod fake_kube;
 
 use fake_kube::authority::Authority;
 use fake_kube::server::FakeKube;
-use fake_kube::world::{Faults, OPERATORS, REQUESTS, Stage, World};
+use fake_kube::world::{EtcdOperator, Faults, LEASES, NODES, OPERATORS, REQUESTS, Stage, World};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -256,28 +257,207 @@ fn a_vip_that_stays_silent_is_told_with_cause_and_hint() {
 }
 
 #[test]
-fn nodes_that_come_back_ask_again_for_what_they_had() {
-    use ocpdeploy::wait::certificates::Rejoin;
-    let bench = Bench::new(7, Stage::Installed);
+fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
+    for (network, words) in [(10, EtcdOperator::New), (11, EtcdOperator::Old)] {
+        let bench = Bench::new(network, Stage::Bootstrapped);
+        bench.kube.with(|world| world.etcd_operator = words);
+        bench.bootstrap(LONG).unwrap();
+        let removed = |limit| {
+            run(async {
+                let (api, table) = (bench.api().await, &bench.table);
+                Cluster { api: &api, table }.bootstrap_member_removed(limit).await
+            })
+        };
+        let error = removed(Duration::from_secs(1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no bootstrap-member-removed within 1 s; seen last:\n  \
+             etcd: its operator has not removed the bootstrap's member yet: enough members found"
+        );
+        bench.kube.with(|world| world.gate = Stage::MemberRemoved);
+        removed(LONG).unwrap();
+    }
+}
+
+#[test]
+fn a_cluster_whose_api_does_not_know_etcds_operator_is_not_waited_for() {
+    let bench = Bench::new(12, Stage::Bootstrapped);
+    bench.kube.with(|world| world.etcd_operator = EtcdOperator::Absent);
     bench.bootstrap(LONG).unwrap();
-    bench.install(LONG).unwrap();
-    let host = "worker-1.lab.example.com";
-    bench
-        .kube
-        .with(|world| world.put(REQUESTS, fake_kube::requests::client(host).object("csr-again")));
-    let wait = |rejoin| {
-        run(async {
-            let (api, table) = (bench.api().await, &bench.table);
-            let workers: BTreeSet<_> = table.nodes.iter().rev().take(2).map(|node| node.name.clone()).collect();
-            Cluster { api: &api, table }
-                .nodes_ready(&workers, rejoin, LONG)
-                .await
-                .unwrap();
+    run(async {
+        let (api, table) = (bench.api().await, &bench.table);
+        assert!(api.etcd().await.unwrap().is_none(), "404 in plain text is absence, too");
+        let cluster = Cluster { api: &api, table };
+        cluster.bootstrap_member_removed(LONG).await.unwrap();
+    });
+}
+
+/// An installed cluster that is off in parts, and comes back.
+struct Resting {
+    bench: Bench,
+    /// Nodes whose machines are off.
+    off: Arc<Mutex<BTreeSet<NodeName>>>,
+}
+
+impl Resting {
+    fn new(network: u8) -> Self {
+        let bench = Bench::new(network, Stage::Installed);
+        bench.bootstrap(LONG).unwrap();
+        bench.install(LONG).unwrap();
+        let off = Arc::new(Mutex::new(BTreeSet::new()));
+        let seen = off.clone();
+        bench.kube.with(|world| {
+            world.present = Some(Box::new(move |node| !seen.lock().unwrap().contains(node)));
+            world.certificates_ended = true;
+            // As in a cluster that was off as a whole.
+            world.nobody_watches = true;
         });
-        bench
+        Self { bench, off }
+    }
+
+    /// Switches a machine off, and on again where that is wished once its kubelet is gone.
+    fn off(&self, node: &NodeName, and_on: bool) {
+        self.off.lock().unwrap().insert(node.clone());
+        let host = self.bench.table.id().fqdn(node.as_str());
+        when(&self.bench.kube.world, move |world| world.is_lost(&host), |_| {})
+            .join()
+            .unwrap();
+        if and_on {
+            self.off.lock().unwrap().remove(node);
+        }
+    }
+
+    /// Waits until all nodes are back, of which these were seen off.
+    fn start(&self, off: &[&NodeName], limit: Duration) -> Result<(), WaitError> {
+        let nodes = self
+            .bench
+            .table
+            .nodes
+            .iter()
+            .filter(|node| node.role != Role::Bootstrap);
+        let nodes: BTreeSet<NodeName> = nodes.map(|node| node.name.clone()).collect();
+        let off = off.iter().copied().cloned().collect();
+        run(async {
+            let (api, table) = (self.bench.api().await, &self.bench.table);
+            Cluster { api: &api, table }.nodes_back(&nodes, &off, limit).await
+        })
+    }
+
+    /// Asks in the name of a node for a client certificate.
+    fn forge(&self, node: &NodeName, name: &str, is_approved: bool) {
+        let mut request = fake_kube::requests::client(&self.bench.table.id().fqdn(node.as_str())).object(name);
+        if is_approved {
+            request["status"] =
+                json!({"conditions": [{"type": "Approved", "status": "True", "reason": "OcpdeployApproved"}]});
+        }
+        self.bench.kube.with(|world| world.put(REQUESTS, request));
+    }
+
+    fn approved(&self, name: &str) -> bool {
+        self.bench
             .kube
-            .with(|world| world.approved.iter().filter(|name| *name == "csr-again").count())
-    };
-    assert_eq!(wait(Rejoin::Refuse), 0, "who is in needs no first certificate");
-    assert_eq!(wait(Rejoin::Allow), 1);
+            .with(|world| world.approved.iter().any(|approved| approved == name))
+    }
+}
+
+fn master(index: usize) -> NodeName {
+    NodeName::node(Role::Master, index)
+}
+
+fn worker(index: usize) -> NodeName {
+    NodeName::node(Role::Worker, index)
+}
+
+#[test]
+fn a_node_that_is_ready_from_yesterday_is_not_believed() {
+    let resting = Resting::new(13);
+    // Clocks do not matter, not even one that is ahead by a year.
+    resting
+        .bench
+        .kube
+        .with(|world| world.skew = jiff::SignedDuration::from_hours(9000));
+    resting.off(&worker(1), false);
+    let error = resting.start(&[], Duration::from_secs(4)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no Ready nodes within 4 s; seen last:\n  \
+         nodes: 4 of 5 Ready; worker-1 not Ready (its kubelet has not renewed its Lease since)"
+    );
+    resting.off.lock().unwrap().clear();
+    resting.start(&[], LONG).unwrap();
+    assert!(resting.approved("csr-again-worker-1"));
+}
+
+#[test]
+fn only_who_is_silent_is_let_in_again() {
+    let resting = Resting::new(14);
+    resting.off(&worker(0), true);
+    resting.forge(&worker(1), "csr-forged-worker-1", false);
+    resting.forge(&master(0), "csr-forged-master-0", false);
+    resting.start(&[&master(0)], LONG).unwrap();
+    assert!(resting.approved("csr-again-worker-0"));
+    for forged in ["csr-forged-worker-1", "csr-forged-master-0"] {
+        assert!(!resting.approved(forged), "{forged} is of a node that runs");
+    }
+}
+
+#[test]
+fn a_node_that_left_the_cluster_is_not_let_in_by_a_start() {
+    let resting = Resting::new(15);
+    resting.off(&worker(0), false);
+    let host = "worker-0.lab.example.com";
+    resting.bench.kube.with(|world| world.delete(NODES, host));
+    resting.forge(&worker(0), "csr-forged-worker-0", false);
+    resting.start(&[&worker(0)], Duration::from_secs(6)).unwrap_err();
+    assert!(!resting.approved("csr-forged-worker-0"));
+}
+
+#[test]
+fn a_master_is_let_in_again_only_when_its_machine_was_seen_off() {
+    let resting = Resting::new(16);
+    resting.off(&master(2), true);
+    resting.start(&[&master(1)], Duration::from_secs(6)).unwrap_err();
+    assert!(!resting.approved("csr-again-master-2"));
+    resting.start(&[&master(2)], LONG).unwrap();
+    assert!(resting.approved("csr-again-master-2"));
+}
+
+#[test]
+fn a_node_with_a_certificate_that_it_has_not_used_gets_no_second() {
+    let resting = Resting::new(17);
+    resting
+        .bench
+        .kube
+        .with(|world| world.skew = jiff::SignedDuration::from_secs(-5));
+    let renewed = |world: &World| world.get(LEASES, "worker-0.lab.example.com").unwrap()["spec"]["renewTime"].clone();
+    let before = resting.bench.kube.with(|world| renewed(world));
+    when(&resting.bench.kube.world, move |world| renewed(world) != before, |_| {})
+        .join()
+        .unwrap();
+    resting.off(&worker(0), false);
+    resting.forge(&worker(0), "csr-granted", true);
+    resting.off.lock().unwrap().clear();
+    resting.start(&[], Duration::from_secs(6)).unwrap_err();
+    assert!(!resting.approved("csr-again-worker-0"));
+    // It was used: the kubelet has renewed its Lease since.
+    resting.bench.kube.with(|world| {
+        world.edit(LEASES, "worker-0.lab.example.com", |lease| {
+            lease["spec"]["renewTime"] = json!("2040-01-01T00:00:00.000000Z")
+        })
+    });
+    resting.start(&[], LONG).unwrap();
+    assert!(resting.approved("csr-again-worker-0"));
+}
+
+#[test]
+fn who_is_in_the_cluster_needs_no_first_certificate_when_others_join() {
+    let resting = Resting::new(18);
+    resting.off(&worker(1), false);
+    resting.forge(&worker(1), "csr-forged-worker-1", false);
+    run(async {
+        let (api, table) = (resting.bench.api().await, &resting.bench.table);
+        let workers = [worker(0), worker(1)].into();
+        Cluster { api: &api, table }.nodes_ready(&workers, LONG).await.unwrap();
+    });
+    assert!(!resting.approved("csr-forged-worker-1"));
 }

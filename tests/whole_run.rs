@@ -7,24 +7,20 @@ mod mcs_server;
 #[expect(dead_code, reason = "rehearsals are other tests")]
 #[path = "support/place.rs"]
 mod place;
+#[path = "support/site.rs"]
+mod site;
 
-use std::cell::RefCell;
-use std::io::Read;
 use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Child;
-use std::time::{Duration, Instant};
+use std::os::unix::fs::PermissionsExt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use fake_kube::authority::Authority;
 use fake_kube::server::FakeKube;
-use fake_kube::world::{SIGNERS, Stage, World};
-use ocpdeploy::cluster::NodeName;
-use place::{Outcome, Place, outcome, pretend_platform};
+use fake_kube::world::{EtcdOperator, SIGNERS, Stage};
+use place::outcome;
 use serde_json::{Value, json};
+use site::{Site, until};
 
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 const NODES: [&str; 5] = [
     "lab-master-0",
     "lab-master-1",
@@ -32,136 +28,6 @@ const NODES: [&str; 5] = [
     "lab-worker-0",
     "lab-worker-1",
 ];
-
-/// A place whose pretend network is on the loopback, with all that a real deployment needs beside it.
-struct Site {
-    place: Place,
-    authority: Authority,
-}
-
-impl Site {
-    fn new(network: u8, lines: &str) -> Self {
-        let ip = |last: u8| format!("127.93.{network}.{last}");
-        let place = Place::new(json!({"script": {"boot_ms": 10}, "networks": {"default": {
-            "cidr": format!("{}/24", ip(0)), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)}}}));
-        for program in ["openshift-install", "oc"] {
-            let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-            symlink(fake, place.path().join(program)).unwrap();
-        }
-        let authority = Authority::new();
-        for (name, text) in [
-            (
-                "kubeconfig",
-                authority.kubeconfig("lab", "https://api.lab.example.com:6443").as_str(),
-            ),
-            (
-                "pull-secret.json",
-                r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
-            ),
-            ("root-ca.crt", authority.pem()),
-            ("key.pub", KEY),
-            ("node.qcow2", "QFI\u{fb} a node"),
-            ("helper.qcow2", "QFI\u{fb} a helper"),
-        ] {
-            std::fs::write(place.path().join(name), text).unwrap();
-        }
-        place.env(
-            "lab",
-            &format!(
-                "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./node.qcow2\n\
-                 helper_image=./helper.qcow2\n{lines}"
-            ),
-        );
-        Self { place, authority }
-    }
-
-    fn start(&self, flags: &[&str]) -> Child {
-        let arguments: Vec<&str> = ["deploy", "lab.sh"].iter().chain(flags).copied().collect();
-        self.place.start(&arguments)
-    }
-
-    fn deploy(&self) -> Outcome {
-        outcome(self.start(&[]))
-    }
-
-    /// The cluster's API on its VIP, as soon as that is known; nodes are there when their machines are.
-    fn kube(&self, child: &mut Child, gate: Stage) -> FakeKube {
-        until("the parameter file", || {
-            self.place.parameters("lab").is_some() || child.try_wait().unwrap().is_some()
-        });
-        let Some(table) = self.place.parameters("lab") else {
-            let mut text = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-            panic!("{text}");
-        };
-        let address = SocketAddr::from((table.api_ip, 6443));
-        let certificate = self.authority.server("api.lab.example.com", |_| {});
-        let mut world = World::new(table).hostile();
-        world.gate = gate;
-        let file = self.place.path().join("sim.json");
-        // Read again only when it has changed: this is asked hundreds of times a second.
-        let seen = RefCell::new((None, Value::Null));
-        world.present = Some(Box::new(move |node: &NodeName| {
-            let now = std::fs::metadata(&file)
-                .ok()
-                .map(|file| (file.len(), file.modified().unwrap()));
-            let (then, state) = &mut *seen.borrow_mut();
-            if *then != now {
-                (*then, *state) = (now, pretend_platform(&file).unwrap_or_default());
-            }
-            state["machines"][format!("lab-{node}")]["pass"] == "two"
-        }));
-        FakeKube::start(world, address, &self.authority, &certificate)
-    }
-
-    fn machines(&self) -> Vec<String> {
-        self.place.of_pass("lab", "two")
-    }
-
-    fn holds_bootstrap(&self) -> bool {
-        self.place
-            .reservations(Some("lab"))
-            .iter()
-            .any(|(_, kept)| kept["name"] == "bootstrap")
-    }
-
-    /// Kills a deployment in this step, once it has asked the API there.
-    fn kill_within(&self, mut child: Child, kube: &FakeKube, step: &str) {
-        until(step, || {
-            self.place.is_within("lab", step) || child.try_wait().unwrap().is_some()
-        });
-        let before = kube.with(|world| world.asked);
-        until("questions", || {
-            kube.with(|world| world.asked) > before + 5 || child.try_wait().unwrap().is_some()
-        });
-        child.kill().unwrap();
-        let outcome = outcome(child);
-        assert_eq!(outcome.code, None, "it was not killed: {}", outcome.stderr);
-    }
-
-    /// Makes the files as old as these hours, behind everybody's back.
-    fn age_assets(&self, hours: i64) {
-        let path = self.place.home().cluster("lab").journal();
-        let made_at = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(hours);
-        let aged = |line: &str| {
-            let mut entry: Value = serde_json::from_str(line).unwrap();
-            if entry["step"] == "assets" && entry["event"] == "done" {
-                entry["output"]["made_at"] = json!(made_at);
-            }
-            format!("{entry}\n")
-        };
-        let text: String = std::fs::read_to_string(&path).unwrap().lines().map(aged).collect();
-        std::fs::write(&path, text).unwrap();
-    }
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// Ends the API; all rightful requests were approved, each once, and no other.
 #[track_caller]
@@ -312,7 +178,9 @@ fn killed_in_the_middle_of_each_wait() {
     assert_eq!(site.machines().len(), 6);
     for (gate, step, machines) in [
         (Stage::Masters, "bootstrap-complete", 6),
-        (Stage::Bootstrapped, "install-complete", 5),
+        (Stage::Bootstrapped, "bootstrap-member-removed", 6),
+        (Stage::Bootstrapped, "bootstrap-member-removed", 6),
+        (Stage::MemberRemoved, "install-complete", 5),
         (Stage::Workers, "install-complete", 5),
         (Stage::Operators, "install-complete", 5),
     ] {
@@ -356,6 +224,44 @@ fn the_bootstrap_stays_as_long_as_it_is_asked_to() {
     finish(kube);
     assert_eq!(site.machines(), NODES);
     assert!(!site.holds_bootstrap());
+}
+
+#[test]
+fn the_bootstrap_of_a_single_master_goes_only_after_it_left_etcd() {
+    for (network, words) in [(8, EtcdOperator::New), (9, EtcdOperator::Old)] {
+        let site = Site::new(network, "masters=1\nworkers=0");
+        let mut child = site.start(&[]);
+        let kube = site.kube(&mut child, Stage::Bootstrapped);
+        kube.with(|world| world.etcd_operator = words);
+        until("the wait", || site.place.is_within("lab", "bootstrap-member-removed"));
+        let asked = kube.with(|world| world.asked);
+        until("questions", || kube.with(|world| world.asked) > asked + 5);
+        assert_eq!(site.machines(), ["lab-bootstrap", "lab-master-0"]);
+        kube.with(|world| world.gate = Stage::Installed);
+        let told = outcome(child).succeeded().stderr;
+        for words in [
+            "waiting until etcd's operator has removed the bootstrap from etcd",
+            "etcd: its operator has not removed the bootstrap's member yet: enough members found",
+        ] {
+            assert!(told.contains(words), "{told}");
+        }
+        kube.finish();
+        assert_eq!(site.machines(), ["lab-master-0"]);
+    }
+}
+
+#[test]
+fn a_cluster_without_etcds_operator_is_installed_too() {
+    let site = Site::new(10, "masters=1\nworkers=0");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Api);
+    kube.with(|world| {
+        world.etcd_operator = EtcdOperator::Absent;
+        world.gate = Stage::Installed;
+    });
+    outcome(child).succeeded();
+    kube.finish();
+    assert_eq!(site.machines(), ["lab-master-0"]);
 }
 
 #[test]

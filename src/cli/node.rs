@@ -29,7 +29,8 @@ pub enum NodeVerb {
 /// Make a node anew: same name, MAC and address, an empty disk
 ///
 /// It is emptied and removed, then made with a pointer that the cluster gives now. A
-/// master is replaced only when etcd does without it already and all others are well.
+/// master is replaced only when its member was removed from etcd and all others are
+/// voting members; the command ends when the new master is one, too.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -36,7 +36,7 @@ const DOUBT: Duration = Duration::from_secs(60);
 
 /// So long a cluster must be without an Etcd resource to be one that has none: an API server that has just started may not
 /// know all kinds yet.
-const ABSENT: Duration = Duration::from_secs(10);
+const ABSENT: Duration = Duration::from_secs(5);
 
 /// Why a wait ended without what was waited for.
 #[derive(Debug, thiserror::Error)]
@@ -262,7 +262,7 @@ async fn until(
             Ok(Err(source)) if source.is_final() => return Err(WaitError::Hopeless { what, source }),
             Ok(Err(error)) => {
                 let since = doubt.get_or_insert_with(Instant::now);
-                if !is_passing(&error) && since.elapsed() > DOUBT {
+                if is_hopeless(&error, is_passing, since.elapsed()) {
                     return Err(WaitError::Hopeless { what, source: error });
                 }
                 if is_passing(&error) {
@@ -291,6 +291,11 @@ async fn until(
         }
         sleep(pause).await;
     }
+}
+
+/// Whether a fault that has lasted for so long will stay.
+fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, lasted: Duration) -> bool {
+    !is_passing(error) && lasted > DOUBT
 }
 
 /// Pauses that grow while nothing happens.
@@ -329,5 +334,24 @@ impl Steady {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_ended_is_hopeless_in_an_installation_and_not_at_a_start() {
+        let ended = ApiError::ServerExpired {
+            deed: "list the nodes".to_owned(),
+            address: ([192, 0, 2, 10], 6443).into(),
+            name: "api.lab.example.com".to_owned(),
+            why: "certificate expired".to_owned(),
+        };
+        let long = DOUBT * 20;
+        assert!(is_hopeless(&ended, ApiError::is_passing, long));
+        assert!(!is_hopeless(&ended, ApiError::is_passing, DOUBT));
+        assert!(!is_hopeless(&ended, ApiError::is_passing_at_start, long));
     }
 }

@@ -140,6 +140,8 @@ pub struct World {
     /// When the bootstrap was done with its work, and when its machine was first there.
     complete: Option<usize>,
     bootstrap_seen: bool,
+    /// When a master's etcd started.
+    started: BTreeMap<String, usize>,
     /// When a worker became Ready.
     joined: BTreeMap<String, usize>,
     /// Nodes that were Ready, and whose machines went off.
@@ -163,13 +165,15 @@ impl World {
             table: Some(table),
             ..Self::default()
         };
-        let pointer = json!({"ignition": {"version": "3.2.0", "config": {"merge": [
-            {"source": format!("https://api-int.{}:22623/config/worker", world.table().id())}]}}});
-        world.put(SECRETS, json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {"name": "worker-user-data-managed", "namespace": "openshift-machine-api"},
-            "data": {"userData": STANDARD.encode(pointer.to_string()), "disableTemplating": STANDARD.encode("true\n")},
-        }));
+        for role in [Role::Master, Role::Worker] {
+            let pointer = json!({"ignition": {"version": "3.2.0", "config": {"merge": [
+                {"source": format!("https://api-int.{}:22623/config/{role}", world.table().id())}]}}});
+            world.put(SECRETS, json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {"name": format!("{role}-user-data-managed"), "namespace": "openshift-machine-api"},
+                "data": {"userData": STANDARD.encode(pointer.to_string()), "disableTemplating": STANDARD.encode("true\n")},
+            }));
+        }
         world
     }
 
@@ -299,6 +303,16 @@ impl World {
                 status(405, "MethodNotAllowed", &format!("{method} {path} is not known here")),
             )
         })
+    }
+
+    /// How often the world went on.
+    pub fn moments(&self) -> usize {
+        self.moments
+    }
+
+    /// Whether a node's kubelet does not talk to us.
+    pub fn is_lost(&self, host: &str) -> bool {
+        self.lost.contains(host)
     }
 
     /// Whether there is a kind for a path: bootkube brings the definitions after the API server.

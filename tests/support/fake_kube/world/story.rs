@@ -74,7 +74,7 @@ impl World {
     }
 
     /// A kubelet that is made anew asks anew.
-    fn forget_requests_of(&mut self, host: &str) {
+    pub(super) fn forget_requests_of(&mut self, host: &str) {
         let node = host.split('.').next().unwrap_or(host);
         for wave in ["client", "serving", "again"] {
             self.delete(REQUESTS, &format!("csr-{wave}-{node}"));
@@ -181,8 +181,12 @@ impl World {
         nodes.filter(ready).count()
     }
 
-    fn put_node(&mut self, host: &str, role: Role, node: &NodeAddress) {
+    fn put_node(&mut self, host: &str, node: &NodeAddress) {
+        let role = node.role;
         self.lost.remove(host);
+        if role == Role::Master {
+            self.started.insert(host.to_owned(), self.moments);
+        }
         let addresses = json!([{"type": "InternalIP", "address": node.ip}, {"type": "Hostname", "address": host}]);
         let mut labels = json!({"kubernetes.io/hostname": host});
         labels[format!("node-role.kubernetes.io/{role}")] = json!("");
@@ -201,14 +205,18 @@ impl World {
         });
     }
 
-    fn is_ready(&self, host: &str) -> bool {
+    pub fn is_ready(&self, host: &str) -> bool {
         self.get(NODES, host)
             .is_some_and(|node| node["status"]["conditions"][0]["status"] == "True")
     }
 
     /// The bootstrap approves what masters ask for, so there is nothing left to do for anybody.
+    ///
+    /// One that comes later asks as a worker does.
     fn join_master(&mut self, host: &str, node: &NodeAddress) {
-        if self.get(NODES, host).is_none() {
+        if self.complete.is_some() {
+            self.join_worker(host, node);
+        } else if self.get(NODES, host).is_none() {
             let wishes = [("client", client(host)), ("serving", serving(host, node))];
             for (wave, wish) in wishes {
                 let mut request = wish.object(&format!("csr-{wave}-{}", node.name));
@@ -216,16 +224,14 @@ impl World {
                     "reason": "BootstrapApprove", "message": "approved by the bootstrap"}]});
                 self.put(REQUESTS, request);
             }
-            self.put_node(host, Role::Master, node);
+            self.put_node(host, node);
         } else if !self.is_ready(host) && !self.sick.contains(host) {
             self.set_ready(host);
-            self.joined.insert(host.to_owned(), self.moments);
-        } else if self.is_ready(host) && !self.learners.contains(host) {
-            let then = self.joined.get(host).copied();
-            if then.is_some_and(|then| self.moments > then + ETCD_LATER) {
-                self.joined.remove(host);
-                self.voting.insert(host.to_owned(), node.clone());
-            }
+        }
+        let is_due = |then: &usize| self.moments > then + ETCD_LATER;
+        if self.is_ready(host) && !self.learners.contains(host) && self.started.get(host).is_some_and(is_due) {
+            self.started.remove(host);
+            self.voting.insert(host.to_owned(), node.clone());
         }
     }
 
@@ -239,7 +245,7 @@ impl World {
             self.rightful.push(first.clone());
             self.put(REQUESTS, client(host).object(&first));
         } else if self.is_approved(&first) && self.get(NODES, host).is_none() {
-            self.put_node(host, Role::Worker, node);
+            self.put_node(host, node);
         } else if self.get(NODES, host).is_some() && !self.is_ready(host) && !self.sick.contains(host) {
             self.set_ready(host);
             self.joined.insert(host.to_owned(), self.moments);

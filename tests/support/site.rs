@@ -1,0 +1,150 @@
+//! A place for the binary from nothing to a running cluster: pretend machines, a fake of openshift-install, a fake API on the VIP.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use ocpdeploy::cluster::NodeName;
+use serde_json::{Value, json};
+
+use crate::fake_kube::authority::Authority;
+use crate::fake_kube::server::FakeKube;
+use crate::fake_kube::world::{Stage, World};
+use crate::place::{Outcome, Place, outcome, pretend_platform};
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
+
+/// A place whose pretend network is on the loopback, with all that a real deployment needs beside it.
+pub struct Site {
+    pub place: Place,
+    pub authority: Authority,
+}
+
+impl Site {
+    pub fn new(network: u8, lines: &str) -> Self {
+        let ip = |last: u8| format!("127.93.{network}.{last}");
+        let place = Place::new(json!({"script": {"boot_ms": 10}, "networks": {"default": {
+            "cidr": format!("{}/24", ip(0)), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)}}}));
+        for program in ["openshift-install", "oc"] {
+            let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
+            symlink(fake, place.path().join(program)).unwrap();
+        }
+        let authority = Authority::new();
+        for (name, text) in [
+            (
+                "kubeconfig",
+                authority.kubeconfig("lab", "https://api.lab.example.com:6443").as_str(),
+            ),
+            (
+                "pull-secret.json",
+                r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
+            ),
+            ("root-ca.crt", authority.pem()),
+            ("key.pub", KEY),
+            ("node.qcow2", "QFI\u{fb} a node"),
+            ("helper.qcow2", "QFI\u{fb} a helper"),
+        ] {
+            std::fs::write(place.path().join(name), text).unwrap();
+        }
+        place.env(
+            "lab",
+            &format!(
+                "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./node.qcow2\n\
+                 helper_image=./helper.qcow2\n{lines}"
+            ),
+        );
+        Self { place, authority }
+    }
+
+    pub fn start(&self, flags: &[&str]) -> Child {
+        let arguments: Vec<&str> = ["deploy", "lab.sh"].iter().chain(flags).copied().collect();
+        self.place.start(&arguments)
+    }
+
+    pub fn deploy(&self) -> Outcome {
+        outcome(self.start(&[]))
+    }
+
+    /// The cluster's API on its VIP, as soon as that is known; nodes are there when their machines are.
+    pub fn kube(&self, child: &mut Child, gate: Stage) -> FakeKube {
+        until("the parameter file", || {
+            self.place.parameters("lab").is_some() || child.try_wait().unwrap().is_some()
+        });
+        let Some(table) = self.place.parameters("lab") else {
+            let mut text = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+            panic!("{text}");
+        };
+        let address = SocketAddr::from((table.api_ip, 6443));
+        let certificate = self.authority.server("api.lab.example.com", |_| {});
+        let mut world = World::new(table).hostile();
+        world.gate = gate;
+        let file = self.place.path().join("sim.json");
+        // Read again only when it has changed: this is asked hundreds of times a second.
+        let seen = RefCell::new((None, Value::Null));
+        world.present = Some(Box::new(move |node: &NodeName| {
+            let now = std::fs::metadata(&file)
+                .ok()
+                .map(|file| (file.len(), file.modified().unwrap()));
+            let (then, state) = &mut *seen.borrow_mut();
+            if *then != now {
+                (*then, *state) = (now, pretend_platform(&file).unwrap_or_default());
+            }
+            let machine = &state["machines"][format!("lab-{node}")];
+            machine["pass"] == "two" && machine["off"] != true
+        }));
+        FakeKube::start(world, address, &self.authority, &certificate)
+    }
+
+    pub fn machines(&self) -> Vec<String> {
+        self.place.of_pass("lab", "two")
+    }
+
+    pub fn holds_bootstrap(&self) -> bool {
+        self.place
+            .reservations(Some("lab"))
+            .iter()
+            .any(|(_, kept)| kept["name"] == "bootstrap")
+    }
+
+    /// Kills a deployment in this step, once it has asked the API there.
+    pub fn kill_within(&self, mut child: Child, kube: &FakeKube, step: &str) {
+        until(step, || {
+            self.place.is_within("lab", step) || child.try_wait().unwrap().is_some()
+        });
+        let before = kube.with(|world| world.asked);
+        until("questions", || {
+            kube.with(|world| world.asked) > before + 5 || child.try_wait().unwrap().is_some()
+        });
+        child.kill().unwrap();
+        let outcome = outcome(child);
+        assert_eq!(outcome.code, None, "it was not killed: {}", outcome.stderr);
+    }
+
+    /// Makes the files as old as these hours, behind everybody's back.
+    pub fn age_assets(&self, hours: i64) {
+        let path = self.place.home().cluster("lab").journal();
+        let made_at = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(hours);
+        let aged = |line: &str| {
+            let mut entry: Value = serde_json::from_str(line).unwrap();
+            if entry["step"] == "assets" && entry["event"] == "done" {
+                entry["output"]["made_at"] = json!(made_at);
+            }
+            format!("{entry}\n")
+        };
+        let text: String = std::fs::read_to_string(&path).unwrap().lines().map(aged).collect();
+        std::fs::write(&path, text).unwrap();
+    }
+}
+
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
