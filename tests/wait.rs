@@ -9,7 +9,7 @@ use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::cluster_api::ClusterApi;
 use ocpdeploy::failure::explain;
 use ocpdeploy::parameters::Parameters;
-use ocpdeploy::wait::{Cluster, WaitError};
+use ocpdeploy::wait::Cluster;
 use serde_json::json;
 
 #[path = "support/cluster.rs"]
@@ -262,10 +262,10 @@ fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
         let bench = Bench::new(network, Stage::Bootstrapped);
         bench.kube.with(|world| world.etcd_operator = words);
         bench.bootstrap(LONG).unwrap();
-        let removed = |limit| {
+        let removed = |limit| -> anyhow::Result<()> {
             run(async {
                 let (api, table) = (bench.api().await, &bench.table);
-                Cluster { api: &api, table }.bootstrap_member_removed(limit).await
+                Ok(Cluster { api: &api, table }.bootstrap_member_removed(limit).await?)
             })
         };
         let error = removed(Duration::from_secs(1)).unwrap_err();
@@ -328,7 +328,7 @@ impl Resting {
     }
 
     /// Waits until all nodes are back, of which these were seen off.
-    fn start(&self, off: &[&NodeName], limit: Duration) -> Result<(), WaitError> {
+    fn start(&self, off: &[&NodeName], limit: Duration) -> anyhow::Result<()> {
         let nodes = self
             .bench
             .table
@@ -339,7 +339,7 @@ impl Resting {
         let off = off.iter().copied().cloned().collect();
         run(async {
             let (api, table) = (self.bench.api().await, &self.bench.table);
-            Cluster { api: &api, table }.nodes_back(&nodes, &off, limit).await
+            Ok(Cluster { api: &api, table }.nodes_back(&nodes, &off, limit).await?)
         })
     }
 
