@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::cluster::{BackendConfig, ClusterId, Door, Lease, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
 use crate::digest::sha256;
 
+mod filters;
 pub mod kubevirt;
 #[cfg(feature = "libvirt")]
 pub mod libvirt;

@@ -174,10 +174,13 @@ impl ClusterApi {
     pub async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
         let api = Api::<Pod>::all(self.client.clone());
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        Ok(self
+        let mut pods = self
             .call(&format!("list the pods on {node}"), api.list(&on_node))
             .await?
-            .items)
+            .items;
+        // These are going to be evicted: a server that ignores the filter must not empty other nodes.
+        pods.retain(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node));
+        Ok(pods)
     }
 
     /// Asks a pod to leave its node, as far as its disruption budgets allow.

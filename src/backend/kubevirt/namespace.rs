@@ -6,6 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::kind::Kind;
+use super::look::is_going;
 use super::objects;
 use super::preflight::may;
 use super::session::{Failure, Session, if_allowed, if_there};
@@ -13,6 +14,8 @@ use crate::backend::BackendErrorKind;
 
 /// In a namespace that we made and that goes with its last cluster.
 const MARK: &str = "ocpdeploy.namespace";
+/// On the pod of a machine (kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1/types.go: AppLabel).
+const APP: &str = "kubevirt.io";
 /// A controller gives the one who asked for a project its rights there.
 const RIGHTS: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
@@ -86,7 +89,7 @@ pub(super) async fn make(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Removes the namespace if we made it and nobody has machines, volumes or a cluster in it.
+/// Removes the namespace if we made it and nobody has a cluster, machines, volumes, pods or Services in it.
 pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
     if if_allowed(session.get(Kind::ConfigMap, MARK).await)?
         .flatten()
@@ -101,6 +104,14 @@ pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
     ] {
         if !session.list(kind, selector).await?.is_empty() {
             return Ok(());
+        }
+    }
+    for kind in [Kind::Claim, Kind::Pod, Kind::Service] {
+        // Pods and claims of machines that have just gone follow them.
+        let stays = |object: &Value| !is_going(object) && objects::label(object, APP) != Some("virt-launcher");
+        match if_allowed(session.list(kind, "").await)? {
+            Some(there) if !there.iter().any(stays) => {}
+            _ => return Ok(()),
         }
     }
     let name = session.namespace.as_str();

@@ -45,6 +45,15 @@ pub(super) fn label<'a>(object: &'a Value, label: &str) -> Option<&'a str> {
     object["metadata"]["labels"][label].as_str()
 }
 
+/// Whether an object has what a selector of ours asks for: labels, `key=value` or `key`, between commas.
+pub(super) fn meets(object: &Value, selector: &str) -> bool {
+    let terms = selector.split(',').filter(|term| !term.is_empty());
+    terms.into_iter().all(|term| match term.split_once('=') {
+        Some((key, value)) => label(object, key) == Some(value),
+        None => label(object, term).is_some(),
+    })
+}
+
 /// The cluster an object belongs to.
 pub(super) fn owner(object: &Value) -> Option<ClusterId> {
     label(object, CLUSTER).map(ClusterId::from_tag)

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::compare::{self, Difference};
 use super::kind::Kind;
 use super::objects;
+use crate::backend::filters::matching;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::pace::jittered;
@@ -273,7 +274,15 @@ impl Session {
     pub async fn list(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
         let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
         let list = if_there(self.read(&path).await)?.unwrap_or_default();
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
+        Ok(self.selected(list, &path, selector))
+    }
+
+    /// What the server chose is compared with the selector again.
+    fn selected(&self, mut list: Value, path: &str, selector: &str) -> Vec<Value> {
+        match list["items"].take() {
+            Value::Array(items) => matching(&self.server, path, items, |object| objects::meets(object, selector)),
+            _ => Vec::new(),
+        }
     }
 
     /// As `list`, without what is in the objects: Secrets are large, and nobody's business.
@@ -282,7 +291,7 @@ impl Session {
         let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
         let text = self.accepting(Method::GET, &path, JSON, ABOUT, None).await?;
         let list: Value = serde_json::from_str(&text).map_err(|error| broken(&error))?;
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
+        Ok(self.selected(list, &path, selector))
     }
 
     /// Makes an object; one of this name that is there is `Conflict`, with code 409. What was not stored as it was sent

@@ -144,10 +144,14 @@ impl OpenStack {
         };
         let Some(found) = found else { return Ok(Vec::new()) };
         let objects = found.as_array().into_iter().flatten();
-        let mut names: Vec<_> = objects
-            .map(|object| format!("{container}/{}", text(object, "name")))
-            .collect();
-        names.push(container);
+        let (ours, others): (Vec<_>, Vec<_>) = objects
+            .map(|object| text(object, "name"))
+            .partition(|name| is_ours(name));
+        let mut names: Vec<_> = ours.iter().map(|name| format!("{container}/{name}")).collect();
+        // What somebody else put into it keeps it.
+        if others.is_empty() {
+            names.push(container);
+        }
         Ok(names)
     }
 
@@ -195,6 +199,14 @@ impl OpenStack {
         }
         Ok(changed)
     }
+}
+
+/// Whether an object's name is one that `put_object` gives: a machine's, and 32 digits.
+fn is_ours(object: &str) -> bool {
+    let digits = |text: &str| text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    object
+        .split_once('/')
+        .is_some_and(|(machine, rest)| !machine.is_empty() && digits(rest))
 }
 
 /// 32 digits that nobody can guess.

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::OpenStack;
 use super::auth::Service::Image as GLANCE;
+use super::listing::has_tags;
 use super::ports::told;
 use super::servers::PAUSE;
 use super::session::Failure;
@@ -47,7 +48,7 @@ impl OpenStack {
     async fn named_image(&self, name: &str) -> Result<ImageHandle, Failure> {
         let mut found = self
             .session
-            .list(GLANCE, &query("/images", &[("name", name)]), "images")
+            .list_where(GLANCE, "/images", &[("name", name)], "images")
             .await?;
         if found.is_empty() {
             found.extend(self.session.find(GLANCE, &format!("/images/{}", escape(name))).await?);
@@ -58,7 +59,8 @@ impl OpenStack {
                 Ok(ImageHandle(text(image, "id").to_owned()))
             }
             [] => {
-                let all = self.session.list(GLANCE, "/images?status=active", "images").await?;
+                let active = [("status", "active")];
+                let all = self.session.list_where(GLANCE, "/images", &active, "images").await?;
                 let names: Vec<_> = all.iter().map(|image| text(image, "name")).collect();
                 let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no image {name}"));
                 Err(failure.hint(format!("this project sees {}", told(&names))))
@@ -74,9 +76,14 @@ impl OpenStack {
     /// The image with this property, tagged with the cluster; what a cut upload of ours left is removed.
     async fn image_known_by(&self, cluster: &ClusterId, key: &str, value: &str) -> Result<Option<String>, Failure> {
         let path = query("/images", &[(key, value), ("tag", TAG), ("sort", "created_at:asc")]);
+        let is_asked_for = |image: &Value| image[key] == value && has_tags(image, &[TAG]);
         let mut whole = None;
-        for image in self.session.list(GLANCE, &path, "images").await? {
-            let (id, is_tagged) = (text(&image, "id"), has_tag(&image, cluster.as_str()));
+        for image in self
+            .session
+            .list_matching(GLANCE, &path, "images", is_asked_for)
+            .await?
+        {
+            let (id, is_tagged) = (text(&image, "id"), has_tags(&image, &[cluster.as_str()]));
             match text(&image, "status") {
                 "active" if whole.is_none() || is_tagged => whole = Some((id.to_owned(), is_tagged)),
                 "active" | "deactivated" => {}
@@ -207,13 +214,15 @@ impl OpenStack {
     /// All images and contents with the cluster's tag.
     pub(super) async fn images_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
         let path = query("/images", &[("tag", TAG), ("tag", cluster.as_str())]);
-        self.session.list(GLANCE, &path, "images").await
+        let is_tagged = |image: &Value| has_tags(image, &[TAG, cluster.as_str()]);
+        self.session.list_matching(GLANCE, &path, "images", is_tagged).await
     }
 
     /// Images of all clusters.
     pub(super) async fn images_of_any(&self) -> Result<Vec<Value>, Failure> {
         let path = query("/images", &[("tag", TAG)]);
-        self.session.list(GLANCE, &path, "images").await
+        let is_tagged = |image: &Value| has_tags(image, &[TAG]);
+        self.session.list_matching(GLANCE, &path, "images", is_tagged).await
     }
 
     /// Takes the cluster's tag off its images; those that nobody needs any more are deleted.
@@ -312,12 +321,6 @@ impl<'a> Source<'a> {
         Err(Failure::new(BackendErrorKind::Rejected, words)
             .hint("the file changed there, or the sum is of another file"))
     }
-}
-
-fn has_tag(image: &Value, tag: &str) -> bool {
-    image["tags"]
-        .as_array()
-        .is_some_and(|tags| tags.iter().any(|other| other == tag))
 }
 
 /// Refuses an image that no server can boot yet.

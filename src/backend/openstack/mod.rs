@@ -7,6 +7,7 @@ mod auth;
 mod content;
 mod describe;
 mod images;
+mod listing;
 mod live;
 mod offers;
 mod ports;

@@ -40,8 +40,10 @@ impl OpenStack {
         let token = self.session.token().await?;
         let (networks, subnets, images) = futures::try_join!(
             self.session.list(NEUTRON, "/networks", "networks"),
-            self.session.list(NEUTRON, "/subnets?ip_version=4", "subnets"),
-            self.session.list(Image, "/images?status=active", "images"),
+            self.session
+                .list_where(NEUTRON, "/subnets", &[("ip_version", "4")], "subnets"),
+            self.session
+                .list_where(Image, "/images", &[("status", "active")], "images"),
         )?;
         let external = networks.iter().filter(|network| network["router:external"] == true);
         let external = external.map(|network| named(network, &networks, "gives floating IPs".to_owned()));

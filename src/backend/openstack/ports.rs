@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::auth::Service::Network as NEUTRON;
 use super::session::Failure;
-use super::wire::{self, Port, mark, query, text};
+use super::wire::{self, Port, mark, text};
 use super::{OpenStack, lock};
 use crate::backend::{Action, BackendErrorKind, Held, Hold, MachineSpec, NetworkFacts, Nic};
 use crate::cluster::{ClusterId, Lease, NodeName, Vip};
@@ -95,12 +95,12 @@ impl OpenStack {
     async fn find_network(&self, name: &str) -> Result<Network, Failure> {
         let mut found = self
             .session
-            .list(NEUTRON, &query("/networks", &[("name", name)]), "networks")
+            .list_where(NEUTRON, "/networks", &[("name", name)], "networks")
             .await?;
         if found.is_empty() {
             found = self
                 .session
-                .list(NEUTRON, &query("/networks", &[("id", name)]), "networks")
+                .list_where(NEUTRON, "/networks", &[("id", name)], "networks")
                 .await?;
         }
         let network = match found.as_slice() {
@@ -117,8 +117,8 @@ impl OpenStack {
             }
         };
         let id = text(network, "id").to_owned();
-        let path = query("/subnets", &[("network_id", &id), ("ip_version", "4")]);
-        let subnets = self.session.list(NEUTRON, &path, "subnets").await?;
+        let filter = [("network_id", id.as_str()), ("ip_version", "4")];
+        let subnets = self.session.list_where(NEUTRON, "/subnets", &filter, "subnets").await?;
         Ok(Network {
             name: text(network, "name").to_owned(),
             project: text(network, "project_id").to_owned(),
@@ -153,7 +153,7 @@ impl OpenStack {
     }
 
     pub(super) async fn ports(&self, filter: &[(&str, &str)]) -> Result<Vec<Port>, Failure> {
-        let ports = self.session.list(NEUTRON, &query("/ports", filter), "ports").await?;
+        let ports = self.session.list_where(NEUTRON, "/ports", filter, "ports").await?;
         Ok(ports.iter().map(Port::read).collect())
     }
 
@@ -378,8 +378,10 @@ impl OpenStack {
     }
 
     pub(super) async fn security_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let path = query("/security-groups", &[("description", &mark(cluster))]);
-        self.session.list(NEUTRON, &path, "security_groups").await
+        let filter = [("description", &*mark(cluster))];
+        self.session
+            .list_where(NEUTRON, "/security-groups", &filter, "security_groups")
+            .await
     }
 
     /// Deletes the cluster's security group where no port has it any more.
@@ -447,7 +449,7 @@ impl OpenStack {
 
     pub(super) async fn floating_ips(&self, filter: &[(&str, &str)]) -> Result<Vec<Value>, Failure> {
         self.session
-            .list(NEUTRON, &query("/floatingips", filter), "floatingips")
+            .list_where(NEUTRON, "/floatingips", filter, "floatingips")
             .await
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
+use super::listing::has_tags;
 use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
 use super::{OpenStack, turn};
@@ -162,15 +163,17 @@ impl OpenStack {
     /// Servers of exactly this name; Nova's filter is a pattern.
     async fn servers_named(&self, name: &MachineName) -> Result<Vec<Value>, Failure> {
         let path = query("/servers/detail", &[("name", &format!("^{name}$"))]);
-        let mut servers = self.session.list(NOVA, &path, "servers").await?;
-        servers.retain(|server| server["name"] == name.as_str() && !is_gone(server));
+        let is_named = |server: &Value| server["name"] == name.as_str();
+        let mut servers = self.session.list_matching(NOVA, &path, "servers", is_named).await?;
+        servers.retain(|server| !is_gone(server));
         Ok(servers)
     }
 
     pub(super) async fn servers_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let tags = format!("{},{cluster}", wire::TAG);
-        let path = query("/servers/detail", &[("tags", &tags)]);
-        let mut servers = self.session.list(NOVA, &path, "servers").await?;
+        let tags = [wire::TAG, cluster.as_str()];
+        let path = query("/servers/detail", &[("tags", &tags.join(","))]);
+        let is_tagged = |server: &Value| has_tags(server, &tags);
+        let mut servers = self.session.list_matching(NOVA, &path, "servers", is_tagged).await?;
         servers.retain(|server| wire::cluster_of(server).as_ref() == Some(cluster) && !is_gone(server));
         Ok(servers)
     }
@@ -178,7 +181,8 @@ impl OpenStack {
     /// Servers of all clusters.
     pub(super) async fn servers_of_any(&self) -> Result<Vec<Value>, Failure> {
         let path = query("/servers/detail", &[("tags", wire::TAG)]);
-        let mut servers = self.session.list(NOVA, &path, "servers").await?;
+        let is_tagged = |server: &Value| has_tags(server, &[wire::TAG]);
+        let mut servers = self.session.list_matching(NOVA, &path, "servers", is_tagged).await?;
         servers.retain(|server| !is_gone(server));
         Ok(servers)
     }
@@ -374,7 +378,7 @@ impl OpenStack {
 
     pub(super) async fn server_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
         let mut groups = self.session.list(NOVA, "/os-server-groups", "server_groups").await?;
-        groups.retain(|group| wire::is_group_of(text(group, "name"), cluster));
+        groups.retain(|group| wire::group_of(text(group, "name")).as_ref() == Some(cluster));
         Ok(groups)
     }
 

@@ -500,15 +500,15 @@ pub(super) fn group_name(spec: &MachineSpec, members: usize) -> Option<String> {
     }
 }
 
-/// The cluster of a server group, by its name.
+/// The cluster of a server group whose whole name is one that `group_name` gives.
 pub(super) fn group_of(name: &str) -> Option<ClusterId> {
-    marked(name.rsplit_once(' ')?.0)
-}
-
-/// Whether a server group's name is one of this cluster's.
-pub(super) fn is_group_of(name: &str, cluster: &ClusterId) -> bool {
-    name.strip_prefix(&mark(cluster))
-        .is_some_and(|rest| rest.starts_with(' '))
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (mark, last) = name.rsplit_once(' ')?;
+    match mark.strip_suffix(" workers") {
+        Some(mark) if is_number(last) => marked(mark),
+        None if last == "masters" => marked(mark),
+        _ => None,
+    }
 }
 
 // Flavors.

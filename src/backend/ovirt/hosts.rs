@@ -67,18 +67,15 @@ impl Ovirt {
     /// The cluster's hosts; `None` where this user is shown none.
     pub(super) async fn hosts(&self, site: &Site) -> Result<Option<Vec<Host>>, Failure> {
         let search = format!("cluster=\"{}\"", self.config.cluster);
-        let found = self.session.search("/hosts", &search, "").await;
+        let is_of_cluster = |host: &Element| host.value("cluster", "id") == Some(site.cluster.as_str());
+        let found = self.session.search("/hosts", &search, "", is_of_cluster).await;
         let Some(found) = self.shown_to_users(found)? else {
             return Ok(None);
         };
         if found.is_empty() && self.session.is_filtered() {
             return Ok(None);
         }
-        let mut hosts: Vec<_> = found
-            .iter()
-            .filter(|host| host.value("cluster", "id") == Some(site.cluster.as_str()))
-            .filter_map(Host::read)
-            .collect();
+        let mut hosts: Vec<_> = found.iter().filter_map(Host::read).collect();
         if let Some(unknown) = self
             .config
             .hosts

@@ -21,6 +21,9 @@ const TEMPLATE: Duration = Duration::from_secs(3600);
 /// An image that another cluster brings and that has not come on for so long is given up by its bringer.
 const STALLED: Duration = Duration::from_secs(60);
 
+/// Begins comment or description of what an image is made of; its digest follows.
+pub(super) const IMAGE_MARK: &str = "ocpdeploy image, sha256 ";
+
 /// What machines are made from.
 pub(super) struct Template {
     pub id: String,
@@ -30,6 +33,13 @@ pub(super) struct Template {
 
 pub(super) fn image_name(sha256: &str) -> String {
     format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
+}
+
+/// Whether machine, disk or template were made for the image of this name, as `Upload::mark` says there.
+fn is_of_image(thing: &Element, field: &str, name: &str) -> bool {
+    let mark = thing.text_of(field).and_then(|text| text.strip_prefix(IMAGE_MARK));
+    let sha256 = mark.and_then(|text| text.split(',').next());
+    sha256.is_some_and(|sha256| image_name(sha256) == name)
 }
 
 pub(super) fn image_disk(name: &str) -> String {
@@ -90,15 +100,12 @@ impl Ovirt {
     }
 
     async fn find_template(&self, name: &str) -> Result<Option<Element>, Failure> {
-        let found = self.session.search("/templates", &wire::named(name), "").await?;
+        let named = self.session.named("/templates", name).await?;
         let version = |template: &Element| {
             let number = template.text_of("version/version_number");
             number.and_then(|number| number.parse::<u32>().ok())
         };
-        let named = found
-            .into_iter()
-            .filter(|template| template.text_of("name") == Some(name));
-        Ok(named.max_by_key(version))
+        Ok(named.into_iter().max_by_key(version))
     }
 
     /// Whether it is for this cluster to make the template. One that another cluster makes is waited for, as long as it comes on.
@@ -192,14 +199,9 @@ impl Ovirt {
 
     /// The machine from which a template is made.
     async fn scaffold(&self, name: &str) -> Result<Option<Element>, Failure> {
-        let found = self.session.search("/vms", &wire::named(name), "").await?;
-        let named = found.into_iter().find(|vm| vm.text_of("name") == Some(name));
+        let named = self.session.named("/vms", name).await?.into_iter().next();
         match named {
-            Some(vm)
-                if !vm
-                    .text_of("comment")
-                    .is_some_and(|comment| comment.starts_with("ocpdeploy image,")) =>
-            {
+            Some(vm) if !is_of_image(&vm, "comment", name) => {
                 Failure::conflict(format!("machine {name} has a name of ours and is a stranger's"))
             }
             vm => Ok(vm),
@@ -211,7 +213,11 @@ impl Ovirt {
         if let Some(vm) = self.scaffold(name).await? {
             self.remove_vm(&id(&vm)?).await?;
         }
-        self.remove_disk(&image_disk(name)).await
+        let disk = image_disk(name);
+        match if_there(self.session.get(&format!("/disks/{disk}"), &[]).await)? {
+            Some(there) if is_of_image(&there, "description", name) => self.remove_disk(&disk).await,
+            _ => Ok(()),
+        }
     }
 
     /// The cluster's tag, with an image added to what it uses.
@@ -311,7 +317,9 @@ impl Ovirt {
             }
         }
         self.remove_scaffold(name).await?;
-        let Some(template) = self.find_template(name).await? else {
+        let template = self.find_template(name).await?;
+        // A tag names images, and is written by whoever may write tags.
+        let Some(template) = template.filter(|template| is_of_image(template, "description", name)) else {
             return Ok(());
         };
         let path = format!("/templates/{}", id(&template)?);

@@ -50,8 +50,7 @@ impl Ovirt {
     }
 
     pub(super) async fn find_vm(&self, name: &MachineName) -> Result<Option<Element>, Failure> {
-        let found = self.session.search("/vms", &wire::named(name.as_str()), "").await?;
-        Ok(found.into_iter().find(|vm| vm.text_of("name") == Some(name.as_str())))
+        Ok(self.session.named("/vms", name.as_str()).await?.into_iter().next())
     }
 
     async fn add_vm(&self, site: &Site, spec: &MachineSpec) -> Result<Element, Failure> {
@@ -278,7 +277,8 @@ impl Ovirt {
 
     async fn vms_of(&self, cluster: &ClusterId, follow: &str) -> Result<Vec<(Element, Ours)>, Failure> {
         let search = format!("comment={}*", wire::mark(cluster));
-        let found = self.session.search("/vms", &search, follow).await?;
+        let begins = wire::begins("comment", wire::mark(cluster));
+        let found = self.session.search("/vms", &search, follow, begins).await?;
         let ours = |vm: Element| Ours::read(&vm).map(|ours| (vm, ours));
         Ok(found
             .into_iter()
@@ -359,7 +359,8 @@ impl Ovirt {
     /// Disks of a cluster and the machine of each.
     async fn disks_of(&self, cluster: &ClusterId) -> Result<Vec<(Element, String)>, Failure> {
         let search = format!("description={}*", wire::mark(cluster));
-        let found = self.session.search("/disks", &search, "").await?;
+        let begins = wire::begins("description", wire::mark(cluster));
+        let found = self.session.search("/disks", &search, "", begins).await?;
         let marked = |disk: Element| {
             let of = wire::marked_machine(cluster, disk.text_of("description")?)?.to_owned();
             Some((disk, of))
@@ -369,11 +370,10 @@ impl Ovirt {
 
     /// The clusters that have machines or disks.
     pub(super) async fn clusters_with_machines(&self) -> Result<BTreeSet<ClusterId>, Failure> {
-        let vms = self.session.search("/vms", &wire::marked_any("comment"), "").await?;
-        let disks = self
-            .session
-            .search("/disks", &wire::marked_any("description"), "")
-            .await?;
+        let (search, begins) = wire::marked_any("comment");
+        let vms = self.session.search("/vms", &search, "", begins).await?;
+        let (search, begins) = wire::marked_any("description");
+        let disks = self.session.search("/disks", &search, "", begins).await?;
         let of_disk = |disk: &Element| {
             let (mark, _) = disk.text_of("description")?.split_once(' ')?;
             wire::marked(mark)

@@ -12,6 +12,8 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
+use super::wire;
+use crate::backend::filters::matching;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
@@ -181,13 +183,32 @@ impl Session {
         }
     }
 
-    /// Entities that a search finds; letters count as they are. The caller filters exactly.
-    pub async fn search(&self, collection: &str, search: &str, follow: &str) -> Result<Vec<Element>, Failure> {
+    /// Entities that a search finds; letters count as they are. What the search says is compared here again.
+    pub async fn search(
+        &self,
+        collection: &str,
+        search: &str,
+        follow: &str,
+        is_asked_for: impl Fn(&Element) -> bool,
+    ) -> Result<Vec<Element>, Failure> {
         let mut query = vec![("case_sensitive", "true"), ("search", search)];
         if !follow.is_empty() {
             query.push(("follow", follow));
         }
-        Ok(self.get(collection, &query).await?.into_children())
+        let mut listed = self.get(collection, &query).await?.into_children();
+        if self.is_filtered() {
+            // Ordinary users are shown all that is theirs, whatever they search for: nothing to warn of.
+            listed.retain(is_asked_for);
+            return Ok(listed);
+        }
+        let request = format!("{collection}?search={search}");
+        Ok(matching(&self.url, &request, listed, is_asked_for))
+    }
+
+    /// As `search`, for entities with exactly this name.
+    pub async fn named(&self, collection: &str, name: &str) -> Result<Vec<Element>, Failure> {
+        let is_named = |entity: &Element| entity.text_of("name") == Some(name);
+        self.search(collection, &wire::named(name), "", is_named).await
     }
 
     pub async fn post(&self, path: &str, query: &[(&str, &str)], body: &Element) -> Result<Element, Failure> {

@@ -50,14 +50,11 @@ impl Ovirt {
             })?,
         };
         let name = &self.config.cluster;
-        let found = self.session.search("/clusters", &wire::named(name), "").await?;
-        let cluster = found
-            .iter()
-            .find(|cluster| cluster.text_of("name") == Some(name))
-            .ok_or_else(|| {
-                Failure::new(BackendErrorKind::NotFound, format!("the engine has no cluster {name}"))
-                    .hint("set ovirt_cluster")
-            })?;
+        let found = self.session.named("/clusters", name).await?;
+        let cluster = found.first().ok_or_else(|| {
+            Failure::new(BackendErrorKind::NotFound, format!("the engine has no cluster {name}"))
+                .hint("set ovirt_cluster")
+        })?;
         let data_center = cluster.value("data_center", "id").ok_or_else(|| {
             Failure::new(
                 BackendErrorKind::Rejected,
@@ -334,12 +331,15 @@ impl Ovirt {
         }
         for some in needs.machines.chunks(NAMES_AT_ONCE) {
             let search: Vec<_> = some.iter().map(|(name, _)| wire::named(name.as_str())).collect();
-            let found = self.session.search("/vms", &search.join(" or "), "").await?;
+            let is_wanted = |vm: &Element| {
+                let name = vm.text_of("name");
+                some.iter().any(|(wanted, _)| name == Some(wanted.as_str()))
+            };
+            let found = self.session.search("/vms", &search.join(" or "), "", is_wanted).await?;
             for vm in found {
                 let name = vm.text_of("name").unwrap_or_default();
-                let wanted = some.iter().any(|(wanted, _)| wanted.as_str() == name);
                 let is_ours = Ours::read(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
-                if wanted && !is_ours {
+                if !is_ours {
                     findings.push(finding(
                         Verdict::Fail,
                         format!("there is a machine {name} already, and it is not of this cluster"),

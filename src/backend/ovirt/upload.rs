@@ -12,7 +12,7 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 use super::Ovirt;
-use super::images::{image_disk, image_name};
+use super::images::{IMAGE_MARK, image_disk, image_name};
 use super::machines::id;
 use super::session::{Failure, Pause, if_there, passes, unreachable, wait_for};
 use super::wire;
@@ -54,7 +54,7 @@ impl<'a> Upload<'a> {
     }
 
     pub fn mark(&self) -> String {
-        format!("ocpdeploy image, sha256 {}", self.sha256)
+        format!("{IMAGE_MARK}{}", self.sha256)
     }
 
     /// The disk's description says who is at work on it.

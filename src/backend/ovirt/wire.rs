@@ -42,9 +42,14 @@ pub(super) fn marked(description: &str) -> Option<ClusterId> {
     ClusterId::read(description.split(' ').next()?.strip_prefix(MARK)?)
 }
 
-/// A search for what bears the mark of any cluster.
-pub(super) fn marked_any(field: &str) -> String {
-    format!("{field}={MARK}*")
+/// A search for what bears the mark of any cluster, and what it finds.
+pub(super) fn marked_any(field: &str) -> (String, impl Fn(&Element) -> bool) {
+    (format!("{field}={MARK}*"), begins(field, MARK.to_owned()))
+}
+
+/// Whether a field begins so, as a search with `*` behind the text asks.
+pub(super) fn begins(field: &str, text: String) -> impl Fn(&Element) -> bool {
+    move |entity| entity.text_of(field).is_some_and(|value| value.starts_with(&text))
 }
 
 /// Whether a description is of a cluster's thing, and of which machine's.
@@ -353,9 +358,11 @@ pub(super) struct Tag {
 }
 
 impl Tag {
-    /// `None` for a stranger's tag.
+    /// `None` for a stranger's tag: name and description must be of one cluster.
     pub fn read(tag: &Element) -> Option<Self> {
-        serde_json::from_str(tag.text_of("description")?).ok()
+        let read: Self = serde_json::from_str(tag.text_of("description")?).ok()?;
+        let name = tag_name(&ClusterId::from_tag(&read.cluster));
+        (tag.text_of("name") == Some(name.as_str())).then_some(read)
     }
 
     pub fn element(&self) -> Element {

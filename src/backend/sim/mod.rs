@@ -27,7 +27,10 @@ use super::{
 use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
 use crate::digest;
 use dhcp::Reservation;
-use rules::{Refusal, check_hold, check_image, check_spec, find_machine, held, network_of, preflight, refuse};
+use rules::{
+    Refusal, check_hold, check_image, check_spec, find_machine, held, images_of, machines_of, network_of, preflight,
+    refuse,
+};
 use store::{Store, StoreError};
 use world::{Call, Delivered, Misdeed, SimMachine, SimNic, What, World};
 
@@ -231,7 +234,7 @@ impl Backend for Sim {
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let deed = format!("list the machines of cluster {cluster}");
         self.call(Call::ListMachines, cluster.as_str(), deed, |world, _| {
-            let ours = world.machines.iter().filter(|(_, machine)| machine.cluster == *cluster);
+            let ours = machines_of(world, cluster).into_iter();
             Ok(ours.map(|(name, machine)| seen(world, name, machine)).collect())
         })
         .await
@@ -323,7 +326,8 @@ impl Backend for Sim {
         let deed = format!("list the addresses held for cluster {cluster}");
         self.call(Call::ListHeld, cluster.as_str(), deed, |world, _| {
             Ok(held(world, cluster)
-                .map(|(ip, kept)| Lease {
+                .into_iter()
+                .map(|(_, ip, kept)| Lease {
                     name: kept.name.clone(),
                     mac: kept.mac,
                     ip: *ip,
@@ -357,19 +361,20 @@ impl Backend for Sim {
     async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let deed = format!("release the addresses of cluster {cluster}");
         self.call(Call::ReleaseAddresses, cluster.as_str(), deed, |world, _| {
-            for network in world.networks.values_mut() {
-                network
-                    .reservations
-                    .retain(|_, kept| kept.cluster.as_ref() != Some(cluster));
+            let ours = held(world, cluster).into_iter();
+            let ours: Vec<_> = ours.map(|(network, ip, _)| (network.clone(), *ip)).collect();
+            for (network, ip) in ours {
+                if let Some(network) = world.networks.get_mut(&network) {
+                    network.reservations.remove(&ip);
+                }
             }
-            for image in Vec::from_iter(world.uploads.keys().cloned()) {
-                let Some(users) = world.uploads.get(&image).filter(|users| users.contains(cluster)) else {
-                    continue;
-                };
-                let left: BTreeSet<_> = users.iter().filter(|user| *user != cluster).cloned().collect();
-                match left.is_empty() {
+            let images = images_of(world, cluster).into_iter();
+            let images: Vec<_> = images.map(|(image, users)| (image.clone(), users.clone())).collect();
+            for (image, mut users) in images {
+                users.remove(cluster);
+                match users.is_empty() {
                     true => world.uploads.remove(&image),
-                    false => world.uploads.insert(image, left),
+                    false => world.uploads.insert(image, users),
                 }
             }
             Ok(())
@@ -384,15 +389,11 @@ impl Backend for Sim {
                 kind: kind.to_owned(),
                 name,
             };
-            let mut owned: Vec<Owned> = world
-                .machines
-                .iter()
-                .filter(|(_, machine)| machine.cluster == *cluster)
-                .map(|(name, _)| thing("machine", name.to_string()))
-                .collect();
-            let images = world.uploads.iter().filter(|(_, clusters)| clusters.contains(cluster));
+            let machines = machines_of(world, cluster).into_iter();
+            let mut owned: Vec<Owned> = machines.map(|(name, _)| thing("machine", name.to_string())).collect();
+            let images = images_of(world, cluster).into_iter();
             owned.extend(images.map(|(name, _)| thing("image", name.clone())));
-            for (ip, kept) in held(world, cluster) {
+            for (_, ip, kept) in held(world, cluster) {
                 owned.push(thing("dhcp host", format!("{} {ip}", kept.name)));
                 owned.extend(kept.dns_names.iter().map(|name| thing("dns host", name.clone())));
             }

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::dhcp::{Network, Reservation};
 use super::world::{SimMachine, World};
+use crate::backend::filters::matching;
 use crate::backend::{BackendErrorKind, Finding, Hold, Limits, MachineSpec, Needs, Payload, Verdict};
 use crate::cluster::{ClusterId, Lease, Mac, MachineName};
 use crate::digest::hex;
@@ -51,13 +52,45 @@ pub(super) fn find_machine<'a>(
     }
 }
 
-/// All reservations of a cluster, on any network.
-pub(super) fn held<'a>(
-    world: &'a World,
-    cluster: &'a ClusterId,
-) -> impl Iterator<Item = (&'a Ipv4Addr, &'a Reservation)> {
-    let all = world.networks.values().flat_map(|network| network.reservations.iter());
-    all.filter(move |(_, kept)| kept.cluster.as_ref() == Some(cluster))
+/// The machines of a cluster, out of what the platform lists for it.
+pub(super) fn machines_of<'a>(world: &'a World, cluster: &ClusterId) -> Vec<(&'a MachineName, &'a SimMachine)> {
+    let is_ours = |(_, machine): &(&MachineName, &SimMachine)| machine.cluster == *cluster;
+    let listed = world.machines.iter().filter(|machine| world.lists(is_ours(machine)));
+    matching(
+        "the pretend platform",
+        &format!("machines of {cluster}"),
+        listed.collect(),
+        is_ours,
+    )
+}
+
+/// As `machines_of`, the images that a cluster has asked for, each with all its clusters.
+pub(super) fn images_of<'a>(world: &'a World, cluster: &ClusterId) -> Vec<(&'a String, &'a BTreeSet<ClusterId>)> {
+    let is_ours = |(_, users): &(&String, &BTreeSet<ClusterId>)| users.contains(cluster);
+    let listed = world.uploads.iter().filter(|image| world.lists(is_ours(image)));
+    matching(
+        "the pretend platform",
+        &format!("images of {cluster}"),
+        listed.collect(),
+        is_ours,
+    )
+}
+
+/// As `machines_of`, the reservations of a cluster, each with its network.
+pub(super) fn held<'a>(world: &'a World, cluster: &ClusterId) -> Vec<(&'a String, &'a Ipv4Addr, &'a Reservation)> {
+    let is_ours = |(_, _, kept): &(&String, &Ipv4Addr, &Reservation)| kept.cluster.as_ref() == Some(cluster);
+    let of_network = |(name, network): (&'a String, &'a Network)| {
+        let all = network.reservations.iter();
+        all.map(move |(ip, kept)| (name, ip, kept))
+    };
+    let listed = world.networks.iter().flat_map(of_network);
+    let listed = listed.filter(|kept| world.lists(is_ours(kept)));
+    matching(
+        "the pretend platform",
+        &format!("reservations of {cluster}"),
+        listed.collect(),
+        is_ours,
+    )
 }
 
 /// The machine that runs with this MAC now.

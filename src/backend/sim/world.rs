@@ -103,6 +103,8 @@ pub(super) struct Script {
     pub faults: Vec<Fault>,
     /// By machine name, so that each pass has its own.
     pub guests: BTreeMap<MachineName, Guest>,
+    /// Listings return everybody's objects, whatever they were asked for.
+    pub ignores_filters: bool,
 }
 
 impl Default for Script {
@@ -112,6 +114,7 @@ impl Default for Script {
             latency_ms: BTreeMap::new(),
             faults: Vec::new(),
             guests: BTreeMap::new(),
+            ignores_filters: false,
         }
     }
 }
@@ -394,6 +397,11 @@ impl World {
                 (machine.off, machine.nics) = (dies, nics);
             }
         }
+    }
+
+    /// Whether the platform lists an object that a filter fits or not.
+    pub fn lists(&self, fits: bool) -> bool {
+        fits || self.script.ignores_filters
     }
 
     /// What is scripted to go wrong with this call; counts it.

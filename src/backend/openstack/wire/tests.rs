@@ -236,9 +236,19 @@ fn groups_of_servers_are_no_larger_than_the_quota() {
     );
     assert_eq!(name(7, usize::MAX), "ocpdeploy lab.example.com workers 0");
     assert_eq!(group_name(&spec(NodeName::bootstrap(), Role::Bootstrap), 10), None);
-    assert!(is_group_of(&name(0, 10), &lab()));
-    for other in ["a.lab.example.com", "lab.example.com.org"] {
-        assert!(!is_group_of(&format!("ocpdeploy {other} masters"), &lab()), "{other}");
+    assert_eq!(group_of(&name(0, 10)), Some(lab()));
+    assert_eq!(group_of("ocpdeploy lab.example.com masters"), Some(lab()));
+    for other in [
+        "ocpdeploy a.lab.example.com masters",
+        "ocpdeploy lab.example.com.org masters",
+        "ocpdeploy lab.example.com",
+        "ocpdeploy lab.example.com my databases",
+        "ocpdeploy lab.example.com workers",
+        "ocpdeploy lab.example.com workers x",
+        "ocpdeploy lab.example.com Masters",
+        "my ocpdeploy lab.example.com masters",
+    ] {
+        assert_ne!(group_of(other), Some(lab()), "{other}");
     }
 }
 
