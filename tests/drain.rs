@@ -129,6 +129,18 @@ fn only_what_must_leave_is_evicted() {
 }
 
 #[test]
+fn pods_of_other_nodes_stay_where_the_api_lists_them_too() {
+    let mut other = pod("kept", "ReplicaSet", json!({}), "Running");
+    other["spec"]["nodeName"] = json!("worker-0.lab.example.com");
+    let mut pending = pod("alone", "", json!({}), "Pending");
+    pending["spec"].as_object_mut().unwrap().remove("nodeName");
+    let bench = Bench::new(6, &[app(), other, pending]);
+    bench.kube.with(|world| world.ignores_filters = true);
+    bench.drain(NODE, false).unwrap();
+    assert_eq!(bench.finish(), (["alone", "kept"].map(str::to_owned).to_vec(), false));
+}
+
+#[test]
 fn a_pod_that_nothing_would_start_again_is_lost_only_on_demand() {
     let bench = Bench::new(2, &[app(), pod("alone", "", json!({}), "Running")]);
     let refused = bench.drain(NODE, false).unwrap_err();
