@@ -1,6 +1,7 @@
-//! Stands between the program and a cloud: counts the calls that change something, and can cut the line right after one.
+//! Stands between the program and a cloud: counts the calls that change something, can cut the line after one;
+//! and makes services that ignore filters, since what is not passed on cannot be heeded.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ struct Shared {
     deeds: Mutex<Vec<String>>,
     /// With this many deeds the line is cut: the last is done, but nobody learns of it.
     cut_at: AtomicUsize,
+    /// What only looks is asked without its query.
+    strips: AtomicBool,
 }
 
 impl Line {
@@ -65,6 +68,7 @@ impl Line {
                 ports: ports.collect(),
                 deeds: Mutex::default(),
                 cut_at: AtomicUsize::new(usize::MAX),
+                strips: AtomicBool::new(false),
             });
             for (service, listener) in listeners {
                 let app = Router::new().fallback(relay).with_state((shared.clone(), service));
@@ -88,6 +92,11 @@ impl Line {
         let mut done = self.shared.deeds.lock().unwrap();
         done.clear();
         self.shared.cut_at.store(deeds, Ordering::SeqCst);
+    }
+
+    /// From now on no query of a `GET` is passed on.
+    pub fn strip_queries(&self) {
+        self.shared.strips.store(true, Ordering::SeqCst);
     }
 
     pub fn mend(&self) {
@@ -131,7 +140,10 @@ async fn relay(State((shared, service)): State<(Arc<Shared>, u16)>, request: Req
         return silence().await;
     }
     let (parts, body) = request.into_parts();
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let path = match parts.method == Method::GET && shared.strips.load(Ordering::SeqCst) {
+        true => parts.uri.path(),
+        false => parts.uri.path_and_query().map_or("/", |path| path.as_str()),
+    };
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
     let deed = (!reads && !path.ends_with("/auth/tokens")).then(|| format!("{} :{service}{path}", parts.method));
     let mut headers = parts.headers;

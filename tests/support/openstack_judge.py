@@ -7,6 +7,10 @@ openstack_judge.py CLOUD port-put NETWORK IP
 openstack_judge.py CLOUD port-drop IP
 openstack_judge.py CLOUD floating-put NETWORK  a floating IP of the user's, whose address is printed
 openstack_judge.py CLOUD floating-drop IP      which must be on no port
+openstack_judge.py CLOUD foreign-put NETWORK EXTERNAL PREFIX MARK..  ports, floating IPs, groups, images and servers of
+                     others, whose ids are printed; MARK is another cluster's id, =TEXT a text of their own
+openstack_judge.py CLOUD foreign-drop ID..
+openstack_judge.py CLOUD default-rules       of the project's group `default`
 openstack_judge.py admin quota KEY=NUMBER..  of project demo; -1 is unlimited
 
 CLOUD is an entry of the clouds.yaml that OS_CLIENT_CONFIG_FILE names.
@@ -138,6 +142,63 @@ def floating_drop(ip):
     there.network.delete_ip(floating)
 
 
+def foreign_put(network, external, prefix, *marks):
+    inside, outside = (there.network.find_network(name) for name in (network, external))
+    flavor = min(there.compute.flavors(), key=lambda flavor: flavor.ram)
+    ids, servers = [], []
+    for number, mark in enumerate(marks):
+        name, text, own = f"{prefix}{number}", f"ocpdeploy {mark}", mark.startswith("=")
+        text = mark[1:] if own else text
+        # A tag has no comma and no slash.
+        tags = [text] if own and text else [] if own else ["ocpdeploy", mark]
+        made = [
+            there.network.create_port(network_id=inside.id, name=name, description=text),
+            there.network.create_ip(floating_network_id=outside.id, description=text),
+            there.network.create_security_group(name=text or name, description=text),
+            there.compute.create_server_group(name=f"{text or name} masters", policy="soft-anti-affinity"),
+        ]
+        image = there.image.create_image(
+            name=name, data=b"nothing", disk_format="raw", container_format="bare", tags=tags, wait=True
+        )
+        server = there.compute.create_server(
+            name=name,
+            image_id=image.id,
+            flavor_id=flavor.id,
+            networks="none",
+            availability_zone="fake",
+            metadata={} if own else {"ocpdeploy.cluster": mark},
+        )
+        servers.append((server, tags))
+        ids += [one.id for one in [*made, image, server]]
+    for server, tags in servers:
+        there.compute.wait_for_server(server)
+        for tag in tags:
+            there.compute.put(f"/servers/{server.id}/tags/{tag}", microversion="2.26").raise_for_status()
+    json.dump(ids, sys.stdout)
+
+
+def foreign_drop(*ids):
+    for server in there.compute.servers():
+        if server.id in ids:
+            there.compute.delete_server(server)
+            there.compute.wait_for_delete(server)
+    for listed, delete in [
+        (there.network.ips, there.network.delete_ip),
+        (there.network.ports, there.network.delete_port),
+        (there.network.security_groups, there.network.delete_security_group),
+        (there.compute.server_groups, there.compute.delete_server_group),
+        (there.image.images, there.image.delete_image),
+    ]:
+        for one in list(listed()):
+            if one.id in ids:
+                delete(one)
+
+
+def default_rules():
+    (group,) = [one for one in own(there.network.security_groups()) if one.name == "default"]
+    json.dump(sorted(map(json.dumps, group.security_group_rules)), sys.stdout)
+
+
 def quota(*wanted):
     numbers = {key: int(number) for key, number in (pair.split("=") for pair in wanted)}
     of_nova = {key: number for key, number in numbers.items() if key in ("cores", "instances", "ram", "server_groups")}
@@ -156,5 +217,8 @@ def quota(*wanted):
     "port-drop": port_drop,
     "floating-put": floating_put,
     "floating-drop": floating_drop,
+    "foreign-put": foreign_put,
+    "foreign-drop": foreign_drop,
+    "default-rules": default_rules,
     "quota": quota,
 }[what](*arguments)

@@ -166,6 +166,20 @@ impl Seen {
         names
     }
 
+    /// The things with these ids, whole but for what services write into them by themselves.
+    pub fn with_ids(&self, ids: &[String]) -> Vec<Value> {
+        let all = self.0.values().flatten();
+        let chosen = all.filter(|thing| ids.iter().any(|id| thing["id"] == id.as_str()));
+        let mut chosen: Vec<_> = chosen.cloned().collect();
+        for thing in &mut chosen {
+            if let Some(thing) = thing.as_object_mut() {
+                thing.remove("updated_at");
+            }
+        }
+        chosen.sort_by_key(|thing| text(thing, "id").to_owned());
+        chosen
+    }
+
     pub fn servers(&self) -> BTreeMap<String, &Value> {
         self.kind("servers")
             .iter()
