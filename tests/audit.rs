@@ -265,6 +265,8 @@ fn decoys_of_every_kind_survive() {
         }
         let images = world["images"].as_array_mut().unwrap();
         images.extend(["lab", "lab-coreos", "ocpdeploy-lab.example.com"].map(|name| json!(name)));
+        // Listings offer all of them for deletion.
+        world["script"]["ignores_filters"] = json!(true);
     });
     let before = things_not_of(&place, "lab");
     let its: Vec<String> = place.machines(Some("lab")).into_iter().map(|(name, _)| name).collect();
@@ -276,11 +278,22 @@ fn decoys_of_every_kind_survive() {
         .collect();
     assert_eq!(listed, its, "{shown}");
 
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    let destroyed = place.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(
+        destroyed.stderr.matches("this server ignores filters").count(),
+        1,
+        "{}",
+        destroyed.stderr
+    );
     assert_eq!(place.machines(Some("lab")), []);
     assert_eq!(place.reservations(Some("lab")), []);
     assert_eq!(things_not_of(&place, "lab"), before);
     println!("reliability: 0 wrong deletions among {} decoys", decoys(&before));
+    println!(
+        "reliability: {} foreign objects among unfiltered listings",
+        decoys(&before)
+    );
+    println!("reliability: 0 foreign objects changed");
     // None of them is taken for a cluster of ours.
     let (found, code) = audit(&place, &[]);
     assert_eq!(code, Some(0), "{found}");

@@ -152,6 +152,45 @@ fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
     }
 }
 
+/// With the namespace everything in it would go.
+#[test]
+fn a_namespace_of_our_own_stays_while_somebody_else_has_anything_in_it() {
+    let claim = json!({"resources": {"requests": {"storage": "1Gi"}}});
+    for (kind, spec) in [
+        ("persistentvolumeclaims", claim),
+        ("services", json!({"ports": [{"port": 80}]})),
+        ("pods", json!({"containers": []})),
+    ] {
+        let place = place();
+        place.server.with(|world| {
+            let user = world.users.get_mut("blue-token").unwrap();
+            user.more.insert("create projectrequests ".to_owned());
+        });
+        place.env(
+            "lab",
+            &format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan"),
+        );
+        place.deploy("lab").unwrap();
+        let about = json!({"namespace": "fresh", "name": "theirs"});
+        let put = place
+            .server
+            .with(|world| world.force(kind, json!({"metadata": about, "spec": spec})));
+        let destroyed = place.run(&["destroy", "lab", "--yes"]);
+        assert!(
+            destroyed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&destroyed.stderr)
+        );
+        place.server.with(|world| {
+            assert!(world.names("namespaces", "").contains(&"fresh".to_owned()), "{kind}");
+            let left = world.all(kind).into_iter().find(|((_, _, name), _)| name == "theirs");
+            let (_, left) = left.unwrap_or_else(|| panic!("{kind} went"));
+            assert_eq!(left["metadata"]["uid"], put["metadata"]["uid"], "{kind}");
+            assert_eq!(left["metadata"]["deletionTimestamp"], json!(null), "{kind}");
+        });
+    }
+}
+
 #[test]
 fn a_namespace_of_the_users_stays() {
     let place = place();

@@ -430,6 +430,27 @@ fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess()
 }
 
 #[test]
+fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    place.deploy_in_vain("os_ignition=swift\n");
+    let foreign = [
+        "ocpdeploy-lab.example.com/notes",
+        "ocpdeploy-lab.example.com/lab-bootstrap/backup.ign",
+    ];
+    cloud.with(|world| {
+        for name in foreign {
+            world.stores.objects.insert(name.to_owned(), b"theirs".to_vec());
+        }
+    });
+    place.destroy();
+    let stores = cloud.finish().stores;
+    assert_eq!(stores.objects.keys().collect::<Vec<_>>(), [foreign[1], foreign[0]]);
+    assert_eq!(stores.containers.len(), 1);
+}
+
+#[test]
 fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it() {
     let (cloud, place) = (FakeCloud::start(), Place::new());
     place.clouds(&cloud.auth_url(), "");
@@ -543,7 +564,8 @@ fn mistakes_are_told_in_words() {
             answer(cloud, "/compute/v2.1/flavors/detail", flavors);
         }),
         ("network without DHCP", 4, |cloud, _| {
-            let subnet = json!({"id": "sub-1", "cidr": "10.20.0.0/24", "enable_dhcp": false});
+            let subnet = json!({"id": "sub-1", "network_id": "net-1", "ip_version": 4, "cidr": "10.20.0.0/24",
+                "enable_dhcp": false});
             answer(cloud, "/network/v2.0/subnets", json!({"subnets": [subnet]}));
         }),
         ("quota short by one", 4, |cloud, _| {

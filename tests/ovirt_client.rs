@@ -152,6 +152,55 @@ fn an_ordinary_user_makes_and_removes_machines_of_templates() {
     ovirt_sdk::judge(&engine, 35);
 }
 
+/// A tag names the images of its cluster, and whoever may write tags may write other names into it.
+#[test]
+fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
+    let engine = engine(|_| ());
+    let client = Client::of(&engine, |_| ());
+    let cluster = client.spec("lab").cluster;
+    let (image, cluster_id) = (client.image("coreos.qcow2", 1 << 16), cluster.clone());
+    client.run(async |backend| backend.ensure_image(&cluster_id, &image).await.unwrap());
+    // Named as an image of ours would be, with a machine and a disk of that name, and nobody's digest.
+    let decoy = "ocpdeploy-image-00000000000000000000000000000000";
+    engine.edit(|world| {
+        let tag = world
+            .tags
+            .iter_mut()
+            .find(|tag| tag.name == "ocpdeploy-lab.example.com")
+            .unwrap();
+        tag.description = tag
+            .description
+            .replace("\"images\":[", &format!("\"images\":[\"centos\",\"{decoy}\","));
+        let mut template = world
+            .templates
+            .iter()
+            .find(|template| template.name == "centos")
+            .unwrap()
+            .clone();
+        (template.id, template.name) = (world.new_id(), decoy.to_owned());
+        template.description = "ocpdeploy image, sha256 11111111111111111111111111111111".to_owned();
+        world.templates.push(template);
+    });
+    let names = || {
+        engine.look(|world| {
+            world
+                .templates
+                .iter()
+                .map(|template| template.name.clone())
+                .collect::<Vec<_>>()
+        })
+    };
+    let before = names();
+    client.run(async |backend| backend.release_addresses(&cluster).await.unwrap());
+    let after = names();
+    assert!(
+        after.contains(&"centos".to_owned()) && after.contains(&decoy.to_owned()),
+        "{after:?}"
+    );
+    assert_eq!(after.len() + 1, before.len(), "its own image goes: {after:?}");
+    engine.look(|world| assert!(world.tags.is_empty(), "{:?}", world.tags));
+}
+
 #[test]
 fn what_takes_an_administrator_is_refused_before_anything_is_made() {
     let engine = engine(|world| user(world, "UserRole", false));

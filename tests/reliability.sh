@@ -12,6 +12,7 @@ tests=(crash kubevirt_cuts faults ovirt_client audit secrets)
 for test in "${tests[@]}"; do
     OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
 done
+cargo test "$@" --test contract foreign_objects -- --nocapture | tell
 fuzz/run.sh "$seconds" | tell
 if [ "$kills" -gt 0 ]; then
     images/build.sh target/images
@@ -23,10 +24,12 @@ fi
 # `reliability: NUMBER what`: the numbers of one kind together.
 sum() { awk -v kind="$1" '/^reliability: [0-9]+ / && $0 ~ kind { n += $2; seen = 1 } END { print seen ? n : "-" }' $told; }
 echo
-printf '%-22s %s\n' \
+printf '%-24s %s\n' \
     'cuts tried' "$(sum 'cuts|kills')" \
     'faults tried' "$(sum 'faults|full disks|guests')" \
     'bad inputs tried' "$(sum 'inputs tried')" \
     'objects left' "$(sum 'objects left')" \
     'secrets found' "$(sum 'secrets found')" \
-    'wrong deletions' "$(sum 'wrong deletions')"
+    'wrong deletions' "$(sum 'wrong deletions')" \
+    'foreign objects offered' "$(sum 'foreign objects among')" \
+    'foreign objects changed' "$(sum 'foreign objects changed')"

@@ -21,6 +21,11 @@ use ocpdeploy::backend::{
 use ocpdeploy::cluster::{ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
 
+#[path = "contract_foreign.rs"]
+mod foreign;
+
+pub use foreign::{Foreign, Mark, foreign_objects_in_a_listing_are_never_changed};
+
 /// A platform to hold to its promises.
 pub trait Ground {
     type Backend: Backend;
@@ -47,6 +52,18 @@ pub trait Ground {
     fn put_stranger(&self, name: &MachineName);
     fn has_stranger(&self, name: &MachineName) -> bool;
     fn remove_stranger(&self, name: &MachineName);
+
+    /// Puts objects of each kind there past the backend, and makes listings return them, whatever these ask for.
+    fn put_foreign(&self, _: &[Foreign]) {
+        unimplemented!("it lacks `Foreign`");
+    }
+
+    /// Each of those objects as it is now, but for what the platform itself does to it.
+    fn foreign(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn remove_foreign(&self) {}
 }
 
 /// What a promise asks of the platform.
@@ -66,6 +83,8 @@ pub enum Ability {
     Leases,
     /// Machines have disks beside their first; without it promises are kept with that one.
     ExtraDisks,
+    /// Foreign objects can be put into its listings.
+    Foreign,
 }
 
 /// Runs one promise on one ground, and cleans up.
@@ -270,6 +289,7 @@ impl<G: Ground> Stage<G> {
         for name in self.strangers.lock().unwrap().iter() {
             self.ground.remove_stranger(name);
         }
+        self.ground.remove_foreign();
         left
     }
 }

@@ -7,6 +7,8 @@ use axum::http::HeaderMap;
 use ocpdeploy::digest::{hmac_sha256, sha512};
 use serde_json::{Value, json};
 
+use super::filter;
+
 /// An answer: status and body.
 pub type Answer = (u16, Value);
 
@@ -14,6 +16,7 @@ pub type Answer = (u16, Value);
 pub struct Stores {
     pub images: Vec<Value>,
     pub groups: Vec<Value>,
+    pub floating_ips: Vec<Value>,
     pub server_groups: Vec<Value>,
     pub servers: Vec<Value>,
     /// As they were asked for.
@@ -42,6 +45,17 @@ fn get_on(server: &mut Value) {
     }
 }
 
+/// Nova's filters that are known here: all of some tags, and a pattern of the name that is a whole name.
+fn is_asked_for(server: &Value, query: &[(String, String)]) -> bool {
+    query.iter().all(|(key, value)| match key.as_str() {
+        "tags" => value
+            .split(',')
+            .all(|tag| server["tags"].as_array().unwrap().iter().any(|other| other == tag)),
+        "name" => value.strip_prefix('^').and_then(|name| name.strip_suffix('$')) == server["name"].as_str(),
+        _ => true,
+    })
+}
+
 fn nova(status: u16, message: &str) -> Answer {
     (status, json!({"badRequest": {"code": status, "message": message}}))
 }
@@ -65,7 +79,17 @@ impl Stores {
         let parts: Vec<_> = rest.split('/').skip(1).collect();
         Some(match (service, method, parts.as_slice()) {
             ("image", ..) => self.image((method, &parts), query, &body, bytes)?,
-            ("network", "GET", ["security-groups"]) => (200, json!({"security_groups": self.groups})),
+            ("network", "GET", ["security-groups"]) => (200, json!({"security_groups": filter(&self.groups, query)})),
+            ("network", "GET", ["floatingips"]) => (200, json!({"floatingips": filter(&self.floating_ips, query)})),
+            ("network", "PUT", ["floatingips", id]) => {
+                let floating = self.floating_ips.iter_mut().find(|one| one["id"] == *id)?;
+                floating["port_id"] = body["floatingip"]["port_id"].clone();
+                (200, json!({"floatingip": floating}))
+            }
+            ("network", "DELETE", ["floatingips", id]) => {
+                self.floating_ips.retain(|floating| floating["id"] != *id);
+                (204, Value::Null)
+            }
             ("network", "POST", ["security-groups"]) => {
                 let mut group = body["security_group"].clone();
                 group["id"] = json!(self.id("sg"));
@@ -73,7 +97,16 @@ impl Stores {
                 self.groups.push(group.clone());
                 (201, json!({"security_group": group}))
             }
-            ("network", "POST", ["security-group-rules"]) => (201, body),
+            ("network", "POST", ["security-group-rules"]) => {
+                for rule in body["security_group_rules"].as_array()? {
+                    let group = self
+                        .groups
+                        .iter_mut()
+                        .find(|group| group["id"] == rule["security_group_id"])?;
+                    group["security_group_rules"].as_array_mut()?.push(rule.clone());
+                }
+                (201, body)
+            }
             ("network", "DELETE", ["security-groups", id]) => {
                 self.groups.retain(|group| group["id"] != *id);
                 (204, Value::Null)
@@ -98,7 +131,12 @@ impl Stores {
                 (204, Value::Null)
             }
             ("compute", "GET", ["servers", "detail"]) => {
-                let shown = self.servers.clone();
+                let shown: Vec<_> = self
+                    .servers
+                    .iter()
+                    .filter(|server| is_asked_for(server, query))
+                    .cloned()
+                    .collect();
                 self.servers.iter_mut().for_each(get_on);
                 (200, json!({"servers": shown}))
             }

@@ -1,10 +1,12 @@
 //! KubeVirt for the contract: the pretend API server, a fresh one for each promise, or a real one that
 //! `OCPDEPLOY_TEST_KUBECONFIG` names.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +16,7 @@ use ocpdeploy::cluster::{Affinity, KubevirtConfig, Lease, MachineName, PodNetwor
 use ocpdeploy::digest;
 use serde_json::json;
 
-use crate::contract::{Ability, Ground};
+use crate::contract::{Ability, Foreign, Ground};
 use crate::fake_kubevirt::{FakeKubevirt, World};
 
 pub struct KubevirtGround {
@@ -22,6 +24,7 @@ pub struct KubevirtGround {
     folder: tempfile::TempDir,
     backend: Kubevirt,
     is_on_pods: bool,
+    foreign: Mutex<BTreeSet<String>>,
 }
 
 const TENANT: &str = "tenant";
@@ -52,6 +55,7 @@ impl KubevirtGround {
             folder,
             backend,
             is_on_pods,
+            foreign: Mutex::default(),
         }
     }
 }
@@ -158,7 +162,63 @@ impl Ground for KubevirtGround {
                 .remove(&("virtualmachines", TENANT.to_owned(), name.to_string()));
         });
     }
+
+    fn put_foreign(&self, all: &[Foreign]) {
+        self.server.with(|world| {
+            world.ignores_filters = true;
+            for one in all {
+                let mut labels = json!({"app": one.name, "ocpdeploy.io/machine": one.name});
+                if let Some(cluster) = one.text(str::to_owned) {
+                    labels["ocpdeploy.io/cluster"] = json!(cluster);
+                }
+                for kind in KINDS {
+                    let about = json!({"namespace": TENANT, "name": one.name, "labels": labels});
+                    world.force(kind, json!({"metadata": about, "spec": {}}));
+                }
+                let used = one.text(|id| format!("used-by.ocpdeploy.io/{id}"));
+                let labels = json!({"ocpdeploy.io/image": "0123456789abcdef", used.unwrap_or("app".to_owned()): ""});
+                for kind in ["datavolumes", "persistentvolumeclaims"] {
+                    let name = format!("{}-image", one.name);
+                    let about = json!({"namespace": TENANT, "name": name, "labels": labels});
+                    world.force(kind, json!({"metadata": about, "spec": {}}));
+                }
+            }
+        });
+        self.foreign
+            .lock()
+            .unwrap()
+            .extend(all.iter().map(|one| one.name.clone()));
+    }
+
+    /// What controllers do is in the status.
+    fn foreign(&self) -> Vec<String> {
+        let planted = self.foreign.lock().unwrap();
+        let is_planted =
+            |name: &String| planted.contains(name) || planted.iter().any(|one| *name == format!("{one}-image"));
+        self.server.with(|world| {
+            let objects = world.objects.iter().filter(|((_, _, name), _)| is_planted(name));
+            let shown = objects.map(|((kind, _, _), object)| {
+                let mut about = object["metadata"].clone();
+                about.as_object_mut().unwrap().remove("resourceVersion");
+                format!("{kind} {about} {}", object["spec"])
+            });
+            shown.collect()
+        })
+    }
 }
+
+/// Kinds that may carry a cluster's label.
+const KINDS: [&str; 9] = [
+    "virtualmachines",
+    "virtualmachineinstances",
+    "datavolumes",
+    "persistentvolumeclaims",
+    "secrets",
+    "services",
+    "networkpolicies",
+    "routes",
+    "configmaps",
+];
 
 /// A real API server, past the backend spoken to with kubectl.
 pub struct NamedGround {
@@ -218,6 +278,7 @@ impl Ground for NamedGround {
         match ability {
             Ability::Holds => Some("nobody keeps addresses on a secondary network"),
             Ability::Images => Some("the image is the platform's own"),
+            Ability::Foreign => Some("its listings are its own"),
             _ => None,
         }
     }

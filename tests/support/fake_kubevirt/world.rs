@@ -63,6 +63,9 @@ pub struct World {
     pub ignores_field_validation: bool,
     /// Fields that an older KubeVirt does not know, and drops.
     pub prunes: Vec<String>,
+    /// Lists hold everything, whatever their selectors say, as those of some aggregated APIs do
+    /// (antrea-io/antrea#1432, kubernetes/kubernetes#78214).
+    pub ignores_filters: bool,
     pub faults: Vec<Fault>,
     pub asked: Vec<String>,
     /// Requests that were to change something.
@@ -110,6 +113,7 @@ impl Default for World {
             node_ports: BTreeMap::new(),
             ignores_field_validation: false,
             prunes: Vec::new(),
+            ignores_filters: false,
             faults: Vec::new(),
             asked: Vec::new(),
             changes: 0,

@@ -1,0 +1,111 @@
+//! The promise about objects that look like a cluster's and are not, in listings of a server that ignores filters.
+
+use ocpdeploy::backend::{Action, Backend};
+use ocpdeploy::cluster::ClusterId;
+
+use super::{Ability, Ground, Stage, as_asked};
+
+/// Objects that are not of the cluster of a promise, and look as if.
+#[derive(Clone, Debug)]
+pub struct Foreign {
+    /// Nobody else's, and nearly that of a machine of the cluster.
+    pub name: String,
+    pub mark: Mark,
+}
+
+#[derive(Clone, Debug)]
+pub enum Mark {
+    /// The tag of this cluster.
+    Of(String),
+    /// A text with the tag of this cluster within it.
+    Around(String),
+    None,
+}
+
+impl Foreign {
+    /// What stands in the place of the tag, which is made of a cluster's id by `tag`.
+    pub fn text(&self, tag: impl Fn(&str) -> String) -> Option<String> {
+        match &self.mark {
+            Mark::Of(id) => Some(tag(id)),
+            Mark::Around(id) => Some(format!("my-{}-copy", tag(id))),
+            Mark::None => None,
+        }
+    }
+
+    /// All that a cluster may be confused with: by prefix, suffix, domain, case and text around it.
+    fn of(cluster: &ClusterId) -> Vec<Self> {
+        let (name, domain) = cluster.as_str().split_once('.').unwrap();
+        let marks = [
+            Mark::None,
+            Mark::Around(cluster.to_string()),
+            Mark::Of(format!("{name}2.{domain}")),
+            Mark::Of(format!("x{name}.{domain}")),
+            Mark::Of(format!("{}.{domain}", &name[..name.len() - 1])),
+            Mark::Of(format!("{cluster}.au")),
+            Mark::Of(format!("{name}.other.test")),
+            Mark::Of(format!("a.{cluster}")),
+            Mark::Of(cluster.as_str().to_uppercase()),
+        ];
+        let foreign = |(index, mark)| Self {
+            name: format!("{name}-worker-0{index}"),
+            mark,
+        };
+        marks.into_iter().enumerate().map(foreign).collect()
+    }
+}
+
+pub async fn foreign_objects_in_a_listing_are_never_changed<G: Ground>(stage: &Stage<G>) {
+    let owner = stage.cluster();
+    let all = Foreign::of(&owner.id);
+    stage.ground.put_foreign(&all);
+    let before = stage.ground.foreign();
+    assert!(before.len() >= all.len(), "{before:#?}");
+    let unchanged = |deed: &str| assert_eq!(stage.ground.foreign(), before, "changed by: {deed}");
+    let backend = stage.backend();
+
+    let specs = [stage.create(&owner, 0).await, stage.create(&owner, 1).await];
+    unchanged("creating machines");
+    let again = backend.create_machine(&specs[0]).await.unwrap();
+    as_asked(&again.into_inner(), &specs[0]);
+    assert_eq!(
+        stage.names_of(&owner).await,
+        [&specs[0], &specs[1]].map(|spec| spec.name.to_string())
+    );
+    if stage.ground.lacks(Ability::Holds).is_none() {
+        let mut leases = Vec::new();
+        for node in ["api", "master-0"] {
+            let hold = stage.hold(&owner, node).await;
+            backend.hold_address(&hold).await.unwrap();
+            leases.push(hold.lease);
+        }
+        unchanged("holding addresses");
+        assert_eq!(stage.held_by(&owner).await, leases);
+        let mut other = stage.hold(&owner, "master-1").await;
+        assert_eq!(backend.release_address(&other).await.unwrap(), Action::AlreadySo(()));
+        other.lease = leases.remove(1);
+        assert_eq!(backend.release_address(&other).await.unwrap(), Action::Done(()));
+        unchanged("releasing one address");
+    }
+    let owned = backend.list_owned(&owner.id).await.unwrap();
+    for foreign in &all {
+        assert!(
+            owned.iter().all(|thing| !thing.name.contains(&foreign.name)),
+            "{foreign:?} in {owned:#?}"
+        );
+    }
+    backend.delete_machine(&owner.id, &specs[1].name).await.unwrap();
+    unchanged("deleting a machine");
+    // While a machine is there, and when none is.
+    backend.release_addresses(&owner.id).await.unwrap();
+    unchanged("releasing all beside a machine");
+    assert_eq!(stage.names_of(&owner).await, [specs[0].name.as_str()]);
+    backend.delete_machine(&owner.id, &specs[0].name).await.unwrap();
+    backend.release_addresses(&owner.id).await.unwrap();
+    stage.owns_nothing(&owner).await;
+    unchanged("releasing all");
+    println!(
+        "reliability: {} foreign objects among unfiltered listings",
+        before.len()
+    );
+    println!("reliability: 0 foreign objects changed");
+}

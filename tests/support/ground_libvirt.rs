@@ -1,0 +1,287 @@
+//! libvirt for the contract: its test driver, which lives in this process, or a real one.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Mutex, Once};
+
+use ocpdeploy::backend::ImageRequest;
+use ocpdeploy::backend::libvirt::Libvirt;
+use ocpdeploy::cluster::{LibvirtConfig, MachineName, VirtType};
+use ocpdeploy::digest;
+use virt::connect::Connect;
+use virt::storage_pool::StoragePool;
+use virt::storage_vol::StorageVol;
+use virt::sys;
+
+use crate::contract::{Ability, Foreign, Ground};
+use crate::qcow2;
+
+pub struct LibvirtGround {
+    name: &'static str,
+    backend: Libvirt,
+    /// A way past the backend, with libvirt's own calls.
+    direct: Connect,
+    pool: String,
+    network: String,
+    image: ImageRequest,
+    foreign: Mutex<Planted>,
+    /// Whether the image boots.
+    boots: bool,
+    _image_folder: Option<tempfile::TempDir>,
+}
+
+impl LibvirtGround {
+    /// Knows domains, volumes and networks, but moves no bytes and runs nothing.
+    pub fn test_driver() -> Self {
+        let uri = "test:///default";
+        let direct = Connect::open(Some(uri)).unwrap();
+        let pool = direct.lookup_storage_pool_by_name("default-pool").unwrap();
+        let volume = "<volume><name>base.qcow2</name><capacity unit='MiB'>1</capacity>\
+                      <target><format type='qcow2'/></target></volume>";
+        // Another promise may have made it: all of this process share one test driver.
+        let _ = StorageVol::create_xml(&pool, volume, 0);
+        Self {
+            name: "libvirt's test driver",
+            backend: connect(uri, "default-pool", VirtType::Auto),
+            direct,
+            pool: "default-pool".to_owned(),
+            network: "default".to_owned(),
+            image: ImageRequest::Platform("base.qcow2".to_owned()),
+            foreign: Mutex::default(),
+            boots: false,
+            _image_folder: None,
+        }
+    }
+
+    /// The libvirt that the environment names; none when it names none.
+    pub fn named() -> Option<Self> {
+        static TOLD: Once = Once::new();
+        let variable = |name: &str| std::env::var(format!("OCPDEPLOY_CONTRACT_LIBVIRT_{name}")).ok();
+        let Some(uri) = variable("URI") else {
+            TOLD.call_once(|| {
+                let text = "left out: a real libvirt, since OCPDEPLOY_CONTRACT_LIBVIRT_URI is not set";
+                let _ = writeln!(std::io::stderr(), "{text}");
+            });
+            return None;
+        };
+        let pool = variable("POOL").unwrap_or("default".to_owned());
+        let (image, folder) = match variable("IMAGE") {
+            Some(path) => (PathBuf::from(path), None),
+            None => {
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("empty.qcow2");
+                std::fs::write(&path, qcow2::empty()).unwrap();
+                (path, Some(folder))
+            }
+        };
+        let bytes = std::fs::read(&image).unwrap();
+        Some(Self {
+            name: "the libvirt that is named",
+            backend: connect(&uri, &pool, VirtType::Qemu),
+            direct: Connect::open(Some(&uri)).unwrap(),
+            pool,
+            foreign: Mutex::default(),
+            network: variable("NETWORK").unwrap_or("default".to_owned()),
+            image: ImageRequest::File {
+                path: image,
+                sha256: digest::sha256(&bytes),
+                bytes: bytes.len() as u64,
+            },
+            boots: folder.is_none(),
+            _image_folder: folder,
+        })
+    }
+}
+
+fn connect(uri: &str, pool: &str, virt_type: VirtType) -> Libvirt {
+    let config = LibvirtConfig {
+        uri: uri.to_owned(),
+        pool: pool.to_owned(),
+        virt_type,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(Libvirt::connect(&config)).unwrap()
+}
+
+impl LibvirtGround {
+    fn pool(&self) -> StoragePool {
+        self.direct.lookup_storage_pool_by_name(&self.pool).unwrap()
+    }
+
+    fn domain_type(&self) -> &'static str {
+        match self.direct.uri().unwrap().starts_with("test") {
+            true => "test",
+            false => "qemu",
+        }
+    }
+}
+
+impl Ground for LibvirtGround {
+    type Backend = Libvirt;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn backend(&self) -> &Libvirt {
+        &self.backend
+    }
+
+    fn network(&self) -> String {
+        self.network.clone()
+    }
+
+    fn image(&self) -> ImageRequest {
+        self.image.clone()
+    }
+
+    fn config(&self) -> Vec<u8> {
+        match self.lacks(Ability::Configs) {
+            Some(_) => Vec::new(),
+            None => br#"{"ignition":{"version":"3.1.0"}}"#.to_vec(),
+        }
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        let is_test_driver = matches!(self.image, ImageRequest::Platform(_));
+        match ability {
+            Ability::Images | Ability::Configs if is_test_driver => Some("it has no volume upload"),
+            Ability::Leases if !self.boots => Some("no image that boots is named"),
+            // Its network's plan is its user's.
+            Ability::Foreign if !is_test_driver => Some("it may have other addresses"),
+            _ => None,
+        }
+    }
+
+    fn put_stranger(&self, name: &MachineName) {
+        let kind = self.domain_type();
+        let xml = format!(
+            "<domain type='{kind}'><name>{name}</name><memory unit='MiB'>64</memory>\
+             <os><type>hvm</type></os></domain>"
+        );
+        self.direct.define_domain_xml(&xml).unwrap();
+    }
+
+    fn has_stranger(&self, name: &MachineName) -> bool {
+        self.direct.lookup_domain_by_name(name.as_str()).is_ok()
+    }
+
+    fn remove_stranger(&self, name: &MachineName) {
+        if let Ok(domain) = self.direct.lookup_domain_by_name(name.as_str()) {
+            domain.undefine().unwrap();
+        }
+    }
+
+    fn put_foreign(&self, all: &[Foreign]) {
+        let network = self.direct.lookup_network_by_name(&self.network).unwrap();
+        let kind = self.domain_type();
+        let mut planted = self.foreign.lock().unwrap();
+        for (index, one) in all.iter().enumerate() {
+            let mark = one.text(str::to_owned).map(|cluster| {
+                format!(
+                    "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/1' cluster='{cluster}' node='worker-0' \
+                     role='worker' pass='two' fingerprint='f'/></metadata>"
+                )
+            });
+            let xml = format!(
+                "<domain type='{kind}'><name>{}</name>{}<memory unit='MiB'>64</memory>\
+                 <os><type>hvm</type></os></domain>",
+                one.name,
+                mark.unwrap_or_default()
+            );
+            self.direct.define_domain_xml(&xml).unwrap();
+            let of_machine = one.text(|id| format!("ocpdeploy_{id}_{}_disk.qcow2", one.name));
+            let uses = one.text(|id| format!("ocpdeploy_{id}_uses-{}", "0".repeat(32)));
+            let volumes = [Some(format!("{}_disk.qcow2", one.name)), of_machine, uses];
+            for name in volumes.into_iter().flatten() {
+                let xml = format!(
+                    "<volume><name>{name}</name><capacity unit='MiB'>1</capacity>\
+                     <target><format type='raw'/></target></volume>"
+                );
+                StorageVol::create_xml(&self.pool(), &xml, 0).unwrap();
+                planted.volumes.push(name);
+            }
+            let host = one
+                .text(|id| format!("worker-0.{id}.ocpdeploy"))
+                .unwrap_or(one.name.clone());
+            // From the network's end, where no promise takes any.
+            let ip = format!("192.168.122.{}", 20 + index);
+            let mac = format!("52:54:01:{index:02x}:00:{:02x}", std::process::id() % 256);
+            let entries = [
+                (
+                    sys::VIR_NETWORK_SECTION_IP_DHCP_HOST,
+                    format!("<host mac='{mac}' name='{host}' ip='{ip}'/>"),
+                ),
+                (
+                    sys::VIR_NETWORK_SECTION_DNS_HOST,
+                    format!(
+                        "<host ip='{ip}'><hostname>{}</hostname><hostname>{host}</hostname></host>",
+                        one.name
+                    ),
+                ),
+            ];
+            for (section, entry) in entries {
+                network
+                    .update(sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, section, -1, &entry, LIVE)
+                    .unwrap();
+                planted.entries.push((section, entry));
+            }
+            planted.domains.push(one.name.clone());
+        }
+    }
+
+    fn foreign(&self) -> Vec<String> {
+        let planted = self.foreign.lock().unwrap();
+        let domain = |name: &String| Some(self.direct.lookup_domain_by_name(name).ok()?.xml_desc(0).unwrap());
+        let mut found: Vec<String> = planted.domains.iter().filter_map(domain).collect();
+        let pool = self.pool();
+        let volume = |name: &String| Some(pool.lookup_storage_vol_by_name(name).ok()?.xml_desc(0).unwrap());
+        found.extend(planted.volumes.iter().filter_map(volume));
+        let network = self
+            .direct
+            .lookup_network_by_name(&self.network)
+            .unwrap()
+            .xml_desc(0)
+            .unwrap();
+        // In one line each, as they were put there.
+        let lines: Vec<_> = network.lines().map(str::trim).collect();
+        let network = lines.concat();
+        found.extend(
+            planted
+                .entries
+                .iter()
+                .map(|(_, entry)| entry.clone())
+                .filter(|entry| network.contains(entry)),
+        );
+        found
+    }
+
+    fn remove_foreign(&self) {
+        let planted = std::mem::take(&mut *self.foreign.lock().unwrap());
+        for name in &planted.domains {
+            self.remove_stranger(&MachineName::from_platform(name));
+        }
+        for name in &planted.volumes {
+            if let Ok(volume) = self.pool().lookup_storage_vol_by_name(name) {
+                volume.delete(0).unwrap();
+            }
+        }
+        let network = self.direct.lookup_network_by_name(&self.network).unwrap();
+        for (section, entry) in &planted.entries {
+            let _ = network.update(sys::VIR_NETWORK_UPDATE_COMMAND_DELETE, *section, -1, entry, LIVE);
+        }
+    }
+}
+
+const LIVE: sys::virNetworkUpdateFlags = sys::VIR_NETWORK_UPDATE_AFFECT_LIVE;
+
+/// Names, and entries of the network with their section.
+#[derive(Default)]
+struct Planted {
+    domains: Vec<String>,
+    volumes: Vec<String>,
+    entries: Vec<(sys::virNetworkUpdateSection, String)>,
+}

@@ -1,0 +1,216 @@
+//! oVirt for the contract: a pretend engine, a fresh one for each promise.
+
+use std::sync::Mutex;
+
+use ocpdeploy::backend::ImageRequest;
+use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::cluster::{Affinity, MachineName, OvirtConfig, OvirtIgnition, Password};
+use ocpdeploy::digest;
+use serde_json::json;
+
+use crate::contract::{Ability, Foreign, Ground, Mark};
+use crate::fake_engine::{AffinityGroup, Disk, FakeEngine, GIB, Named, World};
+use crate::qcow2;
+
+pub struct OvirtGround {
+    engine: FakeEngine,
+    backend: Ovirt,
+    folder: tempfile::TempDir,
+    /// Ids.
+    foreign: Mutex<Vec<String>>,
+}
+
+impl OvirtGround {
+    pub fn fresh() -> Self {
+        // A look takes some seconds of the engine's time, so that nobody waits long for it.
+        let engine = FakeEngine::with(|world| world.tick = 3_000);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("image.qcow2"), qcow2::empty()).unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, &engine.ca_pem).unwrap();
+        let config = OvirtConfig {
+            url: engine.url.clone(),
+            user: engine.user.clone(),
+            password: Password(Some(engine.password.clone().into())),
+            password_file: None,
+            ca: Some(ca),
+            cluster: "Default".to_owned(),
+            storage_domain: Some("data".to_owned()),
+            vnic_profile: None,
+            affinity: Affinity::Soft,
+            hosts: Vec::new(),
+            worker_label: None,
+            clone: false,
+            ignition: OvirtIgnition::Auto,
+        };
+        let connect = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let backend = connect.block_on(Ovirt::connect(&config)).unwrap();
+        Self {
+            engine,
+            backend,
+            folder,
+            foreign: Mutex::default(),
+        }
+    }
+}
+
+impl Ground for OvirtGround {
+    type Backend = Ovirt;
+
+    fn name(&self) -> &'static str {
+        "a pretend oVirt engine"
+    }
+
+    fn backend(&self) -> &Ovirt {
+        &self.backend
+    }
+
+    fn network(&self) -> String {
+        "ovirtmgmt".to_owned()
+    }
+
+    fn image(&self) -> ImageRequest {
+        let image = qcow2::empty();
+        ImageRequest::File {
+            path: self.folder.path().join("image.qcow2"),
+            sha256: digest::sha256(&image),
+            bytes: image.len() as u64,
+        }
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        (ability == Ability::Holds).then_some("nobody holds addresses there")
+    }
+
+    fn put_stranger(&self, name: &MachineName) {
+        self.engine.edit(|world| world.put_vm(name.as_str()));
+    }
+
+    fn has_stranger(&self, name: &MachineName) -> bool {
+        self.engine.look(|world| world.vm_named(name.as_str()).is_some())
+    }
+
+    fn remove_stranger(&self, name: &MachineName) {
+        self.engine
+            .edit(|world| world.vms.retain(|vm| vm.name != name.as_str()));
+    }
+
+    fn put_foreign(&self, all: &[Foreign]) {
+        self.engine.edit(|world| {
+            world.ignores_filters = true;
+            let ours = all.iter().find_map(|one| match &one.mark {
+                Mark::Around(id) => Some(id.clone()),
+                _ => None,
+            });
+            let ours = ours.unwrap();
+            let cluster = world
+                .clusters
+                .iter()
+                .find(|cluster| cluster.name == "Default")
+                .unwrap()
+                .id
+                .clone();
+            let storage_domain = world
+                .storage_domains
+                .iter()
+                .find(|domain| domain.name == "data")
+                .unwrap()
+                .id
+                .clone();
+            for one in all {
+                let mark = |id: &str| format!("ocpdeploy-{id}");
+                let about = |id: &str| {
+                    let about = json!({"v": 1, "cluster": id, "node": "worker-0", "role": "worker", "pass": "two",
+                        "fingerprint": "f", "nics": []});
+                    format!("{} {about}", mark(id))
+                };
+                let id = world.put_vm(&one.name);
+                let vm = world.vms.iter_mut().find(|vm| vm.id == id).unwrap();
+                vm.comment = one.text(about).unwrap_or_default();
+                let description = one
+                    .text(|id| format!("{} {ours}-worker-0", mark(id)))
+                    .unwrap_or_default();
+                let disk = Disk {
+                    id: world.new_id(),
+                    name: format!("{}-extra-0", one.name),
+                    description,
+                    format: "cow".to_owned(),
+                    content_type: "data".to_owned(),
+                    provisioned_size: GIB,
+                    initial_size: 0,
+                    sparse: true,
+                    storage_domain: storage_domain.clone(),
+                    status: "ok".to_owned(),
+                    template: None,
+                    data: Vec::new(),
+                };
+                world.disks.push(disk);
+                let tag = one.text(|id| json!({"cluster": id, "images": ["centos"]}).to_string());
+                let id = world.new_id();
+                world.tags.push(Named {
+                    id,
+                    name: one.text(mark).unwrap_or(one.name.clone()),
+                    description: tag.unwrap_or_default(),
+                });
+                let id = world.new_id();
+                world.affinity_groups.push(AffinityGroup {
+                    id,
+                    name: one
+                        .text(|id| format!("{}-masters", mark(id)))
+                        .unwrap_or(one.name.clone()),
+                    description: one.text(mark).unwrap_or_default(),
+                    cluster: cluster.clone(),
+                    enabled: true,
+                    positive: false,
+                    enforcing: false,
+                    vms: Vec::new(),
+                });
+            }
+            // Somebody copied what our tag says, with other images, and our comment before other words.
+            let id = world.new_id();
+            world.tags.push(Named {
+                id,
+                name: "backup".to_owned(),
+                description: json!({"cluster": ours, "images": ["centos", "rhcos"]}).to_string(),
+            });
+            let id = world.put_vm("foreign");
+            let vm = world.vms.iter_mut().find(|vm| vm.id == id).unwrap();
+            vm.comment = format!("ocpdeploy-{ours} is not here");
+            *self.foreign.lock().unwrap() = ids(world);
+        });
+    }
+
+    fn foreign(&self) -> Vec<String> {
+        let planted = self.foreign.lock().unwrap();
+        self.engine.look(|world| {
+            let vms = world.vms.iter().map(|vm| (&vm.id, format!("{vm:?}")));
+            let disks = world.disks.iter().map(|disk| (&disk.id, format!("{disk:?}")));
+            let tags = world.tags.iter().map(|tag| (&tag.id, format!("{tag:?}")));
+            let groups = world
+                .affinity_groups
+                .iter()
+                .map(|group| (&group.id, format!("{group:?}")));
+            let templates = world
+                .templates
+                .iter()
+                .map(|template| (&template.id, format!("{template:?}")));
+            let all = vms.chain(disks).chain(tags).chain(groups).chain(templates);
+            all.filter(|(id, _)| planted.contains(*id))
+                .map(|(_, thing)| thing)
+                .collect()
+        })
+    }
+}
+
+fn ids(world: &World) -> Vec<String> {
+    let vms = world.vms.iter().map(|vm| &vm.id);
+    let disks = world.disks.iter().map(|disk| &disk.id);
+    let tags = world.tags.iter().map(|tag| &tag.id);
+    let groups = world.affinity_groups.iter().map(|group| &group.id);
+    let templates = world.templates.iter().map(|template| &template.id);
+    let all = vms.chain(disks).chain(tags).chain(groups).chain(templates);
+    all.cloned().collect()
+}

@@ -1,0 +1,132 @@
+//! The pretend platform for the contract, a fresh one for each promise.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use ocpdeploy::backend::ImageRequest;
+use ocpdeploy::backend::sim::Sim;
+use ocpdeploy::cluster::{MachineName, SimConfig};
+use ocpdeploy::digest;
+use serde_json::{Value, json};
+
+use crate::contract::{Ability, Foreign, Ground};
+
+pub struct SimGround {
+    folder: tempfile::TempDir,
+    sim: Sim,
+    foreign: Mutex<Vec<Foreign>>,
+}
+
+impl SimGround {
+    pub fn fresh() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("image.qcow2"), b"an image").unwrap();
+        let state = folder.path().join("sim.json");
+        let sim = Sim::open(&SimConfig { state }).unwrap();
+        let foreign = Mutex::default();
+        Self { folder, sim, foreign }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("sim.json")
+    }
+
+    /// The file past the backend; promises of one ground run one after the other.
+    fn edit(&self, change: impl FnOnce(&mut Value)) {
+        // Who lets go of the platform leaves one document.
+        drop(Sim::open(&SimConfig { state: self.state() }));
+        let text = std::fs::read_to_string(self.state()).unwrap_or(r#"{"v": 1, "strangers": {}}"#.to_owned());
+        let mut world: Value = serde_json::from_str(&text).unwrap();
+        change(&mut world);
+        std::fs::write(self.state(), world.to_string()).unwrap();
+    }
+}
+
+impl Ground for SimGround {
+    type Backend = Sim;
+
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn backend(&self) -> &Sim {
+        &self.sim
+    }
+
+    fn network(&self) -> String {
+        "default".to_owned()
+    }
+
+    fn image(&self) -> ImageRequest {
+        ImageRequest::File {
+            path: self.folder.path().join("image.qcow2"),
+            sha256: digest::sha256(b"an image"),
+            bytes: 8,
+        }
+    }
+
+    fn lacks(&self, _: Ability) -> Option<&'static str> {
+        None
+    }
+
+    fn put_stranger(&self, name: &MachineName) {
+        self.edit(|world| world["strangers"][name.as_str()] = json!({"macs": []}));
+    }
+
+    fn has_stranger(&self, name: &MachineName) -> bool {
+        let mut there = false;
+        self.edit(|world| there = world["strangers"].get(name.as_str()).is_some());
+        there
+    }
+
+    fn remove_stranger(&self, name: &MachineName) {
+        self.edit(|world| {
+            world["strangers"].as_object_mut().map(|all| all.remove(name.as_str()));
+        });
+    }
+
+    fn put_foreign(&self, all: &[Foreign]) {
+        self.edit(|world| {
+            world["script"]["ignores_filters"] = json!(true);
+            if world["networks"].is_null() {
+                world["networks"] = json!({"default": {"cidr": "192.168.122.0/24", "gateway": "192.168.122.1",
+                    "dhcp_from": "192.168.122.2", "dhcp_to": "192.168.122.254"}});
+            }
+            for (index, one) in all.iter().enumerate() {
+                let cluster = one.text(str::to_owned);
+                let kept = json!({"mac": format!("52:54:01:00:00:{index:02x}"), "name": "master-0", "cluster": cluster,
+                    "dns_names": [format!("{}.foreign.test", one.name)]});
+                world["networks"]["default"]["reservations"][format!("192.168.122.{}", 60 + index)] = kept;
+                let Some(cluster) = cluster else {
+                    world["strangers"][&one.name] = json!({"macs": []});
+                    continue;
+                };
+                world["uploads"][format!("sha256:{index}")] = json!([cluster]);
+                world["machines"][&one.name] = json!({
+                    "cluster": cluster, "node": "worker-0", "role": "worker", "pass": "two", "fingerprint": "f",
+                    "cpus": 1, "memory_mib": 192, "disk_gib": 1, "extra_disks_gib": [], "image": "coreos", "nics": [],
+                    "payload": {"kind": "ignition", "bytes": 2, "sha512": "0"}, "autostart": false, "created_ms": 0,
+                    "boots_ms": 0, "off": false, "starts": 0,
+                });
+            }
+        });
+        *self.foreign.lock().unwrap() = all.to_vec();
+    }
+
+    fn foreign(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        self.edit(|world| {
+            for (index, one) in self.foreign.lock().unwrap().iter().enumerate() {
+                let ip = format!("192.168.122.{}", 60 + index);
+                let things = [
+                    &world["machines"][&one.name],
+                    &world["strangers"][&one.name],
+                    &world["uploads"][format!("sha256:{index}")],
+                    &world["networks"]["default"]["reservations"][ip],
+                ];
+                found.extend(things.iter().filter(|thing| !thing.is_null()).map(ToString::to_string));
+            }
+        });
+        found
+    }
+}
