@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -323,7 +323,7 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
     let owner = std::fs::metadata(dir.path()).map_err(failed)?;
     let file = std::fs::metadata(&path).map_err(failed)?;
     if (owner.uid(), owner.gid()) != (file.uid(), file.gid()) {
-        chown(&path, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+        lchown(&path, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
     }
     Ok(())
 }

@@ -219,6 +219,12 @@ pub struct Downloads {
     pub version: Option<Wanted>,
     /// In place of the public mirror of openshift-install: the folder with `ocp/`, or OKD's releases.
     pub mirror: Option<String>,
+    /// Public keys of who signs the mirror's lists of sums, in place of the vendor's.
+    pub mirror_key: Option<PathBuf>,
+    /// sha256 of the list of sums that is meant, in place of a signature.
+    pub mirror_sha256: Option<String>,
+    /// Programs of a mirror without a signature, or over plain http, are run.
+    pub mirror_insecure: bool,
     /// A folder that holds images by their file names, in place of where they are published.
     pub image_mirror: Option<String>,
 }
@@ -561,6 +567,9 @@ impl ClusterConfig {
                 cache: PathBuf::from("cache"),
                 version: None,
                 mirror: None,
+                mirror_key: None,
+                mirror_sha256: None,
+                mirror_insecure: false,
                 image_mirror: None,
             },
             ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZ lab".to_owned()],

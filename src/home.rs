@@ -2,11 +2,18 @@
 //!
 //! `$OCPDEPLOY_HOME/clusters/<name>/` holds all of a cluster; folders are 0700, files 0600.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use rustix::fs::OFlags;
+
+use crate::dir::{self, Dir};
+
+/// The folder of all clusters, in the root.
+const CLUSTERS: &str = "clusters";
 
 /// The root of all state, `$OCPDEPLOY_HOME`.
 #[derive(Clone, Debug)]
@@ -24,33 +31,37 @@ impl Home {
     }
 
     /// Why no secret should be kept here: somebody else could read it, or put something in its place.
+    ///
+    /// The root may be reached by a link of this user's; below it no folder is a link.
     pub fn distrust(&self) -> Option<String> {
-        let me = rustix::process::geteuid().as_raw();
-        for path in [self.root.clone(), self.clusters()] {
-            let shown = path.display();
-            // What is not there yet is made, private; what cannot be looked at is told of when it is used.
-            let Ok(link) = std::fs::symlink_metadata(&path) else {
-                continue;
-            };
-            if link.is_symlink() && ![me, 0].contains(&link.uid()) {
-                return Some(format!("{shown} is a link of user {}", link.uid()));
-            }
-            let Ok(folder) = std::fs::metadata(&path) else {
-                continue;
-            };
-            // Root may work in anybody's folder.
-            if ![me, 0].contains(&folder.uid()) && me != 0 {
-                return Some(format!("{shown} belongs to user {}", folder.uid()));
-            }
-            if folder.mode() & 0o002 != 0 {
-                return Some(format!("everybody may write in {shown}"));
-            }
+        let link = std::fs::symlink_metadata(&self.root).ok()?;
+        if link.is_symlink() && !is_trusted(link.uid()) {
+            return Some(format!("{} is a link of user {}", self.root.display(), link.uid()));
         }
-        None
+        // What is not there yet is made, private; what cannot be opened is told of when it is used.
+        let root = Dir::open(&self.root).ok()?;
+        let below = |folder: &Dir, name: &OsStr| match folder.is_link(name) {
+            true => Err(format!("{} is a link", folder.join(name).display())),
+            false => Ok(folder.look(name).ok()),
+        };
+        let judge = || {
+            judge(&root)?;
+            let Some(clusters) = below(&root, CLUSTERS.as_ref())? else {
+                return Ok(());
+            };
+            judge(&clusters)?;
+            for name in clusters.names().unwrap_or_default() {
+                if let Some(cluster) = below(&clusters, &name)? {
+                    judge(&cluster)?;
+                }
+            }
+            Ok(())
+        };
+        judge().err()
     }
 
     pub fn clusters(&self) -> PathBuf {
-        self.root.join("clusters")
+        self.root.join(CLUSTERS)
     }
 
     pub fn cluster(&self, name: &str) -> ClusterDir {
@@ -75,6 +86,28 @@ impl Home {
         }
         names.sort();
         Ok(names)
+    }
+}
+
+/// Whether a user may own the state: this one and root, and for root the user who called it with sudo.
+fn is_trusted(owner: u32) -> bool {
+    let me = dir::me();
+    let caller = || std::env::var("SUDO_UID").ok()?.parse().ok();
+    owner == me || owner == 0 || (me == 0 && Some(owner) == caller())
+}
+
+/// Refuses a folder that somebody else owns or may write in.
+fn judge(folder: &Dir) -> Result<(), String> {
+    let shown = folder.path().display();
+    let unknown = |error: io::Error| format!("{shown}: {error}");
+    let owner = folder.owner().map_err(unknown)?;
+    if !is_trusted(owner) {
+        return Err(format!("{shown} belongs to user {owner}"));
+    }
+    match folder.mode().map_err(unknown)? {
+        mode if mode & 0o002 != 0 => Err(format!("everybody may write in {shown}")),
+        mode if mode & 0o020 != 0 => Err(format!("its group may write in {shown}")),
+        _ => Ok(()),
     }
 }
 
@@ -182,7 +215,7 @@ impl ClusterDir {
     /// Makes the folder, private, and keeps its secrets out of any git repository around it.
     pub fn create(&self) -> io::Result<()> {
         create_private_dir(&self.path)?;
-        fs::set_permissions(&self.path, std::fs::Permissions::from_mode(0o700))?;
+        Dir::open_no_link(&self.path)?.set_mode(0o700)?;
         let ignore = self.ignore();
         if !ignore.exists() {
             write_private(&ignore, b"*\n")?;
@@ -260,39 +293,71 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces a file, mode 0600, so that after a crash there is the old content or the new, never a part.
+///
+/// Neither its folder nor what was there before may be a link that would be followed.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace(path, content, |file| file.sync_all())?;
+    let folder = state_folder(path)?;
+    replace(&folder, path, content, |file| file.sync_all())?;
     // The rename is only durable once the folder is synced as well.
-    fs::File::open(parent(path))?.sync_all()
+    folder.sync()
 }
 
 /// Replaces a file like `write_private`, but many times faster: not a crash of this program, but one of the computer
 /// may leave it empty or old. For what is compared with its digest when it is read, and can be made again.
 pub fn write_private_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace(path, content, |_| Ok(()))
+    replace(&state_folder(path)?, path, content, |_| Ok(()))
+}
+
+/// Opens a log, mode 0600, to add to its end; neither it nor its folder may be a link.
+pub fn append_private(path: &Path) -> io::Result<std::fs::File> {
+    state_folder(path)?.file(
+        path.file_name().unwrap_or_default(),
+        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE,
+    )
+}
+
+/// Replaces a file like `write_private`, where the user said it belongs: its folder may be reached by a link.
+pub fn write_where_asked(path: &Path, content: &[u8]) -> io::Result<()> {
+    create_private_dir(parent(path))?;
+    let folder = Dir::open(parent(path))?;
+    replace(&folder, path, content, |file| file.sync_all())?;
+    folder.sync()
 }
 
 fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
 
-fn replace(path: &Path, content: &[u8], sync: impl Fn(&std::fs::File) -> io::Result<()>) -> io::Result<()> {
-    let folder = parent(path);
-    create_private_dir(folder)?;
+fn state_folder(path: &Path) -> io::Result<Dir> {
+    create_private_dir(parent(path))?;
+    Dir::open_no_link(parent(path))
+}
+
+fn replace(
+    folder: &Dir,
+    path: &Path,
+    content: &[u8],
+    sync: impl Fn(&std::fs::File) -> io::Result<()>,
+) -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
-    // tempfile makes it 0600.
-    let mut file = tempfile::Builder::new()
-        .prefix(NEW)
-        .tempfile_in(folder)
-        .map_err(named)?;
-    file.write_all(content).map_err(named)?;
-    sync(file.as_file()).map_err(named)?;
-    file.persist(path).map_err(|error| named(error.error))?;
-    Ok(())
+    let name = path.file_name().unwrap_or_default();
+    let new = format!("{NEW}{:016x}", getrandom::u64().unwrap_or_default());
+    let write = || {
+        let mut file = folder.create(&new)?;
+        file.write_all(content)?;
+        sync(&file)?;
+        folder.rename(&new, folder, name)
+    };
+    write().map_err(|error| {
+        drop(folder.remove(&new));
+        named(error)
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

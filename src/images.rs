@@ -135,7 +135,7 @@ impl Shop<'_> {
         }
         let (path, bytes) = (path.to_owned(), data.len());
         let digest = move || {
-            let sha256 = download::digest_of(&path)?;
+            let sha256 = download::digest_of(fs::File::open(&path)?)?;
             Ok(ImageRequest::File { path, sha256, bytes })
         };
         let digest: io::Result<ImageRequest> = tokio::task::spawn_blocking(digest).await.map_err(io::Error::other)?;

@@ -12,6 +12,7 @@ use crate::addresses::Others;
 use crate::cluster::{
     BackendConfig, ClusterConfig, ClusterId, Mac, Role, Sizes, Vip, WorkersOn, backend_of, platform_names,
 };
+use crate::dir::NO_LINK;
 use crate::home::{ClusterDir, Home, create_private_dir, write_private};
 use crate::parameters::{Parameters, ParametersError};
 
@@ -237,6 +238,7 @@ pub fn allocate(home: &Home) -> Result<Allocation, InventoryError> {
         .write(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(NO_LINK)
         .open(&path)
         .map_err(io)?;
     file.file().lock().map_err(io)?;

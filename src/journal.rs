@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::sha256;
+use crate::dir::NO_LINK;
 use crate::home::ClusterDir;
 
 /// Version of a line's layout.
@@ -152,6 +153,7 @@ impl Journal {
             .read(true)
             .append(true)
             .mode(0o600)
+            .custom_flags(NO_LINK)
             .open(&path)
             .map_err(io)?;
         let (entries, good) = read_entries(&mut file, &path)?;
@@ -430,6 +432,7 @@ impl Lock {
                 .write(true)
                 .truncate(false)
                 .mode(0o600)
+                .custom_flags(NO_LINK)
                 .open(&path)
                 .map_err(io)?;
             match file.file().try_lock() {

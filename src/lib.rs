@@ -13,6 +13,7 @@ pub mod cluster_api;
 pub mod commands;
 pub mod csr;
 pub mod digest;
+pub mod dir;
 pub mod disk;
 pub mod download;
 pub mod drain;

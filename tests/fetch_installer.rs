@@ -87,6 +87,8 @@ impl Bench {
         config.installer = InstallerChoice::OpenshiftInstall(None);
         config.downloads.cache = folder.path().join("cache");
         config.downloads.mirror = Some(mirror.url("/clients"));
+        // The lists are not signed here: signatures are tested in tests/security.
+        config.downloads.mirror_insecure = true;
         config.downloads.image_mirror = None;
         config.downloads.version = Some(version.parse().unwrap());
         let dir = Home::new(folder.path().join("home")).cluster("lab");
@@ -179,7 +181,11 @@ fn a_version_is_fetched_once_verified_and_kept_beside_others() {
         let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o111, 0o111, "{name}");
     }
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "nothing else is unpacked");
+    assert_eq!(
+        fs::read_dir(&folder).unwrap().count(),
+        4,
+        "programs, their digests, nothing else"
+    );
     assert_eq!(
         fs::read_dir(bench.config.downloads.cache.join("files"))
             .unwrap()

@@ -13,6 +13,7 @@ for test in "${tests[@]}"; do
     OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
 done
 cargo test "$@" --test contract foreign_objects -- --nocapture | tell
+OCPDEPLOY_ATTACK=60 cargo test "$@" --test security -- --nocapture cache:: | tell
 fuzz/run.sh "$seconds" | tell
 if [ "$kills" -gt 0 ]; then
     images/build.sh target/images

@@ -102,6 +102,9 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
             cache: cache(&command.folder)?.root().to_owned(),
             version: None,
             mirror: None,
+            mirror_key: None,
+            mirror_sha256: None,
+            mirror_insecure: false,
             image_mirror: None,
         };
         let named = |text: &String| match text.contains("://") {

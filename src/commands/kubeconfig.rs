@@ -9,7 +9,7 @@ use super::output::print_file;
 use crate::cli::Kubeconfig;
 use crate::export::kubeconfig;
 use crate::failure::{CommandError, Kind};
-use crate::home::write_private;
+use crate::home::write_where_asked;
 use crate::passes::refuse_pretend;
 
 pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
@@ -28,7 +28,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
         None => print_file(text.as_bytes()),
         // A bare name has no folder to be written in.
         Some(path) => std::path::absolute(path)
-            .and_then(|path| write_private(&path, text.as_bytes()))
+            .and_then(|path| write_where_asked(&path, text.as_bytes()))
             .map_err(|error| CommandError::new(Kind::Tool, error.to_string()).into()),
     }
 }

@@ -63,7 +63,7 @@ pub fn write(
         let path = folder.join(name);
         let text = serde_saphyr::to_string(object).with_context(|| format!("write {}", path.display()))?;
         // Secrets are among them.
-        home::write_private(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))?;
+        home::write_where_asked(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))?;
     }
     Ok(objects.len())
 }

@@ -1,35 +1,46 @@
-//! The folder of what was downloaded: named by its digest, shared by clusters and, where it may be written, by users.
+//! The folder of what was downloaded: named by its digest, shared by clusters and, where it allows, by users.
 //!
-//! `<digest>/` holds one file and `about.json`, and appears by one rename. `partial/` holds what is not whole yet, one
-//! folder and one lock each. New folders are as open to others as the cache's own folder is.
+//! A cache that only this user may write in is filled itself. In one that others may write in, too (`chmod 1777`), each
+//! user fills a folder of their own, named by the user id: what another user has is copied from there, and compared
+//! with its digest on the way. So nobody else can change or replace what was verified.
+//!
+//! `files/<digest>/` holds one file and `about.json`, and appears by one rename. `partial/` holds what is not whole
+//! yet, one folder and one lock each.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use fs_err as fs;
 use jiff::Timestamp;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tracing::{info, warn};
+use tracing::{debug, info};
 
-use super::pipeline::Sums;
+use super::pipeline::{Content, Space, Sums};
 use super::transfer::Patience;
 use super::{DownloadError, LOOK, disk, shown};
 use crate::PROGRESS;
 use crate::catalogue::Artifact;
 use crate::digest::{hex, sha256};
+use crate::dir::{self, Dir, Writers};
 
 const VERSION: u32 = 1;
 const ABOUT: &str = "about.json";
+/// `about.json` has a few hundred bytes.
+const LONGEST_ABOUT: u64 = 64 << 10;
+/// A file of 16 GiB is the largest that CoreOS is published as.
+const LARGEST: u64 = 64 << 30;
 
 /// The folder of all downloads.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
     pub(super) patience: Patience,
+    largest: u64,
 }
 
 /// A whole file of the cache.
@@ -71,12 +82,18 @@ impl Cache {
         Self {
             root: root.into(),
             patience: Patience::default(),
+            largest: LARGEST,
         }
     }
 
     /// Tries as often, with such pauses.
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Takes no file that is larger, in bytes, packed or unpacked.
+    pub fn with_largest(self, largest: u64) -> Self {
+        Self { largest, ..self }
     }
 
     pub fn root(&self) -> &Path {
@@ -97,56 +114,113 @@ impl Cache {
             (None, Some(whole)) => about.sha256 == *whole,
             (None, None) => by_url && about.url == artifact.url,
         };
-        let name = match &artifact.content_sha256 {
+        let files = self.files()?;
+        let names = match &artifact.content_sha256 {
             Some(content) => vec![content.clone()],
-            None => self.digests(),
+            None => digests(&files),
         };
-        let (folder, about) = name
-            .iter()
-            .find_map(|name| self.about(name).filter(|(_, about)| fits(about)))?;
-        // Its time says when it was last used; that of a file of somebody else cannot be set.
-        let touched = File::open(folder.join(ABOUT)).and_then(|file| file.set_modified(SystemTime::now()));
-        drop(touched);
-        cached(&folder, about)
+        let mut entries = names.iter().filter_map(|name| Entry::ours(&files, name));
+        let entry = entries.find(|entry| fits(&entry.about))?;
+        // Its time says when it was last used.
+        let touched = entry.folder.file(ABOUT, OFlags::RDONLY);
+        drop(touched.and_then(|file| file.set_modified(SystemTime::now())));
+        entry.cached()
     }
 
     /// All whole files, by the time of their last use, the last first.
     pub fn list(&self) -> Vec<Cached> {
-        let names = self.digests();
-        let one = |name: &String| self.about(name).and_then(|(folder, about)| cached(&folder, about));
-        let mut all: Vec<Cached> = names.iter().filter_map(one).collect();
+        let Some(files) = self.files() else { return Vec::new() };
+        let one = |name: &String| Entry::ours(&files, name)?.cached();
+        let mut all: Vec<Cached> = digests(&files).iter().filter_map(one).collect();
         all.sort_by_key(|cached| std::cmp::Reverse(cached.used));
         all
     }
 
-    fn digests(&self) -> Vec<String> {
-        let names = fs::read_dir(self.folder()).into_iter().flatten().flatten();
-        let mut names: Vec<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.retain(|name| name.len() == 64);
-        names.sort();
-        names
+    /// The folder that this user fills, made where it is not there.
+    fn own(&self) -> Result<Dir, DownloadError> {
+        let mut make = std::fs::DirBuilder::new();
+        make.recursive(true).mode(0o755);
+        make.create(&self.root).map_err(disk(&self.root))?;
+        let root = Dir::open(&self.root).map_err(disk(&self.root))?;
+        match root.writers().map_err(disk(&self.root))? {
+            Writers::OnlyUs if root.owner().map_err(disk(&self.root))? == dir::me() => Ok(root),
+            Writers::OnlyUs | Writers::OwnEntries => {
+                let name = dir::me().to_string();
+                root.folder(&name).map_err(disk(&root.join(&name)))
+            }
+            Writers::Anybody(why) => Err(DownloadError::Unsafe {
+                path: self.root.clone(),
+                why,
+            }),
+        }
     }
 
-    fn folder(&self) -> PathBuf {
-        self.root.join("files")
+    /// The folder that this user has filled, if there is one.
+    fn existing(&self) -> Option<Dir> {
+        let root = Dir::open(&self.root).ok()?;
+        match root.writers().ok()? {
+            Writers::OnlyUs if root.owner().ok()? == dir::me() => Some(root),
+            Writers::OnlyUs | Writers::OwnEntries => root.look_ours(dir::me().to_string()).ok(),
+            Writers::Anybody(_) => None,
+        }
     }
 
-    /// What is told of a whole file, when it may be trusted.
-    fn about(&self, digest: &str) -> Option<(PathBuf, About)> {
-        let folder = self.folder().join(digest);
-        let about: About = serde_json::from_slice(&fs::read(folder.join(ABOUT)).ok()?).ok()?;
-        let path = folder.join(&about.file);
-        let data = fs::metadata(&path).ok()?;
-        let is_name = !about.file.contains('/');
-        if !is_name || about.v != VERSION || about.sha256 != digest || data.len() != about.bytes {
-            return None;
+    fn files(&self) -> Option<Dir> {
+        self.existing()?.look_ours("files").ok()
+    }
+
+    /// Copies of an artifact that other users have, so far as their names and lengths promise it. Nothing of it is to
+    /// be believed: what is copied must have the digest that the artifact has by a source of our own.
+    fn of_others(&self, artifact: &Artifact) -> Vec<(PathBuf, File, u64)> {
+        let wanted = match (&artifact.content_sha256, &artifact.sha256) {
+            (Some(content), _) => content,
+            (None, Some(whole)) if !artifact.is_packed() => whole,
+            _ => return Vec::new(),
+        };
+        let Ok(root) = Dir::open(&self.root) else {
+            return Vec::new();
+        };
+        let is_user = |name: &str| name.bytes().all(|b| b.is_ascii_digit()) && name != dir::me().to_string();
+        let names = root.names().unwrap_or_default();
+        let users = names
+            .iter()
+            .filter_map(|name| name.to_str())
+            .filter(|name| is_user(name));
+        let stores = users.filter_map(|name| root.look(name).ok());
+        stores
+            .filter_map(|store| Entry::open(&store.look("files").ok()?, wanted))
+            .filter(|entry| entry.about.bytes <= self.largest)
+            .map(|entry| (entry.path(), entry.file, entry.about.bytes))
+            .collect()
+    }
+
+    /// Takes an artifact from another user of the cache. `None`: nobody has it.
+    pub(super) async fn copy(&self, artifact: &Artifact, partial: &Partial) -> Option<Sums> {
+        for (path, file, bytes) in self.of_others(artifact) {
+            let space = self.space();
+            let out = partial.create_content().ok()?;
+            let copied = tokio::task::spawn_blocking(move || copy(file.take(bytes), out, space)).await;
+            let wanted = artifact.content_sha256.as_ref().or(artifact.sha256.as_ref());
+            match copied.map_err(io::Error::other).flatten() {
+                Ok(content) if Some(&content.sha256) == wanted => {
+                    info!(target: PROGRESS, "copied and verified {}", path.display());
+                    let packed = artifact.sha256.clone().unwrap_or_else(|| content.sha256.clone());
+                    return Some(Sums {
+                        packed,
+                        content: Ok(content),
+                    });
+                }
+                Ok(_) => info!("{} is not what its name says, and is left alone", path.display()),
+                Err(error) => debug!("cannot copy {}: {error}", path.display()),
+            }
+            drop(partial.discard_content());
         }
-        // Bytes that another user wrote are what their name says, or they are not taken.
-        if !is_trusted(data.uid()) && digest_of(&path).ok()? != digest {
-            warn!("{} is not what its name says, and is left alone", path.display());
-            return None;
-        }
-        Some((folder, about))
+        None
+    }
+
+    /// How much a download may write.
+    pub(super) fn space(&self) -> Space {
+        Space::new(self.largest)
     }
 
     /// The place of an artifact while it is not whole, for this process alone.
@@ -157,70 +231,73 @@ impl Cache {
             artifact.sha256.as_deref().unwrap_or_default(),
             artifact.content_sha256.as_deref().unwrap_or_default()
         ));
-        let folder = self.root.join("partial").join(&key[..32]);
-        let mode = self.prepare()?;
-        let lock = lock(&folder.with_extension("lock"), mode, shown(&artifact.url)).await?;
-        make_folder(&folder, mode)?;
+        let key = key[..32].to_owned();
+        let (files, all) = (self.place("files")?, self.place("partial")?);
+        let lock = lock(&all, &format!("{key}.lock"), shown(&artifact.url)).await?;
+        let folder = all.folder(&key).map_err(disk(&all.join(&key)))?;
         Ok(Partial {
             folder,
-            files: self.folder(),
-            mode,
+            all,
+            key,
+            files,
             _lock: lock,
         })
     }
 
-    /// Makes the folders, and tells how open they are.
-    fn prepare(&self) -> Result<u32, DownloadError> {
-        std::fs::create_dir_all(&self.root).map_err(disk(&self.root))?;
-        let data = std::fs::metadata(&self.root).map_err(disk(&self.root))?;
-        let mode = data.permissions().mode() & 0o2777;
-        for folder in [self.folder(), self.root.join("partial")] {
-            make_folder(&folder, mode)?;
-        }
-        Ok(mode)
+    /// A folder of this cache that only this user fills, made where it is not there.
+    pub fn place(&self, name: &str) -> Result<Dir, DownloadError> {
+        let own = self.own()?;
+        own.folder(name).map_err(disk(&own.join(name)))
     }
 
-    /// A folder of this cache for something else than files by digest, made where it is not there, and its mode.
-    pub fn place(&self, name: &str) -> Result<(PathBuf, u32), DownloadError> {
-        let mode = self.prepare()?;
-        let folder = self.root.join(name);
-        make_folder(&folder, mode)?;
-        Ok((folder, mode))
+    /// Folders of this name that this user or root has filled: what is in them may be run.
+    pub fn trusted_places(&self, name: &str) -> Vec<Dir> {
+        let of_root = || Dir::open(&self.root).ok()?.look_ours("0").ok();
+        let stores = [self.existing(), of_root()];
+        stores
+            .into_iter()
+            .flatten()
+            .filter_map(|store| store.look_ours(name).ok())
+            .collect()
     }
 
-    /// Removes one file that is not needed any more; that of another user may stay.
+    /// Removes one file that is not needed any more.
     pub fn forget(&self, cached: &Cached) {
-        drop(remove(&self.folder().join(&cached.sha256), false));
+        drop(self.files().map(|files| files.remove(&cached.sha256)));
     }
 
     /// Removes files not used for so long, and what is left of broken downloads that no process is at.
     pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Pruned>, DownloadError> {
         let mut gone = Vec::new();
         let old = |time: SystemTime| time.elapsed().is_ok_and(|age| age >= unused);
-        for name in self.digests() {
-            let folder = self.folder().join(name);
-            let used = fs::metadata(folder.join(ABOUT)).and_then(|data| data.modified());
-            // Without a word about it, it is nobody's.
-            if used.map_or(true, old) {
-                gone.push(remove(&folder, dry_run)?);
+        let Some(own) = self.existing() else { return Ok(gone) };
+        if let Ok(files) = own.look_ours("files") {
+            for name in digests(&files) {
+                let about = files.look(&name).and_then(|folder| folder.file(ABOUT, OFlags::RDONLY));
+                let used = about.and_then(|file| file.metadata()?.modified());
+                // Without a word about it, it is nobody's.
+                if used.map_or(true, old) {
+                    gone.push(remove(&files, &name, dry_run)?);
+                }
             }
         }
-        let partial = self.root.join("partial");
-        for entry in fs::read_dir(&partial).into_iter().flatten().flatten() {
-            let folder = entry.path();
-            if !folder.is_dir() {
-                continue;
-            }
-            let path = folder.with_extension("lock");
-            let Ok(file) = File::options().write(true).create(true).truncate(false).open(&path) else {
+        let Ok(partial) = own.look_ours("partial") else {
+            return Ok(gone);
+        };
+        for name in partial.names().map_err(disk(partial.path()))? {
+            let Some(key) = name.to_str().filter(|_| partial.look(&name).is_ok()) else {
                 continue;
             };
-            let used = fs::metadata(&folder).and_then(|data| data.modified());
+            let lock = format!("{key}.lock");
+            let Ok(file) = partial.file(&lock, OFlags::RDWR | OFlags::CREATE) else {
+                continue;
+            };
+            let used = fs::metadata(partial.join(key)).and_then(|data| data.modified());
             if file.try_lock().is_ok() && used.map_or(true, old) {
-                gone.push(remove(&folder, dry_run)?);
+                gone.push(remove(&partial, key, dry_run)?);
                 if !dry_run {
                     // While it is locked: who waits for it looks whether it is still there.
-                    let _ = fs::remove_file(&path);
+                    drop(partial.remove(&lock));
                 }
             }
         }
@@ -228,38 +305,94 @@ impl Cache {
     }
 }
 
-fn remove(folder: &Path, dry_run: bool) -> Result<Pruned, DownloadError> {
-    let sizes = fs::read_dir(folder).into_iter().flatten().flatten();
+/// The names of all whole files.
+fn digests(files: &Dir) -> Vec<String> {
+    let names = files.names().unwrap_or_default().into_iter();
+    names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.len() == 64)
+        .collect()
+}
+
+/// A whole file, open, and what is told of it.
+struct Entry {
+    folder: Dir,
+    about: About,
+    file: File,
+}
+
+impl Entry {
+    fn open(files: &Dir, digest: &str) -> Option<Self> {
+        let folder = files.look(digest).ok()?;
+        let about: About = serde_json::from_slice(&folder.read(ABOUT, LONGEST_ABOUT).ok()?).ok()?;
+        let file = folder.file(&about.file, OFlags::RDONLY).ok()?;
+        let fits = about.v == VERSION && about.sha256 == digest && file.metadata().ok()?.len() == about.bytes;
+        fits.then_some(Self { folder, about, file })
+    }
+
+    /// As `open`, but nobody else can have put it there, as in a cache that was open to others once.
+    fn ours(files: &Dir, digest: &str) -> Option<Self> {
+        let entry = Self::open(files, digest)?;
+        let is_ours = entry.folder.writers().ok()? == Writers::OnlyUs && dir::is_ours(&entry.file).ok()?;
+        is_ours.then_some(entry)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.about.file)
+    }
+
+    fn cached(self) -> Option<Cached> {
+        let used = self
+            .folder
+            .file(ABOUT, OFlags::RDONLY)
+            .ok()?
+            .metadata()
+            .ok()?
+            .modified()
+            .ok()?;
+        Some(Cached {
+            path: self.path(),
+            sha256: self.about.sha256,
+            bytes: self.about.bytes,
+            url: self.about.url,
+            fetched: self.about.fetched,
+            used: Timestamp::try_from(used).ok()?,
+        })
+    }
+}
+
+/// Removes a folder with plain files.
+fn remove(parent: &Dir, name: &str, dry_run: bool) -> Result<Pruned, DownloadError> {
+    let path = parent.join(name);
+    let sizes = fs::read_dir(&path).into_iter().flatten().flatten();
     let bytes = sizes
         .filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512))
         .sum();
     if !dry_run {
-        std::fs::remove_dir_all(folder).map_err(disk(folder))?;
+        parent.remove(name).map_err(disk(&path))?;
     }
-    let path = folder.to_owned();
     Ok(Pruned { path, bytes })
 }
 
-fn cached(folder: &Path, about: About) -> Option<Cached> {
-    let used = fs::metadata(folder.join(ABOUT)).ok()?.modified().ok()?;
-    Some(Cached {
-        path: folder.join(about.file),
-        sha256: about.sha256,
-        bytes: about.bytes,
-        url: about.url,
-        fetched: about.fetched,
-        used: Timestamp::try_from(used).ok()?,
-    })
-}
-
-/// Whether what this user wrote may be taken as it is.
-pub fn is_trusted(owner: u32) -> bool {
-    owner == 0 || owner == rustix::process::geteuid().as_raw()
+fn copy(mut from: impl Read, mut to: File, mut space: Space) -> io::Result<Content> {
+    let (mut hash, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 1 << 20]);
+    loop {
+        let count = from.read(&mut block)?;
+        if count == 0 {
+            break;
+        }
+        space.take(&to, count)?;
+        to.write_all(&block[..count])?;
+        hash.update(&block[..count]);
+        bytes += count as u64;
+    }
+    to.sync_all()?;
+    let sha256 = hex(&hash.finalize());
+    Ok(Content { sha256, bytes })
 }
 
 /// sha256 of a file, read whole.
-pub fn digest_of(path: &Path) -> io::Result<String> {
-    let mut file = fs::File::open(path)?;
+pub fn digest_of(mut file: impl Read) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut file, &mut HashWriter(&mut hash))?;
     Ok(hex(&hash.finalize()))
@@ -278,37 +411,17 @@ impl Write for HashWriter<'_> {
     }
 }
 
-fn make_folder(folder: &Path, mode: u32) -> Result<(), DownloadError> {
-    match std::fs::create_dir(folder) {
-        // The umask took something away.
-        Ok(()) => set_mode(folder, mode).map_err(disk(folder)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(disk(folder)(error)),
-    }
-}
-
-fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-}
-
-/// Takes a lock, and waits for who has it.
-pub async fn lock(path: &Path, mode: u32, what: &str) -> Result<File, DownloadError> {
+/// Takes a lock, and waits for who has it. Only this user may open its file, and so hold it.
+pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, DownloadError> {
+    let path = folder.join(name);
     let mut told = false;
     loop {
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(mode & 0o666)
-            .open(path)
-            .map_err(disk(path))?;
+        let file = folder.file(name, OFlags::RDWR | OFlags::CREATE).map_err(disk(&path))?;
         match file.try_lock() {
             Ok(()) => {
                 // The one that had it may have removed it; then a newer one is the lock.
-                let (ours, there) = (file.metadata().map_err(disk(path))?, fs::metadata(path));
-                if there.is_ok_and(|there| there.ino() == ours.ino()) {
-                    // The umask took something away; a file of another user has its mode already.
-                    let _ = set_mode(path, mode & 0o666);
+                let ours = file.metadata().map_err(disk(&path))?.ino();
+                if folder.inode(name).is_ok_and(|there| there == ours) {
                     return Ok(file);
                 }
             }
@@ -319,7 +432,7 @@ pub async fn lock(path: &Path, mode: u32, what: &str) -> Result<File, DownloadEr
                 }
                 tokio::time::sleep(LOOK).await;
             }
-            Err(std::fs::TryLockError::Error(error)) => return Err(disk(path)(error)),
+            Err(std::fs::TryLockError::Error(error)) => return Err(disk(&path)(error)),
         }
     }
 }
@@ -335,75 +448,83 @@ pub(super) struct Origin {
 
 /// A download that is not whole yet; the lock ends with it, or with its process.
 pub(super) struct Partial {
-    folder: PathBuf,
-    files: PathBuf,
-    mode: u32,
+    folder: Dir,
+    /// The folder that it is in, and its name there.
+    all: Dir,
+    key: String,
+    files: Dir,
     _lock: File,
 }
 
+/// The bytes as they came.
+const PACKED: &str = "packed";
+/// What they hold.
+const CONTENT: &str = "content";
+const ORIGIN: &str = "origin.json";
+/// The folder that will be shown.
+const WHOLE: &str = "whole";
+
 impl Partial {
-    /// The bytes as they came.
+    /// Where the bytes are as they came.
     pub fn packed(&self) -> PathBuf {
-        self.folder.join("packed")
+        self.folder.join(PACKED)
     }
 
-    /// What they hold.
+    /// Where is what they hold.
     pub fn content(&self) -> PathBuf {
-        self.folder.join("content")
-    }
-
-    fn origin_path(&self) -> PathBuf {
-        self.folder.join("origin.json")
+        self.folder.join(CONTENT)
     }
 
     /// Bytes that are here already.
     pub fn have(&self) -> u64 {
-        fs::metadata(self.packed()).map(|data| data.len()).unwrap_or_default()
+        let file = self.folder.file(PACKED, OFlags::RDONLY);
+        file.and_then(|file| Ok(file.metadata()?.len())).unwrap_or_default()
     }
 
     pub fn origin(&self) -> Origin {
-        let text = fs::read(self.origin_path()).unwrap_or_default();
+        let text = self.folder.read(ORIGIN, LONGEST_ABOUT).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
     /// Before the first byte, so that bytes of an unknown origin are never gone on with.
     pub fn set_origin(&self, origin: &Origin) -> Result<(), DownloadError> {
-        let path = self.origin_path();
         let text = serde_json::to_vec(origin).unwrap_or_default();
-        std::fs::write(&path, text).map_err(disk(&path))
+        let file = self.folder.create(ORIGIN);
+        file.and_then(|mut file| file.write_all(&text))
+            .map_err(disk(&self.folder.join(ORIGIN)))
     }
 
     pub fn open_packed(&self) -> Result<File, DownloadError> {
-        let path = self.packed();
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        options.mode(self.mode & 0o666).open(&path).map_err(disk(&path))
+        let file = self.folder.file(PACKED, OFlags::RDWR | OFlags::CREATE);
+        file.map_err(disk(&self.packed()))
+    }
+
+    pub fn create_content(&self) -> Result<File, DownloadError> {
+        self.folder.create(CONTENT).map_err(disk(&self.content()))
+    }
+
+    pub fn discard_content(&self) -> Result<(), DownloadError> {
+        self.folder.remove(CONTENT).map_err(disk(&self.content()))
     }
 
     /// It is not needed any more.
     pub fn discard(self) -> Result<(), DownloadError> {
-        std::fs::remove_dir_all(&self.folder).map_err(disk(&self.folder))
+        self.all.remove(&self.key).map_err(disk(self.folder.path()))
     }
 
     /// Begins anew.
     pub fn clear(&self) -> Result<(), DownloadError> {
-        for path in [self.packed(), self.content(), self.origin_path()] {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(disk(&path)(error)),
-                _ => {}
-            }
+        for name in [PACKED, CONTENT, ORIGIN] {
+            self.folder.remove(name).map_err(disk(&self.folder.join(name)))?;
         }
         Ok(())
     }
 
     /// Shows the whole file under its name; what it was made of is gone then.
     pub fn finish(self, artifact: &Artifact, sums: &Sums) -> Result<Cached, DownloadError> {
-        let Ok(content) = &sums.content else {
-            return Err(disk(&self.folder)(io::Error::other("the content is not known")));
-        };
-        let whole = self.folder.join("whole");
-        drop(std::fs::remove_dir_all(&whole));
-        make_folder(&whole, self.mode)?;
+        let target = self.files.path().to_owned();
+        let content = sums.content.as_ref();
+        let content = content.map_err(|_| disk(&target)(io::Error::other("the content is not known")))?;
         let about = About {
             v: VERSION,
             url: shown(&artifact.url).to_owned(),
@@ -413,43 +534,32 @@ impl Partial {
             bytes: content.bytes,
             fetched: Timestamp::now(),
         };
-        let place = if artifact.is_packed() {
-            self.content()
-        } else {
-            self.packed()
-        };
-        let file = whole.join(&about.file);
-        std::fs::rename(&place, &file).map_err(disk(&file))?;
-        // Nobody writes it any more.
-        set_mode(&file, self.mode & 0o444).map_err(disk(&file))?;
-        let path = whole.join(ABOUT);
-        let write = || {
-            let mut file = File::create(&path)?;
-            file.write_all(&serde_json::to_vec(&about).map_err(io::Error::other)?)?;
-            file.sync_all()?;
-            File::open(&whole)?.sync_all()
-        };
-        write().map_err(disk(&path))?;
-        let target = self.files.join(&about.sha256);
-        match std::fs::rename(&whole, &target) {
-            Ok(()) => File::open(&self.files)
-                .and_then(|folder| folder.sync_all())
-                .map_err(disk(&self.files))?,
-            // The same content under another URL, or a damaged one.
-            Err(_) if target.exists() => self.replace(&whole, &target, &about)?,
-            Err(error) => return Err(disk(&target)(error)),
-        }
-        std::fs::remove_dir_all(&self.folder).map_err(disk(&self.folder))?;
-        cached(&target, about).ok_or_else(|| disk(&target)(io::Error::other("it is gone again")))
+        let digest = about.sha256.clone();
+        let target = self.files.join(&digest);
+        self.show(&about).map_err(disk(&target))?;
+        let entry = Entry::ours(&self.files, &digest).and_then(Entry::cached);
+        entry.ok_or_else(|| disk(&target)(io::Error::other("it is gone again")))
     }
 
-    /// What is there under this digest gives way: it may have another name, or be damaged.
-    fn replace(&self, whole: &Path, target: &Path, about: &About) -> Result<(), DownloadError> {
-        let old = self.folder.join("old");
-        drop(std::fs::remove_dir_all(&old));
-        std::fs::rename(target, &old).map_err(disk(target))?;
-        std::fs::rename(whole, target).map_err(disk(target))?;
-        info!("{} was there already and is replaced", about.sha256);
-        Ok(())
+    fn show(&self, about: &About) -> io::Result<()> {
+        let whole = self.folder.fresh(WHOLE)?;
+        let made = if self.folder.has(CONTENT) { CONTENT } else { PACKED };
+        self.folder.rename(made, &whole, &about.file)?;
+        // Nobody writes it any more.
+        dir::set_mode(&whole.file(&about.file, OFlags::RDONLY)?, 0o444)?;
+        let mut file = whole.file(ABOUT, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        file.write_all(&serde_json::to_vec(about).map_err(io::Error::other)?)?;
+        dir::set_mode(&file, 0o644)?;
+        file.sync_all()?;
+        whole.sync()?;
+        if self.files.has(&about.sha256) {
+            // What is there under this digest gives way: it may have another name, or be damaged.
+            self.folder.remove("old")?;
+            self.files.rename(&about.sha256, &self.folder, "old")?;
+            info!("{} was there already and is replaced", about.sha256);
+        }
+        self.folder.rename(WHOLE, &self.files, &about.sha256)?;
+        self.files.sync()?;
+        self.all.remove(&self.key)
     }
 }

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use tracing::info;
 
-pub use cache::{Cache, Cached, Pruned, digest_of, is_trusted, lock};
+pub use cache::{Cache, Cached, Pruned, digest_of, lock};
+pub use pipeline::Space;
 pub use transfer::Patience;
 
 use crate::PROGRESS;
 use crate::catalogue::Artifact;
-use pipeline::{Pipeline, Sums};
+use pipeline::Sums;
 use transfer::{Client, Transfer};
 
 /// Why a download did not come to its end.
@@ -47,9 +48,16 @@ pub enum DownloadError {
     Local { path: PathBuf, source: io::Error },
     #[error("{url} is too large for what it should be")]
     TooLong { url: String },
+    #[error("cache {} is not safe to use: {why}", path.display())]
+    Unsafe { path: PathBuf, why: String },
 }
 
 impl DownloadError {
+    /// The server has no such file.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Refused { status: 404 | 410, .. })
+    }
+
     /// What a user can do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -75,6 +83,10 @@ impl DownloadError {
                 "free some space (`ocpdeploy image prune`), or set cache to a folder on another disk".to_owned()
             }
             Self::Disk { .. } => "set cache to a folder that you may write".to_owned(),
+            Self::Unsafe { path, .. } => format!(
+                "set cache to a folder of your own; `chmod go-w {0}` keeps yours to you, `chmod 1777 {0}` shares it",
+                path.display()
+            ),
             Self::TooLong { .. } => "is the mirror's URL right?".to_owned(),
             Self::Local { .. } => return None,
         })
@@ -96,7 +108,12 @@ fn shown(url: &str) -> &str {
 
 /// Fetches a short text, such as a list of sums.
 pub async fn text(url: &str, patience: Patience) -> Result<String, DownloadError> {
-    Client::new(patience)?.text(url).await
+    Ok(String::from_utf8_lossy(&bytes(url, patience).await?).into_owned())
+}
+
+/// Fetches a short file as it is.
+pub async fn bytes(url: &str, patience: Patience) -> Result<Vec<u8>, DownloadError> {
+    Client::new(patience)?.bytes(url).await
 }
 
 impl Cache {
@@ -111,12 +128,14 @@ impl Cache {
             partial.discard()?;
             return Ok(found);
         }
+        if let Some(sums) = self.copy(artifact, &partial).await {
+            return partial.finish(artifact, &sums);
+        }
         let url = shown(&artifact.url);
         info!(target: PROGRESS, "download {url}");
         let mut attempt = 1;
         loop {
-            let pipeline = Pipeline::start(&partial, artifact.is_packed())?;
-            let mut transfer = Transfer::new(self.patience, artifact, &partial, pipeline)?;
+            let mut transfer = Transfer::new(self, artifact, &partial)?;
             let ran = transfer.run().await;
             let stitched = transfer.stitched;
             let outcome = match ran {
@@ -135,7 +154,11 @@ impl Cache {
                     info!(target: PROGRESS, "download {url}: begun anew, its parts do not fit together");
                     attempt += 1;
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // It is made anew from what came.
+                    partial.discard_content()?;
+                    return Err(error);
+                }
             }
         }
     }
@@ -149,6 +172,8 @@ fn check(artifact: &Artifact, sums: Sums) -> Result<Sums, DownloadError> {
     for (what, expected, found) in pairs {
         if let (Some(expected), Some(found)) = (expected, found)
             && expected != found
+            // Empty: it was not taken to its end.
+            && !found.is_empty()
         {
             return Err(DownloadError::WrongSum {
                 url: url(),

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -21,6 +21,48 @@ const BLOCK: usize = 256 << 10;
 const DEPTH: usize = 16;
 /// Written bytes after which the disk is told to begin.
 const SYNC: u64 = 64 << 20;
+/// What a download leaves free on its disk.
+const RESERVE: u64 = 256 << 20;
+/// Written bytes after which is looked how much is free.
+const MEASURE: u64 = 16 << 20;
+
+/// How much may be written: what is told to be a compressed image may hold any number of zeros.
+pub struct Space {
+    largest: u64,
+    written: u64,
+    measured: u64,
+}
+
+impl Space {
+    pub fn new(largest: u64) -> Self {
+        Self {
+            largest,
+            written: 0,
+            measured: 0,
+        }
+    }
+
+    /// Before `bytes` more are written to this file.
+    ///
+    /// # Errors
+    /// `InvalidData` where the file would be larger than one may be, `StorageFull` where too little would stay free.
+    pub fn take(&mut self, file: &File, bytes: usize) -> io::Result<()> {
+        self.written += bytes as u64;
+        if self.written > self.largest {
+            let why = format!("it holds more than {} MiB", self.largest >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        if self.written - self.measured >= MEASURE {
+            self.measured = self.written;
+            let disk = rustix::fs::fstatvfs(file)?;
+            if disk.f_bavail * disk.f_frsize < RESERVE {
+                let why = format!("less than {} MiB would stay free on this disk", RESERVE >> 20);
+                return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+            }
+        }
+        Ok(())
+    }
+}
 
 /// What came out.
 pub(super) struct Sums {
@@ -53,17 +95,16 @@ struct Unpack {
 /// The threads; dropped without `finish`, they end and the partial file stays.
 pub(super) struct Pipeline {
     input: mpsc::Sender<Vec<u8>>,
-    keep: JoinHandle<Result<String, Fault>>,
+    keep: JoinHandle<Result<Content, Fault>>,
     /// `None` where nothing is to be decompressed.
     unpack: Option<Unpack>,
     /// The content cannot be written: all that still comes is in vain.
     full: Arc<AtomicBool>,
-    path: PathBuf,
 }
 
 impl Pipeline {
     /// Begins with what the partial file has already.
-    pub fn start(partial: &Partial, unpack: bool) -> Result<Self, DownloadError> {
+    pub fn start(partial: &Partial, unpack: bool, space: impl Fn() -> Space) -> Result<Self, DownloadError> {
         let path = partial.packed();
         let file = partial.open_packed()?;
         let full = Arc::new(AtomicBool::new(false));
@@ -72,26 +113,26 @@ impl Pipeline {
         if unpack {
             let (sender, receiver) = sync_channel::<Vec<u8>>(DEPTH);
             let (blocks, written) = sync_channel::<Vec<u8>>(DEPTH);
-            let content = partial.content();
-            let out = File::create(&content).map_err(disk(&content))?;
+            let (content, room) = (partial.content(), space());
+            let out = partial.create_content()?;
             forward = Some(sender);
             let decompress = spawn("decompress", move || decompress(receiver, &blocks))?;
             let failed = Arc::clone(&full);
             let write = spawn("write", move || {
-                let outcome = write(out, content, &written);
-                failed.store(outcome.is_err(), Ordering::Relaxed);
+                let outcome = write(out, content, &written, room);
+                // Of bytes that hold too much the rest is still wanted: their sum tells whose fault it is.
+                failed.store(matches!(outcome, Err(Fault::Disk(..))), Ordering::Relaxed);
                 outcome
             })?;
             later = Some(Unpack { decompress, write });
         }
-        let kept = path.clone();
-        let keep = spawn("keep", move || keep(file, kept, chunks, forward))?;
+        let room = space();
+        let keep = spawn("keep", move || keep(file, path, chunks, forward, room))?;
         Ok(Self {
             input,
             keep,
             unpack: later,
             full,
-            path,
         })
     }
 
@@ -103,11 +144,7 @@ impl Pipeline {
     /// Waits for the last byte to be written.
     pub async fn finish(self) -> Result<Sums, DownloadError> {
         let Self {
-            input,
-            keep,
-            unpack,
-            path,
-            ..
+            input, keep, unpack, ..
         } = self;
         drop(input);
         let joined = tokio::task::spawn_blocking(move || {
@@ -115,34 +152,30 @@ impl Pipeline {
             let unpacked = unpack.map(|unpack| (join(unpack.decompress), join(unpack.write)));
             (kept, unpacked)
         });
-        let stopped = |error| DownloadError::Disk {
-            path: path.clone(),
-            source: io::Error::other(error),
-        };
-        let (kept, unpacked) = joined.await.map_err(stopped)?;
-        let bytes = || std::fs::metadata(&path).map(|data| data.len()).unwrap_or_default();
+        let stopped = || disk(Path::new("the cache"))(io::Error::other("a thread stopped"));
+        let (kept, unpacked) = joined.await.map_err(|_| stopped())?;
         let content = match unpacked {
             None => None,
             Some((Err(Fault::Disk(path, source)), _) | (_, Err(Fault::Disk(path, source)))) => {
                 return Err(DownloadError::Disk { path, source });
             }
-            Some((Err(Fault::Content(error)), _)) => Some(Err(error)),
+            Some((Err(Fault::Content(error)), _) | (_, Err(Fault::Content(error)))) => Some(Err(error)),
             Some((_, Ok(content))) => Some(Ok(content)),
             Some((_, Err(_))) => Some(Err(io::Error::other("the decompressor stopped"))),
         };
-        let packed = match kept {
-            Ok(packed) => packed,
-            Err(Fault::Disk(path, source)) => return Err(DownloadError::Disk { path, source }),
-            // Bytes that cannot be decompressed: the sum of the rest tells nobody anything.
-            Err(_) => String::new(),
-        };
-        let content = content.unwrap_or_else(|| {
-            Ok(Content {
-                sha256: packed.clone(),
-                bytes: bytes(),
-            })
-        });
-        Ok(Sums { packed, content })
+        match kept {
+            Ok(kept) => Ok(Sums {
+                packed: kept.sha256.clone(),
+                content: content.unwrap_or(Ok(kept)),
+            }),
+            Err(Fault::Disk(path, source)) => Err(DownloadError::Disk { path, source }),
+            // Not whole, so it has no sum.
+            Err(Fault::Content(error)) => Ok(Sums {
+                packed: String::new(),
+                content: Err(error),
+            }),
+            Err(Fault::Later) => Err(stopped()),
+        }
     }
 }
 
@@ -167,10 +200,11 @@ fn keep(
     path: PathBuf,
     mut chunks: mpsc::Receiver<Vec<u8>>,
     mut forward: Option<SyncSender<Vec<u8>>>,
-) -> Result<String, Fault> {
-    let fault = |error| Fault::Disk(path.clone(), error);
+    mut space: Space,
+) -> Result<Content, Fault> {
+    let fault = |error| fault(&path, error);
     let is_content = forward.is_none();
-    let mut hash = Sha256::new();
+    let (mut hash, mut bytes) = (Sha256::new(), 0);
     let mut hand_on = |hash: &mut Sha256, block: Vec<u8>| {
         hash.update(&block);
         // A decompressor that stopped has found damage; the sum of all bytes tells whose fault it is.
@@ -184,16 +218,28 @@ fn keep(
         if (&mut file).take(BLOCK as u64).read_to_end(&mut block).map_err(fault)? == 0 {
             break;
         }
+        bytes += block.len() as u64;
         hand_on(&mut hash, block);
     }
     while let Some(block) = chunks.blocking_recv() {
+        space.take(&file, block.len()).map_err(fault)?;
         file.write_all(&block).map_err(fault)?;
+        bytes += block.len() as u64;
         hand_on(&mut hash, block);
     }
     if is_content {
         file.sync_all().map_err(fault)?;
     }
-    Ok(hex(&hash.finalize()))
+    let sha256 = hex(&hash.finalize());
+    Ok(Content { sha256, bytes })
+}
+
+/// What an error of writing means.
+fn fault(path: &Path, error: io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Fault::Content(error),
+        _ => Fault::Disk(path.to_owned(), error),
+    }
 }
 
 /// How bytes are packed, by how they begin.
@@ -268,11 +314,12 @@ fn decompress(receiver: Receiver<Vec<u8>>, out: &SyncSender<Vec<u8>>) -> Result<
     }
 }
 
-fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>) -> Result<Content, Fault> {
-    let fault = |error| Fault::Disk(path.clone(), error);
+fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>, mut space: Space) -> Result<Content, Fault> {
+    let fault = |error| fault(&path, error);
     let (mut hash, mut bytes, mut told) = (Sha256::new(), 0, 0);
     let sync = Sync::new(&out).map_err(fault)?;
     while let Ok(block) = blocks.recv() {
+        space.take(&out, block.len()).map_err(fault)?;
         out.write_all(&block).map_err(fault)?;
         hash.update(&block);
         bytes += block.len() as u64;

@@ -8,7 +8,7 @@ use reqwest::{Response, StatusCode, redirect};
 use tokio::io::AsyncReadExt;
 use tracing::{debug, info};
 
-use super::cache::{Origin, Partial};
+use super::cache::{Cache, Origin, Partial};
 use super::pipeline::{Pipeline, Sums};
 use super::{DownloadError, shown};
 use crate::PROGRESS;
@@ -106,12 +106,12 @@ impl Client {
         }
     }
 
-    /// A whole text.
-    pub async fn text(&self, url: &str) -> Result<String, DownloadError> {
+    /// A whole short file.
+    pub async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
         let mut tried = 0;
         loop {
-            let (why, pause) = match self.try_text(url).await {
-                Ok(text) => return Ok(text),
+            let (why, pause) = match self.try_bytes(url).await {
+                Ok(bytes) => return Ok(bytes),
                 Err(Broken::Final(error)) => return Err(error),
                 Err(Broken::Again { why, pause }) => (why, pause),
                 Err(Broken::Anew(why)) => (why, None),
@@ -126,17 +126,17 @@ impl Client {
         }
     }
 
-    async fn try_text(&self, url: &str) -> Result<String, Broken> {
+    async fn try_bytes(&self, url: &str) -> Result<Vec<u8>, Broken> {
         let mut response = answer(url, self.client.get(url).send().await)?;
-        let mut text = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| again(words(&error)))? {
-            text.extend_from_slice(&chunk);
-            if text.len() > LONGEST_TEXT {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > LONGEST_TEXT {
                 let url = shown(url).to_owned();
                 return Err(Broken::Final(DownloadError::TooLong { url }));
             }
         }
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        Ok(bytes)
     }
 }
 
@@ -191,6 +191,7 @@ fn words(error: &reqwest::Error) -> String {
 
 /// One file on its way into the pipeline.
 pub(super) struct Transfer<'a> {
+    cache: &'a Cache,
     client: Client,
     artifact: &'a Artifact,
     partial: &'a Partial,
@@ -204,15 +205,12 @@ pub(super) struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    pub fn new(
-        patience: Patience,
-        artifact: &'a Artifact,
-        partial: &'a Partial,
-        pipeline: Pipeline,
-    ) -> Result<Self, DownloadError> {
+    pub fn new(cache: &'a Cache, artifact: &'a Artifact, partial: &'a Partial) -> Result<Self, DownloadError> {
+        let pipeline = Pipeline::start(partial, artifact.is_packed(), || cache.space())?;
         let have = partial.have();
         Ok(Self {
-            client: Client::new(patience)?,
+            cache,
+            client: Client::new(cache.patience)?,
             artifact,
             partial,
             pipeline: Some(pipeline),
@@ -281,7 +279,8 @@ impl<'a> Transfer<'a> {
         self.partial.clear()?;
         self.stitched = false;
         self.have = 0;
-        self.pipeline = Some(Pipeline::start(self.partial, self.artifact.is_packed())?);
+        let space = || self.cache.space();
+        self.pipeline = Some(Pipeline::start(self.partial, self.artifact.is_packed(), space)?);
         Ok(())
     }
 

@@ -23,10 +23,13 @@ mod expected;
 mod fetch;
 mod install_config;
 mod mask;
+mod mirror;
 mod openshift_install;
 mod probe;
+mod programs;
 mod rehearsal;
 mod release;
+mod signature;
 
 pub use mask::Mask;
 pub use openshift_install::OpenshiftInstall;
@@ -131,6 +134,16 @@ pub enum InstallerError {
     },
     #[error("{url} lists no openshift-install and client for this computer")]
     NotListed { url: String },
+    #[error("{url} is neither signed nor pinned, so nothing tells whose programs it lists")]
+    Unsigned { url: String },
+    #[error("signature {url} is not accepted: {why}")]
+    Signature { url: String, why: String },
+    #[error("{url} comes over plain http, where anybody on the way can change it")]
+    PlainHttp { url: String },
+    #[error("{url} has sha256 {found}, which is not mirror_sha256")]
+    NotPinned { url: String, found: String },
+    #[error("public key {path} cannot be used: {why}")]
+    Key { path: String, why: String },
     #[error("archive {name} is refused: {why}")]
     Archive { name: String, why: String },
     #[error("{0}")]
@@ -181,6 +194,18 @@ impl InstallerError {
             Self::NotListed { .. } => {
                 Some("is the setting mirror the folder that holds ocp/, or OKD's releases?".to_owned())
             }
+            Self::Unsigned { url } | Self::PlainHttp { url } => Some(format!(
+                "use a mirror with https and sha256sum.txt.gpg, or pin this one: mirror_sha256=$(curl -s {url} | \
+                 sha256sum); mirror_insecure=true runs its programs unchecked"
+            )),
+            Self::Signature { .. } => Some(
+                "nothing of this mirror was run; if it signs with a key of its own, mirror_key=FILE names the public key"
+                    .to_owned(),
+            ),
+            Self::NotPinned { .. } => {
+                Some("the list has changed since it was pinned: compare it before you set mirror_sha256 anew".to_owned())
+            }
+            Self::Key { .. } => Some("mirror_key is a file as `gpg --export --armor KEY` writes it".to_owned()),
             Self::Archive { .. } => Some("the mirror serves something else than openshift-install".to_owned()),
             Self::Unsupported(_) => Some("change the setting, or choose another version".to_owned()),
             Self::NotRun { .. } => {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -282,13 +282,8 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn open(log: &Path, args: &[&str], mask: &'a Mask) -> io::Result<Self> {
-        home::create_private_dir(log)?;
         let path = log.join(format!("openshift-install-{}.log", args.join("-")));
-        let file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
+        let file = home::append_private(&path)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display())))?;
         Ok(Self {
             path,

@@ -267,6 +267,15 @@ pub fn image_url(text: &str) -> Result<String, String> {
     }
 }
 
+/// A sha256, 64 hexadecimal digits, in lower case.
+pub(super) fn sha256(text: &str) -> Result<String, String> {
+    let text = text.split_whitespace().next().unwrap_or_default();
+    match text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(format!("`{text}` is not a sha256, 64 hexadecimal digits")),
+    }
+}
+
 /// The URL of a folder, without a / at its end.
 pub(super) fn folder_url(text: &str) -> Result<String, String> {
     http_url(text)?;

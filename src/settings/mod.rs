@@ -776,11 +776,19 @@ fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) -> Option<Dow
         Some(_) => values.read(name, checks::folder_url).map(Some),
     };
     let (version, mirror, image_mirror) = (wanted(values), url(values, "mirror"), url(values, "image_mirror"));
+    let sum = match values.value("mirror_sha256") {
+        None => Some(None),
+        Some(_) => values.read("mirror_sha256", checks::sha256).map(Some),
+    };
+    let (key, insecure) = (values.path("mirror_key"), values.switch("mirror_insecure"));
     let version = version?.filter(|_| *installer != InstallerChoice::Rehearsal);
     Some(Downloads {
         cache: cache?,
         version,
         mirror: mirror?,
+        mirror_key: key,
+        mirror_sha256: sum?,
+        mirror_insecure: insecure?,
         image_mirror: image_mirror?,
     })
 }

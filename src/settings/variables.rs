@@ -857,6 +857,27 @@ pub const VARIABLES: &[Variable] = &[
     ),
     used(
         IMAGES,
+        "mirror_key",
+        Kind::Path,
+        "",
+        "Public keys (OpenPGP) of who signs the mirror's sha256sum.txt as sha256sum.txt.gpg or .asc; Red Hat's when not set.",
+    ),
+    used(
+        IMAGES,
+        "mirror_sha256",
+        Kind::Text,
+        "",
+        "sha256 of the mirror's sha256sum.txt, which then needs neither a signature nor https.",
+    ),
+    used(
+        IMAGES,
+        "mirror_insecure",
+        Kind::Switch,
+        "false",
+        "Runs programs of a mirror without signature or https: whoever can change them there, or on the way, runs them here.",
+    ),
+    used(
+        IMAGES,
         "image_mirror",
         Kind::Text,
         "",

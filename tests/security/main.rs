@@ -1,3 +1,18 @@
 //! Attacks: a hostile guest, platform, mirror, file or neighbour, and what it must not get.
 //!
 //! One module for each attacked surface; each test performs the attack and asserts that it failed.
+
+#[expect(dead_code, reason = "shared with tests that need all of it")]
+#[path = "../support/fake_kube/authority.rs"]
+mod authority;
+mod cache;
+mod disk_space;
+#[expect(dead_code, reason = "shared with tests that need all of it")]
+#[path = "../support/mirror.rs"]
+mod mirror;
+mod release;
+mod signatures;
+mod state;
+#[path = "../support/tls_listener.rs"]
+mod tls_listener;
+mod users;

@@ -19,7 +19,7 @@ use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFac
 use crate::cli::Init;
 use crate::cluster::{BackendConfig, ClusterId, Vip};
 use crate::failure::{CommandError, Kind};
-use crate::home::write_private;
+use crate::home::write_where_asked;
 use crate::inventory;
 use crate::printable::printable_block;
 use crate::settings::SettingsError;
@@ -244,7 +244,7 @@ impl Interview {
                     .for_each(|problem| tell(&format!("  {}", printable_block(&problem.message))));
             }
         }
-        write_private(&self.path, self.survey.text().as_bytes())?;
+        write_where_asked(&self.path, self.survey.text().as_bytes())?;
         tell(
             "\n`ocpdeploy check` looks at all that it needs, `ocpdeploy plan` shows what would be made, `ocpdeploy deploy` makes it",
         );

@@ -11,7 +11,7 @@ use crate::backend::{Choice, kubevirt, openstack, ovirt};
 use crate::cluster::BackendConfig;
 use crate::commands::output::tell;
 use crate::failure::{CommandError, Kind};
-use crate::home::write_private;
+use crate::home::write_where_asked;
 use crate::printable::printable_line;
 use crate::survey::Question;
 
@@ -96,7 +96,7 @@ impl Interview {
         let path = self.folder().join(&name);
         if std::fs::read_to_string(&path).ok().as_deref() != Some(ca.pem.as_str()) {
             may_write(&self.ask, &path, "name its file as ovirt_ca")?;
-            write_private(&path, ca.pem.as_bytes())?;
+            write_where_asked(&path, ca.pem.as_bytes())?;
         }
         self.survey.answer("ovirt_ca", &name);
         Ok(())
@@ -129,7 +129,7 @@ impl Interview {
                 &path,
                 "keep the password in the env file, or choose another name with -o",
             )?;
-            write_private(&path, format!("{password}\n").as_bytes())?;
+            write_where_asked(&path, format!("{password}\n").as_bytes())?;
             self.survey.answer_by_file("ovirt_password", &name);
         }
         Ok(())

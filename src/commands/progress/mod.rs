@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -141,9 +140,7 @@ impl Log {
 }
 
 fn open_log(dir: &ClusterDir) -> io::Result<File> {
-    crate::home::create_private_dir(&dir.log())?;
-    let path = dir.log().join("ocpdeploy.jsonl");
-    File::options().create(true).append(true).mode(0o600).open(path)
+    crate::home::append_private(&dir.log().join("ocpdeploy.jsonl"))
 }
 
 impl tracing_subscriber::fmt::MakeWriter<'_> for Log {

@@ -1,0 +1,347 @@
+//! A folder held open by a descriptor: whoever renames folders or plants links meanwhile cannot redirect what is done
+//! in it.
+//!
+//! Every name is a single component and is opened without following a link. A folder counts as ours when it belongs to
+//! this user or to root and nobody else may write in it; only then do its entries stay what they are.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// Who may change the entries of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// This user, and root.
+    OnlyUs,
+    /// Others too, but only entries of their own: the sticky bit is set.
+    OwnEntries,
+    /// Others, ours included; why.
+    Anybody(String),
+}
+
+/// For options of opening a file by its path: a link at its end is refused.
+pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+
+/// An open folder.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    /// As it was named when it was opened; for messages and for programs that take paths only.
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Opens the folder at a path that the user chose: links that lead to it are followed.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::at(CWD, path.as_os_str(), path.to_owned(), OFlags::empty())
+    }
+
+    /// Opens the folder at a path whose last component is no link.
+    pub fn open_no_link(path: &Path) -> io::Result<Self> {
+        Self::at(CWD, path.as_os_str(), path.to_owned(), OFlags::NOFOLLOW)
+    }
+
+    fn at(parent: impl AsFd, name: &OsStr, path: PathBuf, flags: OFlags) -> io::Result<Self> {
+        let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        match fs::openat(parent, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Self { fd, path }),
+            // Linux answers ENOTDIR for a link here.
+            Err(Errno::NOTDIR | Errno::LOOP) => Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                format!("{} is a link or no folder", path.display()),
+            )),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of an entry, for messages and for programs that take paths only.
+    pub fn join(&self, name: impl AsRef<OsStr>) -> PathBuf {
+        self.path.join(name.as_ref())
+    }
+
+    /// Who else may change what is in this folder.
+    pub fn writers(&self) -> io::Result<Writers> {
+        Ok(writers(&fs::fstat(&self.fd)?))
+    }
+
+    /// The folder of this name if it is there and no link, whoever owns it.
+    pub fn look(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        let name = single(name.as_ref())?;
+        Self::at(&self.fd, name, self.join(name), OFlags::NOFOLLOW)
+    }
+
+    /// As `look`, but ours alone.
+    pub fn look_ours(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        let folder = self.look(name)?;
+        match folder.writers()? {
+            Writers::OnlyUs => Ok(folder),
+            Writers::OwnEntries => Err(untrusted(&folder.path, "others may write in it")),
+            Writers::Anybody(why) => Err(untrusted(&folder.path, &why)),
+        }
+    }
+
+    /// The folder of this name, ours alone; made with mode 0755 where it is not there.
+    pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        let name = single(name.as_ref())?;
+        match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => {
+                let folder = self.look_ours(name)?;
+                // The umask took something away.
+                folder.set_mode(0o755)?;
+                Ok(folder)
+            }
+            Err(Errno::EXIST) => self.look_ours(name),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// An empty folder of this name, ours alone; what was there before is removed.
+    pub fn fresh(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        self.remove(&name)?;
+        self.folder(name)
+    }
+
+    /// Opens a regular file; neither a link is followed nor is a FIFO waited for.
+    pub fn file(&self, name: impl AsRef<OsStr>, flags: OFlags) -> io::Result<File> {
+        let name = single(name.as_ref())?;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600)).map_err(|error| match error {
+            Errno::LOOP => io::Error::other(format!("{} is a link", self.join(name).display())),
+            other => other.into(),
+        })?;
+        match FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) {
+            FileType::RegularFile => Ok(fd.into()),
+            _ => Err(io::Error::other(format!("{} is no file", self.join(name).display()))),
+        }
+    }
+
+    /// A new file, mode 0600; what had the name is removed.
+    pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        self.remove(&name)?;
+        self.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// A regular file as a whole, if it is no longer than `limit` bytes.
+    pub fn read(&self, name: impl AsRef<OsStr>, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = self.file(&name, OFlags::RDONLY)?;
+        file.take(limit + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > limit {
+            true => Err(io::Error::other(format!("{} is too long", self.join(name).display()))),
+            false => Ok(bytes),
+        }
+    }
+
+    /// Whether this entry is a link.
+    pub fn is_link(&self, name: impl AsRef<OsStr>) -> bool {
+        let stat = single(name.as_ref()).and_then(|name| Ok(fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?));
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    }
+
+    /// Whether an entry of this name is there, a broken link included.
+    pub fn has(&self, name: impl AsRef<OsStr>) -> bool {
+        single(name.as_ref()).is_ok_and(|name| fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok())
+    }
+
+    /// The inode that a name leads to.
+    pub fn inode(&self, name: impl AsRef<OsStr>) -> io::Result<u64> {
+        Ok(fs::statat(&self.fd, single(name.as_ref())?, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
+    }
+
+    /// Moves an entry, over what has the name there if that is of the same kind (a folder: if empty).
+    pub fn rename(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> io::Result<()> {
+        fs::renameat(&self.fd, single(name.as_ref())?, &to.fd, single(new.as_ref())?).map_err(io::Error::from)
+    }
+
+    /// Gives a file a second name.
+    pub fn link(&self, name: impl AsRef<OsStr>, new: impl AsRef<OsStr>) -> io::Result<()> {
+        let (name, new) = (single(name.as_ref())?, single(new.as_ref())?);
+        fs::linkat(&self.fd, name, &self.fd, new, AtFlags::empty()).map_err(io::Error::from)
+    }
+
+    /// Removes an entry with all that is in it; a link is removed, not followed. Absent is success.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        let name = single(name.as_ref())?;
+        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let folder = self.look(name)?;
+        for entry in folder.names()? {
+            folder.remove(entry)?;
+        }
+        match fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The names of all entries, sorted.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Who owns it.
+    pub fn owner(&self) -> io::Result<u32> {
+        Ok(fs::fstat(&self.fd)?.st_uid)
+    }
+
+    /// Its permissions.
+    pub fn mode(&self) -> io::Result<u32> {
+        Ok(Mode::from_raw_mode(fs::fstat(&self.fd)?.st_mode).as_raw_mode())
+    }
+
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        fs::fchmod(&self.fd, Mode::from_raw_mode(mode)).map_err(io::Error::from)
+    }
+
+    /// Makes renames in this folder last through a crash.
+    pub fn sync(&self) -> io::Result<()> {
+        fs::fsync(&self.fd).map_err(io::Error::from)
+    }
+}
+
+/// Sets the mode of an open file.
+pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    fs::fchmod(file, Mode::from_raw_mode(mode)).map_err(io::Error::from)
+}
+
+/// Whether only this user or root can have written a file, and can change it.
+pub fn is_ours(file: &File) -> io::Result<bool> {
+    Ok(writers(&fs::fstat(file)?) == Writers::OnlyUs)
+}
+
+/// This user's id.
+pub fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn writers(stat: &Stat) -> Writers {
+    if ![me(), 0].contains(&stat.st_uid) {
+        return Writers::Anybody(format!("it belongs to user {}", stat.st_uid));
+    }
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    match mode.intersects(Mode::WGRP | Mode::WOTH) {
+        true if mode.contains(Mode::SVTX) => Writers::OwnEntries,
+        true if mode.contains(Mode::WOTH) => Writers::Anybody("everybody may write in it".to_owned()),
+        true => Writers::Anybody("its group may write in it".to_owned()),
+        false => Writers::OnlyUs,
+    }
+}
+
+fn untrusted(path: &Path, why: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("{} is not used: {why}", path.display()),
+    )
+}
+
+/// A name that stays in its folder.
+fn single(name: &OsStr) -> io::Result<&OsStr> {
+    match name.as_bytes() {
+        b"" | b"." | b".." => Err(io::Error::other("no name of a file")),
+        bytes if bytes.contains(&b'/') => Err(io::Error::other("a path where a name belongs")),
+        _ => Ok(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_link_is_neither_entered_nor_opened_nor_written_through() {
+        let place = tempfile::tempdir().unwrap();
+        let (inside, outside) = (place.path().join("inside"), place.path().join("outside"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("key"), "secret").unwrap();
+        symlink(&outside, inside.join("folder")).unwrap();
+        symlink(outside.join("key"), inside.join("file")).unwrap();
+        let dir = Dir::open(&inside).unwrap();
+        assert!(dir.look("folder").is_err() && dir.folder("folder").is_err());
+        assert!(dir.file("file", OFlags::RDWR).is_err() && dir.read("file", 100).is_err());
+        assert!(Dir::open_no_link(&inside.join("folder")).is_err());
+        // A new file takes the place of the link.
+        dir.create("file").unwrap();
+        dir.fresh("folder").unwrap();
+        assert_eq!(std::fs::read(outside.join("key")).unwrap(), b"secret");
+        assert!(std::fs::symlink_metadata(inside.join("folder")).unwrap().is_dir());
+    }
+
+    #[test]
+    fn a_fifo_is_refused_without_waiting() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("fifo");
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let error = Dir::open(place.path()).unwrap().read("fifo", 10).unwrap_err();
+        assert!(error.to_string().ends_with("fifo is no file"), "{error}");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_no_names() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = Dir::open(place.path()).unwrap();
+        for name in ["", ".", "..", "../x", "a/b", "/etc/passwd"] {
+            assert!(dir.create(name).is_err() && dir.remove(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_judged_by_who_may_change_its_entries() {
+        let place = tempfile::tempdir().unwrap();
+        let judged = |bits| {
+            mode(place.path(), bits);
+            Dir::open(place.path()).unwrap().writers().unwrap()
+        };
+        assert_eq!(judged(0o700), Writers::OnlyUs);
+        assert_eq!(judged(0o755), Writers::OnlyUs);
+        assert_eq!(judged(0o1777), Writers::OwnEntries);
+        assert_eq!(judged(0o775), Writers::Anybody("its group may write in it".to_owned()));
+        assert_eq!(judged(0o777), Writers::Anybody("everybody may write in it".to_owned()));
+    }
+
+    #[test]
+    fn a_tree_is_removed_without_what_its_links_lead_to() {
+        let place = tempfile::tempdir().unwrap();
+        let kept = tempfile::tempdir().unwrap();
+        std::fs::write(kept.path().join("file"), "kept").unwrap();
+        std::fs::create_dir_all(place.path().join("tree/deep/er")).unwrap();
+        symlink(kept.path(), place.path().join("tree/deep/link")).unwrap();
+        Dir::open(place.path()).unwrap().remove("tree").unwrap();
+        assert!(!place.path().join("tree").exists());
+        assert!(kept.path().join("file").exists());
+    }
+}
