@@ -18,7 +18,7 @@ build: ## build target/release/ocpdeploy (without libvirt where its headers are 
 
 test: export NEXTEST_PROFILE = ci
 test: install ## all checks and tests, rehearsal and both labs included (root, about 40 minutes)
-	OVIRT_SDK=required $(MAKE) test-fast deny
+	OVIRT_SDK=required CSR_JUDGE=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab
 	@# The tests' program will do: a release build takes six minutes.
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh

@@ -8,9 +8,9 @@ told=target/reliability.log
 : >$told
 tell() { grep -E '^(reliability|test |error)' | tee -a $told; }
 
-tests=(crash kubevirt_cuts faults ovirt_client audit secrets)
+tests=(crash kubevirt_cuts faults ovirt_client audit secrets security)
 for test in "${tests[@]}"; do
-    OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
+    OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all OCPDEPLOY_CSRS=100000 CSR_JUDGE=required cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
 done
 cargo test "$@" --test contract foreign_objects -- --nocapture | tell
 OCPDEPLOY_ATTACK=60 cargo test "$@" --test security -- --nocapture cache:: | tell
@@ -28,7 +28,7 @@ echo
 printf '%-24s %s\n' \
     'cuts tried' "$(sum 'cuts|kills')" \
     'faults tried' "$(sum 'faults|full disks|guests')" \
-    'bad inputs tried' "$(sum 'inputs tried')" \
+    'bad inputs tried' "$(sum '(inputs|requests) tried')" \
     'objects left' "$(sum 'objects left')" \
     'secrets found' "$(sum 'secrets found')" \
     'wrong deletions' "$(sum 'wrong deletions')" \

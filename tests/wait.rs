@@ -122,7 +122,7 @@ fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
     let world = bench.finish();
     assert!(world.watched > 0, "requests were not watched");
     let hostile = fake_kube::requests::hostile(&cluster::parameters(&cluster::config(), Ipv4Addr::new(127, 92, 1, 10)));
-    assert_eq!(hostile.len(), 15);
+    assert_eq!(hostile.len(), 16);
     for request in hostile {
         let name = request["metadata"]["name"].as_str().unwrap();
         assert_eq!(

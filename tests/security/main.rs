@@ -6,6 +6,9 @@
 #[path = "../support/fake_kube/authority.rs"]
 mod authority;
 mod cache;
+#[path = "../support/cluster.rs"]
+mod cluster;
+mod csr;
 mod disk_space;
 #[expect(dead_code, reason = "shared with tests that need all of it")]
 #[path = "../support/mirror.rs"]

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ocpdeploy::parameters::{NodeAddress, Parameters};
-use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+use rcgen::{Attribute, CertificateParams, DnType, KeyPair, SanType};
 use serde_json::{Value, json};
 
 use super::authority::name;
@@ -22,6 +22,8 @@ pub struct Wish {
     pub common_name: String,
     pub organizations: Vec<&'static str>,
     pub sans: Vec<SanType>,
+    /// Of the document, besides the one with `sans`.
+    pub attributes: Vec<Attribute>,
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -46,6 +48,7 @@ pub fn client(host: &str) -> Wish {
         common_name: format!("system:node:{host}"),
         organizations: vec!["system:nodes"],
         sans: vec![],
+        attributes: vec![],
     }
 }
 
@@ -75,7 +78,9 @@ impl Wish {
             params.distinguished_name.remove(DnType::OrganizationName);
         }
         params.subject_alt_names = self.sans.clone();
-        let request = params.serialize_request(&KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let request = params.serialize_request_with_attributes(&key, self.attributes.clone());
+        let request = request.unwrap();
         json!({
             "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
             "metadata": {"name": object_name, "creationTimestamp": "2026-11-21T10:00:00Z"},
@@ -83,6 +88,17 @@ impl Wish {
                 "groups": self.groups, "usages": self.usages},
             "status": {},
         })
+    }
+}
+
+/// An attribute that asks for one DNS name of less than 80 bytes; its set has this tag.
+fn extension_request(set: u8, name: &str) -> Attribute {
+    let element = |tag: u8, content: &[u8]| [&[tag, u8::try_from(content.len()).unwrap()], content].concat();
+    let names = element(0x30, &element(0x82, name.as_bytes()));
+    let extension = [&[6, 3, 0x55, 0x1d, 0x11][..], &element(4, &names)].concat();
+    Attribute {
+        oid: &[1, 2, 840, 113549, 1, 9, 14],
+        values: element(set, &element(0x30, &element(0x30, &extension))),
     }
 }
 
@@ -158,6 +174,15 @@ pub fn hostile(table: &Parameters) -> Vec<Value> {
             serving
                 .clone()
                 .but(|w| w.username = format!("system:node:{}", fqdn("master-0"))),
+        ),
+        (
+            // Go, which signs, skips the first, since 0xb1 is not a set; the order is that of their lengths.
+            "another-class",
+            serving.clone().but(|w| {
+                w.sans.clear();
+                let foreign = fqdn("another-name-of-many-letters");
+                w.attributes = vec![extension_request(0xb1, &host), extension_request(0x31, &foreign)];
+            }),
         ),
         (
             "serving-by-stranger",

@@ -1,0 +1,279 @@
+//! Reads a certificate request (PKCS#10, RFC 2986) in the one form in which a kubelet writes it.
+//!
+//! The signer reads it with Go, which skips attributes that it cannot parse and takes the extensions of all the others
+//! (golang/go: `src/crypto/x509/x509.go`, `parseCSRExtensions`). Any other lenient reader sees another request than the
+//! signer. So this one writes what it understood again, as Go would have written it, and both must be the same bytes.
+//!
+//! A kubelet asks for one organization, one common name and perhaps alternative names, and for nothing else
+//! (kubernetes/kubernetes: `pkg/kubelet/certificate/bootstrap/bootstrap.go`, `pkg/kubelet/certificate/kubelet.go`,
+//! `staging/src/k8s.io/client-go/util/cert/csr.go`; golang/go: `buildCSRExtensions` in the file above).
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::crypto::aws_lc_rs;
+
+/// The largest request, in bytes of PEM; one with an RSA key of 4096 bits has 1,700.
+const MOST: usize = 16 << 10;
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const OCTET_STRING: u8 = 0x04;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+/// `[0]`, the attributes of a request.
+const ATTRIBUTES: u8 = 0xa0;
+/// `[2]` and `[7]` among alternative names.
+const DNS_NAME: u8 = 0x82;
+const IP_ADDRESS: u8 = 0x87;
+
+/// 2.5.4.3
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+/// 2.5.4.10
+const ORGANIZATION: &[u8] = &[0x55, 4, 10];
+/// 2.5.29.17
+const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+/// 1.2.840.113549.1.9.14
+const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
+
+/// What a request asks for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub common_name: String,
+    pub names: Vec<String>,
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Asked {
+    /// Reads a PEM file; the error says why no kubelet wrote it.
+    pub fn read(pem: &[u8]) -> Result<Self, String> {
+        let faulty = || "it is not a certificate request".to_owned();
+        let der = der(pem).ok_or_else(faulty)?;
+        let form = Form::read(&der).ok_or_else(faulty)?;
+        let asked = form.asked()?;
+        if form.write() != der {
+            return Err("it holds more than a kubelet asks for, or is encoded in another way".to_owned());
+        }
+        // The API server asks for this, too (kubernetes/kubernetes: `pkg/apis/certificates/validation/validation.go`).
+        match form.is_signed() {
+            true => Ok(asked),
+            false => Err("its signature is not that of its key".to_owned()),
+        }
+    }
+}
+
+/// The bytes of a PEM file as Go writes it: one block, lines of 64, no headers, nothing around it.
+pub(super) fn der(pem: &[u8]) -> Option<Vec<u8>> {
+    if pem.len() > MOST {
+        return None;
+    }
+    let body = std::str::from_utf8(pem).ok()?;
+    let body = body.strip_prefix("-----BEGIN CERTIFICATE REQUEST-----\n")?;
+    let body = body.strip_suffix("\n-----END CERTIFICATE REQUEST-----\n")?;
+    let mut lines = body.split('\n').rev();
+    let last = lines.next().is_some_and(|line| (1..=64).contains(&line.len()));
+    if !last || lines.any(|line| line.len() != 64) {
+        return None;
+    }
+    STANDARD.decode(body.replace('\n', "")).ok()
+}
+
+/// The parts of a request that are not the same in all of them.
+struct Form<'a> {
+    subject: Vec<NamePart<'a>>,
+    key_algorithm: &'a [u8],
+    key: &'a [u8],
+    /// Tags and contents.
+    alternative_names: Vec<(u8, &'a [u8])>,
+    signature_algorithm: &'a [u8],
+    signature: &'a [u8],
+}
+
+struct NamePart<'a> {
+    kind: &'a [u8],
+    string: u8,
+    text: &'a [u8],
+}
+
+impl<'a> Form<'a> {
+    /// Takes the parts from where they should be; what else is there is found when all is written again.
+    fn read(der: &'a [u8]) -> Option<Self> {
+        let mut request = Reader(der).enter(SEQUENCE)?;
+        let mut info = request.enter(SEQUENCE)?;
+        info.enter(INTEGER)?;
+        let mut rest = info.enter(SEQUENCE)?;
+        let mut subject = Vec::new();
+        while !rest.0.is_empty() {
+            let mut part = rest.enter(SET)?.enter(SEQUENCE)?;
+            let kind = part.enter(OBJECT_IDENTIFIER)?.0;
+            let (string, text) = part.next()?;
+            subject.push(NamePart { kind, string, text });
+        }
+        let mut key = info.enter(SEQUENCE)?;
+        let mut attributes = info.enter(ATTRIBUTES)?;
+        let mut alternative_names = Vec::new();
+        if !attributes.0.is_empty() {
+            let mut attribute = attributes.enter(SEQUENCE)?;
+            attribute.enter(OBJECT_IDENTIFIER)?;
+            let mut extension = attribute.enter(SET)?.enter(SEQUENCE)?.enter(SEQUENCE)?;
+            extension.enter(OBJECT_IDENTIFIER)?;
+            let mut names = extension.enter(OCTET_STRING)?.enter(SEQUENCE)?;
+            while !names.0.is_empty() {
+                alternative_names.push(names.next()?);
+            }
+        }
+        Some(Self {
+            subject,
+            key_algorithm: key.enter(SEQUENCE)?.0,
+            key: key.enter(BIT_STRING)?.whole_bytes()?,
+            alternative_names,
+            signature_algorithm: request.enter(SEQUENCE)?.0,
+            signature: request.enter(BIT_STRING)?.whole_bytes()?,
+        })
+    }
+
+    /// The request as Go's `CreateCertificateRequest` writes it.
+    fn write(&self) -> Vec<u8> {
+        let algorithm = element(SEQUENCE, &[self.signature_algorithm]);
+        let signature = element(BIT_STRING, &[&[0], self.signature]);
+        element(SEQUENCE, &[&self.info(), &algorithm, &signature])
+    }
+
+    /// What is signed.
+    fn info(&self) -> Vec<u8> {
+        let parts = self.subject.iter().map(|part| {
+            let kind = element(OBJECT_IDENTIFIER, &[part.kind]);
+            let text = element(part.string, &[part.text]);
+            element(SET, &[&element(SEQUENCE, &[&kind, &text])])
+        });
+        let subject = element(SEQUENCE, &[&parts.collect::<Vec<_>>().concat()]);
+        let algorithm = element(SEQUENCE, &[self.key_algorithm]);
+        let key = element(SEQUENCE, &[&algorithm, &element(BIT_STRING, &[&[0], self.key])]);
+        let attributes = element(ATTRIBUTES, &[&self.attribute()]);
+        let version = element(INTEGER, &[&[0]]);
+        element(SEQUENCE, &[&version, &subject, &key, &attributes])
+    }
+
+    /// The one attribute with its one extension; nothing where nobody asks for alternative names.
+    fn attribute(&self) -> Vec<u8> {
+        if self.alternative_names.is_empty() {
+            return Vec::new();
+        }
+        let names = self.alternative_names.iter().map(|(tag, name)| element(*tag, &[name]));
+        let names = element(SEQUENCE, &[&names.collect::<Vec<_>>().concat()]);
+        let kind = element(OBJECT_IDENTIFIER, &[SUBJECT_ALTERNATIVE_NAME]);
+        let extension = element(SEQUENCE, &[&kind, &element(OCTET_STRING, &[&names])]);
+        let extensions = element(SET, &[&element(SEQUENCE, &[&extension])]);
+        let kind = element(OBJECT_IDENTIFIER, &[EXTENSION_REQUEST]);
+        element(SEQUENCE, &[&kind, &extensions])
+    }
+
+    /// The texts of subject and alternative names.
+    fn asked(&self) -> Result<Asked, String> {
+        let (mut common_names, mut organizations) = (Vec::new(), Vec::new());
+        for part in &self.subject {
+            if ![PRINTABLE_STRING, UTF8_STRING].contains(&part.string) {
+                return Err("its subject is neither PrintableString nor UTF8String".to_owned());
+            }
+            match part.kind {
+                COMMON_NAME => common_names.push(text(part.text)?),
+                ORGANIZATION => organizations.push(text(part.text)?),
+                _ => return Err("something else than organization and common name is in its subject".to_owned()),
+            }
+        }
+        super::exactly("organizations", &organizations, &["system:nodes"], &[])?;
+        // Also of equal ones there is one.
+        let [_] = organizations.as_slice() else {
+            return Err("it has not one organization".to_owned());
+        };
+        let [common_name] =
+            <[String; 1]>::try_from(common_names).map_err(|_| "it has not one common name".to_owned())?;
+        let (mut names, mut addresses) = (Vec::new(), Vec::new());
+        for (tag, name) in &self.alternative_names {
+            match *tag {
+                DNS_NAME => names.push(text(name)?),
+                IP_ADDRESS => addresses.push(address(name).ok_or("it has an address of another length")?),
+                _ => return Err("an alternative name of it is neither a host name nor an address".to_owned()),
+            }
+        }
+        Ok(Asked {
+            common_name,
+            names,
+            addresses,
+        })
+    }
+
+    /// Whether the key in the request signed it; with an algorithm that TLS here knows, too.
+    fn is_signed(&self) -> bool {
+        let info = self.info();
+        let known = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+        known.iter().any(|algorithm| {
+            *algorithm.public_key_alg_id() == *self.key_algorithm
+                && *algorithm.signature_alg_id() == *self.signature_algorithm
+                && algorithm.verify_signature(self.key, &info, self.signature).is_ok()
+        })
+    }
+}
+
+/// What may be in a node's name and around it: visible ASCII.
+fn text(bytes: &[u8]) -> Result<String, String> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.iter().all(u8::is_ascii_graphic) => Ok(text.to_owned()),
+        _ => Err("a name in it has characters that names of nodes do not have".to_owned()),
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// Reads elements of DER one after the other; what it passes over is not looked at.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Tag and content of the next element.
+    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&[tag, first], mut rest) = self.0.split_first_chunk()?;
+        let length = match first {
+            ..=0x7f => usize::from(first),
+            0x81 | 0x82 => {
+                let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                rest = after;
+                digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit))
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+
+    /// The content of the next element, which has this tag.
+    fn enter(&mut self, tag: u8) -> Option<Self> {
+        let (found, content) = self.next()?;
+        (found == tag).then_some(Self(content))
+    }
+
+    /// The content of a bit string that has no part of a byte.
+    fn whole_bytes(self) -> Option<&'a [u8]> {
+        self.0.strip_prefix(&[0])
+    }
+}
+
+/// An element of DER; its parts have fewer than 64 KiB together, as `MOST` sees to.
+fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let [.., high, low] = content.len().to_be_bytes();
+    let mut der = match (high, low) {
+        (0, ..=0x7f) => vec![tag, low],
+        (0, _) => vec![tag, 0x81, low],
+        _ => vec![tag, 0x82, high, low],
+    };
+    der.extend(content);
+    der
+}
