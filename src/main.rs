@@ -6,8 +6,10 @@ use clap::Parser;
 use ocpdeploy::cli::Cli;
 use ocpdeploy::commands::{self, output};
 use ocpdeploy::failure;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
+    leave_no_core();
     let cli = Cli::parse();
     failure::report_panics(output::fail);
     // A panic has been told by the hook; what is left is the exit code.
@@ -20,4 +22,15 @@ fn main() -> ExitCode {
         }
         Err(_) => ExitCode::from(failure::Kind::Bug.exit_code()),
     }
+}
+
+/// Memory holds passwords and the pull secret, and a core file would keep them. Children inherit the limit, and
+/// systemd-coredump keeps nothing of a process that has it.
+fn leave_no_core() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    // A limit may always be lowered.
+    let _ = setrlimit(Resource::Core, none);
 }

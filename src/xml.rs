@@ -5,6 +5,10 @@ use std::fmt;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Reader, Writer, XmlVersion, escape};
 
+/// How deep elements may lie in each other. Trees are written and dropped by recursion; libvirt's and oVirt's documents
+/// have about ten levels.
+const DEEPEST: usize = 100;
+
 /// One element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Element {
@@ -137,6 +141,7 @@ pub(crate) fn parse(document: &str) -> Result<Element, BadXml> {
     loop {
         let event = reader.read_event().map_err(|error| bad(&error))?;
         match event {
+            Event::Start(_) if open.len() > DEEPEST => return Err(BadXml("it is nested too deeply".to_owned())),
             Event::Start(start) => open.push(element(&start)?),
             Event::Empty(start) => close(&mut open, element(&start)?),
             Event::End(_) => {
@@ -220,6 +225,15 @@ mod tests {
         for bad in ["", "<a>", "<a></b>", "<a b=></a>", "<a>&nbsp;</a>", "<a", "</a>"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    /// Dropped, a tree of a million levels ends the program: the stack overflows.
+    #[test]
+    fn a_document_of_many_levels_is_refused() {
+        let levels = |depth| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
+        assert!(parse(&levels(DEEPEST)).is_ok());
+        assert!(parse(&levels(DEEPEST + 1)).is_err());
+        assert!(parse(&levels(1_000_000)).is_err());
     }
 
     proptest! {

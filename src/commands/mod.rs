@@ -30,8 +30,9 @@ mod util;
 mod verify;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::future::Future;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ use crate::inventory::{self, InventoryError, Known};
 use crate::parameters::Parameters;
 use crate::patience::{Patient, USUAL};
 use crate::platforms::{Platform, Platforms};
+use crate::settings::envfile;
 use crate::settings::{self, Loaded, ResolvedValue, Sources, Whereabouts};
 use output::{print, print_json};
 use progress::{Progress, Verbosity};
@@ -310,7 +312,7 @@ fn warn_of_readable_secrets(env: &Path, loaded: &Loaded) {
 /// The env file's path as given, and its text. Only a rehearsal goes without one.
 fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
     let path = source.env.clone().unwrap_or_else(|| "env.sh".into());
-    match std::fs::read_to_string(&path) {
+    match text_of(&path) {
         Ok(text) => Ok(Some((path, text))),
         Err(error) if error.kind() == ErrorKind::NotFound && source.env.is_none() && source.rehearse => Ok(None),
         Err(error) => {
@@ -322,6 +324,18 @@ fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
             let hint = "`ocpdeploy init` asks and writes one, env.sh.sample shows every setting; `ocpdeploy deploy --rehearse --backend sim` works without";
             Err(CommandError::new(Kind::Settings, text).hint(hint).into())
         }
+    }
+}
+
+/// The text of a file, and no more of it than an env file may have and a byte: the parser refuses that at its place.
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(envfile::MOST_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    match bytes.len() > envfile::MOST_BYTES {
+        true => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        false => String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error)),
     }
 }
 

@@ -197,30 +197,6 @@ pub(super) fn virtual_router_id(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("`{text}` is not between 1 and 255"))
 }
 
-/// A URI of a libvirt that can run a cluster's machines.
-pub(super) fn libvirt_uri(text: &str) -> Result<String, String> {
-    const HINT: &str = "it looks like qemu:///system or qemu+ssh://user@host/system";
-    let (scheme, rest) = text
-        .split_once("://")
-        .ok_or_else(|| format!("`{text}` is not a libvirt URI; {HINT}"))?;
-    let (place, _query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, path) = place
-        .split_once('/')
-        .ok_or_else(|| format!("`{text}` has no path; {HINT}"))?;
-    // Not repeated: the word after the colon is a password.
-    if host.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
-        return Err("a password in a URI ends up in logs; use an SSH key or libvirt's auth.conf".to_owned());
-    }
-    match (scheme.split_once('+').unwrap_or((scheme, "")).0, path) {
-        ("qemu", "system") | ("test", _) => Ok(text.to_owned()),
-        ("qemu", "session") => {
-            Err("a session's machines get no address that others can reach; use qemu:///system".to_owned())
-        }
-        ("qemu", _) => Err(format!("`/{path}` is not `/system`; {HINT}")),
-        _ => Err(format!("`{scheme}` is not a driver that runs these machines; {HINT}")),
-    }
-}
-
 /// The name of an object of Kubernetes (RFC 1123 subdomain).
 pub(super) fn kube_name(text: &str) -> Result<String, String> {
     match text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok()) {

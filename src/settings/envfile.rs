@@ -2,8 +2,21 @@
 //!
 //! `name=value`, `export`, quotes, `$x`, `${x}`, `${x:-default}`, `~/` and comments are understood; all
 //! else is refused with its place. What is accepted, bash reads the same: `tests/env_file.rs` compares.
+//! Files, values and nesting have limits, so that none takes all memory, the whole stack or an hour.
 
 use std::ops::Range;
+
+/// The largest env file, in bytes; one with every setting and a pull secret in it has 30 KiB.
+pub const MOST_BYTES: usize = 256 << 10;
+
+/// The longest value, with its variables expanded; a pull secret of many registries has 20 KiB.
+const MOST_OF_VALUE: usize = 64 << 10;
+
+/// Assignments in one file; there are about a hundred settings.
+const MOST_ASSIGNMENTS: usize = 1_000;
+
+/// How deep `${a:-${b:-c}}` may go.
+const DEEPEST: usize = 16;
 
 /// One `name=value` of an env file. Spans are byte ranges of the file's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +44,7 @@ pub fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result
     let mut parser = Parser {
         text,
         at: 0,
+        depth: 0,
         assignments: Vec::new(),
         environment,
     };
@@ -66,6 +80,8 @@ const SHELLS_OWN: [&str; 21] = [
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    /// How many defaults are being read, each within the one before.
+    depth: usize,
     assignments: Vec<Assignment>,
     environment: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -110,6 +126,13 @@ impl Parser<'_> {
     }
 
     fn file(&mut self) -> Result<(), SyntaxError> {
+        if self.text.len() > MOST_BYTES {
+            return self.refuse(
+                0,
+                "this file is larger than 256 KiB",
+                "an env file holds only `name=value` lines",
+            );
+        }
         let mut line_is_free = true;
         loop {
             match self.peek() {
@@ -144,6 +167,13 @@ impl Parser<'_> {
             }
         }
         let from = self.at;
+        if self.assignments.len() == MOST_ASSIGNMENTS {
+            return self.refuse(
+                from,
+                "these are more than 1000 assignments",
+                "leave out those that nothing uses",
+            );
+        }
         let name = self.name();
         let name_span = from..self.at;
         if name.is_empty() || self.peek() != Some('=') {
@@ -200,6 +230,7 @@ impl Parser<'_> {
         let mut value = String::new();
         loop {
             let at = self.at;
+            self.check_length(&value, start)?;
             let Some(c) = self.peek() else {
                 if in_default {
                     return self.refuse(start, "`${` is never closed", "add the missing `}`");
@@ -288,9 +319,22 @@ impl Parser<'_> {
         }
     }
 
+    /// Refuses a value that grew too long; variables in it may make it grow a thousandfold.
+    fn check_length(&self, value: &str, from: usize) -> Result<(), SyntaxError> {
+        match value.len() > MOST_OF_VALUE {
+            true => Err(SyntaxError {
+                span: from..self.at,
+                message: "this value is longer than 64 KiB".to_owned(),
+                help: "put it into a file and name that, or use fewer variables in it",
+            }),
+            false => Ok(()),
+        }
+    }
+
     fn double_quoted(&mut self, open: usize, value: &mut String) -> Result<(), SyntaxError> {
         loop {
             let at = self.at;
+            self.check_length(value, open)?;
             match self.peek() {
                 None => return Err(unclosed(open, "\"")),
                 Some('"') => {
@@ -340,7 +384,16 @@ impl Parser<'_> {
                     self.check_not_shells_own(&name, at)?;
                     let known = self.known(&name).filter(|known| !known.is_empty());
                     self.at += 2;
+                    if self.depth == DEEPEST {
+                        return self.refuse(
+                            at,
+                            "defaults are nested too deeply",
+                            "use fewer `${name:-default}` in each other",
+                        );
+                    }
+                    self.depth += 1;
                     let default = self.word(Word::Default)?;
+                    self.depth -= 1;
                     self.at += 1;
                     value.push_str(&known.unwrap_or(default));
                     return Ok(());

@@ -6,6 +6,7 @@
 mod access;
 mod checks;
 pub mod envfile;
+mod libvirt_uri;
 mod ovirt;
 pub mod parse;
 mod problem;
@@ -380,7 +381,7 @@ fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>) -> Option
 fn backend_named(values: &mut Values<'_>, variable: &'static str, name: &str) -> Option<BackendConfig> {
     match name {
         "libvirt" => {
-            let uri = values.read("libvirt_uri", checks::libvirt_uri);
+            let uri = values.read("libvirt_uri", libvirt_uri::check);
             let pool = values.text("pool");
             let virt_type = values.choice(
                 "virt_type",

@@ -8,8 +8,11 @@ mod authority;
 mod cache;
 #[path = "../support/cluster.rs"]
 mod cluster;
+mod core_file;
 mod csr;
 mod disk_space;
+mod env_file;
+mod libvirt_uri;
 #[expect(dead_code, reason = "shared with tests that need all of it")]
 #[path = "../support/mirror.rs"]
 mod mirror;

@@ -1,0 +1,185 @@
+//! Which libvirt URIs are taken: those that reach a daemon, and run no program of their own choosing.
+//!
+//! libvirt starts what `command` names (transport `ext`: any program, `ssh`: in ssh's place), and `netcat` on the other
+//! computer; `name` puts another URI in this one's place (libvirt/libvirt: `docs/uri.rst`, `src/remote/remote_driver.c`,
+//! which compares the names of parameters without their case). So parameters are allowed by name, and nothing is escaped.
+
+const HINT: &str = "it looks like qemu:///system or qemu+ssh://user@host/system";
+
+/// Transports that are allowed, and the parameters of each.
+const TRANSPORTS: [(&str, &[&str]); 6] = [
+    (
+        "libssh",
+        &["keyfile", "known_hosts", "mode", "proxy", "socket", "sshauth"],
+    ),
+    (
+        "libssh2",
+        &["keyfile", "known_hosts", "mode", "proxy", "socket", "sshauth"],
+    ),
+    ("ssh", &["keyfile", "mode", "no_tty", "no_verify", "proxy", "socket"]),
+    // Without `no_verify`, which takes any server's certificate.
+    ("tls", &["pkipath", "tls_priority"]),
+    ("tcp", &[]),
+    ("unix", &["mode", "socket"]),
+];
+
+/// A URI of a libvirt that can run a cluster's machines.
+pub(super) fn check(text: &str) -> Result<String, String> {
+    let (scheme, rest) = text
+        .split_once("://")
+        .ok_or_else(|| format!("`{text}` is not a libvirt URI; {HINT}"))?;
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (host, path) = place
+        .split_once('/')
+        .ok_or_else(|| format!("`{text}` has no path; {HINT}"))?;
+    // Not repeated: the word after the colon is a password.
+    if host.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
+        return Err("a password in a URI ends up in logs; use an SSH key or libvirt's auth.conf".to_owned());
+    }
+    let (driver, transport) = match scheme.split_once('+') {
+        Some((driver, transport)) => (driver, Some(transport)),
+        None => (scheme, None),
+    };
+    match (driver, path) {
+        // In the client itself: nothing is connected to.
+        ("test", _) if transport.is_none() && host.is_empty() && query.is_empty() => return Ok(text.to_owned()),
+        ("test", _) => return Err("the driver `test` has neither transport nor parameters".to_owned()),
+        ("qemu", "system") => {}
+        ("qemu", "session") => {
+            return Err("a session's machines get no address that others can reach; use qemu:///system".to_owned());
+        }
+        ("qemu", _) => return Err(format!("`/{path}` is not `/system`; {HINT}")),
+        _ => return Err(format!("`{scheme}` is not a driver that runs these machines; {HINT}")),
+    }
+    check_host(host)?;
+    let transport = transport.unwrap_or(if host.is_empty() { "unix" } else { "tls" });
+    let (_, allowed) = TRANSPORTS
+        .iter()
+        .find(|(name, _)| *name == transport)
+        .ok_or_else(|| format!("the transport `{transport}` is not supported; {HINT}"))?;
+    if transport == "tcp" && !is_loopback(host) {
+        return Err("the transport `tcp` is not encrypted; use qemu+ssh or qemu+tls".to_owned());
+    }
+    for parameter in query.split('&').filter(|_| !query.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if !allowed.contains(&name) {
+            let supported = match allowed {
+                [] => "it has none".to_owned(),
+                allowed => format!("supported are {}", allowed.join(", ")),
+            };
+            return Err(format!(
+                "`{name}` is not a supported parameter of the transport `{transport}`; {supported}"
+            ));
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._~:,@+-".contains(c);
+        if value.is_empty() || value.starts_with('-') || !value.chars().all(plain) {
+            return Err(format!(
+                "the value of `{name}` has characters that are not supported in a URI here"
+            ));
+        }
+    }
+    Ok(text.to_owned())
+}
+
+/// `[user@]host[:port]`, none of which ssh could take for an option.
+fn check_host(text: &str) -> Result<(), String> {
+    let (user, host) = match text.split_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, text),
+    };
+    let is_name = |name: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && name.chars().all(plain)
+    };
+    let is_user = user.is_none_or(is_name);
+    let (name, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        Some((address, port)) => (address, port),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_host = is_name(name) || (host.starts_with('[') && name.parse::<std::net::Ipv6Addr>().is_ok());
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    match (is_host || text.is_empty()) && is_user && is_port {
+        true => Ok(()),
+        false => Err(format!("`{text}` is not [user@]host[:port]; {HINT}")),
+    }
+}
+
+/// Where nobody listens in: this computer, or a tunnel that begins there.
+fn is_loopback(host: &str) -> bool {
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let name = host.split(':').next().unwrap_or_default();
+    name == "localhost"
+        || name.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+        || host.starts_with("[::1]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_to_a_daemon_are_taken() {
+        for uri in [
+            "qemu:///system",
+            "qemu+unix:///system?socket=/run/libvirt/libvirt-sock&mode=legacy",
+            "qemu+ssh://root@kvm_1.example.com/system",
+            "qemu+ssh://me@[fd00::1]:2222/system?keyfile=/home/me/.ssh/lab&no_tty=1",
+            "qemu+libssh://host/system?known_hosts=/home/me/.ssh/known_hosts",
+            "qemu+libssh2://host/system",
+            "qemu://host/system?pkipath=/etc/pki/libvirt",
+            "qemu+tls://host:16514/system",
+            "qemu+tcp://localhost:5000/system",
+            "qemu+tcp://[::1]/system",
+            "test:///default",
+            "test:///path/to/host.xml",
+        ] {
+            assert_eq!(check(uri), Ok(uri.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_runs_programs_or_is_open_to_others_is_refused() {
+        for (uri, words) in [
+            (
+                "qemu+ext:///system?command=/tmp/x",
+                "the transport `ext` is not supported",
+            ),
+            ("test+ext:///default?command=/tmp/x", "neither transport nor parameters"),
+            ("test:///default?command=/tmp/x", "neither transport nor parameters"),
+            (
+                "qemu+ssh://host/system?command=/tmp/x",
+                "`command` is not a supported parameter",
+            ),
+            ("qemu+ssh://host/system?Command=/tmp/x", "`Command` is not"),
+            ("qemu+ssh://host/system?%63ommand=/tmp/x", "`%63ommand` is not"),
+            (
+                "qemu+ssh://host/system?no_tty=1;command=/tmp/x",
+                "the value of `no_tty`",
+            ),
+            ("qemu+ssh://host/system?no_tty=1&netcat=/tmp/x", "`netcat` is not"),
+            ("qemu+ssh://host/system?name=qemu%2Bext:///x", "`name` is not"),
+            ("qemu+ssh://host/system?no_tty=1?command=/x", "the value of `no_tty`"),
+            ("qemu+ssh://host/system#?command=/x", "is not `/system`"),
+            (
+                "qemu+ssh://host/system?keyfile=-oProxyCommand=x",
+                "the value of `keyfile`",
+            ),
+            ("qemu+ssh://-oProxyCommand=x/system", "is not [user@]host[:port]"),
+            ("qemu+ssh://-lroot@host/system", "is not [user@]host[:port]"),
+            ("qemu+ssh://host;x/system", "is not [user@]host[:port]"),
+            ("qemu+ssh://host%20x/system", "is not [user@]host[:port]"),
+            ("qemu+tls://host/system?no_verify=1", "`no_verify` is not"),
+            ("qemu+tcp://host/system", "is not encrypted"),
+            ("qemu+tcp://127.0.0.1.example.com/system", "is not encrypted"),
+            ("qemu+SSH://host/system", "the transport `SSH`"),
+            ("lxc:///system", "`lxc` is not a driver"),
+            ("qemu:///session", "use qemu:///system"),
+            ("qemu:system", "is not a libvirt URI"),
+        ] {
+            match check(uri) {
+                Err(why) => assert!(why.contains(words), "{uri}: {why}"),
+                Ok(_) => panic!("{uri} is taken"),
+            }
+        }
+    }
+}
