@@ -1,5 +1,7 @@
 //! What is kept of a cluster that did not come up: consoles, journal, logs and what its API tells, in one tar.
 
+mod log_bundle;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -156,19 +158,27 @@ fn write(wait: &WaitContext<'_>, mut files: Vec<(String, Vec<u8>)>) -> io::Resul
         .open(&path)?;
     let mut tar = tar::Builder::new(file);
     let mask = Mask::new(wait.config, &dir.installer());
+    // Read with `tar -xO` and `less -R`, it is on somebody's terminal. Masked last: what is taken out before may have
+    // stood within a secret.
+    let safe = |name: &str, text: &str| match name.contains(".json") {
+        true => mask.apply(&printable_json(text)),
+        false => mask.apply(&printable_console(text)),
+    };
     for (name, bytes) in files {
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<String> = text.lines().map(|line| mask.apply(line)).collect();
-        // Read with `tar -xO` and `less -R`, it is on somebody's terminal.
-        let safe = match name.contains(".json") {
-            true => printable_json(&lines.join("\n")),
-            false => printable_console(&lines.join("\n")),
-        };
-        append(&mut tar, &name, safe.as_bytes())?;
+        let text = safe(&name, &String::from_utf8_lossy(&bytes));
+        append(&mut tar, &name, text.as_bytes())?;
     }
     for bundle in bundles {
-        append(&mut tar, &name_of(&bundle), &fs::read(&bundle)?)?;
-        fs::remove_file(bundle)?;
+        let read = log_bundle::read(&bundle, |name, text| {
+            append(&mut tar, name, safe(name, text).as_bytes())
+        })?;
+        for left_out in &read.left_out {
+            info!(target: PROGRESS, step = "gather", "{}: {left_out} is left out", name_of(&bundle));
+        }
+        match read.whole {
+            true => fs::remove_file(bundle)?,
+            false => warn!(target: PROGRESS, step = "gather", "{} is damaged and stays there", bundle.display()),
+        }
     }
     tar.into_inner()?.sync_all()?;
     Ok(path)

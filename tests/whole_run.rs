@@ -314,7 +314,7 @@ fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
     for name in [
         "journal.jsonl",
         "log/openshift-install-gather-bootstrap.log",
-        "log-bundle-20261121100000.tar.gz",
+        "log-bundle-20261121100000/gather.log",
     ] {
         assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
     }

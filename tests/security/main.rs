@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "shared with tests that need all of it")]
 #[path = "../support/fake_kube/authority.rs"]
 mod authority;
+mod bundle;
 mod cache;
 #[path = "../support/cluster.rs"]
 mod cluster;
@@ -16,6 +17,8 @@ mod libvirt_uri;
 #[expect(dead_code, reason = "shared with tests that need all of it")]
 #[path = "../support/mirror.rs"]
 mod mirror;
+#[path = "../support/qcow2.rs"]
+mod qcow2;
 mod release;
 mod signatures;
 mod state;

@@ -1,0 +1,146 @@
+//! Reads what the installer gathered from the nodes: a tar, gzipped, of files that nobody has masked.
+//!
+//! There are logs, manifests as rendered and all MachineConfigs, which hold the pull secret
+//! (openshift/installer: `data/data/bootstrap/files/usr/local/bin/installer-gather.sh`).
+
+use std::io::{self, BufReader, Read};
+use std::path::{Component, Path};
+
+use flate2::bufread::MultiGzDecoder;
+use fs_err::File;
+
+/// Most bytes of one file within, unpacked; what is larger is left out.
+const MOST_OF_FILE: u64 = 64 << 20;
+
+/// Most bytes of all files; the rest is left out.
+const MOST: u64 = 1 << 30;
+
+/// How it was read.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    /// Names of files that are not text or too large, so that secrets in them cannot be seen.
+    pub left_out: Vec<String>,
+    /// Nothing was damaged.
+    pub whole: bool,
+}
+
+/// Gives name and text of each file to `each`; a gzipped file's without the `.gz`.
+pub(super) fn read(bundle: &Path, mut each: impl FnMut(&str, &str) -> io::Result<()>) -> io::Result<Gathered> {
+    let file = BufReader::new(File::open(bundle)?);
+    let mut tar = tar::Archive::new(MultiGzDecoder::new(file).take(MOST));
+    let mut read = Gathered::default();
+    let mut entries = tar.entries()?;
+    loop {
+        let mut entry = match entries.next() {
+            None => break,
+            Some(Ok(entry)) => entry,
+            Some(Err(_)) => return Ok(read),
+        };
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let Some(name) = entry.path().ok().and_then(|path| inner_name(&path)) else {
+            read.left_out.push("a file whose name leads out of it".to_owned());
+            continue;
+        };
+        let mut bytes = Vec::new();
+        if entry.by_ref().take(MOST_OF_FILE + 1).read_to_end(&mut bytes).is_err() {
+            return Ok(read);
+        }
+        match text(bytes) {
+            Some(text) => each(name.strip_suffix(".gz").unwrap_or(&name), &text)?,
+            None => read.left_out.push(name),
+        }
+    }
+    read.whole = true;
+    Ok(read)
+}
+
+/// The text of a file, unpacked where it is gzip; `None` for anything else.
+fn text(mut bytes: Vec<u8>) -> Option<String> {
+    if bytes.starts_with(&[0x1f, 0x8b]) && bytes.len() as u64 <= MOST_OF_FILE {
+        let packed = std::mem::take(&mut bytes);
+        let mut packed = MultiGzDecoder::new(&packed[..]).take(MOST_OF_FILE + 1);
+        packed.read_to_end(&mut bytes).ok()?;
+    }
+    let is_text = bytes.len() as u64 <= MOST_OF_FILE && !bytes.contains(&0) && !bytes.starts_with(&[0x1f, 0x8b]);
+    is_text.then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The name within the tar; `None` where it leads out.
+fn inner_name(path: &Path) -> Option<String> {
+    let mut parts = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => parts.push(part.to_string_lossy()),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn bundle(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (name, bytes) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o600);
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            tar.append(&header, *bytes).unwrap();
+        }
+        gzip(&tar.into_inner().unwrap())
+    }
+
+    fn all(bytes: &[u8]) -> (Vec<(String, String)>, Gathered) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let mut found = Vec::new();
+        let read = read(file.path(), |name, text| {
+            found.push((name.to_owned(), text.to_owned()));
+            Ok(())
+        });
+        (found, read.unwrap())
+    }
+
+    #[test]
+    fn texts_are_given_and_all_else_is_left_out() {
+        let bomb = gzip(&vec![b'a'; MOST_OF_FILE as usize + 1]);
+        let bytes = bundle(&[
+            ("b/a.log", b"text \xff"),
+            ("b/openapi.json.gz", &gzip(b"{}")),
+            ("b/binary", b"a\0b"),
+            ("b/twice.gz", &gzip(&gzip(b"a"))),
+            ("b/bomb.gz", &bomb),
+            ("../../out", b"x"),
+        ]);
+        let (found, read) = all(&bytes);
+        let text = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        assert_eq!(found, [text("b/a.log", "text \u{fffd}"), text("b/openapi.json", "{}")]);
+        let left_out = [
+            "b/binary",
+            "b/twice.gz",
+            "b/bomb.gz",
+            "a file whose name leads out of it",
+        ];
+        assert_eq!(read.left_out, left_out);
+        assert!(read.whole);
+        let (found, read) = all(&bytes[..bytes.len() / 2]);
+        assert!(!read.whole, "{found:?}");
+    }
+}
