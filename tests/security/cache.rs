@@ -231,67 +231,73 @@ fn a_program_that_another_user_left_or_changed_is_not_run() {
     );
 }
 
-/// Swaps what is in the cache for all that could hurt, as long as it may, as Mallory.
+/// Swaps what is in the cache for all that could hurt, as Mallory, until it is killed.
 const ATTACK: &str = r#"
 import itertools, json, os, random, sys
-cache, alice, digest, wrong, evil = sys.argv[1:6]
-victims = [alice + '/' + name for name in ('.ssh/authorized_keys', '.ssh/id', '.bashrc', '.ssh', '')]
-ours = '61002'
+cache, alice, digest, key, wrong, evil = sys.argv[1:7]
+victims = [alice + '/' + name for name in ('.ssh/authorized_keys', '.ssh/id', '.bashrc')]
 about = json.dumps({'v': 1, 'url': 'x', 'file': 'a.qcow2', 'sha256': digest, 'packed_sha256': digest,
                     'bytes': len(wrong), 'fetched': '2026-01-01T00:00:00Z'})
 def attempt(work, *arguments):
     try: work(*arguments)
     except OSError: pass
-def write(path, text, mode=0o777):
-    with open(path, 'w') as file: file.write(text)
-    os.chmod(path, mode)
+def write(path, text):
+    # A FIFO of our own must not hold us up.
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o777)
+    os.write(file, text.encode())
+    os.fchmod(file, 0o777)
+    os.close(file)
 def gone(path):
-    attempt(os.rename, path, path + '.gone%d' % random.randrange(10**9))
+    attempt(os.rename, path, 'trash%d' % random.randrange(10**12))
     attempt(os.unlink, path)
-    attempt(os.rmdir, path)
-def store(root):
-    folder = '%s/files/%s' % (root, digest)
-    attempt(os.makedirs, folder, 0o777)
-    gone(folder + '/a.qcow2')
-    attempt(write, folder + '/about.json', about)
+def folder(path):
+    attempt(os.mkdir, path)
+    attempt(os.chmod, path, 0o777)
+def anything(path):
     random.choice([
-        lambda: attempt(write, folder + '/a.qcow2', wrong),
-        lambda: attempt(os.symlink, random.choice(victims), folder + '/a.qcow2'),
-        lambda: attempt(os.link, random.choice(victims), folder + '/a.qcow2'),
-        lambda: attempt(os.mkfifo, folder + '/a.qcow2'),
+        lambda: attempt(write, path, wrong),
+        lambda: attempt(os.symlink, random.choice(victims), path),
+        lambda: attempt(os.link, random.choice(victims), path),
+        lambda: attempt(os.mkfifo, path),
+        lambda: folder(path),
     ])()
-    programs = '%s/installers/4.19.3' % root
-    attempt(os.makedirs, programs, 0o777)
-    for name in ('openshift-install', 'oc'):
-        attempt(write, programs + '/' + name, evil)
+def links(root):
+    partial = root + '/partial'
+    folder(partial)
+    folder(root + '/files')
+    folder(partial + '/' + key)
+    for name in (key + '.lock', key + '/packed', key + '/content', key + '/origin.json', key + '/whole'):
+        gone(partial + '/' + name)
+        attempt(os.symlink, random.choice(victims), partial + '/' + name)
+def lies(root):
+    place = '%s/files/%s' % (root, digest)
+    attempt(os.makedirs, place)
+    attempt(write, place + '/about.json', about)
+    gone(place + '/a.qcow2')
+    anything(place + '/a.qcow2')
+def programs(root):
+    place = root + '/installers'
+    folder(place)
+    real, moved = place + '/4.19.3', place + '/4.19.2'
+    attempt(os.rename, real, moved)
+    folder(real)
+    # The one that is looked at is right, oc beside it is not.
+    attempt(os.symlink, moved + '/openshift-install', real + '/openshift-install')
+    attempt(write, real + '/oc', evil)
+def chaos():
+    paths = [cache + '/' + name for name in ('61001', '61002', 'files', 'partial', 'installers')]
+    for place, folders, files in os.walk(cache):
+        paths += [place + '/' + name for name in folders + files]
+    for path in random.sample(paths, min(len(paths), 12)):
+        attempt(os.chmod, path, 0o777)
+        gone(path)
+        anything(path)
 for turn in itertools.count():
-    paths = [cache]
-    for folder, folders, files in os.walk(cache):
-        paths += [folder + '/' + name for name in folders + files]
-    for path in random.sample(paths, min(len(paths), 40)):
-        kind = random.randrange(6)
-        if kind < 4: gone(path)
-        if kind == 0: attempt(os.symlink, random.choice(victims), path)
-        if kind == 1: attempt(os.link, random.choice(victims), path)
-        if kind == 2: attempt(os.mkfifo, path)
-        if kind == 3: attempt(os.mkdir, path); attempt(os.chmod, path, 0o777)
-        if kind == 4: attempt(write, path, evil)
-        if kind == 5: attempt(os.chmod, path, 0o777)
-    for name in ('files', 'partial', 'installers'):
-        path = cache + '/' + name
-        random.choice([
-            lambda: attempt(os.symlink, random.choice(victims), path),
-            lambda: (attempt(os.mkdir, path), attempt(os.chmod, path, 0o777)),
-            lambda: gone(path),
-        ])()
-    store(cache)
-    attempt(os.mkdir, cache + '/' + ours)
-    store(cache + '/' + ours)
-    if turn % 7 == 0:
-        attempt(os.symlink, random.choice(victims), cache + '/61001')
-        attempt(os.mkdir, cache + '/61001')
-        attempt(os.chmod, cache + '/61001', 0o777)
-        store(cache + '/61001')
+    for root in (cache, cache + '/61002', cache + '/61001'):
+        if turn % 50 < 5 or not root.endswith('61001'): folder(root)
+        random.choice([links, lies, programs])(root)
+    if turn % 50 >= 45: chaos()
+    write('turns', str(turn))
 "#;
 
 /// 5 s; `OCPDEPLOY_ATTACK=60` attacks for a minute.
@@ -324,7 +330,8 @@ fn a_minute_of_swapped_files_changes_nothing_outside_and_gets_nothing_accepted_o
     let mut attack = users.mallory("python3");
     attack.args(["-c", ATTACK, flag, users.path("alice").to_str().unwrap()]);
     let wrong = "the wrong image";
-    let mut attack = attack.args([&sha256(IMAGE), wrong, &evil]).spawn().unwrap();
+    let key = &sha256(format!("{}\n\n{}", mirror.url("/a.qcow2.gz"), sha256(IMAGE)))[..32];
+    let mut attack = attack.args([&sha256(IMAGE), key, wrong, &evil]).spawn().unwrap();
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut tried, mut succeeded) = (0, 0);
     while Instant::now() < end || tried < 8 {
@@ -339,8 +346,8 @@ fn a_minute_of_swapped_files_changes_nothing_outside_and_gets_nothing_accepted_o
         tried += 1;
         match output.status.code() {
             Some(0) => succeeded += 1,
-            // What Mallory put where Alice's own folder would be made is named.
-            Some(4) => assert!(said.contains("error: ") && said.contains(flag), "{said}"),
+            // What Mallory put where Alice's own folder would be made is named; 7 is the same amid a deployment.
+            Some(4 | 7) => assert!(said.contains("error: ") && said.contains(flag), "{said}"),
             code => panic!("{arguments:?} ended with {code:?}: {said}"),
         }
         if output.status.success() && arguments == pull {
@@ -349,15 +356,21 @@ fn a_minute_of_swapped_files_changes_nothing_outside_and_gets_nothing_accepted_o
         }
         assert_eq!(users.of_alice(), before, "{said}");
         assert_eq!(fs::read_dir(&markers).unwrap().count(), 0, "{said}");
-        // So that all is made anew, in the midst of the attack, every other time; as root, since it may be Mallory's.
-        if tried % 8 > 3 || succeeded == 0 {
+        // So that all is made anew in the midst of the attack; at times root has made Alice's folder for her.
+        if tried % 4 == 0 {
+            for entry in fs::read_dir(&cache).unwrap() {
+                let path = entry.unwrap().path();
+                let is_folder = path.is_dir() && !path.is_symlink();
+                drop(if is_folder {
+                    fs::remove_dir_all(&path)
+                } else {
+                    fs::remove_file(&path)
+                });
+            }
             let own = cache.join(ALICE.to_string());
-            let away = if own.is_symlink() {
-                fs::remove_file(&own)
-            } else {
-                fs::remove_dir_all(&own)
-            };
-            drop(away);
+            if tried % 8 == 4 && fs::create_dir(&own).is_ok() {
+                chown(&own, Some(ALICE), Some(ALICE)).unwrap();
+            }
             drop(fs::remove_dir_all(users.path("alice/state")));
             drop(fs::remove_file(users.path("alice/sim.json")));
         }
@@ -366,6 +379,11 @@ fn a_minute_of_swapped_files_changes_nothing_outside_and_gets_nothing_accepted_o
     attack.kill().unwrap();
     attack.wait().unwrap();
     assert_eq!(fs::metadata(&cache).unwrap().mode() & 0o7777, 0o1777);
+    let turns = fs::read_to_string(users.path("mallory/turns")).unwrap();
+    assert!(
+        turns.parse::<usize>().unwrap() > tried,
+        "{turns} turns in {tried} commands"
+    );
     assert!(succeeded > 0, "of {tried} commands");
-    println!("reliability: {tried} inputs tried: commands while a cache is attacked, {succeeded} succeeded");
+    println!("reliability: {tried} inputs tried: commands in {turns} turns of an attack, {succeeded} succeeded");
 }

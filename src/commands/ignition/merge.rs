@@ -47,7 +47,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
         false => merged.to_string(),
     };
     match target {
-        Some(path) => home::write_private(&path, text.as_bytes()).context("write the merged config")?,
+        Some(path) => home::write_where_asked(&path, text.as_bytes()).context("write the merged config")?,
         None => print_file(text.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
