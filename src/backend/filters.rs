@@ -5,6 +5,7 @@
 //! * Contrail's Neutron compares few fields, never `description`; with `network_id` it lists other projects' ports, too
 //!   (tungstenfabric/tf-controller: src/config/vnc_openstack/vnc_openstack/neutron_plugin_db.py).
 //! * Neutron drops a filter without a value (openstack/neutron: neutron/api/api_common.py).
+//! * Neutron, Nova and Glance on MariaDB compare without case and without spaces at the end (tests/lab/openstack).
 //! * Nova drops parameters that it does not know up to microversion 2.74 (openstack/nova:
 //!   nova/api/openstack/compute/schemas/servers.py).
 //! * An aggregated Kubernetes API may not look at label selectors (antrea-io/antrea#1432).
@@ -16,7 +17,7 @@
 //!
 //! * Stopping protects nothing more: what does not match is neither changed nor deleted in either case.
 //! * A cluster on such a server could never be destroyed, and ordinary users of oVirt could do nothing.
-//! * Databases that compare without case match loosely: whoever makes a similar object could block every command.
+//! * Since databases match loosely, whoever makes a similar object could block every command.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

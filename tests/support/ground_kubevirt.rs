@@ -16,7 +16,7 @@ use ocpdeploy::cluster::{Affinity, KubevirtConfig, Lease, MachineName, PodNetwor
 use ocpdeploy::digest;
 use serde_json::json;
 
-use crate::contract::{Ability, Foreign, Ground};
+use crate::contract::{Ability, Foreign, Ground, Mark};
 use crate::fake_kubevirt::{FakeKubevirt, World};
 
 pub struct KubevirtGround {
@@ -184,10 +184,21 @@ impl Ground for KubevirtGround {
                 }
             }
         });
-        self.foreign
-            .lock()
-            .unwrap()
-            .extend(all.iter().map(|one| one.name.clone()));
+        let mut planted = self.foreign.lock().unwrap();
+        planted.extend(all.iter().map(|one| one.name.clone()));
+        // Somebody's copy of an image, which took the labels along.
+        let ours = all.iter().find_map(|one| match &one.mark {
+            Mark::Around(id) => Some(id),
+            _ => None,
+        });
+        let used = format!("used-by.ocpdeploy.io/{}", ours.unwrap());
+        let labels = json!({"ocpdeploy.io/image": "0123456789abcdef", used: ""});
+        let about = json!({"namespace": TENANT, "name": "copy-of-image", "labels": labels});
+        for kind in ["datavolumes", "persistentvolumeclaims"] {
+            let copy = json!({"metadata": about, "spec": {}});
+            self.server.with(|world| world.force(kind, copy));
+        }
+        planted.insert("copy-of-image".to_owned());
     }
 
     /// What controllers do is in the status.

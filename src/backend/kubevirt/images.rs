@@ -395,9 +395,16 @@ async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Ve
     }
 }
 
+/// The images that a cluster uses.
+pub(super) async fn used_by(session: &Session, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
+    let mut images = session.list(Kind::DataVolume, &objects::used_by(cluster)).await?;
+    images.retain(objects::is_image);
+    Ok(images)
+}
+
 /// Takes a cluster off the users of all images, and deletes those that nobody uses any more.
 pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), Failure> {
-    for image in session.list(Kind::DataVolume, &objects::used_by(cluster)).await? {
+    for image in used_by(session, cluster).await? {
         let name = objects::name(&image);
         let patch = json!({"metadata": {
             "uid": image["metadata"]["uid"],

@@ -311,7 +311,8 @@ impl Kubevirt {
             found.extend(all.iter().flatten().filter_map(objects::owner));
         }
         let images = self.session.list(Kind::DataVolume, objects::IMAGE).await?;
-        found.extend(images.iter().flat_map(objects::users));
+        let images = images.iter().filter(|image| objects::is_image(image));
+        found.extend(images.flat_map(objects::users));
         Ok(found)
     }
 
@@ -346,7 +347,7 @@ impl Kubevirt {
                 }
             }
         }
-        for image in self.session.list(Kind::DataVolume, &objects::used_by(cluster)).await? {
+        for image in images::used_by(&self.session, cluster).await? {
             add(Kind::DataVolume, objects::name(&image));
         }
         Ok(found.into_iter().collect())

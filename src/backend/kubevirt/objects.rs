@@ -71,6 +71,11 @@ pub(super) fn used_by(cluster: &ClusterId) -> String {
     format!("{USED_BY}{cluster}")
 }
 
+/// Whether a volume is an image that clusters share; a copy of one has its labels and another name.
+pub(super) fn is_image(volume: &Value) -> bool {
+    label(volume, IMAGE).is_some_and(|tag| name(volume) == image_name(tag))
+}
+
 /// The clusters that use an image.
 pub(super) fn users(image: &Value) -> Vec<ClusterId> {
     let labels = image["metadata"]["labels"].as_object().into_iter().flatten();
