@@ -249,7 +249,9 @@ pub struct Status {
 /// List the clusters known here, by network
 ///
 /// Virtual IPs and VRRP ids of one network stand together, since they must differ;
-/// CERTS is how long the installer's certificates last. No platform is asked.
+/// CERTS is how long the installer's certificates last. Each platform is asked for at
+/// most 3 seconds which machines are on; without an answer STATE is as `start` and
+/// `stop` left it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -37,6 +37,18 @@ pub struct Sizes {
     pub worker: Size,
 }
 
+impl Sizes {
+    /// Of a cluster's machines; throwaway ones are not among them.
+    pub fn of(&mut self, role: Role) -> Option<&mut Size> {
+        match role {
+            Role::Bootstrap => Some(&mut self.bootstrap),
+            Role::Master => Some(&mut self.master),
+            Role::Worker => Some(&mut self.worker),
+            Role::Helper => None,
+        }
+    }
+}
+
 /// Where an image comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -505,6 +517,19 @@ impl ClusterConfig {
         );
         // A tuple of strings and numbers always has a JSON form.
         sha256(serde_json::to_vec(&parts).unwrap_or_default())
+    }
+
+    /// Whether it is only rehearsed: real machines, and no OpenShift.
+    pub fn is_rehearsal(&self) -> bool {
+        self.installer == InstallerChoice::Rehearsal
+    }
+
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            bootstrap: self.bootstrap_size.clone(),
+            master: self.master_size.clone(),
+            worker: self.worker_size.clone(),
+        }
     }
 
     pub fn size_of(&self, role: Role) -> &Size {

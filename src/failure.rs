@@ -208,7 +208,10 @@ fn of_inventory(error: &InventoryError) -> (Kind, Vec<String>) {
 fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
     let kind = match error {
         PassError::Preflight { .. } | PassError::TooLarge { .. } | PassError::StaleAssets { .. } => Kind::Tool,
-        PassError::OtherCluster { .. } | PassError::Mismatch { .. } | PassError::NoRange { .. } => Kind::Settings,
+        PassError::OtherCluster { .. }
+        | PassError::OtherKind { .. }
+        | PassError::Mismatch { .. }
+        | PassError::NoRange { .. } => Kind::Settings,
         PassError::Running { .. } | PassError::Complete { .. } => Kind::Usage,
         PassError::Addresses { .. } => Kind::Waited,
         PassError::Moved { .. }
@@ -221,6 +224,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         PassError::NotInstalled { .. }
         | PassError::NotHarvested { .. }
         | PassError::Scaled { .. }
+        | PassError::SwitchedOff { .. }
         | PassError::UnsafeMaster { .. }
         | PassError::TooYoung { .. } => Kind::Tool,
         PassError::LastWorker { .. } | PassError::NoNode { .. } | PassError::Pretend { .. } => Kind::Usage,

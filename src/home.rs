@@ -212,10 +212,15 @@ impl ClusterDir {
         self.path.join("log")
     }
 
+    /// Makes the folder, private and with nothing in it.
+    pub fn create_bare(&self) -> io::Result<()> {
+        create_private_dir(&self.path)?;
+        Dir::open_no_link(&self.path)?.set_mode(0o700)
+    }
+
     /// Makes the folder, private, and keeps its secrets out of any git repository around it.
     pub fn create(&self) -> io::Result<()> {
-        create_private_dir(&self.path)?;
-        Dir::open_no_link(&self.path)?.set_mode(0o700)?;
+        self.create_bare()?;
         let ignore = self.ignore();
         if !ignore.exists() {
             write_private(&ignore, b"*\n")?;

@@ -32,7 +32,8 @@ pub struct Known {
     pub workers_on: Option<WorkersOn>,
     /// Whether its machines are a rehearsal's.
     pub rehearsal: bool,
-    /// How large its machines are; files of earlier programs do not say.
+    /// How large the machines of each role were made last, or are planned while there is none; files of earlier
+    /// programs do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Sizes>,
     /// How long its platforms may be silent, seconds; files of earlier programs do not say.
@@ -63,12 +64,8 @@ impl Known {
             domain: config.domain.clone(),
             backend: config.backend.clone(),
             workers_on: config.workers_on.clone(),
-            rehearsal: config.installer == crate::cluster::InstallerChoice::Rehearsal,
-            sizes: Some(Sizes {
-                bootstrap: config.bootstrap_size.clone(),
-                master: config.master_size.clone(),
-                worker: config.worker_size.clone(),
-            }),
+            rehearsal: config.is_rehearsal(),
+            sizes: Some(config.sizes()),
             platform_timeout: Some(config.timeouts.platform.as_secs()),
         }
     }

@@ -2,14 +2,19 @@
 //!
 //! `journal.jsonl` holds one JSON object a line: `{v, seq, time, event, step, input, output|error}`.
 //! Effects come first, then `done`: after a crash a step is done again, so every effect must bear that.
+//!
+//! Nothing is written before the first line of a run, not even the file itself: a command that is refused leaves the
+//! cluster's records as they were. What a run is to record besides is handed over (`at_first_line`,
+//! `note_at_first_line`) and written just before that line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use anyhow::Context;
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use jiff::Timestamp;
@@ -128,48 +133,91 @@ impl Entry {
 
 /// An open journal, which only one process has at a time.
 pub struct Journal {
+    dir: ClusterDir,
     path: PathBuf,
     open: Mutex<Open>,
     _lock: Lock,
 }
 
+/// Writes a record that belongs before a run's first line.
+type Record = Box<dyn Fn() -> anyhow::Result<()> + Send>;
+
 struct Open {
-    file: File,
+    /// `None` before the first line of this run.
+    file: Option<File>,
+    /// Where the whole lines of earlier runs end; behind it is at most one torn line.
+    good: u64,
     seq: u64,
     done: BTreeMap<String, Entry>,
+    /// Steps of earlier runs that were begun, whatever came of them, and not forgotten since.
+    begun: BTreeSet<String>,
+    records: Vec<Record>,
+    notes: Vec<(String, serde_json::Value)>,
 }
 
 impl Journal {
-    /// Locks the cluster's folder and reads what was done before; a torn last line is cut off.
+    /// Locks the cluster's folder and reads what was done before. Nothing but the lock is written.
     pub fn open(dir: &ClusterDir, cluster: &str) -> Result<Self, JournalError> {
         let path = dir.journal();
-        let io = |source| JournalError::Io {
-            path: path.clone(),
-            source,
-        };
         let lock = Lock::take(dir, cluster)?;
-        let mut file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .mode(0o600)
-            .custom_flags(NO_LINK)
-            .open(&path)
-            .map_err(io)?;
-        let (entries, good) = read_entries(&mut file, &path)?;
-        file.set_len(good).map_err(io)?;
-        file.seek(SeekFrom::End(0)).map_err(io)?;
-        let seq = entries.last().map_or(0, |entry| entry.seq);
+        let (entries, good) = match OpenOptions::new().read(true).custom_flags(NO_LINK).open(&path) {
+            Ok(mut file) => read_entries(&mut file, &path)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Vec::new(), 0),
+            Err(source) => return Err(JournalError::Io { path, source }),
+        };
         let open = Open {
-            file,
-            seq,
+            file: None,
+            good,
+            seq: entries.last().map_or(0, |entry| entry.seq),
+            begun: begun_steps(&entries),
             done: done_steps(entries),
+            records: Vec::new(),
+            notes: Vec::new(),
         };
         Ok(Self {
+            dir: dir.clone(),
             path,
             open: Mutex::new(open),
             _lock: lock,
         })
+    }
+
+    /// Writes a record just before this run's first line, and never where the run writes none.
+    pub fn at_first_line(&self, record: impl Fn() -> anyhow::Result<()> + Send + 'static) {
+        self.locked().records.push(Box::new(record));
+    }
+
+    /// As `note`, just before this run's first line.
+    pub fn note_at_first_line(&self, name: &str, fact: &impl Serialize) -> anyhow::Result<()> {
+        let fact = serde_json::to_value(fact)?;
+        self.locked().notes.push((name.to_owned(), fact));
+        Ok(())
+    }
+
+    /// Whether an earlier run began a step whose name begins like this, and no later one forgot it.
+    pub fn was_begun(&self, beginning: &str) -> bool {
+        self.locked().begun.iter().any(|step| step.starts_with(beginning))
+    }
+
+    /// Whether this run has written a line.
+    pub fn is_begun(&self) -> bool {
+        self.locked().file.is_some()
+    }
+
+    /// Refuses an input that is not the one a step was done with; a step that was not done takes any.
+    pub fn judge(&self, step: &str, input: &impl Serialize) -> anyhow::Result<()> {
+        match self.is_outdated(step, input)? {
+            true => Err(self.other_input(step).into()),
+            false => Ok(()),
+        }
+    }
+
+    fn other_input(&self, step: &str) -> JournalError {
+        JournalError::OtherInput {
+            cluster: cluster_of(&self.path).to_owned(),
+            step: step.to_owned(),
+            installed: self.done_before(INSTALLED).is_some(),
+        }
     }
 
     /// Runs `work` once for one input: a step done before returns what it returned then.
@@ -184,12 +232,7 @@ impl Journal {
         let input = fingerprint(input)?;
         if let Some(before) = self.done_before(step) {
             if before.input != input {
-                return Err(JournalError::OtherInput {
-                    cluster: cluster_of(&self.path).to_owned(),
-                    step: step.to_owned(),
-                    installed: self.done_before(INSTALLED).is_some(),
-                }
-                .into());
+                return Err(self.other_input(step).into());
             }
             return Ok(serde_json::from_value(before.output)?);
         }
@@ -218,7 +261,8 @@ impl Journal {
     pub fn note(&self, name: &str, fact: &impl Serialize) -> anyhow::Result<()> {
         let fact = serde_json::to_value(fact)?;
         if self.done_before(name).is_none_or(|before| before.output != fact) {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = self.locked();
+            self.begin(&mut open)?;
             self.write(&mut open, Event::Done, name, "", fact, String::new())?;
         }
         Ok(())
@@ -242,20 +286,18 @@ impl Journal {
     }
 
     /// Makes a step and the steps beneath it count as never done; the empty name means all.
-    pub fn forget(&self, forgotten: &str) -> Result<(), JournalError> {
+    pub fn forget(&self, forgotten: &str) -> anyhow::Result<()> {
         self.append(Event::Forgotten, forgotten, "", serde_json::Value::Null, String::new())?;
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.done.retain(|step, _| !Event::forgets(forgotten, step));
+        self.locked().done.retain(|step, _| !Event::forgets(forgotten, step));
         Ok(())
     }
 
     fn done_before(&self, step: &str) -> Option<Entry> {
-        self.open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .done
-            .get(step)
-            .cloned()
+        self.locked().done.get(step).cloned()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn append(
@@ -265,13 +307,50 @@ impl Journal {
         input: &str,
         output: serde_json::Value,
         error: String,
-    ) -> Result<(), JournalError> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    ) -> anyhow::Result<()> {
+        let mut open = self.locked();
+        self.begin(&mut open)?;
         self.write(&mut open, event, step, input, output, error)?;
-        open.file.sync_data().map_err(|source| JournalError::Io {
-            path: self.path.clone(),
-            source,
-        })
+        match open.file.as_ref().map(File::sync_data) {
+            Some(Err(source)) => Err(self.io(source).into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn io(&self, source: std::io::Error) -> JournalError {
+        let path = self.path.clone();
+        JournalError::Io { path, source }
+    }
+
+    /// What comes before this run's first line: the records, a file without a torn line, and the notes.
+    ///
+    /// Done again from its start where it failed, since no line may stand there without its records.
+    fn begin(&self, open: &mut Open) -> anyhow::Result<()> {
+        if open.file.is_some() {
+            return Ok(());
+        }
+        self.dir.create().context("make the cluster's folder")?;
+        self.dir
+            .sweep()
+            .context("remove unfinished files from the cluster's folder")?;
+        for record in &open.records {
+            record()?;
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .custom_flags(NO_LINK)
+            .open(&self.path);
+        let file = file.map_err(|source| self.io(source))?;
+        file.set_len(open.good).map_err(|source| self.io(source))?;
+        open.file = Some(file);
+        for (name, fact) in std::mem::take(&mut open.notes) {
+            if open.done.get(&name).is_none_or(|before| before.output != fact) {
+                self.write(open, Event::Done, &name, "", fact, String::new())?;
+            }
+        }
+        Ok(())
     }
 
     fn write(
@@ -283,10 +362,6 @@ impl Journal {
         output: serde_json::Value,
         error: String,
     ) -> Result<(), JournalError> {
-        let io = |source| JournalError::Io {
-            path: self.path.clone(),
-            source,
-        };
         open.seq += 1;
         let entry = Entry {
             v: VERSION,
@@ -298,9 +373,11 @@ impl Journal {
             output,
             error,
         };
-        let mut line = serde_json::to_vec(&entry).map_err(|error| io(error.into()))?;
+        let mut line = serde_json::to_vec(&entry).map_err(|error| self.io(error.into()))?;
         line.push(b'\n');
-        open.file.write_all(&line).map_err(io)?;
+        if let Some(file) = &mut open.file {
+            file.write_all(&line).map_err(|source| self.io(source))?;
+        }
         if event == Event::Done {
             open.done.insert(step.to_owned(), entry);
         }
@@ -334,6 +411,11 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
             source,
         }),
     }
+}
+
+/// Whether anything was begun that was not forgotten since.
+pub fn has_steps(entries: &[Entry]) -> bool {
+    !begun_steps(entries).is_empty()
 }
 
 /// The whole lines of a journal and where they end; `path` is what errors name.
@@ -378,6 +460,18 @@ fn done_steps(entries: Vec<Entry>) -> BTreeMap<String, Entry> {
         }
     }
     done
+}
+
+fn begun_steps(entries: &[Entry]) -> BTreeSet<String> {
+    let mut begun = BTreeSet::new();
+    for entry in entries {
+        match entry.event {
+            Event::Forgotten => begun.retain(|step: &String| !Event::forgets(&entry.step, step)),
+            _ if entry.is_note() => {}
+            _ => _ = begun.insert(entry.step.clone()),
+        }
+    }
+    begun
 }
 
 /// Names a value without telling it.
@@ -425,7 +519,7 @@ impl Lock {
             source,
         };
         loop {
-            dir.create().map_err(io)?;
+            dir.create_bare().map_err(io)?;
             let mut file = OpenOptions::new()
                 .create(true)
                 .read(true)
@@ -459,7 +553,6 @@ impl Lock {
             let text = serde_json::to_vec(&holder).map_err(|error| io(error.into()))?;
             file.set_len(0).map_err(io)?;
             file.write_all(&text).map_err(io)?;
-            dir.sweep().map_err(io)?;
             return Ok(Self { _file: file });
         }
     }
@@ -547,6 +640,59 @@ mod tests {
         assert_eq!(entries.len(), 4, "begun and done of the step, and two notes");
     }
 
+    #[tokio::test]
+    async fn a_run_that_writes_no_line_leaves_every_byte_as_it_was() {
+        let (_folder, dir) = home();
+        let files = || {
+            let mut files: Vec<_> = std::fs::read_dir(dir.path())
+                .unwrap()
+                .map(|file| file.unwrap().path())
+                .collect();
+            files.sort();
+            files
+        };
+        drop(Journal::open(&dir, "lab").unwrap());
+        assert_eq!(files(), [dir.lock()], "a new cluster has its lock, and nothing else");
+        let runs = Cell::new(0);
+        run(&Journal::open(&dir, "lab").unwrap(), 4, &runs).await.unwrap();
+        let mut file = OpenOptions::new().append(true).open(dir.journal()).unwrap();
+        file.write_all(b"{\"v\":1,\"seq\":9,\"ti").unwrap();
+        std::fs::write(dir.path().join(".new-x"), "torn").unwrap();
+        let (before, journal) = (files(), std::fs::read(dir.journal()).unwrap());
+        let open = Journal::open(&dir, "lab").unwrap();
+        let path = dir.path().join("record");
+        let record = path.clone();
+        open.at_first_line(move || Ok(std::fs::write(&record, "record")?));
+        open.note_at_first_line(RUN, &1).unwrap();
+        // Done with this input, then refused for another.
+        run(&open, 4, &runs).await.unwrap();
+        assert!(open.judge("one", &5).is_err() && run(&open, 5, &runs).await.is_err());
+        assert_eq!((files(), std::fs::read(dir.journal()).unwrap()), (before, journal));
+        // The first line brings all of it.
+        open.forget("one").unwrap();
+        assert_eq!(std::fs::read(path).unwrap(), b"record");
+        assert!(!dir.path().join(".new-x").exists());
+        let steps: Vec<_> = read(&dir.journal())
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.step)
+            .collect();
+        assert_eq!(
+            steps,
+            ["one", "one", "run", "one"],
+            "the torn line is gone, the note stands before the line"
+        );
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_lets_no_line_be_written() {
+        let (_folder, dir) = home();
+        let journal = Journal::open(&dir, "lab").unwrap();
+        journal.at_first_line(|| anyhow::bail!("disk full"));
+        assert!(journal.forget("one").is_err() && journal.note("two", &2).is_err());
+        assert!(!dir.journal().exists());
+    }
+
     #[test]
     fn who_works_on_a_cluster_is_known_from_outside_and_only_while_it_does() {
         let (_folder, dir) = home();
@@ -603,7 +749,7 @@ mod tests {
     #[test]
     fn damage_inside_is_told_with_its_place() {
         let (_folder, dir) = home();
-        drop(Journal::open(&dir, "lab").unwrap());
+        dir.create().unwrap();
         fs_err::write(dir.journal(), "nonsense\n{}\n").unwrap();
         assert!(matches!(
             Journal::open(&dir, "lab"),

@@ -238,6 +238,14 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
     if let Some((node, _)) = config.nodes().iter().find(|(node, _)| parameters.node(node).is_none()) {
         return Some(format!("it has no address for {node}"));
     }
+    let nodes = config.nodes();
+    if let Some(node) = parameters
+        .nodes
+        .iter()
+        .find(|known| nodes.iter().all(|(node, _)| *node != known.name))
+    {
+        return Some(format!("it has {}, which the settings do not have", node.name));
+    }
     for vip in Vip::ALL {
         if let Some(given) = given_vip(config, vip)
             && given != parameters.vip(vip).ip

@@ -32,14 +32,14 @@ use tracing::info;
 use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, NetworkFacts};
-use crate::cluster::{ClusterConfig, Harvest, Lease, MachineName, Mcs, NodeName, Pass, Role, Vip, WorkersWhen};
+use crate::backend::{Backend, Held, Machine, NetworkFacts, Power};
+use crate::cluster::{ClusterConfig, Harvest, Lease, MachineName, Mcs, NodeName, Pass, Role, Sizes, Vip, WorkersWhen};
 use crate::harvest::{Seen, Watch};
 use crate::home::{ClusterDir, Home};
 use crate::installer::{Installer, NodeReport, WaitContext};
 use crate::inventory::Known;
-use crate::journal::{INSTALLED, Journal, RUN};
-use crate::machines::{self, Planned};
+use crate::journal::{self, INSTALLED, Journal, RUN};
+use crate::machines::{self, MacTable, Planned};
 use crate::parameters::{NodeAddress, Parameters};
 use crate::printable::printable_console;
 use crate::services;
@@ -50,7 +50,7 @@ pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError, Subject};
 pub use self::half_way::{HalfWay, told};
 pub use self::inspect::inspect;
-pub use self::power::{StopOptions, start, stop};
+pub use self::power::{StopOptions, SwitchedOff, start, stop};
 pub use self::pretend::{refuse_pretend, refuse_pretend_table};
 pub use self::replace::replace;
 pub use self::scale::{ScaleOptions, Scaled, scale};
@@ -99,11 +99,13 @@ pub async fn deploy<B: Backend>(
     }
     let facts = check(backend, config, home, options).await?;
     let config = &check::settled(config, &facts, check::carrier(backend));
-    let run = Run::begin(backend, config, home, &facts)?;
-    installer.pin(config, &run.dir)?;
-    run.journal.note(Chosen::STEP, &Chosen::of(backend, config, &version))?;
+    let run = Run::begin(backend, config, home, &facts).await?;
+    let (pinned, of, dir) = (installer.clone(), config.clone(), run.dir.clone());
+    run.journal.at_first_line(move || Ok(pinned.pin(&of, &dir)?));
+    run.journal
+        .note_at_first_line(Chosen::STEP, &Chosen::of(backend, config, &version))?;
     let deployed = run.through(&installer, options).await;
-    told(backend, &config.id(), "deploy", run.is_installed(), deployed).await
+    run.told("deploy", deployed).await
 }
 
 /// Does pass one alone and keeps its table.
@@ -114,12 +116,15 @@ pub async fn harvest<B: Backend>(
     options: DeployOptions,
 ) -> Result<Parameters> {
     let facts = check(backend, config, home, options).await?;
-    let run = Run::begin(backend, config, home, &facts)?;
+    let run = Run::begin(backend, config, home, &facts).await?;
     let pass_one = async {
-        run.begin_again(options).await?;
+        match run.starts_over(options).await? {
+            true => run.start_over().await?,
+            false => run.judge_pass_one().await?,
+        }
         Ok(run.pass_one().await?.0)
     };
-    told(backend, &config.id(), "harvest", false, pass_one.await).await
+    run.told("harvest", pass_one.await).await
 }
 
 /// One run over one cluster: what every step needs.
@@ -130,15 +135,30 @@ struct Run<'a, B> {
     facts: &'a NetworkFacts,
     dir: ClusterDir,
     journal: Journal,
+    /// As `cluster.json` says it from the journal's first line on.
+    known: Known,
 }
 
 impl<'a, B: Backend> Run<'a, B> {
-    /// Takes the cluster's lock; from here on the cluster is known on this computer.
-    fn begin(backend: &'a B, config: &'a ClusterConfig, home: &'a Home, facts: &'a NetworkFacts) -> Result<Self> {
+    /// Takes the cluster's lock. What is recorded of the cluster is written with the journal's first line of this run.
+    async fn begin(backend: &'a B, config: &'a ClusterConfig, home: &'a Home, facts: &'a NetworkFacts) -> Result<Self> {
         let dir = home.cluster(&config.name);
         let journal = Journal::open(&dir, &config.name)?;
-        journal.note(RUN, &std::process::id())?;
-        Known::of(config).write(&dir)?;
+        let mut known = Known::of(config);
+        // Looked at again, now that nobody else can change it.
+        if let Some(before) = Known::read(&dir)? {
+            // Of the same place other things may have changed, e.g. a CA file or the flavor of machines to be made.
+            let mut there = before.clone();
+            if there.backend.place() == config.backend.place() {
+                there.backend = config.backend.clone();
+            }
+            check::refuse_other_cluster(config, &there)?;
+            check::refuse_other_kind(backend, config, &before, &journal::read(&dir.journal())?).await?;
+            known.sizes = sizes(config, before.sizes, &journal);
+        }
+        let (record, to) = (known.clone(), dir.clone());
+        journal.at_first_line(move || Ok(record.write(&to)?));
+        journal.note_at_first_line(RUN, &std::process::id())?;
         Ok(Self {
             backend,
             config,
@@ -146,15 +166,36 @@ impl<'a, B: Backend> Run<'a, B> {
             facts,
             dir,
             journal,
+            known,
         })
+    }
+
+    /// As `told`, of what was begun: a refusal before that stays as it is.
+    async fn told<T>(&self, deed: &'static str, outcome: Result<T>) -> Result<T> {
+        match self.journal.is_begun() {
+            true => told(self.backend, &self.config.id(), deed, self.is_installed(), outcome).await,
+            false => outcome,
+        }
     }
 
     /// Both passes.
     async fn through(&self, installer: &Installer, options: DeployOptions) -> Result<Deployed> {
-        self.begin_again(options).await?;
-        self.refuse_scaled()?;
+        let starts_over = self.starts_over(options).await?;
+        let release = match starts_over {
+            true => {
+                let release = self.ask_release(installer).await?;
+                self.start_over().await?;
+                release
+            }
+            false => {
+                self.refuse_scaled()?;
+                self.refuse_switched_off().await?;
+                self.judge(installer).await?;
+                self.ask_release(installer).await?
+            }
+        };
         let skipped_pass_one = self.dir.parameters().exists();
-        let release = self.release(installer).await?;
+        self.keep_release(installer, &release).await?;
 
         // The node image is usually the longest upload; it does not need to wait for the addresses.
         let ((parameters, held), images) = futures::try_join!(self.pass_one(), self.node_images(installer))?;
@@ -172,10 +213,10 @@ impl<'a, B: Backend> Run<'a, B> {
             WorkersWhen::Now => &[Role::Bootstrap, Role::Master, Role::Worker],
             WorkersWhen::Ready => &[Role::Bootstrap, Role::Master],
         };
-        let mut configs = self.node_configs(&services, &assets, first).await?;
+        let mut configs = self.node_configs(&services, &assets, first, &images).await?;
         self.pass_two(&parameters, &configs, &images).await?;
         if embeds {
-            configs.extend(self.node_configs(&services, &assets, &[Role::Master]).await?);
+            configs.extend(self.node_configs(&services, &assets, &[Role::Master], &images).await?);
             self.pass_two(&parameters, &configs, &images).await?;
         }
         self.compare_addresses(&parameters, &held, &configs, &images).await?;
@@ -190,7 +231,7 @@ impl<'a, B: Backend> Run<'a, B> {
         self.etcd_without_bootstrap(installer, &wait).await?;
         self.remove_bootstrap(&parameters).await?;
         if !first.contains(&Role::Worker) && self.config.workers > 0 {
-            configs.extend(self.node_configs(&services, &assets, &[Role::Worker]).await?);
+            configs.extend(self.node_configs(&services, &assets, &[Role::Worker], &images).await?);
             self.pass_two(&parameters, &configs, &images).await?;
             self.compare_addresses(&parameters, &held, &configs, &images).await?;
         }
@@ -198,6 +239,10 @@ impl<'a, B: Backend> Run<'a, B> {
         self.dir
             .remove_old_installer()
             .context("remove the installer's files of before")?;
+        self.dir
+            .sweep()
+            .context("remove unfinished files from the cluster's folder")?;
+        self.record()?;
         Ok(Deployed {
             rows: rows(&parameters, &held, &configs, reports),
             parameters,
@@ -205,12 +250,24 @@ impl<'a, B: Backend> Run<'a, B> {
         })
     }
 
-    /// Forgets pass one where that is wished.
-    async fn begin_again(&self, options: DeployOptions) -> Result<()> {
-        match options.harvest_again && self.dir.parameters().exists() {
-            true => self.start_over().await,
-            false => Ok(()),
+    /// Writes what the settings say of the cluster, now that all of it is known to be so.
+    fn record(&self) -> Result<()> {
+        let mut known = self.known.clone();
+        if let Some(Known { sizes: Some(sizes), .. }) = Known::read(&self.dir)? {
+            known.sizes = Some(sizes);
         }
+        Ok(known.write(&self.dir)?)
+    }
+
+    /// Records how large the machines of a role are from now on: one of them is about to be made.
+    fn record_size(&self, role: Role) -> Result<()> {
+        let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
+        let mut sizes = known.sizes.take().unwrap_or_else(|| self.config.sizes());
+        if let Some(size) = sizes.of(role) {
+            size.clone_from(self.config.size_of(role));
+        }
+        known.sizes = Some(sizes);
+        Ok(known.write(&self.dir)?)
     }
 
     /// The steps of a deployment know nothing of nodes that came or went since.
@@ -223,16 +280,67 @@ impl<'a, B: Backend> Run<'a, B> {
         }
     }
 
-    /// Forgets pass one, so that it is done anew. Nothing of pass two may exist.
-    ///
-    /// The parameter file goes last: while it is there, a run that was cut comes here again.
-    async fn start_over(&self) -> Result<()> {
-        let id = self.config.id();
-        let machines = self.backend.list_machines(&id).await?;
+    /// A cluster at rest is started by `start`, in order, and not by whoever waits for its addresses.
+    async fn refuse_switched_off(&self) -> Result<()> {
+        if !self.is_installed() {
+            return Ok(());
+        }
+        let machines = self.backend.list_machines(&self.config.id()).await?;
+        let off = |machine: &Machine| machine.pass == Pass::Two && machine.power == Power::Off;
+        let off: Vec<_> = machines.into_iter().filter(off).map(|machine| machine.name).collect();
+        match off.is_empty() {
+            true => Ok(()),
+            false => Err(PassError::SwitchedOff {
+                cluster: self.config.name.clone(),
+                machines: off,
+            }
+            .into()),
+        }
+    }
+
+    /// Refuses what an earlier run did with other settings, before anything is written. Steps that come later are judged
+    /// when they are reached: until then nothing is written where the steps before them were done.
+    async fn judge(&self, installer: &Installer) -> Result<()> {
+        let version = installer.version().await?;
+        self.journal.judge("release", &self.release_input(&version))?;
+        self.judge_node_images(installer).await?;
+        self.judge_pass_one().await
+    }
+
+    async fn judge_pass_one(&self) -> Result<()> {
+        if let Some(table) = Parameters::read(&self.dir.parameters())? {
+            return self.judge_held(&table);
+        }
+        self.judge_macs()?;
+        let macs: Option<MacTable> = self.journal.output(one::MACS)?;
+        match macs.filter(|_| self.config.harvest == Harvest::Boot) {
+            Some(macs) => self.judge_boot("pass-one", &macs).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether pass one is to be forgotten. Nothing of pass two may exist.
+    async fn starts_over(&self, options: DeployOptions) -> Result<bool> {
+        if !options.harvest_again || !self.dir.parameters().exists() {
+            return Ok(false);
+        }
+        let machines = self.backend.list_machines(&self.config.id()).await?;
         if machines.iter().any(|machine| machine.pass == Pass::Two) {
             let cluster = self.config.name.clone();
             return Err(PassError::Running { cluster }.into());
         }
+        Ok(true)
+    }
+
+    /// Forgets pass one, so that it is done anew; first comes what may still refuse.
+    ///
+    /// The parameter file goes last: while it is there, a run that was cut comes here again.
+    async fn start_over(&self) -> Result<()> {
+        let id = self.config.id();
+        if self.config.harvest == Harvest::Boot {
+            self.helper_images_again().await?;
+        }
+        let machines = self.backend.list_machines(&id).await?;
         self.journal.forget("")?;
         delete_machines(self.backend, &id, &machines).await?;
         self.backend.release_addresses(&id).await?;
@@ -323,6 +431,20 @@ impl<'a, B: Backend> Run<'a, B> {
         }
         explained
     }
+}
+
+/// How large a cluster's machines are: of a role that had machines before as they were made, else as planned now.
+fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Option<Sizes> {
+    let mut sizes = before?;
+    for role in [Role::Bootstrap, Role::Master, Role::Worker] {
+        let had = ["pass-two/create", "join"]
+            .iter()
+            .any(|steps| journal.was_begun(&format!("{steps}/{role}")));
+        if let (false, Some(size)) = (had, sizes.of(role)) {
+            size.clone_from(config.size_of(role));
+        }
+    }
+    Some(sizes)
 }
 
 /// Virtual IPs that pass one's helpers leased and that nobody keeps.

@@ -177,7 +177,7 @@ fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
         "{second}"
     );
     let status = place.run("status lab").ok();
-    assert!(status.contains("\nphase   complete\n"), "{status}");
+    assert!(status.contains("\nphase   rehearsal succeeded\n"), "{status}");
     assert_eq!(status.matches("  running  ok\n").count(), 4, "{status}");
     place.run("destroy lab --yes --keep-addresses").ok();
     let plan = place.run("plan --rehearse").ok();

@@ -164,11 +164,26 @@ impl Ground {
                     force: false,
                     power_off: false,
                 };
-                passes::stop(backend, &Known::of(&config), &home, options).await
+                passes::stop(backend, &Known::of(&config), &home, options)
+                    .await
+                    .map(drop)
             }
-            Deed::Start => passes::start(backend, &Known::of(&config), &home, Duration::from_secs(60)).await,
+            Deed::Start => {
+                let limit = Duration::from_secs(60);
+                passes::start(backend, &Known::of(&config), &home, limit)
+                    .await
+                    .map(drop)
+            }
             Deed::Destroy => {
-                passes::destroy(backend, &config.id(), &config.name, Some(&home.cluster(cluster)), false).await
+                passes::destroy(
+                    backend,
+                    &config.id(),
+                    &config.name,
+                    Some(&home.cluster(cluster)),
+                    false,
+                    || {},
+                )
+                .await
             }
         }
     }
@@ -346,8 +361,8 @@ async fn is_well_told(ground: &Ground, deed: Deed, method: &str, fault: &Fault, 
         Deed::Deploy | Deed::Harvest => ["preflight", "look_at_network"].contains(&method),
         Deed::ScaleUp | Deed::ScaleDown | Deed::Replace => method == "look_at_network",
         // Twice the same look; the first is before it begins.
-        Deed::Stop => method == "list_machines",
-        Deed::Start | Deed::Destroy => false,
+        Deed::Stop | Deed::Start => method == "list_machines",
+        Deed::Destroy => false,
     };
     match told.kind.exit_code() {
         7 => {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # reliability.sh [CARGO FLAGS]: cuts, faults, bad inputs and canaries, all of them, and one table at the end (root, 40 minutes).
-# KILLS=n kills on the lab's libvirt (100), SECONDS=n of fuzzing (300).
+# KILLS=n kills on the lab's libvirt (100), SECONDS=n of fuzzing (300), SEQUENCES=n sequences of commands (2000).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-kills=${KILLS:-100} seconds=${FUZZ_SECONDS:-300}
+kills=${KILLS:-100} seconds=${FUZZ_SECONDS:-300} sequences=${SEQUENCES:-2000}
 told=target/reliability.log
 : >$told
 tell() { grep -E '^(reliability|test |error)' | tee -a $told; }
@@ -14,6 +14,7 @@ for test in "${tests[@]}"; do
 done
 cargo test "$@" --test contract foreign_objects -- --nocapture | tell
 OCPDEPLOY_ATTACK=60 cargo test "$@" --test security -- --nocapture cache:: | tell
+OCPDEPLOY_SEQUENCES=$sequences cargo test "$@" --test sequences -- --nocapture | tell
 fuzz/run.sh "$seconds" | tell
 if [ "$kills" -gt 0 ]; then
     images/build.sh target/images
@@ -29,6 +30,8 @@ printf '%-24s %s\n' \
     'cuts tried' "$(sum 'cuts|kills')" \
     'faults tried' "$(sum 'faults|full disks|guests')" \
     'bad inputs tried' "$(sum '(inputs|requests) tried')" \
+    'sequences tried' "$(sum 'sequences of commands')" \
+    'refusals with effect' "$(sum 'refusals that changed')" \
     'objects left' "$(sum 'objects left')" \
     'secrets found' "$(sum 'secrets found')" \
     'wrong deletions' "$(sum 'wrong deletions')" \

@@ -343,7 +343,7 @@ fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
     }
     let watched = place.run(&["status", "lab", "--watch"]).succeeded().stdout;
     outcome(deployment).succeeded();
-    let running = format!("phase   running (pid {pid} on ");
+    let running = format!("phase   installing (process {pid} on ");
     assert!(watched.contains(&running), "{running}\n{watched}");
     let lines: Vec<&str> = watched
         .lines()
@@ -351,7 +351,7 @@ fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
         .map(|(_, line)| line)
         .collect();
     assert!(
-        lines.contains(&"lab: complete") && lines.contains(&"lab master-0: ok same"),
+        lines.contains(&"lab: rehearsal succeeded") && lines.contains(&"lab master-0: ok same"),
         "{watched}"
     );
 
@@ -362,7 +362,7 @@ fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
     // The image may or may not have been under way as well.
     let phase = watched.stdout.lines().find(|line| line.starts_with("phase "));
     let phase = phase.unwrap_or_else(|| panic!("{}", watched.stdout));
-    assert!(phase.contains("stopped at pass-one/leases"), "{phase}");
+    assert!(phase.contains("interrupted at pass-one/leases"), "{phase}");
     assert!(phase.ends_with(": run the same command again to go on"), "{phase}");
 }
 

@@ -50,10 +50,12 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         if !command.yes {
             confirm(cluster, &owned)?;
         }
-        if let Some(dir) = dir {
-            forget_names(dir, command, cluster);
-        }
-        passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses).await?;
+        let begun = || {
+            if let Some(dir) = dir {
+                forget_names(dir, command, cluster);
+            }
+        };
+        passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
         print(&match command.keep_addresses {
             true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
             false => format!("cluster {cluster} is destroyed\n"),

@@ -1,24 +1,56 @@
 //! `ocpdeploy list`.
 
-use anyhow::Result;
-use jiff::Timestamp;
+use std::time::Duration;
 
-use super::{Session, print, print_json, terminal};
+use anyhow::Result;
+use futures::future::join_all;
+use jiff::Timestamp;
+use tokio::time::timeout;
+
+use super::{Session, connect_known, print, print_json, runtime, terminal};
+use crate::backend::{Backend, Machine};
 use crate::cli::{Format, List};
+use crate::inventory::Known;
 use crate::report::list;
 use crate::{inventory, journal};
 
+/// All platforms together are asked no longer: most of what is shown is known here.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 pub fn run(session: &Session, command: &List) -> Result<()> {
+    let known = inventory::clusters(&session.home)?;
+    let runtime = runtime()?;
+    let looks = known.iter().map(|cluster| machines(&cluster.known));
+    let machines = runtime.block_on(join_all(looks));
+    // A platform that was given up may still hold one of its threads.
+    runtime.shutdown_background();
     let mut clusters = Vec::new();
-    for cluster in inventory::clusters(&session.home)? {
+    for (cluster, machines) in known.iter().zip(machines) {
         let dir = session.home.cluster(&cluster.known.name);
-        let entries = journal::read(&dir.journal())?;
+        // First the lock: who ends in between has written all that it did.
         let holder = journal::holder(&dir);
-        clusters.push(list::Entry::of(&cluster, &entries, holder.as_ref(), Timestamp::now()));
+        let entries = journal::read(&dir.journal())?;
+        let machines = machines.as_deref();
+        clusters.push(list::Entry::of(
+            cluster,
+            &entries,
+            holder.as_ref(),
+            machines,
+            Timestamp::now(),
+        ));
     }
     let list = list::List { clusters };
     match command.output.output {
         Format::Text => print(&list.text(terminal::width())),
         Format::Json => print_json(&list),
     }
+}
+
+/// One look at a cluster's machines; `None` where the platform does not answer in time.
+async fn machines(known: &Known) -> Option<Vec<Machine>> {
+    let look = async {
+        let backend = connect_known(known).await.ok()?;
+        backend.list_machines(&known.id()).await.ok()
+    };
+    timeout(PATIENCE, look).await.ok().flatten()
 }

@@ -14,12 +14,13 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
         power_off: command.power_off,
     };
     session.progress.log_to(&session.home.cluster(&known.name));
-    session.finish_or_stop(async {
+    let was_on = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
         passes::stop(&backend, &known, &session.home, options).await
     })?;
+    let already = if was_on { "" } else { "already " };
     print(&format!(
-        "cluster {} is off; `ocpdeploy start {}` starts it\n",
+        "cluster {} is {already}off; `ocpdeploy start {}` starts it\n",
         known.id(),
         known.name
     ))
@@ -28,15 +29,18 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
 pub fn start(session: &Session, command: &Start) -> Result<()> {
     let known = session.known(&command.cluster)?;
     session.progress.log_to(&session.home.cluster(&known.name));
-    session.finish_or_stop(async {
+    let was_off = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
         passes::start(&backend, &known, &session.home, command.timeout).await
     })?;
-    print(&match known.rehearsal {
-        true => format!("cluster {} runs, with the addresses it had\n", known.id()),
-        false => format!(
-            "cluster {} runs, with the addresses it had, and its nodes are Ready\n",
-            known.id()
-        ),
-    })
+    let runs = if was_off { "runs" } else { "runs already" };
+    let ready = if known.rehearsal {
+        ""
+    } else {
+        ", and its nodes are Ready"
+    };
+    print(&format!(
+        "cluster {} {runs}, with the addresses it had{ready}\n",
+        known.id()
+    ))
 }

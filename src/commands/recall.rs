@@ -56,7 +56,10 @@ pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -
     };
     let path = session.home.cluster(&config.name).settings();
     let text = serde_json::to_vec_pretty(&kept)?;
-    write_private(&path, &text).context("keep where the settings came from")
+    match fs_err::read(&path) {
+        Ok(before) if before == text => Ok(()),
+        _ => write_private(&path, &text).context("keep where the settings came from"),
+    }
 }
 
 /// A cluster's settings again.

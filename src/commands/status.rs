@@ -21,7 +21,8 @@ use crate::inventory::{self, Cluster, InventoryError};
 use crate::passes::refuse_pretend;
 use crate::patience::Patient;
 use crate::platforms::Platforms;
-use crate::report::status::{State, Status as ClusterStatus, StatusList, changes, made_at};
+use crate::report::state::{Power, State};
+use crate::report::status::{Status as ClusterStatus, StatusList, changes, made_at};
 use crate::wait::clock::{self, Clock};
 use crate::{journal, report};
 
@@ -114,8 +115,9 @@ impl<'a> Eyes<'a> {
         let entries = journal::read(&dir.journal())?;
         let mut status = ClusterStatus::of(cluster, &entries, holder, machines);
         if let Some(made_at) = made_at(&entries).filter(|_| !cluster.known.rehearsal) {
-            let rotated = match status.state {
-                State::Running => None,
+            // What is being worked on is busy, and what is switched off does not answer.
+            let rotated = match (&status.process, status.progress.power) {
+                (Some(_), _) | (_, Some(Power::Stopped)) => None,
                 _ => {
                     let asked = async { timeout(PATIENCE, rotated(self.session, cluster)).await };
                     self.runtime.block_on(asked).ok().flatten()
@@ -148,8 +150,9 @@ fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
             Some(error) => tracing::warn!("{error:#}"),
             None => {
                 show(&mut canvas, before.as_deref(), &seen, command)?;
-                if seen.iter().all(|status| status.state != State::Running) {
-                    let half_way = |status: &ClusterStatus| matches!(status.state, State::Failed | State::Stopped);
+                if seen.iter().all(|status| status.process.is_none()) {
+                    let half_way =
+                        |status: &ClusterStatus| matches!(status.progress.state, State::Failed | State::Installing);
                     return Ok(match seen.iter().any(half_way) {
                         true => ExitCode::from(Kind::Stopped.exit_code()),
                         false => ExitCode::SUCCESS,

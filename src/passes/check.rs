@@ -15,7 +15,7 @@ use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, Mcs, NodeName,
 use crate::home::Home;
 use crate::ignition;
 use crate::inventory::{self, Known};
-use crate::journal;
+use crate::journal::{self, Entry};
 use crate::lan;
 use crate::machines;
 
@@ -73,6 +73,7 @@ pub(super) async fn look_around<B: Backend>(
     if let Some(known) = known {
         refuse_other_cluster(config, &known.known)?;
         let journal = journal::read(&home.cluster(&config.name).journal())?;
+        refuse_other_kind(backend, config, &known.known, &journal).await?;
         refuse_changes(config, known, &journal, options)?;
     }
     let parameters = known
@@ -181,7 +182,25 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
     leases.iter().filter_map(finding).collect()
 }
 
-fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), PassError> {
+/// A rehearsal and a real cluster never share a name. Where nothing was begun and no machine is there, it is neither: its
+/// addresses were kept.
+pub(super) async fn refuse_other_kind<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    known: &Known,
+    journal: &[Entry],
+) -> Result<()> {
+    if known.rehearsal == config.is_rehearsal() {
+        return Ok(());
+    }
+    if !journal::has_steps(journal) && backend.list_machines(&known.id()).await?.is_empty() {
+        return Ok(());
+    }
+    let (cluster, rehearsal) = (known.name.clone(), known.rehearsal);
+    Err(PassError::OtherKind { cluster, rehearsal }.into())
+}
+
+pub(super) fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Result<(), PassError> {
     let what = if known.domain != config.domain {
         format!("domain {}", known.domain)
     } else if known.backend != config.backend {

@@ -62,8 +62,8 @@ fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<
         what.push(format!("it has {has} masters, the settings say {}", config.masters));
     }
     let as_many = ClusterConfig {
-        masters: config.masters.min(has),
-        workers: config.workers.min(table.of_role(Role::Worker).count()),
+        masters: has,
+        workers: table.of_role(Role::Worker).count(),
         ..config.clone()
     };
     what.extend(machines::mismatch(&as_many, table));

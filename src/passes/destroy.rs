@@ -16,17 +16,20 @@ const ROUNDS: usize = 3;
 
 /// Destroys exactly what carries the cluster's id, and its folder here, if it has one.
 ///
-/// With `keep_addresses` the parameter file and what holds the addresses stay for the next deployment.
+/// With `keep_addresses` the parameter file and what holds the addresses stay for the next deployment. `begun` is called
+/// once nothing speaks against it any more.
 pub async fn destroy<B: Backend>(
     backend: &B,
     cluster: &ClusterId,
     name: &str,
     dir: Option<&ClusterDir>,
     keep_addresses: bool,
+    begun: impl FnOnce(),
 ) -> Result<()> {
     let dir = dir.filter(|dir| dir.exists());
     let _lock = dir.map(|dir| journal::lock(dir, name)).transpose()?;
     let machines = backend.list_machines(cluster).await?;
+    begun();
     let gone = remove_all(backend, cluster, dir, keep_addresses, machines);
     told(backend, cluster, "destroy", false, gone.await).await
 }

@@ -15,6 +15,17 @@ pub enum PassError {
     Preflight { findings: Vec<Finding> },
     #[error("cluster {cluster} is known here with {what}")]
     OtherCluster { cluster: String, what: String },
+    #[error("{}", other_kind(cluster, *rehearsal))]
+    OtherKind {
+        cluster: String,
+        /// What is there.
+        rehearsal: bool,
+    },
+    #[error("{} of cluster {cluster} {} switched off: {}", count(machines.len(), "machine"), is_or_are(machines.len()), names(machines))]
+    SwitchedOff {
+        cluster: String,
+        machines: Vec<MachineName>,
+    },
     #[error("the parameter file of {cluster} does not fit the settings: {what}")]
     Mismatch { cluster: String, what: String },
     #[error("cluster {cluster} has machines of pass two; it cannot be harvested again under them")]
@@ -114,6 +125,17 @@ impl PassError {
     /// lists these with their reasons.
     pub fn hint(&self) -> String {
         match self {
+            Self::OtherKind {
+                cluster,
+                rehearsal: true,
+            } => format!(
+                "OpenShift is not installed in a rehearsal: `ocpdeploy destroy {cluster}` removes it, then run the same \
+                 command again; or choose another name with `--cluster NAME`"
+            ),
+            Self::OtherKind { cluster, .. } => {
+                format!("rehearse under another name: `ocpdeploy deploy --rehearse --cluster {cluster}-rehearsal`")
+            }
+            Self::SwitchedOff { cluster, .. } => format!("`ocpdeploy start {cluster}` starts the cluster"),
             Self::Preflight { .. } => "mend these and run the same command again".to_owned(),
             Self::Complete {
                 cluster,
@@ -237,6 +259,20 @@ pub struct Missing {
     pub console: Option<String>,
 }
 
+fn other_kind(cluster: &str, rehearsal: bool) -> String {
+    match rehearsal {
+        true => format!("cluster {cluster} is a rehearsal; a real cluster cannot be deployed under its name"),
+        false => format!("cluster {cluster} is a real cluster; it cannot be rehearsed under its name"),
+    }
+}
+
+fn is_or_are(number: usize) -> &'static str {
+    match number {
+        1 => "is",
+        _ => "are",
+    }
+}
+
 fn count(number: usize, what: &str) -> String {
     if number == 1 {
         format!("1 {what}")
@@ -356,6 +392,18 @@ mod tests {
                 cluster: cluster(),
                 what: what(),
             },
+            PassError::OtherKind {
+                cluster: cluster(),
+                rehearsal: true,
+            },
+            PassError::OtherKind {
+                cluster: cluster(),
+                rehearsal: false,
+            },
+            PassError::SwitchedOff {
+                cluster: cluster(),
+                machines: vec![machine()],
+            },
             PassError::Running { cluster: cluster() },
             PassError::NoRouterId { network: network() },
             PassError::NoAddress {
@@ -457,6 +505,9 @@ mod tests {
         match error {
             PassError::Preflight { .. } => "Preflight",
             PassError::OtherCluster { .. } => "OtherCluster",
+            PassError::OtherKind { rehearsal: true, .. } => "OtherKind, rehearsal",
+            PassError::OtherKind { .. } => "OtherKind, real",
+            PassError::SwitchedOff { .. } => "SwitchedOff",
             PassError::Mismatch { .. } => "Mismatch",
             PassError::Running { .. } => "Running",
             PassError::Complete { .. } => "Complete",
@@ -499,7 +550,11 @@ mod tests {
     }
 
     /// Where a hint may name `destroy`, and why no cluster that works can be meant.
-    const DESTROYS: [(&str, &str); 7] = [
+    const DESTROYS: [(&str, &str); 8] = [
+        (
+            "OtherKind, rehearsal",
+            "a rehearsal has no OpenShift; a real cluster gets another hint",
+        ),
         ("Running", "nodes were made and never became a cluster"),
         ("Addresses", "machines that were waited for before the installation"),
         ("Hopeless", "a machine that cannot recover, before the installation"),

@@ -29,6 +29,11 @@ impl Handles {
     }
 }
 
+/// Whether an image is fetched to this computer first, and then stays the same for its cluster.
+fn is_fetched(source: &ImageSource) -> bool {
+    !matches!(source, ImageSource::File(_) | ImageSource::Platform(_))
+}
+
 impl<B: Backend> Run<'_, B> {
     /// CoreOS.
     pub(super) async fn node_images(&self, installer: &Installer) -> Result<Handles> {
@@ -57,6 +62,51 @@ impl<B: Backend> Run<'_, B> {
         };
         let (all, workers) = futures::try_join!(all, workers)?;
         Ok(Handles { all, workers })
+    }
+
+    /// Refuses node images that are others than those of earlier runs.
+    pub(super) async fn judge_node_images(&self, installer: &Installer) -> Result<()> {
+        let sources = [&self.config.image, &self.config.worker_image];
+        self.judge_images("pass-two", sources, Some(installer)).await.map(drop)
+    }
+
+    /// As `judge_node_images`; gives the helpers' images where the platform has all of them already.
+    pub(super) async fn judge_helper_images(&self, story: &str) -> Result<Option<Handles>> {
+        let sources = [&self.config.helper_image, &self.config.worker_helper_image];
+        self.judge_images(story, sources, None).await
+    }
+
+    async fn judge_images(
+        &self,
+        story: &str,
+        sources: [&ImageSource; 2],
+        installer: Option<&Installer>,
+    ) -> Result<Option<Handles>> {
+        let mut all = Vec::new();
+        let workers = Some(Role::Worker).filter(|_| self.config.workers_on.is_some() && self.config.workers > 0);
+        for ((role, step), source) in [(Some(Role::Master), "image"), (workers, "worker-image")]
+            .into_iter()
+            .zip(sources)
+        {
+            let Some(role) = role else { continue };
+            let step = format!("{story}/{step}");
+            if is_fetched(source) {
+                self.journal.judge(&format!("{step}/fetch"), source)?;
+            } else if self.journal.done_at(&step).is_some() {
+                self.journal
+                    .judge(&step, &self.shop(role, installer).request(source).await?)?;
+            }
+            all.push(self.journal.output::<ImageHandle>(&step)?);
+        }
+        let mut all = all
+            .into_iter()
+            .collect::<Option<Vec<_>>>()
+            .unwrap_or_default()
+            .into_iter();
+        Ok(all.next().map(|first| Handles {
+            all: first,
+            workers: all.next(),
+        }))
     }
 
     async fn image(
@@ -88,7 +138,7 @@ impl<B: Backend> Run<'_, B> {
         installer: Option<&Installer>,
     ) -> Result<ImageRequest> {
         let shop = self.shop(role, installer);
-        if matches!(source, ImageSource::File(_) | ImageSource::Platform(_)) {
+        if !is_fetched(source) {
             return shop.request(source).await;
         }
         let fetch = format!("{step}/fetch");
@@ -101,6 +151,19 @@ impl<B: Backend> Run<'_, B> {
             }
             _ => Ok(fetched),
         }
+    }
+
+    /// Sees to it that pass one can boot its machines once more; no step is done by it.
+    pub(super) async fn helper_images_again(&self) -> Result<()> {
+        let sources = [&self.config.helper_image, &self.config.worker_helper_image];
+        let workers = Some(Role::Worker).filter(|_| self.config.workers_on.is_some() && self.config.workers > 0);
+        for (role, source) in [Some(Role::Master), workers].into_iter().zip(sources) {
+            let Some(role) = role else { continue };
+            let request = self.shop(role, None).request(source).await;
+            let request = request.with_context(|| format!("get image {source}"))?;
+            self.backend.ensure_image_for(role, &self.config.id(), &request).await?;
+        }
+        Ok(())
     }
 
     /// The images that the first nodes were made with: newer ones may belong to another release.

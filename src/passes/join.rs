@@ -146,7 +146,8 @@ impl<B: Backend> Run<'_, B> {
                 all.serve(role, &served)?;
             }
         }
-        let configs = self.merge(&all, |node, role| lacking.contains(&(node.clone(), role)))?;
+        let fitted = self.fit(&all, |node, role| lacking.contains(&(node.clone(), role)))?;
+        let configs = self.write_configs(&all, &fitted, |_| true)?;
         let planned = self.planned_nodes(table, &configs);
         stream::iter(&planned)
             .map(|machine| self.make(machine, &images))
@@ -155,23 +156,28 @@ impl<B: Backend> Run<'_, B> {
             .await
     }
 
+    /// What later nodes of a role begin with, as the cluster has it now; `None` in a rehearsal.
+    pub(super) async fn pointer(&self, reach: &Reach, role: Role) -> Result<Option<Vec<u8>>> {
+        let Reach::Api(api) = reach else { return Ok(None) };
+        let (namespace, kinds) = POINTERS;
+        for kind in kinds {
+            let secret = api.secret(namespace, &format!("{role}-{kind}")).await?;
+            if let Some(pointer) = secret.and_then(|secret| secret.data?.remove("userData")) {
+                return Ok(Some(pointer.0));
+            }
+        }
+        Err(PassError::NoPointer { role }.into())
+    }
+
     /// The installer's files, with the pointers of these roles as the cluster has them now.
     async fn pointers(&self, reach: &Reach, roles: &BTreeSet<Role>) -> Result<Assets> {
         let mut assets: Assets = self.journal.output("assets")?.context("the journal knows no assets")?;
-        let Reach::Api(api) = reach else { return Ok(assets) };
-        let (namespace, kinds) = POINTERS;
         for role in roles {
-            let mut pointer = None;
-            for kind in kinds {
-                let secret = api.secret(namespace, &format!("{role}-{kind}")).await?;
-                let data = secret.and_then(|secret| secret.data?.remove("userData"));
-                pointer = pointer.or(data);
-            }
-            let Some(pointer) = pointer else {
-                return Err(PassError::NoPointer { role: *role }.into());
+            let Some(pointer) = self.pointer(reach, *role).await? else {
+                continue;
             };
             let path = self.dir.pointer(&role.to_string());
-            home::write_private(&path, &pointer.0)?;
+            home::write_private(&path, &pointer)?;
             match role {
                 Role::Master => assets.master = path,
                 _ => assets.worker = path,

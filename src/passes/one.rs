@@ -30,7 +30,34 @@ use crate::templates;
 /// Four of the one-second intervals in which routers advertise themselves.
 const LISTEN: Duration = Duration::from_secs(4);
 
+/// The step that chooses the MACs.
+pub(super) const MACS: &str = "pass-one/macs";
+
+/// The step that makes the platform hold the table's addresses.
+const HOLD: &str = "pass-one/hold";
+
 impl<B: Backend> Run<'_, B> {
+    pub(super) fn judge_macs(&self) -> Result<()> {
+        self.journal.judge(MACS, &(self.config.nodes(), &self.config.given))
+    }
+
+    pub(super) fn judge_held(&self, parameters: &Parameters) -> Result<()> {
+        match self.config.dhcp {
+            Dhcp::User => Ok(()),
+            Dhcp::Platform => self.journal.judge(HOLD, &holds(parameters)),
+        }
+    }
+
+    /// Judges what `boot_and_look` did in earlier runs.
+    pub(super) async fn judge_boot(&self, story: &str, macs: &MacTable) -> Result<()> {
+        let planned = machines::pass_one(self.config, macs);
+        self.journal.judge(&format!("{story}/leases"), &planned)?;
+        if let Some(images) = self.judge_helper_images(story).await? {
+            self.journal.judge(&format!("{story}/create"), &(&planned, &images))?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn macs(&self) -> Result<MacTable> {
         let choose = async {
             let clusters = inventory::clusters(self.home)?;
@@ -38,7 +65,7 @@ impl<B: Backend> Run<'_, B> {
             Ok(machines::macs(self.config, &neighbours.macs))
         };
         self.journal
-            .step("pass-one/macs", &(self.config.nodes(), &self.config.given), choose)
+            .step(MACS, &(self.config.nodes(), &self.config.given), choose)
             .await
     }
 
@@ -330,7 +357,7 @@ impl<B: Backend> Run<'_, B> {
                 .try_collect()
                 .await
         };
-        self.journal.step("pass-one/hold", &holds, hold_all).await
+        self.journal.step(HOLD, &holds, hold_all).await
     }
 
     /// Deletes what pass one booted and looks that none is left.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::{PassError, refuse_pretend, told};
 use crate::PROGRESS;
-use crate::backend::{Backend, BackendError, Machine, Power, Stop};
+use crate::backend::{Action, Backend, BackendError, Machine, Power, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::cluster_api::ClusterApi;
 use crate::harvest::{Seen, judge};
@@ -45,6 +46,18 @@ pub struct StopOptions {
     pub power_off: bool,
 }
 
+/// Nodes whose machines were off when `start` or `stop` ended: a note of the journal, for those who do not ask the
+/// platform.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct SwitchedOff {
+    pub off: Vec<NodeName>,
+}
+
+impl SwitchedOff {
+    /// The note's name.
+    pub const NOTE: &str = "power";
+}
+
 /// A cluster that is installed, and what is known of it here.
 struct Installed<'a, B> {
     backend: &'a B,
@@ -54,22 +67,27 @@ struct Installed<'a, B> {
     table: Parameters,
 }
 
-/// Shuts a cluster down, workers before masters; again is success.
-pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: StopOptions) -> Result<()> {
+/// Shuts a cluster down, workers before masters; again is success. Tells whether anything was on.
+pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: StopOptions) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
-    if cluster.machines().await?.iter().all(is_off) {
-        return Ok(());
+    let was_on = !cluster.machines().await?.iter().all(is_off);
+    if was_on {
+        if !options.force {
+            cluster.refuse_young().await?;
+        }
+        told(backend, &known.id(), "stop", true, cluster.off(options).await).await?;
     }
-    if !options.force {
-        cluster.refuse_young().await?;
-    }
-    told(backend, &known.id(), "stop", true, cluster.off(options).await).await
+    cluster.note(cluster.nodes().map(|node| node.name.clone()).collect())?;
+    Ok(was_on)
 }
 
-/// Starts a cluster, masters before workers, and waits until its nodes are Ready.
-pub async fn start<B: Backend>(backend: &B, known: &Known, home: &Home, limit: Duration) -> Result<()> {
+/// Starts a cluster, masters before workers, and waits until its nodes are Ready. Tells whether anything was off.
+pub async fn start<B: Backend>(backend: &B, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
-    told(backend, &known.id(), "start", true, cluster.on(limit).await).await
+    let was_off = cluster.machines().await?.iter().any(is_off);
+    told(backend, &known.id(), "start", true, cluster.on(limit).await).await?;
+    cluster.note(Vec::new())?;
+    Ok(was_off)
 }
 
 fn is_off(machine: &Machine) -> bool {
@@ -101,6 +119,11 @@ impl<'a, B: Backend> Installed<'a, B> {
         let mut machines = self.backend.list_machines(&self.known.id()).await?;
         machines.retain(|machine| machine.pass == Pass::Two && self.table.node(&machine.node).is_some());
         Ok(machines)
+    }
+
+    /// Keeps which machines are off by now, for those who do not ask the platform.
+    fn note(&self, off: Vec<NodeName>) -> Result<()> {
+        self.journal.note(SwitchedOff::NOTE, &SwitchedOff { off })
     }
 
     async fn api(&self) -> Result<ClusterApi> {
@@ -223,8 +246,9 @@ impl<'a, B: Backend> Installed<'a, B> {
         let switch = |name: &MachineName| {
             let (id, name) = (id.clone(), name.clone());
             async move {
-                self.backend.start_machine(&id, &name).await?;
-                info!(target: PROGRESS, machine = %name, state = "booting");
+                if let Action::Done(()) = self.backend.start_machine(&id, &name).await? {
+                    info!(target: PROGRESS, machine = %name, state = "booting");
+                }
                 Ok::<_, BackendError>(())
             }
         };
@@ -303,7 +327,7 @@ impl<'a, B: Backend> Installed<'a, B> {
                 table: &self.table,
             };
             cluster.nodes_back(&nodes, &self.seen_off(), limit).await?;
-            return Ok(self.journal.forget(OFF)?);
+            return self.journal.forget(OFF);
         }
         if self.backend.limits().guests_answer {
             let guests: Vec<_> = self.nodes().map(|node| (self.name_of(node), node.ip)).collect();

@@ -23,7 +23,7 @@ pub async fn replace<B: Backend>(
 ) -> Result<NodeAddress> {
     let facts = check::look(backend, config).await?;
     let config = check::settled(config, &facts, check::carrier(backend));
-    let run = Run::begin(backend, &config, home, &facts)?;
+    let run = Run::begin(backend, &config, home, &facts).await?;
     told(
         backend,
         &config.id(),
@@ -45,6 +45,8 @@ impl<B: Backend> Run<'_, B> {
             if let (Role::Master, Reach::Api(api)) = (node.role, &reach) {
                 refuse_unsafe(api, &table, &node).await?;
             }
+            // The new machine needs it: without it the old one stays.
+            self.pointer(&reach, node.role).await?;
             self.leave(&reach, &node, drain).await?;
         }
         self.join(&reach, &table, std::slice::from_ref(&node)).await?;

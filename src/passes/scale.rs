@@ -52,7 +52,7 @@ pub async fn scale<B: Backend>(
     }
     let facts = check::look(backend, config).await?;
     let config = check::settled(config, &facts, check::carrier(backend));
-    let run = Run::begin(backend, &config, home, &facts)?;
+    let run = Run::begin(backend, &config, home, &facts).await?;
     told(backend, &config.id(), "scale", true, run.bring_to_size(options).await).await
 }
 
@@ -61,6 +61,10 @@ impl<B: Backend> Run<'_, B> {
         let before = self.installed()?;
         self.refuse_other_settings(&before)?;
         let reach = self.reach(&before).await?;
+
+        if before.of_role(Role::Worker).count() < self.config.workers {
+            self.pointer(&reach, Role::Worker).await?;
+        }
 
         let mut went = Vec::new();
         while let Some(last) = self.surplus()? {
@@ -92,7 +96,7 @@ impl<B: Backend> Run<'_, B> {
     /// Everything but the number of workers must be as it was.
     pub(super) fn refuse_other_settings(&self, table: &Parameters) -> Result<()> {
         let as_it_is = ClusterConfig {
-            workers: self.config.workers.min(table.of_role(Role::Worker).count()),
+            workers: table.of_role(Role::Worker).count(),
             ..self.config.clone()
         };
         match machines::mismatch(&as_it_is, table) {

@@ -38,22 +38,38 @@ use crate::wait::{WaitError, clock};
 /// The step that writes the nodes' Ignition configs.
 const MERGE: &str = "merge";
 
+/// The step that makes a machine.
+fn create_step(machine: &Planned) -> String {
+    format!("pass-two/create/{}", machine.node)
+}
+
 /// The step that asks the machine config server.
 pub(super) fn served_step(role: Role) -> String {
     format!("mcs/{role}")
 }
 
 impl<B: Backend> Run<'_, B> {
-    /// The release to be installed; asked before anything is made, since its registry may refuse.
-    pub(super) async fn release(&self, installer: &Installer) -> Result<Release> {
+    pub(super) fn release_input<'v>(&'v self, version: &'v str) -> impl Serialize + 'v {
+        (&self.config.installer, version)
+    }
+
+    /// The release to be installed: the one of earlier runs, else its registry is asked. Nothing is written, for the
+    /// registry may refuse.
+    pub(super) async fn ask_release(&self, installer: &Installer) -> Result<Release> {
         let version = installer.version().await?;
-        let ask = async {
-            info!(target: PROGRESS, step = "release", "{version}: asking for its images");
-            installer.release(self.config, self.dir.path()).await
-        };
-        self.journal
-            .step("release", &(&self.config.installer, &version), ask)
-            .await
+        let is_other = self.journal.is_outdated("release", &self.release_input(&version))?;
+        if let Some(release) = self.journal.output("release")?.filter(|_| !is_other) {
+            return Ok(release);
+        }
+        info!(target: PROGRESS, step = "release", "{version}: asking for its images");
+        installer.release(self.config, self.dir.path()).await
+    }
+
+    /// Keeps the release, the first of a deployment's steps.
+    pub(super) async fn keep_release(&self, installer: &Installer, release: &Release) -> Result<Release> {
+        let version = installer.version().await?;
+        let keep = async { Ok(release.clone()) };
+        self.journal.step("release", &self.release_input(&version), keep).await
     }
 
     /// The installer's files; made after pass one, since the certificates in them last 24 hours.
@@ -92,6 +108,7 @@ impl<B: Backend> Run<'_, B> {
         services: &services::Input<'_>,
         assets: &Assets,
         roles: &[Role],
+        images: &Handles,
     ) -> Result<BTreeMap<NodeName, NodeConfig>> {
         let parameters = services.parameters;
         let fragments = fragments::read(self.config)?;
@@ -112,17 +129,28 @@ impl<B: Backend> Run<'_, B> {
         };
         let prints = fragments::fingerprints(&fragments);
         let input = (assets, parameters, self.config.mcs, prints, &bootstrap, &asked, roles);
-        // What the user changed since is merged anew. A machine that has its config by then says so itself.
-        if self.journal.is_outdated(&step, &input)? {
+        let wanted = |_: &NodeName, role| roles.contains(&role);
+        let mut fitted = None;
+        if let Some(configs) = self.journal.output::<BTreeMap<NodeName, NodeConfig>>(&step)? {
+            let is_outdated = self.journal.is_outdated(&step, &input)?;
+            if !is_outdated && self.are_written(&configs) {
+                return Ok(configs);
+            }
+            // What the user changed since is merged anew, unless a machine has its config already.
+            let now = self.fit(&all, wanted)?;
+            let configs = now
+                .iter()
+                .map(|(node, fitted)| (node.clone(), NodeConfig::of(fitted)))
+                .collect();
+            self.judge_machines(&self.planned_nodes(parameters, &configs), &configs, images)?;
             self.journal.forget(&step)?;
+            fitted = Some(now);
         }
-        let merge = || async { self.merge(&all, |_, role| roles.contains(&role)) };
-        let configs = self.journal.step(&step, &input, merge()).await?;
-        if self.are_written(&configs) {
-            return Ok(configs);
-        }
-        self.journal.forget(&step)?;
-        self.journal.step(&step, &input, merge()).await
+        let merge = async {
+            let fitted = fitted.map_or_else(|| self.fit(&all, wanted), Ok)?;
+            self.write_configs(&all, &fitted, |node| !self.came_later(node))
+        };
+        self.journal.step(&step, &input, merge).await
     }
 
     pub(super) fn layers<'c>(
@@ -178,15 +206,12 @@ impl<B: Backend> Run<'_, B> {
         Ok(fs_err::read(&path)?)
     }
 
-    /// Writes the configs of the nodes that are wanted.
-    pub(super) fn merge(
+    /// Merges the configs of the nodes that are wanted, in a form that fits their carriers.
+    pub(super) fn fit(
         &self,
         all: &NodeConfigs<'_>,
         wanted: impl Fn(&NodeName, Role) -> bool,
-    ) -> Result<BTreeMap<NodeName, NodeConfig>> {
-        for warning in &all.warnings {
-            warn!(target: PROGRESS, step = "merge", "{warning}");
-        }
+    ) -> Result<BTreeMap<NodeName, Fitted>> {
         let mut configs = BTreeMap::new();
         let nodes = self.config.nodes().into_iter();
         for (node, role) in nodes.filter(|(node, role)| wanted(node, *role)) {
@@ -195,24 +220,43 @@ impl<B: Backend> Run<'_, B> {
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
             let carrier = self.backend.limits_for(role).carrier;
             let fetches = role == Role::Bootstrap && carrier.bootstrap_fetches;
-            let Fitted { bytes, packed } = match budget::fit(&carrier, bytes.clone()) {
+            let fitted = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
                 Err(_) if fetches => Fitted { bytes, packed: false },
-                Err(too_large) => {
-                    let node = node.clone();
-                    return Err(PassError::TooLarge { node, too_large }.into());
-                }
+                Err(too_large) => return Err(PassError::TooLarge { node, too_large }.into()),
             };
-            if packed {
+            if fitted.packed {
                 info!(target: PROGRESS, step = "merge", "{node}: packed, so that {} carries it", carrier.name);
             }
-            if bytes.len() > budget::LARGE {
-                warn!(target: PROGRESS, step = "merge", "{node}: {} bytes, which {} carries slowly", bytes.len(), carrier.name);
+            if fitted.bytes.len() > budget::LARGE {
+                warn!(target: PROGRESS, step = "merge", "{node}: {} bytes, which {} carries slowly", fitted.bytes.len(), carrier.name);
             }
-            home::write_private_unsynced(&self.dir.ignition(node.as_str()), &bytes)?;
-            let sha512 = sha512(&bytes);
-            let bytes = bytes.len();
-            configs.insert(node, NodeConfig { sha512, bytes, packed });
+            configs.insert(node, fitted);
+        }
+        Ok(configs)
+    }
+
+    /// Whether a node's machine was made anew after the installation: the config on disk is that of the later machine.
+    fn came_later(&self, node: &NodeName) -> bool {
+        self.journal.done_at(&format!("join/{node}/begun")).is_some()
+    }
+
+    /// Writes the configs of the nodes that are wanted, and the layers that all of them were made of.
+    pub(super) fn write_configs(
+        &self,
+        all: &NodeConfigs<'_>,
+        fitted: &BTreeMap<NodeName, Fitted>,
+        wanted: impl Fn(&NodeName) -> bool,
+    ) -> Result<BTreeMap<NodeName, NodeConfig>> {
+        for warning in &all.warnings {
+            warn!(target: PROGRESS, step = "merge", "{warning}");
+        }
+        let mut configs = BTreeMap::new();
+        for (node, fitted) in fitted {
+            if wanted(node) {
+                home::write_private_unsynced(&self.dir.ignition(node.as_str()), &fitted.bytes)?;
+            }
+            configs.insert(node.clone(), NodeConfig::of(fitted));
         }
         home::write_private(&self.dir.ignition_layers(), &serde_json::to_vec(&all.kept_layers()?)?)?;
         Ok(configs)
@@ -220,7 +264,8 @@ impl<B: Backend> Run<'_, B> {
 
     /// Whether the configs are on disk as the journal knows them; nothing else makes sure that they outlive a crash.
     fn are_written(&self, configs: &BTreeMap<NodeName, NodeConfig>) -> bool {
-        configs.iter().all(|(node, config)| {
+        let mut first = configs.iter().filter(|(node, _)| !self.came_later(node));
+        first.all(|(node, config)| {
             let written = fs_err::read(self.dir.ignition(node.as_str()));
             written.is_ok_and(|bytes| sha512(bytes) == config.sha512)
         })
@@ -234,12 +279,27 @@ impl<B: Backend> Run<'_, B> {
         images: &Handles,
     ) -> Result<()> {
         let planned = self.planned_nodes(parameters, configs);
+        self.judge_machines(&planned, configs, images)?;
         info!(target: PROGRESS, step = "pass two", total = planned.len(), "{} machines", planned.len());
         stream::iter(&planned)
             .map(|machine| self.create_node(machine, configs.get(&machine.node), images))
             .buffer_unordered(self.backend.limits().concurrency)
             .try_collect::<Vec<()>>()
             .await?;
+        Ok(())
+    }
+
+    /// Refuses other settings than those of the machines that were made, before any more are.
+    fn judge_machines(
+        &self,
+        planned: &[Planned],
+        configs: &BTreeMap<NodeName, NodeConfig>,
+        images: &Handles,
+    ) -> Result<()> {
+        for machine in planned {
+            let input = (machine, configs.get(&machine.node), images.of(machine.role));
+            self.journal.judge(&create_step(machine), &input)?;
+        }
         Ok(())
     }
 
@@ -254,9 +314,10 @@ impl<B: Backend> Run<'_, B> {
     }
 
     async fn create_node(&self, machine: &Planned, config: Option<&NodeConfig>, images: &Handles) -> Result<()> {
-        let step = format!("pass-two/create/{}", machine.node);
         let input = (machine, config, images.of(machine.role));
-        self.journal.step(&step, &input, self.make(machine, images)).await?;
+        self.journal
+            .step(&create_step(machine), &input, self.make(machine, images))
+            .await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
         Ok(())
     }
@@ -264,6 +325,7 @@ impl<B: Backend> Run<'_, B> {
     /// Makes a machine with the config that is written for its node.
     pub(super) async fn make(&self, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
+        self.record_size(machine.role)?;
         self.backend.create_machine(&self.node_spec(machine, images)?).await?;
         Ok(())
     }
@@ -451,6 +513,16 @@ pub(super) struct NodeConfig {
     /// It is in the packed form.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) packed: bool,
+}
+
+impl NodeConfig {
+    fn of(fitted: &Fitted) -> Self {
+        Self {
+            sha512: sha512(&fitted.bytes),
+            bytes: fitted.bytes.len(),
+            packed: fitted.packed,
+        }
+    }
 }
 
 /// Whether a machine has settled on another address than planned, and why that may be.

@@ -6,8 +6,10 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::status::{State, made_at, phase};
+use super::state::Progress;
+use super::status::made_at;
 use super::{fitted, row};
+use crate::backend::Machine;
 use crate::cluster::Role;
 use crate::inventory::Cluster;
 use crate::journal::{self, Holder};
@@ -29,9 +31,8 @@ pub struct Entry {
     pub rehearsal: bool,
     /// `None` until pass one has ended.
     pub addresses: Option<Addresses>,
-    pub state: State,
-    /// The state in words.
-    pub phase: String,
+    #[serde(flatten)]
+    pub progress: Progress,
     /// Absent in a rehearsal and before the installer has made its files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Clock>,
@@ -85,10 +86,15 @@ impl List {
 }
 
 impl Entry {
-    /// From the cluster's folder alone.
-    pub fn of(cluster: &Cluster, journal: &[journal::Entry], holder: Option<&Holder>, now: Timestamp) -> Self {
+    /// From the cluster's folder, and its machines where the platform was seen.
+    pub fn of(
+        cluster: &Cluster,
+        journal: &[journal::Entry],
+        holder: Option<&Holder>,
+        machines: Option<&[Machine]>,
+        now: Timestamp,
+    ) -> Self {
         let known = &cluster.known;
-        let (state, phase) = phase(journal, holder);
         let made_at = made_at(journal).filter(|_| !known.rehearsal);
         Self {
             cluster: known.name.clone(),
@@ -108,8 +114,7 @@ impl Entry {
                     workers: count(Role::Worker),
                 }
             }),
-            state,
-            phase,
+            progress: Progress::of(cluster, journal, holder, machines),
             certificates: made_at.map(|made_at| Clock::at(now, made_at, None)),
         }
     }
@@ -123,10 +128,10 @@ impl Entry {
         // A cluster that is complete has its own by the time when these end.
         let certificates = match &self.certificates {
             Some(clock) if clock.minutes_left > 0 => format!("{} h", clock.minutes_left / 60),
-            Some(_) if self.state != State::Complete => "ended".to_owned(),
+            Some(_) if self.progress.power.is_none() => "ended".to_owned(),
             _ => String::new(),
         };
-        let state = self.state.as_str();
+        let state = self.progress.text();
         match &self.addresses {
             Some(known) => row([
                 &name,

@@ -8,6 +8,7 @@ pub mod ignition;
 pub mod list;
 pub mod machine;
 pub mod plan;
+pub mod state;
 pub mod status;
 
 use std::fmt::Display;

@@ -5,12 +5,13 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::state::{Progress, was_made};
 use super::{fitted, labelled, or_nothing, row};
 use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
 use crate::harvest::{Seen, judge};
 use crate::inventory::Cluster;
-use crate::journal::{Entry, Event, Holder, INSTALLED, is_done};
+use crate::journal::{Entry, Event, Holder, is_done};
 use crate::printable::printable_line;
 use crate::wait::clock::Clock;
 
@@ -42,12 +43,11 @@ pub struct Status {
     pub domain: String,
     pub backend: String,
     pub rehearsal: bool,
-    pub state: State,
+    #[serde(flatten)]
+    pub progress: Progress,
     /// The process that works on it now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<Holder>,
-    /// How far it is, in words.
-    pub phase: String,
     pub network: Option<String>,
     pub vips: Vec<VipStatus>,
     pub nodes: Vec<NodeStatus>,
@@ -56,36 +56,6 @@ pub struct Status {
     /// Absent in a rehearsal and before the installer has made its files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Clock>,
-}
-
-/// What happens to a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Known, and nothing was done.
-    New,
-    /// A process works on it.
-    Running,
-    /// A process worked on it and is gone, with something begun.
-    Stopped,
-    /// The last step failed.
-    Failed,
-    /// Pass one is done.
-    Harvested,
-    Complete,
-}
-
-impl State {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Running => "running",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-            Self::Harvested => "harvested",
-            Self::Complete => "complete",
-        }
-    }
 }
 
 /// A virtual IP.
@@ -134,7 +104,7 @@ pub enum Verdict {
 impl Status {
     /// Compares the parameter file and the journal with one bulk look at the platform.
     pub fn of(cluster: &Cluster, journal: &[Entry], holder: Option<Holder>, machines: &[Machine]) -> Self {
-        let (state, phase) = phase(journal, holder.as_ref());
+        let progress = Progress::of(cluster, journal, holder.as_ref(), Some(machines));
         let (known, parameters) = (&cluster.known, cluster.parameters.as_ref());
         let second: Vec<&Machine> = machines.iter().filter(|machine| machine.pass == Pass::Two).collect();
         let planned = parameters.iter().flat_map(|parameters| {
@@ -164,9 +134,7 @@ impl Status {
         for node in nodes.iter_mut().filter(|node| node.power.is_none()) {
             (node.verdict, node.text) = if removed && node.role == Role::Bootstrap {
                 (Verdict::Removed, "removed".to_owned())
-            } else if is_done(journal, &format!("pass-two/create/{}", node.node))
-                || is_done(journal, &format!("join/{}/begun", node.node))
-            {
+            } else if was_made(journal, &node.node) {
                 (Verdict::Missing, "missing".to_owned())
             } else {
                 (Verdict::NotMade, "not made yet".to_owned())
@@ -189,9 +157,8 @@ impl Status {
             domain: known.domain.clone(),
             backend: known.platforms(),
             rehearsal: known.rehearsal,
-            state,
+            progress,
             process: holder,
-            phase,
             network: parameters.map(|parameters| parameters.network.clone()),
             vips: vips.collect(),
             nodes,
@@ -212,7 +179,7 @@ impl Status {
             &format!("{}.{} on {}{rehearsal}", self.cluster, self.domain, self.backend),
             limit,
         );
-        text += &labelled("phase   ", &self.phase, limit);
+        text += &labelled("phase   ", &self.progress.phase, limit);
         if let Some(network) = &self.network {
             text += &labelled("network ", network, limit);
         }
@@ -250,8 +217,8 @@ pub fn changes(before: &[Status], now: &[Status]) -> Vec<String> {
     for status in now {
         let name = &status.cluster;
         let old = before.iter().find(|old| old.cluster == *name);
-        if old.is_none_or(|old| old.phase != status.phase) {
-            lines.push(format!("{name}: {}", status.phase));
+        if old.is_none_or(|old| old.progress.phase != status.progress.phase) {
+            lines.push(format!("{name}: {}", status.progress.phase));
         }
         let old = old.map(|old| old.nodes.as_slice()).unwrap_or_default();
         for node in status.nodes.iter().filter(|node| !old.contains(node)) {
@@ -343,71 +310,14 @@ pub fn made_at(journal: &[Entry]) -> Option<Timestamp> {
     last.output.get("made_at")?.as_str()?.parse().ok()
 }
 
-/// How far a cluster is: what runs or ran last, in words.
-pub(super) fn phase(journal: &[Entry], holder: Option<&Holder>) -> (State, String) {
-    let mut steps = journal
-        .iter()
-        .filter(|entry| entry.event != Event::Forgotten && !entry.is_note());
-    let last = steps.next_back();
-    let open = open_steps(journal);
-    let at = match (open.is_empty(), last) {
-        (false, _) => format!("at {}", several(&open)),
-        (true, Some(last)) => format!("after {}", last.step),
-        (true, None) => "before the first step".to_owned(),
-    };
-    if let Some(Holder { pid, host, .. }) = holder {
-        return (State::Running, format!("running (pid {pid} on {host}): {at}"));
-    }
-    let Some(last) = last else {
-        return (State::New, "nothing was done yet".to_owned());
-    };
-    match last.event {
-        _ if is_done(journal, INSTALLED) => (State::Complete, "complete".to_owned()),
-        // The first line says what happened; the rest, such as a console's text, is in the journal.
-        Event::Failed => {
-            let why = last.error.lines().next().unwrap_or_default();
-            (State::Failed, format!("failed at {}: {why}", last.step))
-        }
-        Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is done".to_owned()),
-        _ => {
-            let words = format!("stopped {at}: run the same command again to go on");
-            (State::Stopped, words)
-        }
-    }
-}
-
-/// Steps that were begun and have not ended.
-fn open_steps(journal: &[Entry]) -> Vec<&str> {
-    let mut open: Vec<&str> = Vec::new();
-    for entry in journal {
-        match entry.event {
-            Event::Begun if open.contains(&entry.step.as_str()) => {}
-            Event::Begun => open.push(&entry.step),
-            Event::Done | Event::Failed => open.retain(|step| *step != entry.step),
-            Event::Forgotten => open.retain(|step| !Event::forgets(&entry.step, step)),
-        }
-    }
-    open
-}
-
-/// The first few of many.
-fn several(steps: &[&str]) -> String {
-    const SHOWN: usize = 2;
-    let shown = steps.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    match steps.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::backend::SeenNic;
     use crate::inventory::Known;
     use crate::parameters::Parameters;
 
-    fn cluster() -> Cluster {
+    pub(in super::super) fn cluster() -> Cluster {
         let known = serde_json::json!({
             "v": 1, "name": "lab", "domain": "example.com", "rehearsal": true,
             "backend": { "sim": { "state": "/sim.json" } },
@@ -437,7 +347,14 @@ mod tests {
         }
     }
 
-    fn machine(pass: Pass, node: &str, role: Role, mac: u8, power: Power, ips: &[&str]) -> Machine {
+    pub(in super::super) fn machine(
+        pass: Pass,
+        node: &str,
+        role: Role,
+        mac: u8,
+        power: Power,
+        ips: &[&str],
+    ) -> Machine {
         Machine {
             name: MachineName::from_platform(&format!("lab-{node}")),
             node: serde_json::from_value(node.into()).unwrap(),
@@ -453,7 +370,7 @@ mod tests {
         }
     }
 
-    fn entry(event: Event, step: &str, error: &str) -> Entry {
+    pub(in super::super) fn entry(event: Event, step: &str, error: &str) -> Entry {
         Entry {
             v: 1,
             seq: 1,
@@ -551,7 +468,7 @@ mod tests {
             &["192.168.122.11"],
         )];
         let mut status = Status::of(&cluster(), &[], None, &machines);
-        status.phase = "failed at pass-one/leases: 3 of 8 machines have no address after 600 s".to_owned();
+        status.progress.phase = "failed at pass-one/leases: 3 of 8 machines have no address after 600 s".to_owned();
         status.nodes[2].text = "paused: KVM does not work here, set virt_type=qemu".to_owned();
         for limit in [36, 40, 60, 80, 100] {
             let text = status.text(Some(limit));
@@ -581,52 +498,5 @@ mod tests {
         let lines = changes(&[before], std::slice::from_ref(&now));
         assert_eq!(lines, ["lab: failed at merge: no room", "lab master-0: ok same"]);
         assert_eq!(changes(std::slice::from_ref(&now), std::slice::from_ref(&now)), [""; 0]);
-    }
-
-    #[test]
-    fn a_deployment_runs_while_somebody_holds_its_lock() {
-        let holder = Holder {
-            host: "here".to_owned(),
-            pid: 42,
-            since: jiff::Timestamp::UNIX_EPOCH,
-        };
-        let mut journal = vec![entry(Event::Begun, "pass-one/leases", "")];
-        let told = |journal: &[Entry], holder| {
-            let (state, words) = phase(journal, holder);
-            format!("{}: {words}", state.as_str())
-        };
-        assert_eq!(
-            told(&[], Some(&holder)),
-            "running: running (pid 42 on here): before the first step"
-        );
-        assert_eq!(
-            told(&journal, Some(&holder)),
-            "running: running (pid 42 on here): at pass-one/leases"
-        );
-        assert_eq!(
-            told(&journal, None),
-            "stopped: stopped at pass-one/leases: run the same command again to go on"
-        );
-        journal.push(entry(Event::Failed, "pass-one/leases", "no lease\nconsole"));
-        assert_eq!(told(&journal, None), "failed: failed at pass-one/leases: no lease");
-        for node in 0..4 {
-            journal.push(entry(Event::Begun, &format!("pass-two/create/worker-{node}"), ""));
-        }
-        assert_eq!(
-            told(&journal, Some(&holder)),
-            "running: running (pid 42 on here): at pass-two/create/worker-0, pass-two/create/worker-1 and 2 more"
-        );
-        let mut note = entry(Event::Done, "chosen", "");
-        note.input.clear();
-        assert_eq!(told(&[note], None), "new: nothing was done yet", "a note is no step");
-    }
-
-    #[test]
-    fn a_forgotten_step_is_not_done() {
-        let mut journal = vec![entry(Event::Done, "install-complete", "")];
-        assert_eq!(phase(&journal, None).0, State::Complete);
-        journal.push(entry(Event::Forgotten, "", ""));
-        journal.push(entry(Event::Begun, "pass-one/create", ""));
-        assert_eq!(phase(&journal, None).0, State::Stopped);
     }
 }

@@ -12,7 +12,8 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::status::{State, Status, Verdict};
+use super::state::{Progress, State};
+use super::status::{Status, Verdict};
 use crate::backend::{Held, Machine};
 use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
 use crate::installer::NodeReport;
@@ -50,7 +51,8 @@ struct Page<'a> {
     title: String,
     platforms: String,
     rehearsal: bool,
-    state: &'static str,
+    state: State,
+    state_text: String,
     phase: String,
     now: String,
     network: Option<Network>,
@@ -170,7 +172,10 @@ impl<'a> Page<'a> {
         let (known, journal) = (&input.cluster.known, input.journal);
         let parameters = input.cluster.parameters.as_ref();
         let machines = input.machines.as_ref().copied().unwrap_or_default();
-        let status = Status::of(input.cluster, journal, input.holder.clone(), machines);
+        let mut status = Status::of(input.cluster, journal, input.holder.clone(), machines);
+        if input.machines.is_err() {
+            status.progress = Progress::of(input.cluster, journal, input.holder.as_ref(), None);
+        }
         let chosen: Option<Chosen> = output(journal, Chosen::STEP);
         let held: BTreeMap<NodeName, Held> = output(journal, "pass-one/hold").unwrap_or_default();
         let nodes = nodes(input, &status, &held);
@@ -199,7 +204,7 @@ impl<'a> Page<'a> {
             names.extend(parameters.nodes.iter().map(|node| (node.name.clone(), node.role)));
             names.extend(Vip::ALL.map(|vip| (NodeName::vip(vip), Role::Helper)));
         }
-        let running = (status.state == State::Running).then_some(input.now);
+        let running = input.holder.is_some().then_some(input.now);
         let count = |role| nodes.iter().filter(|node| node.role == role).count();
         let network = parameters.map(|parameters| Network {
             name: parameters.network.clone(),
@@ -219,8 +224,9 @@ impl<'a> Page<'a> {
             title: known.id().to_string(),
             platforms: known.platforms(),
             rehearsal: known.rehearsal,
-            state: status.state.as_str(),
-            phase: status.phase.clone(),
+            state: status.progress.state,
+            state_text: status.progress.text(),
+            phase: status.progress.phase.clone(),
             now: format!("{:.0}", input.now),
             network,
             certificates: made_at.map(|at| crate::wait::clock::Clock::at(input.now, at, None).text()),

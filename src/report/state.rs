@@ -1,0 +1,387 @@
+//! What a cluster is at: its state in one word, and the same in a sentence.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::backend::{Machine, Power as MachinePower};
+use crate::cluster::{NodeName, Pass, Role};
+use crate::inventory::Cluster;
+use crate::journal::{Entry, Event, Holder, INSTALLED, is_done};
+use crate::passes::SwitchedOff;
+
+/// What happens to a cluster, or what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Known, and nothing was done.
+    New,
+    /// A process installs it, or one did and was interrupted; the phase says which.
+    Installing,
+    /// The last step of its installation failed, or machines of an installed cluster are missing.
+    Failed,
+    /// Pass one is done.
+    Harvested,
+    /// Installed, and all of its machines are on.
+    Running,
+    /// Installed, and all of its machines are switched off.
+    Stopped,
+    /// Installed, and some of its machines are switched off.
+    PartlyStopped,
+    /// A complete rehearsal, whatever its machines do.
+    Rehearsal,
+}
+
+impl State {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Installing => "installing",
+            Self::Failed => "failed",
+            Self::Harvested => "harvested",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::PartlyStopped => "partly stopped",
+            Self::Rehearsal => "rehearsal",
+        }
+    }
+}
+
+/// Whether the machines of an installed cluster or a complete rehearsal are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Power {
+    Running,
+    Stopped,
+    PartlyStopped,
+}
+
+/// How far a cluster is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    pub state: State,
+    /// `None` before the cluster is complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
+    /// Nodes of a complete cluster whose machines are switched off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub off: Vec<NodeName>,
+    /// The state in a sentence, and what is under way or was interrupted.
+    pub phase: String,
+}
+
+impl Progress {
+    /// From the journal and one look at the platform; without a look from what `start` or `stop` saw last.
+    pub fn of(cluster: &Cluster, journal: &[Entry], holder: Option<&Holder>, machines: Option<&[Machine]>) -> Self {
+        match is_done(journal, INSTALLED) {
+            true => Self::complete(cluster, journal, holder, machines),
+            false => Self::before(journal, holder),
+        }
+    }
+
+    /// The state as a table shows it: that of a rehearsal's machines stands beside it.
+    pub fn text(&self) -> String {
+        match (self.state, self.power) {
+            (State::Rehearsal, Some(Power::Stopped)) => "rehearsal, stopped".to_owned(),
+            (State::Rehearsal, Some(Power::PartlyStopped)) => "rehearsal, partly stopped".to_owned(),
+            _ => self.state.as_str().to_owned(),
+        }
+    }
+
+    fn before(journal: &[Entry], holder: Option<&Holder>) -> Self {
+        let at = at(journal);
+        let last = last(journal);
+        let (state, phase) = match (holder, last) {
+            (Some(Holder { pid, host, .. }), _) => {
+                let words = format!("installing (process {pid} on {host}): {at}");
+                (State::Installing, words)
+            }
+            (None, None) => (State::New, "nothing was done yet".to_owned()),
+            (None, Some(last)) => match last.event {
+                Event::Failed => (State::Failed, failed(last)),
+                Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is done".to_owned()),
+                _ => {
+                    let words = format!("interrupted {at}: run the same command again to go on");
+                    (State::Installing, words)
+                }
+            },
+        };
+        Self {
+            state,
+            power: None,
+            off: Vec::new(),
+            phase,
+        }
+    }
+
+    fn complete(cluster: &Cluster, journal: &[Entry], holder: Option<&Holder>, machines: Option<&[Machine]>) -> Self {
+        let nodes: Vec<&NodeName> = cluster
+            .parameters
+            .iter()
+            .flat_map(|parameters| &parameters.nodes)
+            .filter(|node| node.role != Role::Bootstrap)
+            .map(|node| &node.name)
+            .collect();
+        let (off, missing) = match machines {
+            Some(machines) => seen(&nodes, journal, machines),
+            None => (seen_last(journal), Vec::new()),
+        };
+        let power = match off.len() {
+            0 => Power::Running,
+            some if some + missing.len() < nodes.len() => Power::PartlyStopped,
+            _ => Power::Stopped,
+        };
+        // While a process works on it, a machine may be gone for a moment.
+        let is_broken = !missing.is_empty() && holder.is_none();
+        let state = match power {
+            _ if is_broken => State::Failed,
+            _ if cluster.known.rehearsal => State::Rehearsal,
+            Power::Running => State::Running,
+            Power::Stopped => State::Stopped,
+            Power::PartlyStopped => State::PartlyStopped,
+        };
+        let mut phase = match state {
+            State::Failed => format!("failed: the platform has no machine of {}", names(&missing)),
+            State::Rehearsal => "rehearsal succeeded".to_owned(),
+            state => state.as_str().to_owned(),
+        };
+        match power {
+            Power::Running => {}
+            Power::Stopped => phase += ": all machines are switched off",
+            Power::PartlyStopped => phase += &format!(": switched off: {}", names(&off)),
+        }
+        if machines.is_none() {
+            phase += ", as far as is known here: the platform was not seen";
+        }
+        let last = last(journal);
+        match (holder, last) {
+            (Some(Holder { pid, host, .. }), _) => {
+                phase += &format!("; process {pid} on {host} works on it: {}", at(journal));
+            }
+            (None, Some(last)) if last.event == Event::Failed => phase += &format!("; {}", failed(last)),
+            (None, _) if !open_steps(journal).is_empty() => {
+                phase += &format!("; interrupted {}: run the same command again to go on", at(journal));
+            }
+            _ => {}
+        }
+        Self {
+            state,
+            power: Some(power),
+            off,
+            phase,
+        }
+    }
+}
+
+/// Nodes whose machines are off, and those whose machines were made and are gone.
+fn seen(nodes: &[&NodeName], journal: &[Entry], machines: &[Machine]) -> (Vec<NodeName>, Vec<NodeName>) {
+    let second = machines.iter().filter(|machine| machine.pass == Pass::Two);
+    let power: BTreeMap<&NodeName, &MachinePower> = second.map(|machine| (&machine.node, &machine.power)).collect();
+    let (mut off, mut missing) = (Vec::new(), Vec::new());
+    for node in nodes {
+        match power.get(node) {
+            Some(MachinePower::Off) => off.push((*node).clone()),
+            None if was_made(journal, node) => missing.push((*node).clone()),
+            _ => {}
+        }
+    }
+    (off, missing)
+}
+
+fn seen_last(journal: &[Entry]) -> Vec<NodeName> {
+    let note = journal
+        .iter()
+        .rfind(|entry| entry.is_note() && entry.step == SwitchedOff::NOTE);
+    let seen = note.and_then(|note| serde_json::from_value::<SwitchedOff>(note.output.clone()).ok());
+    seen.unwrap_or_default().off
+}
+
+/// Whether a machine was made for a node.
+pub(super) fn was_made(journal: &[Entry], node: &NodeName) -> bool {
+    is_done(journal, &format!("pass-two/create/{node}")) || is_done(journal, &format!("join/{node}/begun"))
+}
+
+/// The last event of a step.
+fn last(journal: &[Entry]) -> Option<&Entry> {
+    let is_step = |entry: &&Entry| entry.event != Event::Forgotten && !entry.is_note();
+    journal.iter().rfind(is_step)
+}
+
+/// The first line says what happened; the rest, such as a console's text, is in the journal.
+fn failed(last: &Entry) -> String {
+    let why = last.error.lines().next().unwrap_or_default();
+    format!("failed at {}: {why}", last.step)
+}
+
+fn at(journal: &[Entry]) -> String {
+    match (several(&open_steps(journal)), last(journal)) {
+        (Some(open), _) => format!("at {open}"),
+        (None, Some(last)) => format!("after {}", last.step),
+        (None, None) => "before the first step".to_owned(),
+    }
+}
+
+/// Steps that were begun and have not ended.
+fn open_steps(journal: &[Entry]) -> Vec<&str> {
+    let mut open: Vec<&str> = Vec::new();
+    for entry in journal {
+        match entry.event {
+            Event::Begun if open.contains(&entry.step.as_str()) => {}
+            Event::Begun => open.push(&entry.step),
+            Event::Done | Event::Failed => open.retain(|step| *step != entry.step),
+            Event::Forgotten => open.retain(|step| !Event::forgets(&entry.step, step)),
+        }
+    }
+    open
+}
+
+/// The first few of many; `None` for none.
+fn several(steps: &[&str]) -> Option<String> {
+    const SHOWN: usize = 2;
+    let shown = steps.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match steps.len().checked_sub(SHOWN) {
+        Some(more @ 1..) => Some(format!("{shown} and {more} more")),
+        _ => Some(shown).filter(|shown| !shown.is_empty()),
+    }
+}
+
+fn names(nodes: &[NodeName]) -> String {
+    nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::status::tests::{cluster, entry, machine};
+    use super::*;
+
+    fn holder() -> Holder {
+        Holder {
+            host: "here".to_owned(),
+            pid: 42,
+            since: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn told(journal: &[Entry], holder: Option<&Holder>) -> String {
+        let progress = Progress::of(&cluster(), journal, holder, Some(&[]));
+        format!("{}: {}", progress.state.as_str(), progress.phase)
+    }
+
+    #[test]
+    fn an_installation_is_under_way_while_somebody_holds_its_lock_and_interrupted_afterwards() {
+        let holder = holder();
+        let mut journal = vec![entry(Event::Begun, "pass-one/leases", "")];
+        assert_eq!(
+            told(&[], Some(&holder)),
+            "installing: installing (process 42 on here): before the first step"
+        );
+        assert_eq!(
+            told(&journal, Some(&holder)),
+            "installing: installing (process 42 on here): at pass-one/leases"
+        );
+        assert_eq!(
+            told(&journal, None),
+            "installing: interrupted at pass-one/leases: run the same command again to go on"
+        );
+        journal.push(entry(Event::Failed, "pass-one/leases", "no lease\nconsole"));
+        assert_eq!(told(&journal, None), "failed: failed at pass-one/leases: no lease");
+        for node in 0..4 {
+            journal.push(entry(Event::Begun, &format!("pass-two/create/worker-{node}"), ""));
+        }
+        assert_eq!(
+            told(&journal, Some(&holder)),
+            "installing: installing (process 42 on here): at pass-two/create/worker-0, pass-two/create/worker-1 and 2 more"
+        );
+        let mut note = entry(Event::Done, "chosen", "");
+        note.input.clear();
+        assert_eq!(told(&[note], None), "new: nothing was done yet", "a note is no step");
+        let harvested = [entry(Event::Done, "pass-one/gone", "")];
+        assert_eq!(told(&harvested, None), "harvested: pass one is done");
+    }
+
+    #[test]
+    fn a_forgotten_step_is_not_done() {
+        let mut journal = vec![entry(Event::Done, "install-complete", "")];
+        assert!(told(&journal, None).starts_with("rehearsal: "));
+        journal.push(entry(Event::Forgotten, "", ""));
+        journal.push(entry(Event::Begun, "pass-one/create", ""));
+        assert!(told(&journal, None).starts_with("installing: interrupted "));
+    }
+
+    #[test]
+    fn a_complete_cluster_is_as_its_machines_are() {
+        let all = ["master-0", "master-1", "master-2", "worker-0", "worker-1"];
+        let mut journal: Vec<Entry> = all
+            .iter()
+            .map(|node| entry(Event::Done, &format!("pass-two/create/{node}"), ""))
+            .collect();
+        journal.push(entry(Event::Done, "install-complete", ""));
+        let machines = |off: &[&str], gone: &[&str]| -> Vec<Machine> {
+            let there = all.iter().filter(|node| !gone.contains(node));
+            let power = |node| match off.contains(node) {
+                true => MachinePower::Off,
+                false => MachinePower::Running,
+            };
+            there
+                .map(|node| machine(Pass::Two, node, Role::Worker, 1, power(node), &[]))
+                .collect()
+        };
+        let told = |journal: &[Entry], rehearsal, machines: Option<Vec<Machine>>, holder: Option<&Holder>| {
+            let mut cluster = cluster();
+            cluster.known.rehearsal = rehearsal;
+            let progress = Progress::of(&cluster, journal, holder, machines.as_deref());
+            format!("{}: {}", progress.text(), progress.phase)
+        };
+        for (off, gone, real, rehearsal) in [
+            (&[][..], &[][..], "running: running", "rehearsal: rehearsal succeeded"),
+            (
+                &all,
+                &[],
+                "stopped: stopped: all machines are switched off",
+                "rehearsal, stopped: rehearsal succeeded: all machines are switched off",
+            ),
+            (
+                &["worker-0", "worker-1"],
+                &[],
+                "partly stopped: partly stopped: switched off: worker-0, worker-1",
+                "rehearsal, partly stopped: rehearsal succeeded: switched off: worker-0, worker-1",
+            ),
+            (
+                &[],
+                &["worker-0"],
+                "failed: failed: the platform has no machine of worker-0",
+                "failed: failed: the platform has no machine of worker-0",
+            ),
+        ] {
+            assert_eq!(told(&journal, false, Some(machines(off, gone)), None), real);
+            assert_eq!(told(&journal, true, Some(machines(off, gone)), None), rehearsal);
+        }
+        // A node that is being replaced is not a failure.
+        let holder = holder();
+        assert_eq!(
+            told(&journal, false, Some(machines(&[], &["worker-0"])), Some(&holder)),
+            "running: running; process 42 on here works on it: after install-complete"
+        );
+        // Later steps do not change what it is.
+        journal.push(entry(Event::Begun, "scale/create", ""));
+        assert_eq!(
+            told(&journal, false, Some(machines(&[], &[])), None),
+            "running: running; interrupted at scale/create: run the same command again to go on"
+        );
+        journal.push(entry(Event::Failed, "scale/create", "no room\nconsole"));
+        assert_eq!(
+            told(&journal, false, Some(machines(&[], &[])), None),
+            "running: running; failed at scale/create: no room"
+        );
+        // Unseen it is as `stop` left it.
+        journal.pop();
+        journal.pop();
+        let mut note = entry(Event::Done, SwitchedOff::NOTE, "");
+        (note.input, note.output) = (String::new(), serde_json::json!({"off": all}));
+        journal.push(note);
+        assert_eq!(
+            told(&journal, false, None, None),
+            "stopped: stopped: all machines are switched off, as far as is known here: the platform was not seen"
+        );
+    }
+}

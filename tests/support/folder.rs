@@ -1,0 +1,51 @@
+//! What a refused command must not change: the bytes of a cluster's folder but its log and its lock, and the platform.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ocpdeploy::digest::sha256;
+use serde_json::{Value, json};
+
+/// The pretend platform without what goes on there by itself: machines that boot get addresses.
+pub fn platform(state: &Value) -> Value {
+    let mut machines = state["machines"].clone();
+    for machine in machines
+        .as_object_mut()
+        .into_iter()
+        .flatten()
+        .map(|(_, machine)| machine)
+    {
+        for nic in machine["nics"].as_array_mut().unwrap() {
+            nic["addresses"].take();
+        }
+    }
+    let networks = state["networks"].as_object().into_iter().flatten();
+    let reserved = networks.map(|(_, network)| &network["reservations"]);
+    json!([machines, Vec::from_iter(reserved), state["uploads"]])
+}
+
+/// The digest of each file, and where each link leads, by the path in the folder; folders with a slash.
+pub fn files(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            if ["log", "lock"].contains(&name.as_str()) {
+                continue;
+            }
+            let is_folder = path.is_dir() && !path.is_symlink();
+            let content = match std::fs::read_link(&path) {
+                Ok(target) => target.display().to_string(),
+                Err(_) if is_folder => "folder".to_owned(),
+                Err(_) => sha256(std::fs::read(&path).unwrap()),
+            };
+            found.insert(name, content);
+            if is_folder {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,165 @@
+//! A place in which one cluster, `lab`, can be rehearsed and installed: pretend machines, a strict fake of
+//! openshift-install, and a fake API at the VIP as long as there is a table of addresses.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use ocpdeploy::cluster::{NodeName, Role};
+use ocpdeploy::parameters::Parameters;
+use serde_json::{Value, json};
+
+use super::fake_kube::authority::{Authority, Signed};
+use super::fake_kube::server::FakeKube;
+use super::fake_kube::world::{REQUESTS, Stage, World};
+use super::place::{Outcome, Place, outcome, pretend_platform};
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
+
+/// What every env file of a site says.
+pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n\
+    harvest_timeout=5s\naddress_timeout=5s\nbootstrap_timeout=60s\ninstall_timeout=60s\n";
+
+pub struct Site {
+    pub place: Place,
+    authority: Authority,
+    certificate: Signed,
+    kube: Option<(FakeKube, Parameters)>,
+}
+
+impl Site {
+    /// Its machines' network is 127.`network`.0/24, so that the VIP is on this computer.
+    pub fn new(network: &str) -> Self {
+        let ip = |last: u8| format!("127.{network}.{last}");
+        let place = Place::new(json!({"script": {"boot_ms": 1}, "networks": {"default": {
+            "cidr": format!("{}/24", ip(0)), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)}}}));
+        for program in ["openshift-install", "oc"] {
+            let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
+            symlink(fake, place.path().join(program)).unwrap();
+        }
+        let authority = Authority::new();
+        let kubeconfig = authority.kubeconfig("lab", "https://api.lab.example.com:6443");
+        for (name, text) in [
+            ("kubeconfig", kubeconfig.as_str()),
+            (
+                "pull-secret.json",
+                r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
+            ),
+            ("root-ca.crt", authority.pem()),
+            ("key.pub", KEY),
+            ("node.qcow2", "QFI\u{fb} a node"),
+            ("helper.qcow2", "QFI\u{fb} a helper"),
+        ] {
+            std::fs::write(place.path().join(name), text).unwrap();
+        }
+        let certificate = authority.server("api.lab.example.com", |_| {});
+        Self {
+            place,
+            authority,
+            certificate,
+            kube: None,
+        }
+    }
+
+    /// Runs the program, and keeps the API as the table says meanwhile; kills it after so long a life.
+    pub fn run_for(&mut self, arguments: &[&str], life: Option<Duration>) -> Outcome {
+        self.forget_api_of_no_machines();
+        let (begun, mut child) = (Instant::now(), self.place.start(arguments));
+        while child.try_wait().unwrap().is_none() {
+            self.keep_api();
+            match life {
+                Some(life) if begun.elapsed() >= life => child.kill().unwrap(),
+                _ => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+        self.ended(child)
+    }
+
+    #[allow(dead_code, reason = "sequences give each command a life")]
+    pub fn run(&mut self, arguments: &[&str]) -> Outcome {
+        self.run_for(arguments, None)
+    }
+
+    fn ended(&mut self, child: Child) -> Outcome {
+        let outcome = outcome(child);
+        self.keep_api();
+        outcome
+    }
+
+    /// Nothing knows of a cluster whose machines are gone.
+    pub fn forget_api_of_no_machines(&mut self) {
+        if self.place.of_pass("lab", "two").is_empty() {
+            self.kube = None;
+        }
+    }
+
+    /// Lets the API know the table as it is now, and starts it where there is none.
+    fn keep_api(&mut self) {
+        let Some(table) = self.place.parameters("lab") else {
+            self.kube = None;
+            return;
+        };
+        match &mut self.kube {
+            Some((_, known)) if *known == table => {}
+            Some((kube, known)) if known.api_ip == table.api_ip => {
+                kube.with(|world| world.learn(table.clone()));
+                *known = table;
+            }
+            _ => {
+                self.kube = None;
+                let address = SocketAddr::from((table.api_ip, 6443));
+                let kube = FakeKube::start(self.world(&table), address, &self.authority, &self.certificate);
+                self.kube = Some((kube, table));
+            }
+        }
+    }
+
+    /// A cluster whose nodes are there when their machines are on.
+    fn world(&self, table: &Parameters) -> World {
+        let mut world = World::new(table.clone());
+        world.gate = Stage::Installed;
+        let file = self.place.path().join("sim.json");
+        // Read again only when it has changed: this is asked hundreds of times a second.
+        let seen = RefCell::new((None, Value::Null));
+        world.present = Some(Box::new(move |node: &NodeName| {
+            let now = std::fs::metadata(&file)
+                .ok()
+                .map(|file| (file.len(), file.modified().unwrap()));
+            let (then, state) = &mut *seen.borrow_mut();
+            if *then != now {
+                (*then, *state) = (now, pretend_platform(&file).unwrap_or_default());
+            }
+            let machine = &state["machines"][format!("lab-{node}")];
+            machine["pass"] == "two" && machine["off"] != true
+        }));
+        world
+    }
+
+    /// Ends the API and starts that of the cluster which is here now; its nodes are in it once their machines are seen.
+    #[allow(dead_code, reason = "only for sequences")]
+    pub fn restore_api(&mut self) {
+        self.kube = None;
+        self.keep_api();
+        let Some((kube, table)) = &self.kube else { return };
+        let workers: Vec<String> = table
+            .of_role(Role::Worker)
+            .map(|node| format!("csr-client-{}", node.name))
+            .collect();
+        kube.with(|world| {
+            for _ in 0..100 {
+                world.tick();
+                for request in &workers {
+                    if world
+                        .get(REQUESTS, request)
+                        .is_some_and(|request| request["status"]["conditions"].is_null())
+                    {
+                        let approved = json!([{"type": "Approved", "status": "True", "reason": "Test"}]);
+                        world.edit(REQUESTS, request, |request| request["status"]["conditions"] = approved);
+                    }
+                }
+            }
+        });
+    }
+}
