@@ -226,6 +226,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::Scaled { .. }
         | PassError::SwitchedOff { .. }
         | PassError::UnsafeMaster { .. }
+        | PassError::StillMember { .. }
         | PassError::TooYoung { .. } => Kind::Tool,
         PassError::LastWorker { .. } | PassError::NoNode { .. } | PassError::Pretend { .. } => Kind::Usage,
         PassError::StillOn { .. } | PassError::NotBack { .. } => Kind::Waited,

@@ -95,6 +95,8 @@ pub enum PassError {
     },
     #[error("{node} cannot be replaced now: {why}")]
     UnsafeMaster { node: NodeName, why: String },
+    #[error("{node} cannot be replaced now: {ip} still is a member of etcd")]
+    StillMember { node: NodeName, ip: Ipv4Addr },
     #[error("cluster {cluster} must not be off yet: {clock}")]
     TooYoung { cluster: String, clock: String },
     #[error("{} still on after {} s: {}", count(machines.len(), "machine"), after.as_secs(), names(machines))]
@@ -218,8 +220,14 @@ impl PassError {
             Self::LastWorker { cluster } => format!("`ocpdeploy scale {cluster} --workers 1`"),
             Self::NoPointer { .. } => "`oc -n openshift-machine-api get secrets` shows what there is".to_owned(),
             Self::NoNode { cluster, .. } => format!("`ocpdeploy status {cluster}` shows them"),
+            // Nobody is told to remove a member while the others are in doubt.
             Self::UnsafeMaster { .. } => {
-                "with 3 masters or more: switch the machine off, then take its member out of etcd as OpenShift's \
+                "the cluster needs two other masters that are Ready and voting members of etcd. `oc get nodes` and `oc -n \
+                 openshift-etcd get configmap etcd-endpoints -o yaml` show them; repair these first, and remove no member"
+                    .to_owned()
+            }
+            Self::StillMember { .. } => {
+                "the others are well: switch the machine off, then take its member out of etcd as OpenShift's \
                  documentation tells (\"replacing an unhealthy etcd member\": `oc -n openshift-etcd rsh` into the etcd pod \
                  of another master, `etcdctl member list`, `etcdctl member remove ID`), and run the same command again"
                     .to_owned()
@@ -435,6 +443,10 @@ mod tests {
                 node: node(),
                 why: what(),
             },
+            PassError::StillMember {
+                node: node(),
+                ip: Ipv4Addr::LOCALHOST,
+            },
             PassError::TooYoung {
                 cluster: cluster(),
                 clock: what(),
@@ -531,6 +543,7 @@ mod tests {
             PassError::NoPointer { .. } => "NoPointer",
             PassError::NoNode { .. } => "NoNode",
             PassError::UnsafeMaster { .. } => "UnsafeMaster",
+            PassError::StillMember { .. } => "StillMember",
             PassError::TooYoung { .. } => "TooYoung",
             PassError::StillOn { .. } => "StillOn",
             PassError::CameBackElsewhere { .. } => "CameBackElsewhere",

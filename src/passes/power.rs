@@ -153,6 +153,10 @@ impl<'a, B: Backend> Installed<'a, B> {
     }
 
     async fn off(&self, options: StopOptions) -> Result<()> {
+        // Only this rest counts, not one whose end nobody here saw.
+        if !self.known.rehearsal {
+            self.journal.forget(OFF)?;
+        }
         for role in [Role::Worker, Role::Master] {
             self.shut_down(role, options).await?;
         }

@@ -109,7 +109,11 @@ async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress)
     }
     let endpoints = api.etcd_endpoints().await?;
     match endpoints.is_some_and(|endpoints| is_etcd_member(&endpoints, node)) {
-        true => Err(unsafe_for(format!("{} still is a member of etcd", node.ip)).into()),
+        true => Err(PassError::StillMember {
+            node: node.name.clone(),
+            ip: node.ip,
+        }
+        .into()),
         false => Ok(()),
     }
 }

@@ -195,8 +195,9 @@ impl<'a> Approver<'a> {
             .node(node)
             .is_some_and(|node| node.role == Role::Master);
         if !seen.joined().contains(node) {
+            let cluster = &self.cluster.table.cluster;
             return refused(format!(
-                "{node} is not in the cluster; `ocpdeploy node replace {node}` makes it anew"
+                "{node} is not in the cluster; `ocpdeploy node replace {node} --cluster {cluster}` makes it anew"
             ));
         }
         if is_master && !off.contains(node) {
