@@ -237,6 +237,8 @@ pub struct Downloads {
     pub mirror_sha256: Option<String>,
     /// Programs of a mirror without a signature, or over plain http, are run.
     pub mirror_insecure: bool,
+    /// For how long a mirror that does not answer is asked what it has.
+    pub mirror_timeout: Duration,
     /// A folder that holds images by their file names, in place of where they are published.
     pub image_mirror: Option<String>,
 }
@@ -595,6 +597,7 @@ impl ClusterConfig {
                 mirror_key: None,
                 mirror_sha256: None,
                 mirror_insecure: false,
+                mirror_timeout: Duration::from_secs(20),
                 image_mirror: None,
             },
             ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZ lab".to_owned()],

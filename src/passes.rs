@@ -5,6 +5,7 @@
 
 mod check;
 mod chosen;
+mod clock;
 mod complete;
 mod destroy;
 mod error;
@@ -14,7 +15,9 @@ mod images;
 mod inspect;
 mod join;
 mod launch;
+mod networks;
 mod one;
+mod ours;
 mod power;
 mod pretend;
 mod replace;
@@ -44,7 +47,7 @@ use crate::parameters::{NodeAddress, Parameters};
 use crate::printable::printable_console;
 use crate::services;
 
-pub use self::check::{Looked, check};
+pub use self::check::Looked;
 pub use self::chosen::{Chosen, Room};
 pub use self::destroy::destroy;
 pub use self::error::{Missing, PassError, Subject};
@@ -91,13 +94,11 @@ pub async fn deploy<B: Backend>(
     home: &Home,
     options: DeployOptions,
 ) -> Result<Deployed> {
-    let installer = Installer::obtain(config, &home.cluster(&config.name)).await?;
-    let version = installer.version().await?;
-    installer.check(config, &version)?;
-    for (role, image) in [(Role::Master, &config.image), (Role::Worker, &config.worker_image)] {
-        crate::images::check(image, &version, backend.limits_for(role).image_artifact)?;
-    }
-    let facts = check(backend, config, home, options).await?;
+    // All that is decidable comes before the first download, which comes before the first machine.
+    let (facts, seen) = check::check(backend, config, home, options).await?;
+    let choice = check::check_installer(backend, config, home, &facts, &seen).await?;
+    let version = choice.version().to_owned();
+    let installer = choice.obtain(&config.downloads).await?;
     let config = &check::settled(config, &facts, check::carrier(backend));
     let run = Run::begin(backend, config, home, &facts).await?;
     let (pinned, of, dir) = (installer.clone(), config.clone(), run.dir.clone());
@@ -115,7 +116,7 @@ pub async fn harvest<B: Backend>(
     home: &Home,
     options: DeployOptions,
 ) -> Result<Parameters> {
-    let facts = check(backend, config, home, options).await?;
+    let (facts, _) = check::check(backend, config, home, options).await?;
     let run = Run::begin(backend, config, home, &facts).await?;
     let pass_one = async {
         match run.starts_over(options).await? {

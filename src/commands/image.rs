@@ -105,6 +105,8 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
             mirror_key: None,
             mirror_sha256: None,
             mirror_insecure: false,
+            // Which installer there is is not asked.
+            mirror_timeout: Duration::ZERO,
             image_mirror: None,
         };
         let named = |text: &String| match text.contains("://") {

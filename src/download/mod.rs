@@ -10,7 +10,7 @@ mod transfer;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::info;
 
@@ -104,6 +104,16 @@ fn shown(url: &str) -> &str {
         true => url,
         false => url.split('?').next().unwrap_or(url),
     }
+}
+
+/// As `bytes`, but gives up at a moment; `told` is called before each try.
+pub async fn bytes_until(
+    url: &str,
+    patience: Patience,
+    until: Instant,
+    told: impl Fn(),
+) -> Result<Vec<u8>, DownloadError> {
+    Client::new(patience)?.bytes_until(url, Some(until), told).await
 }
 
 /// Fetches a short text, such as a list of sums.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Response, StatusCode, redirect};
 use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::cache::{Cache, Origin, Partial};
@@ -17,7 +18,7 @@ use crate::pace::{asked_pause, jittered};
 
 /// A server that says nothing for so long has gone away.
 const SILENCE: Duration = Duration::from_secs(60);
-const CONNECT: Duration = Duration::from_secs(20);
+const CONNECT: Duration = Duration::from_secs(5);
 /// Longest pause between two tries, also when the server asks for more.
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// A list of sums is a few kilobytes.
@@ -108,9 +109,31 @@ impl Client {
 
     /// A whole short file.
     pub async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
-        let mut tried = 0;
+        self.bytes_until(url, None, || ()).await
+    }
+
+    /// A whole short file, by a moment if there is one; `told` is called before each try.
+    pub async fn bytes_until(
+        &self,
+        url: &str,
+        until: Option<Instant>,
+        told: impl Fn(),
+    ) -> Result<Vec<u8>, DownloadError> {
+        let (begun, mut tried) = (Instant::now(), 0);
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         loop {
-            let (why, pause) = match self.try_bytes(url).await {
+            told();
+            let outcome = match left() {
+                None => self.try_bytes(url).await,
+                Some(left) => match timeout(left, self.try_bytes(url)).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        let why = format!("no answer within {} s", begun.elapsed().as_secs());
+                        return Err(unreachable(url, why, tried + 1));
+                    }
+                },
+            };
+            let (why, pause) = match outcome {
                 Ok(bytes) => return Ok(bytes),
                 Err(Broken::Final(error)) => return Err(error),
                 Err(Broken::Again { why, pause }) => (why, pause),
@@ -122,7 +145,14 @@ impl Client {
                 return Err(unreachable(url, why, tried));
             }
             debug!("{}: {why}; tried again", shown(url));
-            self.patience.pause(tried, pause).await;
+            match left() {
+                None => self.patience.pause(tried, pause).await,
+                // The pause alone would take what is left.
+                Some(left) if timeout(left, self.patience.pause(tried, pause)).await.is_err() => {
+                    return Err(unreachable(url, why, tried));
+                }
+                Some(_) => {}
+            }
         }
     }
 

@@ -9,46 +9,79 @@ use anyhow::Context;
 use fs_err as fs;
 use tracing::{info, warn};
 
+use super::mirror::{self, Published};
 use super::programs::{PROGRAM, cached, check_pinned, fetch, newest};
-use super::{Installer, InstallerError, OpenshiftInstall, Rehearsal, mirror};
+use super::{Installer, InstallerError, OpenshiftInstall, Rehearsal};
 use crate::PROGRESS;
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Wanted};
 use crate::download::{Cache, DownloadError};
 use crate::home::{self, ClusterDir};
 
+/// The installer that a deployment takes: found by what is here and what the mirror lists. Nothing is fetched for it.
+#[derive(Debug)]
+pub enum Choice {
+    Here {
+        installer: Installer,
+        version: String,
+        /// Why it is this one.
+        why: &'static str,
+    },
+    /// It is to be fetched.
+    Published(Published),
+}
+
+impl Choice {
+    /// Its version, e.g. `4.19.3`.
+    pub fn version(&self) -> &str {
+        match self {
+            Self::Here { version, .. } => version,
+            Self::Published(published) => &published.version,
+        }
+    }
+
+    /// The installer itself; fetched where it is not here.
+    pub async fn obtain(self, downloads: &Downloads) -> anyhow::Result<Installer> {
+        let (found, version, why) = match self {
+            Self::Here {
+                installer: Installer::OpenshiftInstall(found),
+                version,
+                why,
+            } => (found, version, why),
+            Self::Here { installer, .. } => return Ok(installer),
+            Self::Published(published) => {
+                let found = fetch(&Cache::new(&downloads.cache), &published)
+                    .await
+                    .with_context(|| format!("fetch openshift-install {}", published.version))?;
+                (found, published.version, "it was fetched for version")
+            }
+        };
+        let path = found.path().display();
+        info!(target: PROGRESS, step = "installer", "openshift-install {version}, {path}: {why}");
+        Ok(Installer::OpenshiftInstall(found))
+    }
+}
+
 impl Installer {
     /// The installer that the settings ask for; fetched where `version` says which and it is not here.
     pub async fn obtain(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Self> {
-        let given = match &config.installer {
-            InstallerChoice::Rehearsal => return Ok(Self::Rehearsal(Rehearsal)),
-            InstallerChoice::OpenshiftInstall(given) => given.as_deref(),
-        };
-        let (found, why) = search(&config.downloads, given, dir).await?;
-        let version = found.about().await?.version;
-        let path = found.path().display();
-        info!(target: PROGRESS, step = "installer", "openshift-install {version}, {path}: {why}");
-        Ok(Self::OpenshiftInstall(found))
+        Self::find(config, dir).await?.obtain(&config.downloads).await
     }
 
-    /// As `obtain`, but `None` where that would fetch one.
-    pub async fn at_hand(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Option<Self>> {
+    /// Which installer the settings ask for. The mirror is asked where it must say; nothing is fetched.
+    pub async fn find(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Choice> {
         let given = match &config.installer {
-            InstallerChoice::OpenshiftInstall(given) => given.as_deref(),
-            InstallerChoice::Rehearsal => return Ok(Some(Self::Rehearsal(Rehearsal))),
-        };
-        let wanted = match &config.downloads.version {
-            Some(wanted) if given.is_none() => wanted,
-            _ => {
-                return Ok(Some(Self::OpenshiftInstall(
-                    search(&config.downloads, given, dir).await?.0,
-                )));
+            InstallerChoice::Rehearsal => {
+                let installer = Self::Rehearsal(Rehearsal);
+                let version = installer.version().await?;
+                return Ok(Choice::Here {
+                    installer,
+                    version,
+                    why: "a rehearsal has its own",
+                });
             }
+            InstallerChoice::OpenshiftInstall(given) => given.as_deref(),
         };
-        if let Some(own) = fitting(&bin(dir).join(PROGRAM), Some(wanted)).await {
-            return Ok(Some(Self::OpenshiftInstall(own)));
-        }
-        let kept = newest(&Cache::new(&config.downloads.cache), wanted);
-        Ok(kept.map(Self::OpenshiftInstall))
+        search(&config.downloads, given, dir).await
     }
 
     /// Makes later runs for this cluster take the same one, whatever its channel or PATH has by then.
@@ -77,12 +110,17 @@ fn bin(dir: &ClusterDir) -> PathBuf {
     dir.path().join("bin")
 }
 
-/// The installer, and why it is this one.
-async fn search(
-    downloads: &Downloads,
-    given: Option<&Path>,
-    dir: &ClusterDir,
-) -> anyhow::Result<(OpenshiftInstall, &'static str)> {
+async fn here(found: OpenshiftInstall, why: &'static str) -> anyhow::Result<Choice> {
+    let version = found.about().await?.version;
+    Ok(Choice::Here {
+        installer: Installer::OpenshiftInstall(found),
+        version,
+        why,
+    })
+}
+
+/// The installer that a search ends with, and why it is this one.
+async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -> anyhow::Result<Choice> {
     let wanted = downloads.version.as_ref();
     if let Some(path) = given {
         let found = OpenshiftInstall::find(Some(path))?;
@@ -94,21 +132,21 @@ async fn search(
                 wanted: wanted.to_string(),
             }
             .into()),
-            _ => Ok((found, "the setting installer names it")),
+            _ => here(found, "the setting installer names it").await,
         };
     }
     let own = bin(dir).join(PROGRAM);
     if let Some(found) = fitting(&own, wanted).await {
-        return Ok((found, "it is in the cluster's folder"));
+        return here(found, "it is in the cluster's folder").await;
     }
     let Some(wanted) = wanted else {
-        return Ok((OpenshiftInstall::find(None)?, "it is the first in PATH"));
+        return here(OpenshiftInstall::find(None)?, "it is the first in PATH").await;
     };
     let cache = Cache::new(&downloads.cache);
     if let Wanted::Exact(version) = wanted
         && let Some(found) = cached(&cache, version)
     {
-        return Ok((found, "it was fetched before"));
+        return here(found, "it was fetched before").await;
     }
     let in_path = OpenshiftInstall::find(None).ok();
     let of_path = match &in_path {
@@ -118,7 +156,7 @@ async fn search(
     if let (Wanted::Exact(version), Some(found)) = (wanted, &in_path)
         && of_path.as_ref() == Some(version)
     {
-        return Ok((found.clone(), "the one in PATH is the wanted version"));
+        return here(found.clone(), "the one in PATH is the wanted version").await;
     }
     let published = match mirror::published(downloads, wanted).await {
         Ok(published) => published,
@@ -127,22 +165,19 @@ async fn search(
             return match newest(&cache, wanted).filter(|_| unreachable) {
                 Some(found) => {
                     warn!("{error:#}; the newest {wanted} that was fetched before is taken");
-                    Ok((found, "it was fetched before"))
+                    here(found, "it was fetched before").await
                 }
                 None => Err(error.context(format!("look for openshift-install {wanted}"))),
             };
         }
     };
     if let Some(found) = cached(&cache, &published.version) {
-        return Ok((found, "it was fetched before"));
+        return here(found, "it was fetched before").await;
     }
     if let Some(found) = in_path.filter(|_| of_path.as_ref() == Some(&published.version)) {
-        return Ok((found, "the one in PATH is the wanted version"));
+        return here(found, "the one in PATH is the wanted version").await;
     }
-    let found = fetch(&cache, &published)
-        .await
-        .with_context(|| format!("fetch openshift-install {}", published.version))?;
-    Ok((found, "it was fetched for version"))
+    Ok(Choice::Published(published))
 }
 
 /// The cluster's own installer when it is there and its version is the wanted one; told when it is not.

@@ -5,6 +5,7 @@
 //! The programs in the archives are run here, so whoever can change the list can run anything: see `check_list`.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use fs_err as fs;
 use jiff::Timestamp;
@@ -13,10 +14,11 @@ use tracing::{info, warn};
 use super::InstallerError;
 use super::programs::{ARCHIVES, PROGRAM};
 use super::signature::Keys;
+use crate::PROGRESS;
 use crate::catalogue::{self, Artifact};
 use crate::cluster::{Downloads, Wanted};
 use crate::digest::sha256;
-use crate::download::{self, Cache, Patience};
+use crate::download::{self, Cache, DownloadError};
 
 const OCP: &str = "https://mirror.openshift.com/pub/openshift-v4/clients";
 const OKD: &str = "https://github.com/okd-project/okd/releases";
@@ -26,7 +28,7 @@ const SIGNATURES: [&str; 2] = ["sha256sum.txt.gpg", "sha256sum.txt.asc"];
 
 /// What a mirror has of the wanted release.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Published {
+pub struct Published {
     pub version: String,
     /// In the order of `ARCHIVES`.
     pub archives: Vec<Artifact>,
@@ -49,13 +51,32 @@ fn folders(wanted: &Wanted, mirror: Option<&str>) -> Vec<String> {
     }
 }
 
+/// A mirror that is asked what it has, with one limit for all of it.
+struct Asked<'a> {
+    downloads: &'a Downloads,
+    wanted: &'a Wanted,
+    until: Instant,
+}
+
+impl Asked<'_> {
+    async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
+        let patience = Cache::new(&self.downloads.cache).patience();
+        let told = || info!(target: PROGRESS, step = "installer", "asking {url} for {}", self.wanted);
+        download::bytes_until(url, patience, self.until, told).await
+    }
+}
+
 /// Asks the mirror what it has, by its list of sums, which is verified first.
 pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow::Result<Published> {
-    let patience = Cache::new(&downloads.cache).patience();
+    let asked = Asked {
+        downloads,
+        wanted,
+        until: Instant::now() + downloads.mirror_timeout,
+    };
     let mut refused = None;
     for folder in folders(wanted, downloads.mirror.as_deref()) {
         let sums = format!("{folder}/{LIST}");
-        let list = match download::bytes(&sums, patience).await {
+        let list = match asked.bytes(&sums).await {
             Ok(list) => list,
             Err(error) if error.is_absent() => {
                 refused = refused.or(Some(error));
@@ -63,12 +84,14 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
             }
             Err(error) => return Err(error.into()),
         };
-        check_list(downloads, wanted, &folder, &list, patience).await?;
+        check_list(&asked, &folder, &list).await?;
         let text = String::from_utf8_lossy(&list).into_owned();
         let named = match named_version(&text) {
             Some(version) => Some(version),
             // A mirror of the user's own may have the short names only.
-            None => release_name(&download::text(&format!("{folder}/release.txt"), patience).await?),
+            None => release_name(&String::from_utf8_lossy(
+                &asked.bytes(&format!("{folder}/release.txt")).await?,
+            )),
         };
         let found = named.and_then(|version| listed(&folder, &text, version));
         let found = found.ok_or(InstallerError::NotListed { url: sums })?;
@@ -93,13 +116,8 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
 /// The setting `mirror_sha256` decides alone. Otherwise a trusted key must have signed the list: the vendor's, or that
 /// of `mirror_key`. `mirror_insecure` lets a missing signature and plain http pass, never a wrong signature.
 /// OKD publishes no key for its lists: where no `mirror_key` is named, https and GitHub answer for them.
-async fn check_list(
-    downloads: &Downloads,
-    wanted: &Wanted,
-    folder: &str,
-    list: &[u8],
-    patience: Patience,
-) -> anyhow::Result<()> {
+async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Result<()> {
+    let Asked { downloads, wanted, .. } = asked;
     let url = format!("{folder}/{LIST}");
     if let Some(pinned) = &downloads.mirror_sha256 {
         let found = sha256(list);
@@ -126,7 +144,7 @@ async fn check_list(
     };
     for name in SIGNATURES {
         let url = format!("{folder}/{name}");
-        match download::bytes(&url, patience).await {
+        match asked.bytes(&url).await {
             Ok(signature) => {
                 let verified = keys.verify(list, &signature, Timestamp::now());
                 let key = verified.map_err(|why| InstallerError::Signature { url: url.clone(), why })?;

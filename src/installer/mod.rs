@@ -31,6 +31,7 @@ mod rehearsal;
 mod release;
 mod signature;
 
+pub use fetch::Choice;
 pub use mask::Mask;
 pub use openshift_install::OpenshiftInstall;
 pub use probe::guests_answer;
@@ -269,14 +270,6 @@ impl Installer {
         }
     }
 
-    /// Refuses settings that its release does not know.
-    pub fn check(&self, config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
-        match self {
-            Self::OpenshiftInstall(_) => install_config::check(config, version),
-            Self::Rehearsal(_) => Ok(()),
-        }
-    }
-
     /// What its release says of CoreOS images, as JSON; see `catalogue::coreos`.
     pub async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
         match self {
@@ -432,6 +425,14 @@ fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Re
     nodes.iter().map(report).collect()
 }
 
+/// Refuses settings that a release of OpenShift does not know. A rehearsal takes all.
+pub fn check_settings(config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
+    match config.installer {
+        InstallerChoice::OpenshiftInstall(_) => install_config::check(config, version),
+        InstallerChoice::Rehearsal => Ok(()),
+    }
+}
+
 /// A manifest of the user's: file name and content.
 struct Manifest {
     path: PathBuf,
@@ -468,6 +469,12 @@ fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manifest>> {
     }
     manifests.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(manifests)
+}
+
+/// The user's manifests by their names.
+pub fn users_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let manifests = read_manifests(config.manifests.as_deref())?.into_iter();
+    Ok(manifests.map(|manifest| (manifest.name, manifest.content)).collect())
 }
 
 /// Names the user's manifests, all their content included.

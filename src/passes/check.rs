@@ -2,22 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use tracing::info;
 
 use super::complete::refuse_changes;
-use super::{DeployOptions, PassError, fragments};
+use super::{DeployOptions, PassError, clock, fragments, networks, ours, refuse_pretend};
 use crate::PROGRESS;
 use crate::addresses::{vip_problem, vip_taken};
 use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, Mcs, NodeName, Role, Vip, platform_names};
 use crate::home::Home;
 use crate::ignition;
-use crate::inventory::{self, Known};
+use crate::ignition::node::Fragment;
+use crate::images;
+use crate::installer::{self, Choice, Installer};
+use crate::inventory::{self, Cluster, Known};
 use crate::journal::{self, Entry};
 use crate::lan;
 use crate::machines;
+use crate::parameters::Parameters;
 
 /// One thing that was looked at, and under which name a person finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,85 +38,258 @@ impl Looked {
     }
 }
 
-/// Looks at everything that can be looked at before anything is made.
-pub async fn check<B: Backend>(
+/// What is found, in the order in which it was looked at.
+///
+/// The same looks are for a deployment, which an error ends, and for people, to whom an error is one of the findings.
+pub(super) struct Report<'t> {
+    pub looked: Vec<Looked>,
+    told: Option<&'t Told<'t>>,
+}
+
+/// How an error is told as a finding.
+pub(super) type Told<'t> = dyn Fn(&anyhow::Error) -> Finding + Sync + 't;
+
+impl<'t> Report<'t> {
+    pub(super) fn for_people(told: &'t Told<'t>) -> Self {
+        let (looked, told) = (Vec::new(), Some(told));
+        Self { looked, told }
+    }
+
+    fn for_deployment() -> Self {
+        let (looked, told) = (Vec::new(), None);
+        Self { looked, told }
+    }
+
+    pub(super) fn add(&mut self, check: &'static str, findings: impl IntoIterator<Item = Finding>) {
+        self.looked.extend(findings.into_iter().map(Looked::at(check)));
+    }
+
+    /// The value, or `None` where an error became a finding.
+    pub(super) fn take<T>(&mut self, check: &'static str, outcome: Result<T>) -> Result<Option<T>> {
+        match (outcome, self.told) {
+            (Ok(value), _) => Ok(Some(value)),
+            (Err(error), Some(told)) => {
+                let finding = told(&error);
+                self.add(check, [finding]);
+                Ok(None)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Warnings go to the screen; failures end a deployment, all of them at once.
+    fn judged(self) -> Result<()> {
+        let mut findings: Vec<Finding> = self.looked.into_iter().map(|looked| looked.finding).collect();
+        for finding in &findings {
+            if finding.verdict == Verdict::Warn {
+                tracing::warn!(target: PROGRESS, step = "checks", "{}", finding.text);
+            }
+        }
+        findings.retain(|finding| finding.verdict == Verdict::Fail);
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(PassError::Preflight { findings }.into()),
+        }
+    }
+}
+
+/// What the looks at settings, files and platform brought, for those that come later.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// `None` where the platform will not do and does not know the network.
+    pub facts: Option<NetworkFacts>,
+    /// Of the user's, one after the other.
+    pub fragments: Vec<Fragment>,
+    /// The addresses that pass one found.
+    pub table: Option<Parameters>,
+}
+
+/// Looks at everything that can be looked at before anything is made; the installer comes later, see `find_installer`.
+pub(super) async fn check<B: Backend>(
     backend: &B,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
-) -> Result<NetworkFacts> {
+) -> Result<(NetworkFacts, Seen)> {
     info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", platform_names(&config.backend, config.workers_on.as_ref()));
-    let (facts, looked) = look_around(backend, config, home, options).await?;
-    let mut findings: Vec<Finding> = looked.into_iter().map(|looked| looked.finding).collect();
-    for finding in &findings {
-        if finding.verdict == Verdict::Warn {
-            tracing::warn!(target: PROGRESS, step = "checks", "{}", finding.text);
-        }
-    }
-    findings.retain(|finding| finding.verdict == Verdict::Fail);
-    match facts {
-        Some(facts) if findings.is_empty() => Ok(facts),
-        _ => Err(PassError::Preflight { findings }.into()),
-    }
+    let mut report = Report::for_deployment();
+    let mut seen = look_around(backend, config, home, options, &mut report).await?;
+    report.judged()?;
+    let facts = seen
+        .facts
+        .take()
+        .with_context(|| format!("look at network {}", config.network))?;
+    Ok((facts, seen))
 }
 
-/// What settings, platform and network show. The network stays unknown where the platform will not do and does not know it.
+/// What settings, files, platform and network show.
 pub(super) async fn look_around<B: Backend>(
     backend: &B,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
-) -> Result<(Option<NetworkFacts>, Vec<Looked>)> {
-    let mut looked = Vec::new();
-    let own = fragments::read(config)?;
-    let warnings = ignition::node::check_fragments(&own)?;
-    looked.extend(warnings.into_iter().map(warn).map(Looked::at("ignition")));
-    fragments::refuse_too_large(config, &own, |role| backend.limits_for(role).carrier)?;
+    report: &mut Report<'_>,
+) -> Result<Seen> {
     let clusters = inventory::clusters(home)?;
     let known = clusters.iter().find(|cluster| cluster.known.name == config.name);
-    if let Some(known) = known {
-        refuse_other_cluster(config, &known.known)?;
-        let journal = journal::read(&home.cluster(&config.name).journal())?;
-        refuse_other_kind(backend, config, &known.known, &journal).await?;
-        refuse_changes(config, known, &journal, options)?;
-    }
-    let parameters = known
-        .and_then(|cluster| cluster.parameters.as_ref())
-        .filter(|_| !options.harvest_again);
-    if let Some(what) = parameters.and_then(|parameters| machines::mismatch(config, parameters)) {
-        return Err(PassError::Mismatch {
-            cluster: config.name.clone(),
-            what,
-        }
-        .into());
-    }
+    let mut seen = Seen::default();
+    let table = known_table(backend, config, home, known, options).await;
+    let Some(table) = report.take("cluster", table)? else {
+        return Ok(seen);
+    };
+    seen.table = table;
+
     let macs = machines::macs(config, &Default::default());
     let one = if config.harvest == Harvest::Boot {
         machines::pass_one(config, &macs)
     } else {
         Vec::new()
     };
-    let two = machines::pass_two(config, &macs, parameters);
-    let found = backend.preflight(&machines::needs(config, &one, &two)).await?;
-    looked.extend(found.into_iter().map(Looked::at("platform")));
-    let facts = match look(backend, config).await {
-        Ok(facts) => facts,
-        // A platform that will not do may well not know the network.
-        Err(_) if looked.iter().any(|looked| looked.finding.verdict == Verdict::Fail) => return Ok((None, looked)),
-        Err(error) => return Err(error),
+    let two = machines::pass_two(config, &macs, seen.table.as_ref());
+    let found = backend.preflight(&machines::needs(config, &one, &two)).await;
+    let found = report.take("platform", found.map_err(anyhow::Error::from))?;
+    report.add("platform", found.into_iter().flatten());
+    let failed = report
+        .looked
+        .iter()
+        .any(|looked| looked.finding.verdict == Verdict::Fail);
+    seen.facts = match look(backend, config).await {
+        // A platform that will not do may well not know the network, and has said so.
+        Err(_) if failed => None,
+        looked => report.take("platform", looked)?,
     };
-    let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
-    let table = known.and_then(|cluster| cluster.parameters.as_ref());
-    let own = machines::vip_macs(&macs, table);
-    let mut findings = given_vip_findings(config, &facts, &neighbours, backend.limits().holds_addresses, &own);
-    findings.extend(given_router_id_finding(config, &neighbours));
-    match parameters {
-        Some(parameters) => findings.extend(neighbours.clashes(parameters).into_iter().map(fail)),
-        None if backend.limits().guests_answer => findings.extend(answered_for(config).await),
-        None => {}
+    if let Some(facts) = &seen.facts {
+        report.add("platform", networks::findings(config, facts));
+        report.add("platform", runs_nothing(config, facts));
+        let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
+        let table = known.and_then(|cluster| cluster.parameters.as_ref());
+        let own = machines::vip_macs(&macs, table);
+        let mut findings = given_vip_findings(config, facts, &neighbours, backend.limits().holds_addresses, &own);
+        findings.extend(given_router_id_finding(config, &neighbours));
+        match &seen.table {
+            Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(fail)),
+            None if backend.limits().guests_answer => findings.extend(answered_for(config).await),
+            None => {}
+        }
+        report.add("addresses", findings);
     }
-    looked.extend(findings.into_iter().map(Looked::at("addresses")));
-    Ok((Some(facts), looked))
+    let clock = report.take("clock", clock::compare(backend).await)?;
+    report.add("clock", clock.flatten());
+    let own = own_configs(backend, config);
+    if let Some((fragments, warnings)) = report.take("ignition", own)? {
+        report.add("ignition", warnings.into_iter().map(warn));
+        seen.fragments = fragments;
+    }
+    Ok(seen)
+}
+
+/// Refuses settings that do not fit the cluster that is known by this name; gives its addresses, if it has some.
+async fn known_table<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    home: &Home,
+    known: Option<&Cluster>,
+    options: DeployOptions,
+) -> Result<Option<Parameters>> {
+    let Some(known) = known else { return Ok(None) };
+    refuse_other_cluster(config, &known.known)?;
+    let journal = journal::read(&home.cluster(&config.name).journal())?;
+    refuse_other_kind(backend, config, &known.known, &journal).await?;
+    refuse_changes(config, known, &journal, options)?;
+    let table = known.parameters.clone().filter(|_| !options.harvest_again);
+    if let Some(what) = table.as_ref().and_then(|table| machines::mismatch(config, table)) {
+        let cluster = config.name.clone();
+        return Err(PassError::Mismatch { cluster, what }.into());
+    }
+    Ok(table)
+}
+
+/// The user's own Ignition configs and what should be known of them; each alone is judged.
+fn own_configs<B: Backend>(backend: &B, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
+    let own = fragments::read(config)?;
+    let warnings = ignition::node::check_fragments(&own)?;
+    fragments::refuse_too_large(config, &own, |role| backend.limits_for(role).carrier)?;
+    Ok((own, warnings))
+}
+
+/// A real cluster on the pretend platform: nobody would ever answer at its addresses, or somebody else.
+fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
+    if config.is_rehearsal() {
+        return None;
+    }
+    let api = machines::given_vip(config, Vip::Api).or(facts.cidr.map(|network| network.network()))?;
+    refuse_pretend(&config.name, &config.backend, api).err()?;
+    Some(Finding {
+        hint: Some("`ocpdeploy deploy --rehearse` plays both passes on it".to_owned()),
+        ..fail("the pretend platform runs no machines, so a real cluster cannot be installed on it".to_owned())
+    })
+}
+
+/// Which installer is taken, and whether settings, images and the user's own files go with its release.
+///
+/// The mirror is asked where it must say; nothing is fetched.
+pub(super) async fn find_installer<B: Backend>(
+    backend: Option<&B>,
+    config: &ClusterConfig,
+    home: &Home,
+    facts: Option<&NetworkFacts>,
+    seen: &Seen,
+    report: &mut Report<'_>,
+) -> Result<Option<Choice>> {
+    let choice = Installer::find(config, &home.cluster(&config.name)).await;
+    let Some(choice) = report.take("installer", choice)? else {
+        return Ok(None);
+    };
+    let version = choice.version();
+    let fits = installer::check_settings(config, version).map_err(anyhow::Error::from);
+    if report.take("installer", fits)?.is_some() {
+        report.add("installer", [ok(installer_words(&choice))]);
+    }
+    let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
+    images.dedup_by_key(|(_, image)| *image);
+    for (role, image) in images.into_iter().filter(|_| !config.is_rehearsal()) {
+        let artifact = match backend {
+            Some(backend) => backend.limits_for(role).image_artifact,
+            None => config.backend_of(role).image_artifact(),
+        };
+        let fits = images::check(image, version, artifact).map_err(anyhow::Error::from);
+        if report.take("images", fits)?.is_some() {
+            report.add("images", [ok(format!("{image} goes with {version}"))]);
+        }
+    }
+    if let (Some(backend), Some(facts)) = (backend, facts) {
+        let beside = ours::refuse_conflicts(backend, config, facts, seen, version);
+        report.take("ignition", beside)?;
+    }
+    Ok(Some(choice))
+}
+
+fn installer_words(choice: &Choice) -> String {
+    match choice {
+        Choice::Here {
+            installer: Installer::Rehearsal(_),
+            ..
+        } => "a rehearsal needs neither openshift-install nor a pull secret".to_owned(),
+        Choice::Here { version, .. } => format!("openshift-install {version} is here and knows all settings"),
+        Choice::Published(_) => format!(
+            "the mirror has openshift-install {}, which `deploy` fetches",
+            choice.version()
+        ),
+    }
+}
+
+/// As `find_installer`, for a deployment.
+pub(super) async fn check_installer<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    home: &Home,
+    facts: &NetworkFacts,
+    seen: &Seen,
+) -> Result<Choice> {
+    let mut report = Report::for_deployment();
+    let choice = find_installer(Some(backend), config, home, Some(facts), seen, &mut report).await?;
+    report.judged()?;
+    choice.context("find openshift-install")
 }
 
 /// What is known of the cluster's network.
@@ -144,7 +321,15 @@ pub(super) fn settled(config: &ClusterConfig, facts: &NetworkFacts, carrier: Car
     ClusterConfig { mcs, ..config.clone() }
 }
 
-fn fail(text: String) -> Finding {
+pub(super) fn ok(text: impl Into<String>) -> Finding {
+    Finding {
+        verdict: Verdict::Ok,
+        text: text.into(),
+        hint: None,
+    }
+}
+
+pub(super) fn fail(text: String) -> Finding {
     Finding {
         verdict: Verdict::Fail,
         text,

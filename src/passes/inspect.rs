@@ -1,7 +1,7 @@
 //! Every check at once, for `ocpdeploy check`: what fails does not hide what comes after it.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Result;
 use secrecy::ExposeSecret;
@@ -10,20 +10,15 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::DeployOptions;
-use super::check::{Looked, look_around};
+use super::check::{Looked, Report, Seen, find_installer, look_around, ok};
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Harvest, InstallerChoice, Role, Vip};
+use crate::cluster::{ClusterConfig, Harvest, Vip};
 use crate::disk::{self, ETCD_WANTS};
 use crate::home::Home;
-use crate::images;
-use crate::installer::Installer;
+use crate::installer::{Choice, Installer};
 use crate::inventory;
 use crate::lan;
 use crate::machines;
-
-/// Clocks apart by more than that make trouble sooner or later, and by `TOO_FAR` at once.
-const APART: Duration = Duration::from_secs(10);
-const TOO_FAR: Duration = Duration::from_secs(300);
 
 /// Looks at everything, and tells all that was seen. Makes nothing, and fetches no installer and no image.
 ///
@@ -32,25 +27,33 @@ pub async fn inspect<B: Backend>(
     backend: Result<&B>,
     config: &ClusterConfig,
     home: &Home,
-    told: impl Fn(&anyhow::Error) -> Finding,
+    told: impl Fn(&anyhow::Error) -> Finding + Sync,
 ) -> Vec<Looked> {
-    let mut looked = Vec::new();
-    // Those of masters and of workers.
-    let mut artifacts = [config.backend.image_artifact(); 2];
-    match backend {
-        Err(error) => looked.push(Looked::at("platform")(told(&error))),
-        Ok(backend) => {
-            artifacts = [Role::Master, Role::Worker].map(|role| backend.limits_for(role).image_artifact);
-            platform(backend, config, home, &told, &mut looked).await;
-            let clock = clock(backend).await.unwrap_or_else(|error| Some(told(&error)));
-            looked.extend(clock.map(Looked::at("clock")));
-            looked.extend(etcd_disk(backend).await.map(Looked::at("etcd disk")));
-        }
+    let mut report = Report::for_people(&told);
+    // Errors are findings there, so none is left.
+    let _ = look(backend, config, home, &mut report).await;
+    report.looked
+}
+
+async fn look<B: Backend>(
+    backend: Result<&B>,
+    config: &ClusterConfig,
+    home: &Home,
+    report: &mut Report<'_>,
+) -> Result<()> {
+    let backend = report.take("platform", backend)?;
+    let mut seen = Seen::default();
+    if let Some(backend) = backend {
+        let around = look_around(backend, config, home, DeployOptions::default(), report).await;
+        seen = report.take("platform", around)?.unwrap_or_default();
+        more_of_platform(backend, config, seen.facts.as_ref(), report).await;
     }
-    installer(config, artifacts, home, &told, &mut looked).await;
-    let vip = api_vip(config, home);
-    looked.push(Looked::at("client dns")(client_dns(config, vip).await));
-    looked
+    let choice = find_installer(backend, config, home, seen.facts.as_ref(), &seen, report).await?;
+    if let Some(Choice::Here { installer, .. }) = &choice {
+        pull_secret(config, installer, report).await?;
+    }
+    report.add("client dns", [client_dns(config, api_vip(config, home)).await]);
+    Ok(())
 }
 
 fn finding(verdict: Verdict, text: impl Into<String>, hint: Option<&str>) -> Finding {
@@ -61,35 +64,23 @@ fn finding(verdict: Verdict, text: impl Into<String>, hint: Option<&str>) -> Fin
     }
 }
 
-fn ok(text: impl Into<String>) -> Finding {
-    finding(Verdict::Ok, text, None)
-}
-
-/// What `deploy` itself looks at first, and what it takes for granted when nothing speaks against it.
-async fn platform<B: Backend>(
+/// What `deploy` takes for granted when nothing speaks against it, and what only makes it slower.
+async fn more_of_platform<B: Backend>(
     backend: &B,
     config: &ClusterConfig,
-    home: &Home,
-    told: &impl Fn(&anyhow::Error) -> Finding,
-    looked: &mut Vec<Looked>,
+    facts: Option<&NetworkFacts>,
+    report: &mut Report<'_>,
 ) {
-    let (facts, found) = match look_around(backend, config, home, DeployOptions::default()).await {
-        Ok(seen) => seen,
-        Err(error) => {
-            looked.push(Looked::at("platform")(told(&error)));
-            return;
-        }
-    };
-    let clear = !found.iter().any(|looked| looked.check == "addresses");
-    looked.extend(found);
     // Where the platform will not do, its network was not looked at.
-    let Some(facts) = facts else { return };
-    if clear {
-        looked.push(Looked::at("addresses")(addresses(config, &facts)));
+    if let Some(facts) = facts {
+        if !report.looked.iter().any(|looked| looked.check == "addresses") {
+            report.add("addresses", [addresses(config, facts)]);
+        }
+        if backend.limits().guests_answer {
+            report.add("network", reach(config, facts));
+        }
     }
-    if backend.limits().guests_answer {
-        looked.extend(reach(config, &facts).map(Looked::at("network")));
-    }
+    report.add("etcd disk", etcd_disk(backend).await);
 }
 
 /// The virtual IPs against what the network's DHCP server hands out.
@@ -118,30 +109,6 @@ fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
     }
 }
 
-async fn clock<B: Backend>(backend: &B) -> Result<Option<Finding>> {
-    let Some(there) = backend.clock().await? else {
-        return Ok(None);
-    };
-    Ok(Some(apart(SystemTime::now(), there)))
-}
-
-fn apart(here: SystemTime, there: SystemTime) -> Finding {
-    let apart = here
-        .duration_since(there)
-        .or_else(|_| there.duration_since(here))
-        .unwrap_or_default();
-    let text = format!(
-        "this computer's clock and the platform's are {} s apart",
-        apart.as_secs()
-    );
-    let hint = Some("set both by NTP: the first certificates are valid from the moment they are made");
-    match apart {
-        apart if apart > TOO_FAR => finding(Verdict::Fail, text, hint),
-        apart if apart > APART => finding(Verdict::Warn, text, hint),
-        _ => ok(text),
-    }
-}
-
 /// Measured only where the masters' disks are on this computer.
 async fn etcd_disk<B: Backend>(backend: &B) -> Option<Finding> {
     // A pool that is not there was told of already.
@@ -163,85 +130,27 @@ async fn etcd_disk<B: Backend>(backend: &B) -> Option<Finding> {
     })
 }
 
-/// The installer that is here, and whether image, settings and pull secret go with it.
-async fn installer(
-    config: &ClusterConfig,
-    artifacts: [&'static str; 2],
-    home: &Home,
-    told: &impl Fn(&anyhow::Error) -> Finding,
-    looked: &mut Vec<Looked>,
-) {
-    let at = |finding| Looked::at("installer")(finding);
-    if config.installer == InstallerChoice::Rehearsal {
-        looked.push(at(ok("a rehearsal needs neither openshift-install nor a pull secret")));
-        return;
+/// Whether the registry of the release takes the pull secret; `deploy` asks it for the release before its first machine.
+async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut Report<'_>) -> Result<()> {
+    if config.is_rehearsal() {
+        return Ok(());
     }
-    let found = match Installer::at_hand(config, &home.cluster(&config.name)).await {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            let wanted = config
-                .downloads
-                .version
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            looked.push(at(ok(format!("`deploy` fetches openshift-install {wanted}"))));
-            return;
-        }
-        Err(error) => {
-            looked.push(at(told(&error)));
-            return;
-        }
-    };
-    let version = match found.version().await {
-        Ok(version) => version,
-        Err(error) => {
-            looked.push(at(told(&error)));
-            return;
-        }
-    };
-    looked.push(at(match found.check(config, &version) {
-        Ok(()) => ok(format!("openshift-install {version} is here and knows all settings")),
-        Err(error) => told(&error.into()),
-    }));
-    let mut images = vec![&config.image, &config.worker_image];
-    images.dedup();
-    for (image, artifact) in images.into_iter().zip(artifacts) {
-        looked.push(Looked::at("images")(match images::check(image, &version, artifact) {
-            Ok(()) => ok(format!("{image} goes with {version}")),
-            Err(error) => told(&error.into()),
-        }));
-    }
-    pull_secret(config, &found, told, looked).await;
-}
-
-/// Whether the registry of the release lets us in.
-async fn pull_secret(
-    config: &ClusterConfig,
-    installer: &Installer,
-    told: &impl Fn(&anyhow::Error) -> Finding,
-    looked: &mut Vec<Looked>,
-) {
-    let at = |finding| Looked::at("pull secret")(finding);
     if let Some(image) = installer.release_image().await {
         let registry = image.split('/').next().unwrap_or_default();
         if !knows(config.pull_secret.expose_secret(), registry) {
             let text = format!("the pull secret has no entry for {registry}, where the release is");
-            looked.push(at(finding(
-                Verdict::Warn,
-                text,
-                Some("a registry that asks for no password needs none; else download the pull secret anew"),
-            )));
+            let hint = Some("a registry that asks for no password needs none; else download the pull secret anew");
+            report.add("pull secret", [finding(Verdict::Warn, text, hint)]);
         }
     }
     let asked = match tempfile::tempdir() {
         Ok(private) => installer.release(config, private.path()).await,
         Err(error) => Err(error.into()),
     };
-    looked.push(at(match asked {
-        Ok(_) => ok("the release's registry takes it"),
-        Err(error) => told(&error),
-    }));
+    if report.take("pull secret", asked)?.is_some() {
+        report.add("pull secret", [ok("the release's registry takes it")]);
+    }
+    Ok(())
 }
 
 /// Whether a pull secret has an entry for a registry, by its host.
@@ -308,21 +217,6 @@ fn reach(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn clocks_far_apart_end_it_whichever_is_ahead() {
-        let here = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        for (seconds, expected) in [
-            (0, Verdict::Ok),
-            (10, Verdict::Ok),
-            (11, Verdict::Warn),
-            (301, Verdict::Fail),
-        ] {
-            let away = Duration::from_secs(seconds);
-            assert_eq!(apart(here, here + away).verdict, expected, "{seconds} ahead");
-            assert_eq!(apart(here, here - away).verdict, expected, "{seconds} behind");
-        }
-    }
 
     #[test]
     fn an_entry_is_for_its_host() {

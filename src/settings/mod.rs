@@ -782,6 +782,7 @@ fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) -> Option<Dow
         Some(_) => values.read("mirror_sha256", checks::sha256).map(Some),
     };
     let (key, insecure) = (values.path("mirror_key"), values.switch("mirror_insecure"));
+    let mirror_timeout = values.duration("mirror_timeout");
     let version = version?.filter(|_| *installer != InstallerChoice::Rehearsal);
     Some(Downloads {
         cache: cache?,
@@ -790,6 +791,7 @@ fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) -> Option<Dow
         mirror_key: key,
         mirror_sha256: sum?,
         mirror_insecure: insecure?,
+        mirror_timeout: mirror_timeout?,
         image_mirror: image_mirror?,
     })
 }

@@ -1007,6 +1007,13 @@ pub const VARIABLES: &[Variable] = &[
         "2m",
         "For how long a platform that stops answering is asked again; 0s: never.",
     ),
+    used(
+        WAITING,
+        "mirror_timeout",
+        Kind::Duration,
+        "20s",
+        "For how long a mirror that does not answer is asked which version it has.",
+    ),
     // Without effect.
     no_effect(
         "api_internal",

@@ -1,0 +1,57 @@
+//! Whether this computer and the platform agree on the time.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+
+use crate::backend::{Backend, Finding, Verdict};
+
+/// Clocks apart by more than that make trouble sooner or later, and by `TOO_FAR` at once.
+const APART: Duration = Duration::from_secs(10);
+const TOO_FAR: Duration = Duration::from_secs(300);
+
+/// Compares both clocks, where the platform tells its own.
+pub(super) async fn compare<B: Backend>(backend: &B) -> Result<Option<Finding>> {
+    Ok(backend.clock().await?.map(|there| apart(SystemTime::now(), there)))
+}
+
+fn apart(here: SystemTime, there: SystemTime) -> Finding {
+    let apart = here
+        .duration_since(there)
+        .or_else(|_| there.duration_since(here))
+        .unwrap_or_default();
+    let finding = |verdict, hint: Option<&str>| Finding {
+        verdict,
+        text: format!(
+            "this computer's clock and the platform's are {} s apart",
+            apart.as_secs()
+        ),
+        hint: hint.map(str::to_owned),
+    };
+    let hint = Some("set both by NTP: the first certificates are valid from the moment they are made");
+    match apart {
+        apart if apart > TOO_FAR => finding(Verdict::Fail, hint),
+        apart if apart > APART => finding(Verdict::Warn, hint),
+        _ => finding(Verdict::Ok, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_far_apart_end_it_whichever_is_ahead() {
+        let here = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        for (seconds, expected) in [
+            (0, Verdict::Ok),
+            (10, Verdict::Ok),
+            (11, Verdict::Warn),
+            (301, Verdict::Fail),
+        ] {
+            let away = Duration::from_secs(seconds);
+            assert_eq!(apart(here, here + away).verdict, expected, "{seconds} ahead");
+            assert_eq!(apart(here, here - away).verdict, expected, "{seconds} behind");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Networks that may not overlap: the machines' own, the cluster's, and those within OVN-Kubernetes.
+
+use ipnetwork::Ipv4Network;
+
+use super::check::fail;
+use crate::backend::{Finding, NetworkFacts, Verdict};
+use crate::cluster::ClusterConfig;
+
+/// What OVN-Kubernetes uses on every node unless it is told otherwise; `(name, range, field of the Network operator)`.
+///
+/// Source: openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `defaultV4InternalSubnet`,
+/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet`; `validateOVNKubernetesSubnets` refuses a cluster or service
+/// network that overlaps with one of them.
+const OVN_KUBERNETES: [(&str, [u8; 4], u8, &str); 3] = [
+    ("join", [100, 64, 0, 0], 16, "ipv4.internalJoinSubnet"),
+    ("transit", [100, 88, 0, 0], 16, "ipv4.internalTransitSwitchSubnet"),
+    (
+        "masquerade",
+        [169, 254, 169, 0],
+        29,
+        "gatewayConfig.ipv4.internalMasqueradeSubnet",
+    ),
+];
+
+/// What overlaps. `settings` has compared those of the networks that the env file itself names.
+pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Finding> {
+    let inner = [
+        ("cluster_network", config.networks.cluster_network),
+        ("service_network", config.networks.service_network),
+    ];
+    let machines = facts.cidr;
+    let mut found = Vec::new();
+    for (name, range) in inner {
+        if let Some(machines) = machines.filter(|machines| overlap(*machines, range)) {
+            found.push(Finding {
+                hint: Some(format!("set {name} to a range that is used nowhere near the machines")),
+                ..fail(format!(
+                    "network {} is {machines}, which overlaps with {name} {range}",
+                    config.network
+                ))
+            });
+        }
+    }
+    if config.networks.network_type != "OVNKubernetes" {
+        return found;
+    }
+    for (own, address, prefix, field) in OVN_KUBERNETES {
+        let Ok(range) = Ipv4Network::new(address.into(), prefix) else {
+            continue;
+        };
+        let machines = machines.map(|machines| (format!("network {} is", config.network), machines));
+        let inner = inner.map(|(name, inner)| (format!("{name} is"), inner));
+        for (what, other) in machines.into_iter().chain(inner) {
+            if overlap(other, range) {
+                found.push(Finding {
+                    // A manifest of the user's may have moved it.
+                    verdict: match config.manifests {
+                        Some(_) => Verdict::Warn,
+                        None => Verdict::Fail,
+                    },
+                    hint: Some(format!(
+                        "use another range, or move that of OVN-Kubernetes by a manifest for the Network operator ({field}) \
+                         in the folder `manifests`"
+                    )),
+                    ..fail(format!(
+                        "{what} {other}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
+                    ))
+                });
+            }
+        }
+    }
+    found
+}
+
+fn overlap(one: Ipv4Network, other: Ipv4Network) -> bool {
+    one.contains(other.network()) || other.contains(one.network())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_meet_are_told_with_both_names() {
+        for (machines, cluster, kind, manifests, expected) in [
+            ("192.168.122.0/24", "10.128.0.0/14", "OVNKubernetes", false, vec![]),
+            (
+                "10.130.0.0/24",
+                "10.128.0.0/14",
+                "OpenShiftSDN",
+                false,
+                vec!["network lan is 10.130.0.0/24, which overlaps with cluster_network 10.128.0.0/14"],
+            ),
+            (
+                "172.16.0.0/12",
+                "10.128.0.0/14",
+                "OVNKubernetes",
+                false,
+                vec!["network lan is 172.16.0.0/12, which overlaps with service_network 172.30.0.0/16"],
+            ),
+            (
+                "100.64.7.0/24",
+                "10.128.0.0/14",
+                "OVNKubernetes",
+                false,
+                vec![
+                    "network lan is 100.64.7.0/24, which overlaps with 100.64.0.0/16, the join network of OVN-Kubernetes on \
+                     every node",
+                ],
+            ),
+            ("100.64.7.0/24", "10.128.0.0/14", "OpenShiftSDN", false, vec![]),
+            ("100.64.7.0/24", "10.128.0.0/14", "OVNKubernetes", true, vec![]),
+            (
+                "192.168.122.0/24",
+                "100.80.0.0/12",
+                "OVNKubernetes",
+                false,
+                vec![
+                    "cluster_network is 100.80.0.0/12, which overlaps with 100.88.0.0/16, the transit network of \
+                      OVN-Kubernetes on every node",
+                ],
+            ),
+        ] {
+            let mut config = ClusterConfig::example();
+            config.network = "lan".to_owned();
+            config.networks.cluster_network = cluster.parse().unwrap();
+            config.networks.network_type = kind.to_owned();
+            config.manifests = manifests.then(|| "manifests".into());
+            let facts = NetworkFacts {
+                cidr: Some(machines.parse().unwrap()),
+                ..NetworkFacts::default()
+            };
+            let failed = findings(&config, &facts);
+            let failed = failed.iter().filter(|finding| finding.verdict == Verdict::Fail);
+            let texts: Vec<_> = failed.map(|finding| finding.text.as_str()).collect();
+            assert_eq!(texts, expected, "{machines} {cluster} {kind}");
+        }
+    }
+}

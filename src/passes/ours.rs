@@ -1,0 +1,139 @@
+//! What ocpdeploy itself gives to the nodes, made before any address is known: a config of the user's that would write the
+//! same is refused before pass one, by the code that merges them in the end.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::check::Seen;
+use crate::backend::{Backend, NetworkFacts};
+use crate::cluster::{ClusterConfig, ClusterId, Dhcp, Harvest, Lease, Mac, NodeName, Role, Vip, major_minor};
+use crate::ignition::node::NodeConfigs;
+use crate::ignition::overlay::data_url;
+use crate::installer;
+use crate::machines;
+use crate::parameters::{NodeAddress, Parameters};
+use crate::services::{self, Release};
+
+/// Addresses that stand for those which pass one finds; RFC 2544 keeps them for tests.
+const STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+
+/// Refuses configs of the user's that write what ocpdeploy or the user's own MachineConfigs write.
+///
+/// What the installer itself writes is not known yet; that is compared when its files are there.
+pub(super) fn refuse_conflicts<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    facts: &NetworkFacts,
+    seen: &Seen,
+    version: &str,
+) -> Result<()> {
+    if seen.fragments.is_empty() {
+        return Ok(());
+    }
+    let parameters = match &seen.table {
+        Some(table) => table.clone(),
+        None => stand_in(config, facts),
+    };
+    let release = release(version);
+    let leased = leased(backend, config, &parameters);
+    let services = services::Input {
+        config,
+        parameters: &parameters,
+        release: &release,
+        leased: &leased,
+    };
+    let files = installers_files(config, &services, release.version)?;
+    let bootstrap = services::parts(&services, Role::Bootstrap)?;
+    let all = NodeConfigs::new(config, &parameters, &files, &seen.fragments, &bootstrap)?;
+    for (node, role) in config.nodes() {
+        all.layers(&node, role)?;
+    }
+    Ok(())
+}
+
+/// The cluster's table with addresses that stand for the ones to be found.
+fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
+    let macs = machines::macs(config, &Default::default());
+    let mut addresses = (0..).map(|offset| Ipv4Addr::from_bits(STAND_IN.to_bits() + offset));
+    let mut lease = |name: NodeName| Lease {
+        mac: macs.get(&name).copied().unwrap_or(Mac([0; 6])),
+        ip: addresses.next().unwrap_or(STAND_IN),
+        name,
+    };
+    let vips = Vip::ALL.map(|vip| lease(NodeName::vip(vip)));
+    let nodes = config.nodes().into_iter().map(|(name, role)| {
+        let Lease { name, mac, ip } = lease(name);
+        NodeAddress { name, role, mac, ip }
+    });
+    let nodes = nodes.collect();
+    let machine_network = facts.cidr.unwrap_or_else(|| STAND_IN.into());
+    Parameters::new(
+        &config.name,
+        &config.domain,
+        config.backend.name(),
+        &config.network,
+        facts,
+        machine_network,
+        config.harvest,
+        vips,
+        [1, 2],
+        nodes,
+    )
+}
+
+/// The virtual IPs that nobody will keep, as far as that is known.
+fn leased<B: Backend>(backend: &B, config: &ClusterConfig, parameters: &Parameters) -> Vec<Lease> {
+    let kept = backend.limits().holds_addresses || config.dhcp == Dhcp::User || config.harvest != Harvest::Boot;
+    let leased = Vip::ALL
+        .into_iter()
+        .filter(|vip| !kept && machines::given_vip(config, *vip).is_none());
+    leased.map(|vip| parameters.vip(vip)).collect()
+}
+
+/// A release of this version with all images; what they are called does not matter.
+fn release(version: &str) -> Release {
+    let image = |name: &&str| ((*name).to_owned(), format!("stand-in/{name}"));
+    Release {
+        // Without one it is no older than those of today.
+        version: major_minor(version).unwrap_or((4, 19)),
+        images: services::IMAGES.iter().map(image).collect(),
+    }
+}
+
+/// As much of the installer's files as is known: its spec, its pointers, and our manifests and the user's within.
+fn installers_files(
+    config: &ClusterConfig,
+    services: &services::Input<'_>,
+    version: (u32, u32),
+) -> Result<BTreeMap<Role, Vec<u8>>> {
+    // openshift/installer writes spec 3 since 4.6, and its list of what to fetch has another name there.
+    let (spec, list) = match version >= (4, 6) {
+        true => ("3.1.0", "merge"),
+        false => ("2.2.0", "append"),
+    };
+    let ours = services::manifests(services)?.into_iter();
+    let ours = ours.map(|manifest| (manifest.path, manifest.content.into_bytes()));
+    let users = installer::users_manifests(config)?.into_iter();
+    let users = users.map(|(name, content)| (format!("openshift/{name}"), content));
+    let file = |(path, content): (String, Vec<u8>)| {
+        let mut file = json!({"path": format!("/opt/openshift/{path}"), "contents": {"source": data_url(&content)}});
+        if version < (4, 6) {
+            file["filesystem"] = json!("root");
+        }
+        file
+    };
+    let manifests: Vec<Value> = ours.chain(users).map(file).collect();
+    let mut files = BTreeMap::new();
+    let bootstrap = json!({"ignition": {"version": spec}, "storage": {"files": manifests}});
+    files.insert(Role::Bootstrap, serde_json::to_vec(&bootstrap)?);
+    for role in [Role::Master, Role::Worker] {
+        let id: ClusterId = config.id();
+        let source = format!("https://{}:22623/config/{role}", id.fqdn("api-int"));
+        let pointer = json!({"ignition": {"version": spec, "config": {list: [{"source": source}]}}});
+        files.insert(role, serde_json::to_vec(&pointer)?);
+    }
+    Ok(files)
+}
