@@ -159,6 +159,10 @@ pub(super) async fn look_around<B: Backend>(
         looked => report.take("platform", looked)?,
     };
     if let Some(facts) = &seen.facts {
+        if facts.cidr.is_none() && seen.table.is_none() && !failed {
+            let network = config.network.clone();
+            report.take::<()>("platform", Err(PassError::NoRange { network }.into()))?;
+        }
         report.add("platform", networks::findings(config, facts));
         report.add("platform", runs_nothing(config, facts));
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());

@@ -28,7 +28,8 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
         ("cluster_network", config.networks.cluster_network),
         ("service_network", config.networks.service_network),
     ];
-    let machines = facts.cidr;
+    // What the settings say is more exact than a platform's whole range.
+    let machines = config.given.machine_network.or(facts.cidr);
     let mut found = Vec::new();
     for (name, range) in inner {
         if let Some(machines) = machines.filter(|machines| overlap(*machines, range)) {

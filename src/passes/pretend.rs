@@ -25,8 +25,8 @@ pub fn refuse_pretend_table(known: &Known, table: &Parameters) -> Result<(), Pas
     for vip in Vip::ALL {
         refuse_pretend(&known.name, &known.backend, table.vip(vip).ip)?;
     }
-    let nodes = table.nodes.iter();
-    nodes
-        .map(|node| refuse_pretend(&known.name, known.backend_of(node.role), node.ip))
-        .collect()
+    for node in &table.nodes {
+        refuse_pretend(&known.name, known.backend_of(node.role), node.ip)?;
+    }
+    Ok(())
 }
