@@ -69,6 +69,15 @@ impl Place {
     }
 
     /// A file of the user's own, private.
+    /// The pretend platform's network is this computer's own.
+    fn is_on_the_loopback(&self) {
+        let network = r#"{"cidr": "127.94.1.0/24", "gateway": "127.94.1.1", "dhcp_from": "127.94.1.2", "dhcp_to": "127.94.1.254"}"#;
+        self.write(
+            "sim.json",
+            &format!(r#"{{"v": 1, "networks": {{"default": {network}}}}}"#),
+        );
+    }
+
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -227,13 +236,8 @@ fn a_deployment_tells_no_secret_to_screen_files_or_children() {
          contexts: [{{name: admin, context: {{cluster: lab, user: admin}}}}]\nusers: [{{name: admin, user: {{token: {token}}}}}]\n"
     );
     place.write("kubeconfig", &kubeconfig);
-    // On the loopback, where nothing answers for an API.
-    let network =
-        r#"{"cidr": "127.94.1.0/24", "gateway": "127.94.1.1", "dhcp_from": "127.94.1.2", "dhcp_to": "127.94.1.254"}"#;
-    place.write(
-        "sim.json",
-        &format!(r#"{{"v": 1, "networks": {{"default": {network}}}}}"#),
-    );
+    // Nothing answers for an API there.
+    place.is_on_the_loopback();
     place.write(
         "env.sh",
         "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=1\n\
@@ -414,6 +418,8 @@ fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
         "env.sh",
         "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n",
     );
+    // Elsewhere nobody is led to an address of the pretend platform.
+    place.is_on_the_loopback();
     place.write("ssh", "#!/bin/sh\nenv > seen\necho \"$@\" >> seen\n");
     std::fs::set_permissions(place.path("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!(
