@@ -19,19 +19,22 @@ mod backup;
 mod place;
 
 /// The calls by which the program changes anything, or has it changed by a child.
-const CHANGES: [&str; 13] = [
+const CHANGES: [&str; 16] = [
     "chmod",
     "execve",
+    "fchmod",
     "fdatasync",
     "fsync",
     "ftruncate",
     "linkat",
     "mkdir",
+    "mkdirat",
     "rename",
     "renameat",
     "renameat2",
     "rmdir",
     "unlink",
+    "unlinkat",
     "write",
 ];
 
@@ -298,7 +301,7 @@ fn a_full_disk_is_told_of_and_nothing_is_lost() {
         ("fdatasync", None),
         ("fsync", None),
         ("mkdir", None),
-        ("rename", None),
+        ("renameat", None),
     ] {
         for n in (1..).step_by(stride) {
             ground.restore();

@@ -30,7 +30,12 @@ impl Users {
             folder: tempfile::tempdir().unwrap(),
         };
         mode(users.folder.path(), 0o755);
-        fs::copy(env!("CARGO_BIN_EXE_ocpdeploy"), users.path("ocpdeploy")).unwrap();
+        // Not written by this process: what another thread starts meanwhile would keep it open, and it could not be run.
+        let copy = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .arg(users.path("ocpdeploy"))
+            .status();
+        assert!(copy.unwrap().success());
         for (name, owner, bits) in [
             ("alice", ALICE, 0o755),
             ("alice/.ssh", ALICE, 0o755),
