@@ -276,12 +276,24 @@ impl ClusterDir {
         }
     }
 
-    /// Removes the folder with all that is in it. Absent is success.
+    /// Removes the folder with all that is in it, and last of all what `destroy` knows the cluster by: where a removal
+    /// is cut, the same command goes on. Absent is success.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let gone = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        };
+        let folder = match Dir::open_no_link(&self.path) {
+            Ok(folder) => folder,
+            Err(error) => return gone(error),
+        };
+        let known = self.known();
+        for name in folder.names()? {
+            if Some(name.as_os_str()) != known.file_name() {
+                folder.remove(name)?;
+            }
         }
+        fs::remove_dir_all(&self.path).or_else(gone)
     }
 }
 
