@@ -12,7 +12,7 @@ tests=(crash kubevirt_cuts faults ovirt_client audit secrets security)
 for test in "${tests[@]}"; do
     OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all OCPDEPLOY_CSRS=100000 CSR_JUDGE=required cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
 done
-cargo test "$@" --test contract foreign_objects -- --nocapture | tell
+cargo test "$@" --test contract foreign_objects -- --nocapture --test-threads=2 | tell
 OCPDEPLOY_ATTACK=60 cargo test "$@" --test security -- --nocapture cache:: | tell
 OCPDEPLOY_SEQUENCES=$sequences cargo test "$@" --test sequences -- --nocapture | tell
 fuzz/run.sh "$seconds" | tell
