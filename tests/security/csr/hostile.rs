@@ -61,7 +61,7 @@ impl Node {
                     Length::Padded => der.extend([0x83, 0, 0, number]),
                     Length::Indefinite => der.push(0x80),
                     Length::Less => der.push(number.saturating_sub(1) & 0x7f),
-                    Length::More => der.push((number + 1) & 0x7f),
+                    Length::More => der.push(number.wrapping_add(1) & 0x7f),
                     Length::Huge => der.extend([0x84, 0xff, 0xff, 0xff, 0xff]),
                 }
                 der.extend(content);
@@ -207,7 +207,7 @@ impl Maker<'_> {
             self.spoil(&mut request, dice);
         }
         let mut der = request.der();
-        if dice.once_in(25) {
+        if dice.once_in(25) && !der.is_empty() {
             let at = dice.below(der.len());
             der[at] ^= 1 << dice.below(8);
         }
