@@ -22,6 +22,7 @@ mod qcow2;
 mod release;
 mod signatures;
 mod state;
+mod terminal;
 #[path = "../support/tls_listener.rs"]
 mod tls_listener;
 mod users;
