@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "cluster",
     "csr",
     "machines",
+    "printable",
     "addresses",
     "harvest",
     "digest",
