@@ -10,7 +10,16 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
     leave_no_core();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // An argument may have been pasted from anywhere.
+        Err(error) if error.use_stderr() => {
+            output::tell(error.render().to_string().trim_end());
+            return ExitCode::from(failure::Kind::Usage.exit_code());
+        }
+        // Help and version.
+        Err(error) => error.exit(),
+    };
     failure::report_panics(output::fail);
     // A panic has been told by the hook; what is left is the exit code.
     match std::panic::catch_unwind(|| commands::run(cli)) {

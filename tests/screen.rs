@@ -74,9 +74,12 @@ fn each_result_stands_whole_on_the_last_screen() {
         ),
         (
             "status lab --watch",
-            vec!["cluster lab.example.com on sim, a rehearsal", "phase   complete"],
+            vec![
+                "cluster lab.example.com on sim, a rehearsal",
+                "phase   rehearsal succeeded",
+            ],
         ),
-        ("status lab", vec!["phase   complete"]),
+        ("status lab", vec!["phase   rehearsal succeeded"]),
         ("list", vec!["lab.example.com  sim (rehearsal)"]),
         ("audit", vec!["lab.example.com: "]),
         ("check lab.sh --rehearse", vec!["RESULT  CHECK"]),

@@ -9,7 +9,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::output::{pass_on, tell};
+use super::output::{pass_on, tell, tell_raw};
 use super::{connect_known, runtime, terminal};
 use crate::backend::{Backend, Console};
 use crate::cluster::MachineName;
@@ -54,7 +54,7 @@ pub(super) fn sit(known: &Known, machine: &MachineName) -> Result<()> {
             // Dropped on every way out, a panic's too.
             let _raw = Raw::of(std::io::stdin()).context("make this terminal that of the guest")?;
             // Not before: what is typed from here on is the guest's.
-            tell(&format!("at the console of {machine}; Ctrl-] leaves it\r"));
+            tell_raw(&format!("at the console of {machine}; Ctrl-] leaves it"));
             carry(console, signals).await
         };
         tell("");

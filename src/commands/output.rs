@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::progress::aside;
 use super::terminal::{self, Canvas};
 use crate::failure::{Failure, Kind, colour_wanted};
-use crate::printable::printable_text;
+use crate::printable::{printable_line, printable_text};
 use crate::report;
 
 /// Writes a result for people to stdout.
@@ -45,6 +45,11 @@ pub(super) fn pass_on(screen: &[u8]) -> io::Result<()> {
 /// Writes lines for people to stderr. Where nobody reads, that is no reason to stop.
 pub fn tell(text: &str) {
     prompt(&format!("{text}\n"));
+}
+
+/// Writes a line to stderr on a terminal that is raw, and so returns to the first column only when it is told to.
+pub(super) fn tell_raw(line: &str) {
+    aside(|| write_err(&format!("{}\r\n", printable_line(line))));
 }
 
 /// Writes a question to stderr; the answer is typed behind it.

@@ -158,7 +158,7 @@ fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
             "--set",
             &format!("helper_image={HOSTILE}"),
         ],
-        &["status", HOSTILE],
+        &["status", &HOSTILE.replace('\n', "")],
         &["image", "list"],
         &["image", "pull", HOSTILE],
         &["image", "push", "lab.sh", "--rehearse"],
