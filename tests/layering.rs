@@ -233,6 +233,7 @@ const RULES: &[Rule] = &[
                 "catalogue.rs",
                 "commands/manifests.rs",
                 "export/kubeconfig.rs",
+                "installer/mask.rs",
                 "parameters.rs",
                 "settings/profile.rs",
             ]
