@@ -103,11 +103,12 @@ impl fmt::Display for Harvest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mcs {
-    /// The safest of the others that works on the platform; `Mcs::settled` tells which.
+    /// `tls` or `embed`, whichever works on the platform; `Mcs::settled` tells which. Never `http`.
     Auto,
     /// `https://api-int.<cluster>.<domain>:22623`, as the installer writes it.
     Tls,
-    /// `http://<api_ip>:22624`: unauthenticated, and secrets travel in clear.
+    /// `http://<api_ip>:22624`: anybody on the network can read the secrets in a node's configuration, and can give the
+    /// node another one, which it applies as root.
     Http,
     /// This program asks it at the API's virtual IP, TLS verified, and puts the answer into the nodes' configs.
     Embed,
@@ -118,12 +119,14 @@ const RENDERED: usize = 512 << 10;
 
 impl Mcs {
     /// What `Auto` is where the network's DNS knows api-int or not, and the carrier has this much room, `None` for any.
-    pub fn settled(self, dns_knows: bool, room: Option<usize>) -> Self {
+    ///
+    /// `None` where neither `tls` nor `embed` works: only the user may give up the integrity of the nodes' configuration.
+    pub fn settled(self, dns_knows: bool, room: Option<usize>) -> Option<Self> {
         match self {
-            Mcs::Auto if dns_knows => Mcs::Tls,
-            Mcs::Auto if room.is_none_or(|room| room >= RENDERED) => Mcs::Embed,
-            Mcs::Auto => Mcs::Http,
-            chosen => chosen,
+            Mcs::Auto if dns_knows => Some(Mcs::Tls),
+            Mcs::Auto if room.is_none_or(|room| room >= RENDERED) => Some(Mcs::Embed),
+            Mcs::Auto => None,
+            chosen => Some(chosen),
         }
     }
 }
@@ -658,17 +661,17 @@ mod tests {
     }
 
     #[test]
-    fn auto_is_the_safest_way_to_the_mcs_that_works() {
+    fn auto_is_a_way_to_the_mcs_that_is_authenticated_or_none() {
         let user_data = Some(49_149);
         for (wish, dns_knows, room, settled) in [
-            (Mcs::Auto, true, user_data, Mcs::Tls),
-            (Mcs::Auto, true, None, Mcs::Tls),
-            (Mcs::Auto, false, None, Mcs::Embed),
-            (Mcs::Auto, false, Some(1 << 20), Mcs::Embed),
-            (Mcs::Auto, false, user_data, Mcs::Http),
-            (Mcs::Tls, false, None, Mcs::Tls),
-            (Mcs::Http, true, None, Mcs::Http),
-            (Mcs::Embed, true, user_data, Mcs::Embed),
+            (Mcs::Auto, true, user_data, Some(Mcs::Tls)),
+            (Mcs::Auto, true, None, Some(Mcs::Tls)),
+            (Mcs::Auto, false, None, Some(Mcs::Embed)),
+            (Mcs::Auto, false, Some(1 << 20), Some(Mcs::Embed)),
+            (Mcs::Auto, false, user_data, None),
+            (Mcs::Tls, false, None, Some(Mcs::Tls)),
+            (Mcs::Http, true, None, Some(Mcs::Http)),
+            (Mcs::Embed, true, user_data, Some(Mcs::Embed)),
         ] {
             assert_eq!(wish.settled(dns_knows, room), settled, "{wish:?} {dns_knows} {room:?}");
         }

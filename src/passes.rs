@@ -99,7 +99,7 @@ pub async fn deploy<B: Backend>(
     let choice = check::check_installer(backend, config, home, &facts, &seen).await?;
     let version = choice.version().to_owned();
     let installer = choice.obtain(&config.downloads).await?;
-    let config = &check::settled(config, &facts, check::carrier(backend));
+    let config = &check::with_mcs(backend, config, &facts)?;
     let run = Run::begin(backend, config, home, &facts).await?;
     let (pinned, of, dir) = (installer.clone(), config.clone(), run.dir.clone());
     run.journal.at_first_line(move || Ok(pinned.pin(&of, &dir)?));

@@ -556,7 +556,7 @@ fn a_real_env_file_becomes_a_configuration() {
     assert_eq!(
         loaded.warnings,
         [
-            "env.sh:15: mcs=http sends the nodes' configs, which hold secrets, in clear over the network",
+            "env.sh:15: mcs=http: anybody on the network can give nodes their root configuration and read the secrets in it",
             "env.sh:23: `tag` has no effect: everything made is tagged with <cluster>.<domain>; for the release there is version",
         ]
     );

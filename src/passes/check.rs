@@ -11,7 +11,7 @@ use super::{DeployOptions, PassError, clock, fragments, networks, ours, refuse_p
 use crate::PROGRESS;
 use crate::addresses::{vip_problem, vip_taken};
 use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, Mcs, NodeName, Role, Vip, platform_names};
+use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, NodeName, Role, Vip, platform_names};
 use crate::home::Home;
 use crate::ignition;
 use crate::ignition::node::Fragment;
@@ -176,6 +176,7 @@ pub(super) async fn look_around<B: Backend>(
             None => {}
         }
         report.add("addresses", findings);
+        report.add("mcs", settled(config, facts, carrier(backend)).err());
     }
     let clock = report.take("clock", clock::compare(backend).await)?;
     report.add("clock", clock.flatten());
@@ -304,7 +305,7 @@ pub(super) async fn look<B: Backend>(backend: &B, config: &ClusterConfig) -> Res
 }
 
 /// The carrier with the least room for a node's config.
-pub(super) fn carrier<B: Backend>(backend: &B) -> Carrier {
+fn carrier<B: Backend>(backend: &B) -> Carrier {
     let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.limits_for(role).carrier);
     match (masters.room(), workers.room()) {
         (Some(masters_room), Some(workers_room)) if workers_room < masters_room => workers,
@@ -313,16 +314,37 @@ pub(super) fn carrier<B: Backend>(backend: &B) -> Carrier {
     }
 }
 
-/// The configuration with its way to the machine config server decided.
-pub(super) fn settled(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> ClusterConfig {
+/// The configuration with its way to the machine config server decided, or why there is no safe one.
+fn settled(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> Result<ClusterConfig, Finding> {
     let dns_knows = facts.answers_dns || config.dns == Dns::User;
-    let mcs = config.mcs.settled(dns_knows, carrier.room());
-    if config.mcs == Mcs::Auto && mcs == Mcs::Http {
-        let reason = "the network's DNS does not know api-int, and a rendered config is too large for";
-        let clear = "secrets travel in clear";
-        tracing::warn!(target: PROGRESS, step = "checks", "mcs=http, for {reason} {}: {clear}", carrier.name);
+    match config.mcs.settled(dns_knows, carrier.room()) {
+        Some(mcs) => Ok(ClusterConfig { mcs, ..config.clone() }),
+        None => Err(Finding {
+            hint: Some(format!(
+                "have the network's DNS resolve api-int.{} to api_ip and set dns=user; or set mcs=http, with which anybody \
+                 on the network can give nodes their root configuration and read the secrets in it",
+                config.id()
+            )),
+            ..fail(format!(
+                "nodes cannot fetch their configuration securely: the DNS of network {} does not resolve api-int.{}, and a \
+                 node's whole configuration is too large for {}",
+                config.network,
+                config.id(),
+                carrier.name
+            ))
+        }),
     }
-    ClusterConfig { mcs, ..config.clone() }
+}
+
+/// As `settled`, for what is done without the other checks.
+pub(super) fn with_mcs<B: Backend>(
+    backend: &B,
+    config: &ClusterConfig,
+    facts: &NetworkFacts,
+) -> Result<ClusterConfig, PassError> {
+    settled(config, facts, carrier(backend)).map_err(|finding| PassError::Preflight {
+        findings: vec![finding],
+    })
 }
 
 pub(super) fn ok(text: impl Into<String>) -> Finding {

@@ -22,7 +22,7 @@ pub async fn replace<B: Backend>(
     drain: Drain,
 ) -> Result<NodeAddress> {
     let facts = check::look(backend, config).await?;
-    let config = check::settled(config, &facts, check::carrier(backend));
+    let config = check::with_mcs(backend, config, &facts)?;
     let run = Run::begin(backend, &config, home, &facts).await?;
     told(
         backend,

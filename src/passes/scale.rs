@@ -51,7 +51,7 @@ pub async fn scale<B: Backend>(
         return Err(PassError::LastWorker { cluster }.into());
     }
     let facts = check::look(backend, config).await?;
-    let config = check::settled(config, &facts, check::carrier(backend));
+    let config = check::with_mcs(backend, config, &facts)?;
     let run = Run::begin(backend, &config, home, &facts).await?;
     told(backend, &config.id(), "scale", true, run.bring_to_size(options).await).await
 }

@@ -742,7 +742,7 @@ fn mcs(values: &mut Values<'_>) -> Option<Mcs> {
     if mcs == Mcs::Http && !values.sources.rehearse {
         values.warn(
             "mcs",
-            "mcs=http sends the nodes' configs, which hold secrets, in clear over the network",
+            "mcs=http: anybody on the network can give nodes their root configuration and read the secrets in it",
         );
     }
     Some(mcs)

@@ -895,7 +895,7 @@ pub const VARIABLES: &[Variable] = &[
         "mcs",
         Kind::Choice(&["auto", "tls", "embed", "http"]),
         "auto",
-        "How nodes get the machine config server's config: tls wants a DNS that knows api-int, embed puts it into theirs.",
+        "How nodes get their configuration: tls (needs a DNS that resolves api-int), embed (within Ignition), http (never by auto).",
     ),
     // Access and trust.
     used(
