@@ -4,6 +4,7 @@
 
 pub mod addresses;
 pub mod backend;
+pub mod capped;
 pub mod catalogue;
 pub mod child;
 pub mod cli;

@@ -12,11 +12,13 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
 use crate::PROGRESS;
+use crate::capped::{self, CapError};
 use crate::ignition::Version;
 use crate::ignition::pointer::Server;
 
-/// A rendered config has some 200 KB.
-const LARGEST: usize = 16 * 1024 * 1024;
+/// A rendered config has some 200 KB. It is an object in etcd, which takes no more than 1.5 MiB (etcd-io/etcd:
+/// `server/embed/config.go`, `DefaultMaxRequestBytes`).
+const LARGEST: usize = 4 << 20;
 /// One request; the server answers from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 const SOONEST: Duration = Duration::from_millis(500);
@@ -138,7 +140,7 @@ impl Ask {
     async fn once(&self) -> Result<Vec<u8>, Failed> {
         let (url, ip) = (self.url.to_string(), self.ip);
         let request = self.client.get(self.url.clone()).header(header::ACCEPT, &self.accept);
-        let mut answer = request.send().await.map_err(|error| self.failed(&error))?;
+        let answer = request.send().await.map_err(|error| self.failed(&error))?;
         let status = answer.status();
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             return Err(Failed::NotYet(format!("not rendered yet ({status})")));
@@ -147,13 +149,10 @@ impl Ask {
             let status = status.as_u16();
             return Err(Failed::Never(McsError::Refused { url, ip, status }));
         }
-        let mut config = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.failed(&error))? {
-            if config.len() + chunk.len() > LARGEST {
-                return Err(Failed::Never(McsError::TooLarge { url, ip }));
-            }
-            config.extend_from_slice(&chunk);
-        }
+        let config = capped::read(answer, LARGEST).await.map_err(|error| match error {
+            CapError::Large(_) => Failed::Never(McsError::TooLarge { url: url.clone(), ip }),
+            error => Failed::NotYet(error.to_string()),
+        })?;
         debug!("{url} at {ip}: {} bytes", config.len());
         Ok(config)
     }

@@ -8,6 +8,10 @@ use quick_xml::{Reader, Writer, XmlVersion, escape};
 /// How deep elements may lie in each other. Trees are written and dropped by recursion; libvirt's and oVirt's documents
 /// have about ten levels.
 const DEEPEST: usize = 100;
+/// Elements of a document, and attributes of one element: each takes many times its size in memory, and attributes are
+/// compared with each other.
+const ELEMENTS: usize = 1 << 20;
+const ATTRIBUTES: usize = 256;
 
 /// One element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,8 +142,13 @@ pub(crate) fn parse(document: &str) -> Result<Element, BadXml> {
     let mut reader = Reader::from_str(document);
     // The last element is the innermost that is still open; the first holds the document.
     let mut open = vec![Element::default()];
+    let mut elements = 0;
     loop {
         let event = reader.read_event().map_err(|error| bad(&error))?;
+        elements += usize::from(matches!(event, Event::Start(_) | Event::Empty(_)));
+        if elements > ELEMENTS {
+            return Err(BadXml(format!("it has more than {ELEMENTS} elements")));
+        }
         match event {
             Event::Start(_) if open.len() > DEEPEST => return Err(BadXml("it is nested too deeply".to_owned())),
             Event::Start(start) => open.push(element(&start)?),
@@ -173,7 +182,10 @@ pub(crate) fn parse(document: &str) -> Result<Element, BadXml> {
 
 fn element(start: &BytesStart) -> Result<Element, BadXml> {
     let mut element = Element::new(start.name().as_ref());
-    for attribute in start.attributes() {
+    for (index, attribute) in start.attributes().enumerate() {
+        if index == ATTRIBUTES {
+            return Err(BadXml(format!("an element has more than {ATTRIBUTES} attributes")));
+        }
         let attribute = attribute.map_err(|error| BadXml(error.to_string()))?;
         let value = attribute
             .normalized_value(XmlVersion::default())
@@ -234,6 +246,14 @@ mod tests {
         assert!(parse(&levels(DEEPEST)).is_ok());
         assert!(parse(&levels(DEEPEST + 1)).is_err());
         assert!(parse(&levels(1_000_000)).is_err());
+        assert!(parse(&"<a>".repeat(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn documents_that_cost_more_than_they_say_are_refused() {
+        assert!(parse(&format!("<a>{}</a>", "<b/>".repeat(ELEMENTS))).is_err());
+        let attributes: String = (0..=ATTRIBUTES).map(|n| format!(" a{n}=''")).collect();
+        assert!(parse(&format!("<a{attributes}/>")).is_err());
     }
 
     proptest! {

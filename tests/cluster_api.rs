@@ -161,7 +161,7 @@ fn a_kubeconfig_that_is_of_no_use_is_told_before_anything_is_asked() {
         ),
         (
             unverified.join("\n"),
-            "cannot use kubeconfig <folder>/kubeconfig: it says that the server is not to be verified",
+            "cannot use kubeconfig <folder>/kubeconfig: its cluster lab sets insecure-skip-tls-verify",
         ),
         (
             no_ca.join("\n"),

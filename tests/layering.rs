@@ -134,7 +134,7 @@ const RULES: &[Rule] = &[
                 ["backend", second, ..] => *second == own || !is_backend(second),
                 // OpenStack makes the small config that fetches a bootstrap's large one.
                 ["ignition", ..] => own == "openstack",
-                [first, ..] => ["backend", "cluster", "digest", "pace", "xml"].contains(first),
+                [first, ..] => ["backend", "capped", "cluster", "digest", "pace", "xml"].contains(first),
                 [] => false,
             })
         },

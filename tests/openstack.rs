@@ -89,7 +89,8 @@ impl Place {
     }
 
     fn harvest(&self) -> Output {
-        self.run(&["harvest"], &[])
+        // Nova has no room for whole configs, so that a DNS must know where nodes fetch theirs.
+        self.run(&["harvest"], &[("OCPDEPLOY_DNS", "user")])
     }
 
     /// What a failing harvest says, without ports and folders of this run.
@@ -625,6 +626,32 @@ fn without_machine(mut said: String) -> String {
             .replace(&format!("os_{role}_flavor"), "os_ROLE_flavor");
     }
     said
+}
+
+/// Nobody on the network may become root on the nodes because a setting was left out.
+#[test]
+fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
+    for (lines, code) in [("", 4), ("mcs=auto\n", 4), ("mcs=http\n", 5), ("dns=user\n", 5)] {
+        let (cloud, place) = (FakeCloud::start(), Place::new());
+        place.clouds(&cloud.auth_url(), "");
+        // What comes after the checks ends at this image.
+        place.write(
+            "env.sh",
+            &env(&place, &format!("harvest=boot\nhelper_image=centos\n{lines}")),
+        );
+        image(&cloud, json!({"status": "queued"}));
+        let output = place.run(&["harvest"], &[]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{lines}: {text}");
+        let (refusal, risk) = (
+            "nodes cannot fetch their configuration securely",
+            "anybody on the network can give nodes their root configuration",
+        );
+        assert_eq!(text.contains(refusal), code == 4, "{lines}: {text}");
+        assert_eq!(text.contains(risk), !lines.starts_with("dns"), "{lines}: {text}");
+        let made = cloud.finish().ports;
+        assert!(code != 4 || made.is_empty(), "{lines}: {made:?} was made");
+    }
 }
 
 fn image(cloud: &FakeCloud, more: Value) {

@@ -24,6 +24,7 @@ pub mod kubevirt;
 pub mod libvirt;
 pub mod openstack;
 pub mod ovirt;
+mod plain_http;
 pub mod sim;
 
 /// A serial console with somebody before it: bytes as they are, both ways.

@@ -129,7 +129,24 @@ pub struct KubevirtConfig {
     /// With `network=pod`: the machines are on the pods' own network.
     #[serde(default)]
     pub pods: Option<PodNetwork>,
+    /// The API server is asked although nobody vouches for it: see `kubevirt_insecure`.
+    #[serde(default)]
+    pub insecure: Insecure,
 }
+
+/// Whether a server is asked without TLS, or whoever it is. It says how a platform is reached, not which it is:
+/// configurations that differ in it alone are the same.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Insecure(pub bool);
+
+impl PartialEq for Insecure {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Insecure {}
 
 /// How Services for the virtual IPs are seen from outside of the platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,11 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
+use crate::capped;
+
+/// The longest words of the server that are repeated.
+const MOST_WORDS: usize = 1000;
+
 /// Why the API did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -114,7 +119,7 @@ impl ApiError {
                 deed,
                 name,
                 code: status.code,
-                why: status.message.clone(),
+                why: capped::words(&status.message, MOST_WORDS),
             };
         }
         match tls_fault(error) {

@@ -27,6 +27,7 @@ use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use self::error::whole;
+use crate::capped;
 use crate::cluster::Door;
 
 mod error;
@@ -80,9 +81,11 @@ impl ClusterApi {
             why,
         };
         let mut read = Kubeconfig::read_from(kubeconfig).map_err(|error| unusable(whole(&error)))?;
-        for cluster in read.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        for named in &mut read.clusters {
+            let Some(cluster) = &mut named.cluster else { continue };
             if cluster.insecure_skip_tls_verify == Some(true) {
-                return Err(unusable("it says that the server is not to be verified".to_owned()));
+                let why = format!("its cluster {} sets insecure-skip-tls-verify", named.name);
+                return Err(unusable(why));
             }
             cluster.proxy_url = None;
         }
@@ -105,7 +108,7 @@ impl ClusterApi {
         config.connect_timeout = Some(CONNECT_LIMIT);
         // Whoever waits knows how long; kube's own retries know not.
         config.default_retry = false;
-        let client = Client::try_from(config).map_err(|error| unusable(whole(&error)))?;
+        let client = capped::kube_client(config).map_err(|error| unusable(whole(&error)))?;
         Ok(Self { client, name, address })
     }
 

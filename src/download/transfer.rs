@@ -13,6 +13,7 @@ use super::cache::{Cache, Origin, Partial};
 use super::pipeline::{Pipeline, Sums};
 use super::{DownloadError, shown};
 use crate::PROGRESS;
+use crate::capped::{self, CapError};
 use crate::catalogue::Artifact;
 use crate::pace::{asked_pause, jittered};
 
@@ -93,6 +94,8 @@ impl Client {
         });
         let built = reqwest::Client::builder()
             .redirect(policy)
+            // A query may hold what lets a user in at a mirror, and is nobody else's business.
+            .referer(false)
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
             .user_agent(concat!("ocpdeploy/", env!("CARGO_PKG_VERSION")))
@@ -157,16 +160,15 @@ impl Client {
     }
 
     async fn try_bytes(&self, url: &str) -> Result<Vec<u8>, Broken> {
-        let mut response = answer(url, self.client.get(url).send().await)?;
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| again(words(&error)))? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > LONGEST_TEXT {
+        let response = answer(url, self.client.get(url).send().await)?;
+        capped::read(response, LONGEST_TEXT).await.map_err(|error| match error {
+            CapError::Large(_) => {
                 let url = shown(url).to_owned();
-                return Err(Broken::Final(DownloadError::TooLong { url }));
+                Broken::Final(DownloadError::TooLong { url })
             }
-        }
-        Ok(bytes)
+            CapError::Slow(_) => Broken::Final(unreachable(url, error.to_string(), 1)),
+            error => again(error.to_string()),
+        })
     }
 }
 

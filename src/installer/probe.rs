@@ -12,10 +12,14 @@ use tracing::info;
 use super::expected::{self, OnDisk};
 use super::{InstallerError, NodeReport, WaitContext};
 use crate::PROGRESS;
+use crate::capped;
 use crate::cluster::MachineName;
 
 /// One attempt to reach a guest takes no longer.
 const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Bytes of a guest's report, which has a line for each file of its configuration.
+const LARGEST: usize = 4 << 20;
 
 /// Between two attempts at one guest.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -87,10 +91,10 @@ async fn ask(
                     "{} bytes of Ignition, {} files", report.config_bytes, report.disk.files.len());
                 return Ok(None);
             }
-            Err(error) => error.without_url(),
+            Err(problem) => problem,
         };
         if Instant::now() + PAUSE >= end {
-            return Ok(Some(format!("{} at {url}: {}", node.node, innermost(&problem))));
+            return Ok(Some(format!("{} at {url}: {problem}", node.node)));
         }
         sleep(PAUSE).await;
     }
@@ -104,12 +108,12 @@ pub async fn guests_answer(guests: &[(MachineName, Ipv4Addr)], limit: Duration) 
     for (machine, ip) in guests {
         let url = format!("http://{ip}:8080/report.json");
         loop {
-            let Err(error) = fetch(&client, &url).await else {
+            let Err(problem) = fetch(&client, &url).await else {
                 info!(target: PROGRESS, machine = %machine, state = "checked", done = true, "answers at {ip}");
                 break;
             };
             if Instant::now() + PAUSE >= end {
-                silent.push(format!("{machine} at {url}: {}", innermost(&error.without_url())));
+                silent.push(format!("{machine} at {url}: {problem}"));
                 break;
             }
             sleep(PAUSE).await;
@@ -145,15 +149,26 @@ pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(
 }
 
 fn client() -> Result<reqwest::Client, InstallerError> {
-    let builder = reqwest::Client::builder().no_proxy().timeout(ATTEMPT);
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(ATTEMPT);
     builder.build().map_err(|error| InstallerError::Silent {
         silent: vec![error.to_string()],
         after: Duration::ZERO,
     })
 }
 
-async fn fetch(client: &reqwest::Client, url: &str) -> reqwest::Result<Report> {
-    client.get(url).send().await?.error_for_status()?.json().await
+/// A guest's report, or why there is none.
+async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
+    let told = |error: reqwest::Error| innermost(&error.without_url());
+    let answer = client.get(url).send().await.map_err(told)?;
+    let status = answer.status();
+    if status != reqwest::StatusCode::OK {
+        return Err(format!("it answers {status}"));
+    }
+    let text = capped::read(answer, LARGEST).await.map_err(|error| error.to_string())?;
+    capped::json(&text).map_err(|error| error.to_string())
 }
 
 /// reqwest's own text is only "error sending request".

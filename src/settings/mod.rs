@@ -24,9 +24,9 @@ use serde::Serialize;
 use crate::catalogue;
 use crate::cluster::{
     Affinity, BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, Expose,
-    FragmentSource, GivenAddresses, Harvest, ImageSource, InstallerChoice, KubevirtConfig, Launch, Lb, LibvirtConfig,
-    Mcs, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, PodNetwork, Registry, Routes, SimConfig, Size, Timeouts,
-    VirtType, Wanted, WorkersOn, WorkersWhen,
+    FragmentSource, GivenAddresses, Harvest, ImageSource, Insecure, InstallerChoice, KubevirtConfig, Launch, Lb,
+    LibvirtConfig, Mcs, OpenStackConfig, OsBoot, OsFlavors, OsIgnition, PodNetwork, Registry, Routes, SimConfig, Size,
+    Timeouts, VirtType, Wanted, WorkersOn, WorkersWhen,
 };
 
 pub use checks::image_url;
@@ -486,6 +486,7 @@ fn kubevirt(values: &mut Values<'_>) -> Option<KubevirtConfig> {
             "it is the name of what is made",
         );
     }
+    let insecure = values.switch("kubevirt_insecure");
     let pods = match values.text("network").as_deref() {
         Some("pod") => Some(pod_network(values)?),
         _ => None,
@@ -500,6 +501,7 @@ fn kubevirt(values: &mut Values<'_>) -> Option<KubevirtConfig> {
         affinity: affinity?,
         makes_namespace: makes_namespace?,
         pods,
+        insecure: Insecure(insecure?),
     })
 }
 

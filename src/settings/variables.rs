@@ -438,6 +438,13 @@ pub const VARIABLES: &[Variable] = &[
     ),
     used(
         PLATFORM,
+        "kubevirt_insecure",
+        Kind::Switch,
+        "false",
+        "Ask the API server also over http, or with insecure-skip-tls-verify in the kubeconfig: anybody on the way gets the token.",
+    ),
+    used(
+        PLATFORM,
         "namespace",
         Kind::Text,
         "",

@@ -13,10 +13,12 @@ mod core_file;
 mod csr;
 mod disk_space;
 mod env_file;
+mod hostile;
 mod libvirt_uri;
 #[expect(dead_code, reason = "shared with tests that need all of it")]
 #[path = "../support/mirror.rs"]
 mod mirror;
+mod plain_http;
 #[path = "../support/qcow2.rs"]
 mod qcow2;
 mod release;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ocpdeploy::backend::kubevirt::Kubevirt;
 use ocpdeploy::backend::{Backend, Hold, ImageRequest, MachineSpec};
-use ocpdeploy::cluster::{Affinity, KubevirtConfig, Lease, MachineName, PodNetwork};
+use ocpdeploy::cluster::{Affinity, Insecure, KubevirtConfig, Lease, MachineName, PodNetwork};
 use ocpdeploy::digest;
 use serde_json::json;
 
@@ -71,6 +71,7 @@ pub fn config(kubeconfig: PathBuf) -> KubevirtConfig {
         affinity: Affinity::Soft,
         makes_namespace: false,
         pods: None,
+        insecure: Insecure::default(),
     }
 }
 

@@ -11,6 +11,7 @@ use super::kind::Kind;
 use super::objects::{self, Import, Root};
 use super::session::{Failure, Session, if_allowed, if_there, stranger};
 use crate::backend::{BackendErrorKind, ImageHandle};
+use crate::capped;
 use crate::cluster::{ClusterId, KubevirtConfig};
 
 const GIB: u64 = 1 << 30;
@@ -18,6 +19,8 @@ const GIB: u64 = 1 << 30;
 const IMPORT_GIB: u64 = 20;
 /// An import that does not move for so long has failed.
 const STUCK: Duration = Duration::from_secs(20 * 60);
+/// The longest words of the upload proxy that are repeated.
+const MOST_WORDS: usize = 1000;
 const LOOK: Duration = Duration::from_millis(500);
 /// Restarts of CDI's pod after which no further one helps.
 const TRIES: u64 = 3;
@@ -309,6 +312,8 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
     let token = granted["status"]["token"].as_str().unwrap_or_default();
     // CDI answers when it has unpacked what it got.
     let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
+    // The token is for the proxy alone.
+    let client = client.redirect(reqwest::redirect::Policy::none());
     let mut client = client.read_timeout(STUCK);
     for pem in ca {
         let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| {
@@ -353,10 +358,11 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
         502..=504 => BackendErrorKind::Unreachable,
         _ => BackendErrorKind::Rejected,
     };
-    let said = sent.text().await.unwrap_or_default();
+    let said = capped::read(sent, capped::SMALL).await.unwrap_or_default();
+    let said = capped::words(&String::from_utf8_lossy(&said), MOST_WORDS);
     Err(Failure::new(
         kind,
-        format!("the upload proxy {proxy} answers {status}: {}", said.trim()),
+        format!("the upload proxy {proxy} answers {status}: {said}"),
     ))
 }
 

@@ -7,6 +7,7 @@ mod compare;
 mod console;
 mod images;
 mod kind;
+mod kubeconfig;
 mod look;
 mod machines;
 pub mod manifests;

@@ -1,19 +1,21 @@
 //! The connection to the API server: requests, errors in our terms, and the comparison of what was stored with what was sent.
 
-use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, Request};
 use kube::client::AuthError;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config, Error};
+use kube::{Client, Error};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::compare::{self, Difference};
 use super::kind::Kind;
+use super::kubeconfig::load;
 use super::objects;
 use crate::backend::filters::matching;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::capped;
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::pace::jittered;
 
@@ -22,6 +24,13 @@ const TRIES: u32 = 4;
 
 /// The longest pause that is waited for here.
 const LONGEST_PAUSE: Option<Duration> = Some(Duration::from_secs(10));
+
+/// One request and all of its answer; API servers end their own work after 60 s (kubernetes/kubernetes:
+/// `staging/src/k8s.io/apiserver/pkg/server/config.go`, `RequestTimeout`).
+const ANSWER: Duration = Duration::from_secs(120);
+
+/// The longest words of a server that are repeated.
+const MOST_WORDS: usize = 1000;
 
 /// Who set a field, as `kubectl get --show-managed-fields` shows it.
 const MANAGER: &str = "ocpdeploy";
@@ -118,7 +127,7 @@ impl From<Error> for Failure {
                 let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                 Self {
                     kind,
-                    words: status.message,
+                    words: capped::words(&status.message, MOST_WORDS),
                     hint: hint.map(str::to_owned),
                     code: Some(code),
                     pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),
@@ -160,7 +169,7 @@ fn auth(error: &AuthError) -> Failure {
     Failure::new(BackendErrorKind::Denied, words).hint(hint)
 }
 
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
         last = cause;
@@ -193,7 +202,7 @@ impl Session {
             .namespace
             .clone()
             .unwrap_or_else(|| kube.default_namespace.clone());
-        let client = Client::try_from(kube)?;
+        let client = capped::kube_client(kube)?;
         Ok(Self {
             client,
             server,
@@ -236,7 +245,14 @@ impl Session {
                 .header("accept", accept)
                 .body(bytes.clone())
                 .map_err(|error| broken(&error))?;
-            match self.client.request_text(request).await.map_err(Failure::from) {
+            let answer = match timeout(ANSWER, self.client.request_text(request)).await {
+                Ok(answer) => answer.map_err(Failure::from),
+                Err(_) => {
+                    let words = format!("{} gave no whole answer within {} s", self.server, ANSWER.as_secs());
+                    Err(Failure::new(BackendErrorKind::Timeout, words))
+                }
+            };
+            match answer {
                 // A longer pause is for who knows how long the user's patience lasts.
                 Err(failure)
                     if matches!(failure.code, Some(429 | 503)) && tries < TRIES && failure.pause <= LONGEST_PAUSE =>
@@ -250,8 +266,7 @@ impl Session {
     }
 
     async fn json(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        let text = self.call(method, path, kind, body).await?;
-        serde_json::from_str(&text).map_err(|error| broken(&error))
+        parse(&self.call(method, path, kind, body).await?)
     }
 
     pub async fn read(&self, path: &str) -> Result<Value, Failure> {
@@ -290,7 +305,7 @@ impl Session {
         const ABOUT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
         let text = self.accepting(Method::GET, &path, JSON, ABOUT, None).await?;
-        let list: Value = serde_json::from_str(&text).map_err(|error| broken(&error))?;
+        let list: Value = parse(&text)?;
         Ok(self.selected(list, &path, selector))
     }
 
@@ -381,6 +396,10 @@ fn broken(error: &dyn std::error::Error) -> Failure {
     Failure::new(BackendErrorKind::Rejected, error.to_string())
 }
 
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+    capped::json(text.as_bytes()).map_err(|error| broken(&error))
+}
+
 /// Whether an object was stored whole: an API server of before fieldValidation drops what it does not know without a word.
 pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Failure> {
     let Some(Difference { path, what }) = compare::difference(sent, stored) else {
@@ -414,46 +433,7 @@ fn escape(selector: &str) -> String {
 pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, Failure> {
     let mut kube = load(config).await?;
     kube.read_timeout = None;
-    Ok(Client::try_from(kube)?)
-}
-
-async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
-    let options = KubeConfigOptions {
-        context: config.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    let loaded = match (&config.kubeconfig, &config.context) {
-        (Some(path), _) => match Kubeconfig::read_from(path) {
-            Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
-            Err(error) => Err(error),
-        }
-        .map_err(|error| unusable(Some(path), &error)),
-        (None, Some(_)) => Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| unusable(None, &error)),
-        // `KUBECONFIG`, ~/.kube/config, or the pod that this runs in.
-        (None, None) => Config::infer().await.map_err(|error| {
-            let words = format!("there is no kubeconfig, and this is no pod: {}", innermost(&error));
-            Failure::new(BackendErrorKind::Denied, words).hint("set kubeconfig, or log in with `oc login`")
-        }),
-    };
-    let mut config = loaded?;
-    config.connect_timeout = Some(Duration::from_secs(10));
-    config.read_timeout = Some(Duration::from_secs(60));
-    // `call` has its own, which ends in seconds and not in minutes.
-    config.default_retry = false;
-    Ok(config)
-}
-
-fn unusable(path: Option<&Path>, error: &KubeconfigError) -> Failure {
-    let place = path.map_or("the kubeconfig".to_owned(), |path| {
-        format!("kubeconfig {}", path.display())
-    });
-    Failure::new(
-        BackendErrorKind::Denied,
-        format!("cannot use {place}: {}", innermost(error)),
-    )
-    .hint("`kubectl config get-contexts` shows what a kubeconfig has; kubeconfig and kube_context choose")
+    Ok(capped::kube_client(kube)?)
 }
 
 #[cfg(test)]

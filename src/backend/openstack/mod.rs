@@ -168,7 +168,7 @@ impl OpenStack {
 pub fn read_answer(text: &str) -> Option<Machine> {
     wire::fault(text.as_bytes());
     let value: Value = serde_json::from_str(text).ok()?;
-    wire::next_page(&value, "servers");
+    let _ = wire::next_marker(&value, "servers");
     wire::cluster_of(&value);
     let port = wire::Port::read(&value);
     wire::pairs_of(crate::cluster::Role::Worker, &ClusterId::from_tag(text), &[port]);

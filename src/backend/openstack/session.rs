@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,16 +13,23 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::auth::{Access, Service, Sources, Unclear};
 use super::wire;
+use crate::backend::plain_http::is_plain_http;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::capped::{self, CapError};
 use crate::cluster::OpenStackConfig;
 use crate::pace::{asked_pause, jittered};
 
 /// Tokens live an hour by default; what starts now must end before its token does.
 const EARLY: Duration = Duration::from_secs(300);
+/// Pages of one list, and the bytes of all of them. A page has 1000 entries (openstack/nova: `nova/conf/api.py`,
+/// `max_limit`), in Glance 25 (openstack/glance: `glance/common/config.py`, `limit_param_default`).
+const PAGES: usize = 1000;
+const LIST: usize = 2 * capped::LARGEST;
+const LIST_TIME: Duration = Duration::from_secs(300);
 /// How often a request is made before its fault is told.
 const TRIES: u32 = 5;
 /// The longest that one request is held back for pauses that services ask for. How long the user's patience lasts is not
@@ -95,6 +103,8 @@ pub(super) struct Session {
     http: Client,
     access: Access,
     token: Mutex<Option<Token>>,
+    /// Services that were warned of, one bit each.
+    warned: AtomicU8,
     /// PEM of who signs the services' certificates; machines need it too.
     pub ca: Option<String>,
 }
@@ -105,6 +115,8 @@ struct Ask<'a> {
     url: String,
     body: Option<&'a Value>,
     headers: &'a [(&'a str, &'a str)],
+    /// Bytes of the largest answer.
+    largest: usize,
 }
 
 impl Session {
@@ -131,10 +143,15 @@ impl Session {
         let http = http
             .build()
             .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+        if is_plain_http(&access.auth_url) {
+            let (name, url) = (&access.name, &access.auth_url);
+            warn!("auth_url {url} of {name} is http: anybody on the way can read the password and change the answers");
+        }
         Ok(Self {
             http,
             access,
             token: Mutex::new(None),
+            warned: AtomicU8::new(0),
             ca: ca.map(|(pem, _)| pem),
         })
     }
@@ -155,6 +172,7 @@ impl Session {
             url: self.access.auth_url.clone(),
             body: None,
             headers: &[],
+            largest: capped::SMALL,
         };
         let (_, headers, _) = self.send(&ask, None, true).await?;
         Ok(headers
@@ -193,6 +211,7 @@ impl Session {
             url,
             body: Some(&body),
             headers: &[],
+            largest: capped::SMALL,
         };
         // Signing in twice harms nobody.
         let (status, headers, body) = self.send(&ask, None, true).await?;
@@ -254,16 +273,28 @@ impl Session {
 
     async fn endpoint_of(&self, service: Service, interface: &str) -> Result<String, Failure> {
         let token = self.token().await?;
-        self.access.endpoint(service, interface, &token.catalog).ok_or_else(|| {
-            let region = match &self.access.region {
-                Some(region) => format!(" in region {region}"),
-                None => String::new(),
-            };
+        let url = self
+            .access
+            .endpoint(service, interface, &token.catalog)
+            .ok_or_else(|| {
+                let region = match &self.access.region {
+                    Some(region) => format!(" in region {region}"),
+                    None => String::new(),
+                };
+                let (name, service) = (&self.access.name, service.name());
+                let words = format!("the catalog of {name} has no {interface} endpoint of {service}{region}");
+                Failure::new(BackendErrorKind::NotFound, words)
+                    .hint("`openstack catalog list` shows what there is; see region_name and interface, or os_region")
+            })?;
+        let bit = 1 << service as u8;
+        if is_plain_http(&url) && self.warned.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             let (name, service) = (&self.access.name, service.name());
-            let words = format!("the catalog of {name} has no {interface} endpoint of {service}{region}");
-            Failure::new(BackendErrorKind::NotFound, words)
-                .hint("`openstack catalog list` shows what there is; see region_name and interface, or os_region")
-        })
+            warn!(
+                "the endpoint {url} of {service} in {name} is http: anybody on the way can read the token and change the \
+                 answers"
+            );
+        }
+        Ok(url)
     }
 
     pub async fn get(&self, service: Service, path: &str) -> Result<Value, Failure> {
@@ -280,22 +311,50 @@ impl Session {
     }
 
     /// All entries of a list, page after page.
+    ///
+    /// A link to the next page is asked for its marker only: our own request is made again with that marker. The token
+    /// goes nowhere else, whatever host a link names.
     pub async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>, Failure> {
-        let mut all = Vec::new();
-        let mut next = Some(path.to_owned());
-        while let Some(path) = next.take() {
-            let mut page = self.get(service, &path).await?;
-            let link = wire::next_page(&page, key);
+        let refused = |why: String| {
+            let words = format!("the list of {key} of {}: {why}", service.name());
+            Failure::new(BackendErrorKind::Rejected, words)
+        };
+        let (mut all, mut markers) = (Vec::new(), Vec::<String>::new());
+        let begun = Instant::now();
+        let (mut bytes, mut values) = (0, 0);
+        loop {
+            let page = match markers.last() {
+                None => path.to_owned(),
+                Some(marker) => wire::with_marker(path, marker),
+            };
+            let body = self.call(Method::GET, service, &page, None).await?.1;
+            bytes += body.len();
+            values += capped::values(&body);
+            if bytes > LIST || values > capped::VALUES {
+                return Err(refused("it is too long".to_owned()));
+            }
+            if begun.elapsed() > LIST_TIME {
+                return Err(refused(format!("it is not complete after {} s", LIST_TIME.as_secs())));
+            }
+            let mut page = parse(&body)?;
+            let marker = wire::next_marker(&page, key).map_err(refused)?;
             let Some(Value::Array(entries)) = page.get_mut(key).map(Value::take) else {
                 let words = format!("the answer to {path} has no {key}");
                 return Err(Failure::new(BackendErrorKind::Rejected, words));
             };
-            if !entries.is_empty() {
-                next = link;
-            }
+            let is_last = entries.is_empty();
             all.extend(entries);
+            match marker.filter(|_| !is_last) {
+                None => return Ok(all),
+                Some(marker) if markers.contains(&marker) => {
+                    return Err(refused("its pages go round in a circle".to_owned()));
+                }
+                Some(_) if markers.len() + 1 == PAGES => {
+                    return Err(refused(format!("it has more than {PAGES} pages")));
+                }
+                Some(marker) => markers.push(marker),
+            }
         }
-        Ok(all)
     }
 
     pub async fn post(&self, service: Service, path: &str, body: &Value) -> Result<Value, Failure> {
@@ -339,7 +398,7 @@ impl Session {
             .send()
             .await
             .map_err(|error| unreachable(&url, &error))?;
-        let (status, headers, body) = read(&url, response).await?;
+        let (status, headers, body) = read(&url, response, capped::SMALL).await?;
         checked(status, &headers, body).map(drop)
     }
 
@@ -350,6 +409,7 @@ impl Session {
             url: url.to_owned(),
             body: None,
             headers: &[],
+            largest: capped::SMALL,
         };
         Ok(self.send(&ask, None, true).await?.0.is_success())
     }
@@ -361,11 +421,7 @@ impl Session {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(HeaderMap, Vec<u8>), Failure> {
-        // Links to further pages are whole addresses.
-        let url = match path.contains("://") {
-            true => path.to_owned(),
-            false => format!("{}{path}", self.endpoint(service).await?),
-        };
+        let url = format!("{}{path}", self.endpoint(service).await?);
         let version: &[(&str, &str)] = match service {
             Service::Compute => &[("X-OpenStack-Nova-API-Version", COMPUTE_VERSION)],
             _ => &[],
@@ -376,6 +432,7 @@ impl Session {
             url,
             body,
             headers: version,
+            largest: capped::LARGEST,
         };
         for may_renew in [true, false] {
             let token = self.token().await?;
@@ -411,7 +468,7 @@ impl Session {
                 Err(failed) => {
                     debug!(method = %ask.method, url = unsigned(&ask.url), failed = %failed.failure.words);
                     // What was not sent at all can be sent again.
-                    (repeatable || !failed.sent).then(|| backoff(attempt))
+                    (!failed.lasts && (repeatable || !failed.sent)).then(|| backoff(attempt))
                 }
             };
             match pause.filter(|pause| !last && held_back.saturating_add(*pause) <= HELD_BACK) {
@@ -445,11 +502,14 @@ impl Session {
         }
         let response = request.send().await.map_err(|error| Failed {
             sent: !error.is_connect(),
+            lasts: false,
             failure: unreachable(&ask.url, &error),
         })?;
-        read(&ask.url, response)
-            .await
-            .map_err(|failure| Failed { sent: true, failure })
+        read(&ask.url, response, ask.largest).await.map_err(|failure| Failed {
+            sent: true,
+            lasts: failure.kind != BackendErrorKind::Unreachable,
+            failure,
+        })
     }
 }
 
@@ -457,6 +517,8 @@ impl Session {
 struct Failed {
     /// The service may have done it.
     sent: bool,
+    /// The answer is too large or too slow, and would be so again.
+    lasts: bool,
     failure: Failure,
 }
 
@@ -470,13 +532,17 @@ fn lives(token: &Token) -> bool {
     left.as_secs() > i64::try_from(EARLY.as_secs()).unwrap_or(i64::MAX)
 }
 
-async fn read(url: &str, response: Response) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+async fn read(url: &str, response: Response, largest: usize) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
     let (status, headers) = (response.status(), response.headers().clone());
-    let body = response.bytes().await.map_err(|error| {
-        let words = format!("the answer of {} was cut off: {}", host(url), innermost(&error));
-        Failure::new(BackendErrorKind::Unreachable, words)
+    let body = capped::read(response, largest).await.map_err(|error| {
+        let kind = match error {
+            CapError::Cut(_) => BackendErrorKind::Unreachable,
+            CapError::Slow(_) => BackendErrorKind::Timeout,
+            _ => BackendErrorKind::Rejected,
+        };
+        Failure::new(kind, format!("{}: {error}", host(url)))
     })?;
-    Ok((status, headers, body.to_vec()))
+    Ok((status, headers, body))
 }
 
 /// How long to wait before another try; `None`: the answer stands.
@@ -514,9 +580,9 @@ fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Result<Vec
 fn parse(body: &[u8]) -> Result<Value, Failure> {
     match body.is_empty() {
         true => Ok(Value::Null),
-        false => serde_json::from_slice(body).map_err(|error| {
-            let words = format!("the answer is not JSON: {error}");
-            Failure::new(BackendErrorKind::Rejected, words).hint("a proxy on the way may have answered in its stead")
+        false => capped::json(body).map_err(|error| {
+            Failure::new(BackendErrorKind::Rejected, error.to_string())
+                .hint("a proxy on the way may have answered in its stead")
         }),
     }
 }

@@ -8,6 +8,7 @@ use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 
 use crate::backend::{BackendErrorKind, Machine, MachineSpec, Nic, Power, SeenNic};
+use crate::capped;
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, OsBoot, Pass, Role, Vip};
 
 /// The longest words of a service that are repeated.
@@ -23,11 +24,7 @@ pub(super) fn fault(body: &[u8]) -> String {
     let words = without_tags(message.unwrap_or(&text));
     // Nova repeats a value that it does not like, and user data holds secrets.
     let words = words.split(" Value: ").next().unwrap_or_default();
-    let mut words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = words.char_indices().nth(MOST_WORDS) {
-        words.truncate(end);
-        words.push('…');
-    }
+    let words = capped::words(words, MOST_WORDS);
     match words.trim_end_matches('.') {
         "" => "no reason was given".to_owned(),
         words => words.to_owned(),
@@ -67,13 +64,36 @@ pub(super) fn kind_of(status: u16, fault: &str) -> BackendErrorKind {
     }
 }
 
-/// The link to the next page of a list: `<key>_links` of Nova and Neutron, `next` of Glance.
-pub(super) fn next_page(page: &Value, key: &str) -> Option<String> {
+/// The marker in the link to the next page of a list: `<key>_links` of Nova, Neutron and Cinder, `next` of Glance.
+///
+/// All four make the link of the request itself and set `marker` in it (openstack/nova:
+/// `nova/api/openstack/common.py`, `_get_next_link`; openstack/neutron: `neutron/api/api_common.py`, `get_next_link`;
+/// openstack/cinder: `cinder/api/common.py`, `_get_next_link`; openstack/glance: `glance/api/v2/images.py`, `index`), so
+/// that the rest of it tells nothing new. Its scheme and host are wrong behind many proxies.
+pub(super) fn next_marker(page: &Value, key: &str) -> Result<Option<String>, String> {
     let links = page[format!("{key}_links")].as_array();
     let next = links.into_iter().flatten().find(|link| link["rel"] == "next");
-    let next = next.map(|link| &link["href"]).unwrap_or(&page["next"]).as_str()?;
-    // Glance's begins at its version, which is in the endpoint already.
-    Some(next.strip_prefix("/v2").unwrap_or(next).to_owned())
+    let Some(next) = next.map(|link| &link["href"]).unwrap_or(&page["next"]).as_str() else {
+        return Ok(None);
+    };
+    let query = next.split_once('?').map_or("", |(_, query)| query);
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    match pairs.find(|(name, _)| *name == "marker") {
+        // It stays escaped as it is, and may not lead out of its place.
+        Some((_, marker)) if !marker.is_empty() && marker.bytes().all(is_query) => Ok(Some(marker.to_owned())),
+        _ => Err("the link to its next page has no marker".to_owned()),
+    }
+}
+
+/// What urlencode leaves of a value (python/cpython: `Lib/urllib/parse.py`, `quote_plus`).
+fn is_query(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~+%".contains(&byte)
+}
+
+/// A path that asks for what comes after a marker, which is escaped already.
+pub(super) fn with_marker(path: &str, marker: &str) -> String {
+    let sign = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{sign}marker={marker}")
 }
 
 /// A path with a query.

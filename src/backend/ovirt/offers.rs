@@ -2,7 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use reqwest::Client;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::{Client, redirect};
+use x509_parser::parse_x509_certificate;
 use x509_parser::pem::Pem;
 
 use super::Ovirt;
@@ -13,17 +16,55 @@ use crate::backend::{BackendError, BackendErrorKind, Choice, Finding, Offered, O
 use crate::digest::sha256;
 use crate::xml::Element;
 
+/// Bytes of a CA's file; one certificate has a few thousand.
+const LARGEST_CA: usize = 64 << 10;
+
 const FILTERED: &str = "the filter drops the packets of virtual IPs";
 
 /// A CA that an engine says is its own; nobody has vouched for it.
 #[derive(Clone, Debug)]
 pub struct Ca {
+    /// PEM of this certificate and of nothing else.
     pub pem: String,
+    /// In one line.
     pub subject: String,
     /// SHA-256 of its bytes, as `openssl x509 -fingerprint -sha256` shows it.
     pub fingerprint: String,
     /// When it ends.
     pub until: String,
+}
+
+impl Ca {
+    /// Reads a PEM file of exactly one certificate; `None`: it is none, or holds more than a user can compare.
+    fn read(text: &[u8]) -> Option<Self> {
+        let mut all = Pem::iter_from_buffer(text);
+        let pem = all.next()?.ok().filter(|pem| pem.label == "CERTIFICATE")?;
+        if all.next().is_some() {
+            return None;
+        }
+        let (rest, certificate) = parse_x509_certificate(&pem.contents).ok()?;
+        if !rest.is_empty() {
+            return None;
+        }
+        let hex = sha256(&pem.contents).to_uppercase();
+        let pairs: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
+        Some(Self {
+            fingerprint: pairs.join(":"),
+            subject: certificate.subject().to_string().replace(char::is_control, " "),
+            until: certificate.validity().not_after.to_string(),
+            pem: pem_of(&pem.contents),
+        })
+    }
+}
+
+/// A certificate as PEM (RFC 7468, section 2: lines of 64 characters).
+fn pem_of(der: &[u8]) -> String {
+    let base64 = STANDARD.encode(der);
+    let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        lines.join("\n")
+    )
 }
 
 /// Fetches the CA of an engine. Nothing is told to the engine, and what comes is worth what its fingerprint is.
@@ -37,6 +78,7 @@ async fn ca_of(url: &str) -> Result<Ca, Failure> {
     let http = Client::builder()
         .connect_timeout(Duration::from_secs(15))
         .timeout(Duration::from_secs(30))
+        .redirect(redirect::Policy::none())
         .tls_danger_accept_invalid_certs(true)
         .build()
         .map_err(|error| session::unreachable(url, &error))?;
@@ -47,29 +89,22 @@ async fn ca_of(url: &str) -> Result<Ca, Failure> {
         .await
         .map_err(|error| session::unreachable(url, &error))?;
     let status = answer.status();
-    let pem = answer.text().await.map_err(|error| session::unreachable(url, &error))?;
+    let text = session::read_text(url, answer, LARGEST_CA).await?;
     if !status.is_success() {
         return Err(Failure::new(
             BackendErrorKind::NotFound,
             format!("{url} offers no CA: {status}"),
         ));
     }
-    let odd = |_| {
+    Ca::read(text.as_bytes()).ok_or_else(|| {
         Failure::new(
             BackendErrorKind::Rejected,
-            format!("what {url} offers as its CA is no certificate"),
+            format!("what {url} offers as its CA is not exactly one certificate"),
         )
-        .hint("ovirt_url leads to the engine itself, such as https://engine.example.com/ovirt-engine")
-    };
-    let (read, _) = Pem::read(std::io::Cursor::new(pem.as_bytes())).map_err(|_| odd(()))?;
-    let certificate = read.parse_x509().map_err(|_| odd(()))?;
-    let hex = sha256(&read.contents).to_uppercase();
-    let pairs: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
-    Ok(Ca {
-        fingerprint: pairs.join(":"),
-        subject: certificate.subject().to_string(),
-        until: certificate.validity().not_after.to_string(),
-        pem,
+        .hint(
+            "ovirt_url leads to the engine itself, such as https://engine.example.com/ovirt-engine; of several \
+             certificates only its administrator knows which to trust: give their file as ovirt_ca",
+        )
     })
 }
 
@@ -194,4 +229,51 @@ fn profile(profile: &Element) -> Option<Choice> {
 fn template(template: &Element) -> Option<Choice> {
     let name = template.text_of("name").filter(|name| *name != "Blank")?;
     Some(Choice::new(name, template.text_of("description").unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(name: &str) -> rcgen::Certificate {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_trusted_is_what_was_shown() {
+        let (shown, hidden) = (certificate("engine"), certificate("attacker"));
+        let ca = Ca::read(shown.pem().as_bytes()).unwrap();
+        let [pem] = &Vec::from_iter(Pem::iter_from_buffer(ca.pem.as_bytes()).flatten())[..] else {
+            panic!("{}", ca.pem);
+        };
+        assert_eq!(pem.contents, shown.der().as_ref());
+        assert_eq!(
+            ca.fingerprint.replace(':', "").to_lowercase(),
+            sha256(shown.der().as_ref())
+        );
+        // Text around it is not kept.
+        let around = format!("subject=/O=x\n{}\nmore text", shown.pem());
+        assert_eq!(Ca::read(around.as_bytes()).unwrap().pem, ca.pem);
+        for several in [
+            format!("{}{}", shown.pem(), hidden.pem()),
+            format!("{}\n-----BEGIN CERTIFICATE-----\ncut", shown.pem()),
+            shown.pem().replace("CERTIFICATE", "TRUSTED CERTIFICATE"),
+            "no certificate".to_owned(),
+            String::new(),
+        ] {
+            assert!(Ca::read(several.as_bytes()).is_none(), "{several}");
+        }
+        let mut longer = shown.der().to_vec();
+        longer.extend(hidden.der().as_ref());
+        assert!(Ca::read(pem_of(&longer).as_bytes()).is_none());
+    }
+
+    #[test]
+    fn a_subject_cannot_write_to_the_terminal() {
+        let odd = certificate("engine\n  SHA-256 AA:BB\u{1b}[2J");
+        let ca = Ca::read(odd.pem().as_bytes()).unwrap();
+        assert!(!ca.subject.chars().any(char::is_control), "{:?}", ca.subject);
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE};
-use reqwest::{Certificate, Client, Method, RequestBuilder, StatusCode, redirect};
+use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::wire;
 use crate::backend::filters::matching;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::capped::{self, CapError};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
 use crate::pace::{asked_pause, jittered};
@@ -22,6 +23,9 @@ use crate::xml::{self, Element};
 
 /// Where the password of a cluster that was deployed earlier may stand.
 const PASSWORD_VARIABLE: &str = "OCPDEPLOY_OVIRT_PASSWORD";
+
+/// The longest words of an engine that are repeated.
+const MOST_WORDS: usize = 1000;
 
 /// How long something that is locked is asked again; copying a large disk locks it for minutes.
 const LOCKED: Duration = Duration::from_secs(300);
@@ -299,14 +303,14 @@ impl Session {
         if let Some(body) = body {
             request = request.body(body.to_string());
         }
-        self.answer(request).await
+        self.answer(request, capped::LARGEST).await
     }
 
-    async fn answer(&self, request: RequestBuilder) -> Result<Answer, Failure> {
+    async fn answer(&self, request: RequestBuilder, largest: usize) -> Result<Answer, Failure> {
         let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let asked = asked_pause(status, answer.headers());
-        let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
+        let text = read_text(&self.url, answer, largest).await?;
         Ok(Answer { status, text, asked })
     }
 
@@ -327,7 +331,7 @@ impl Session {
             .post(format!("{}/sso/oauth/token", self.url))
             .header(ACCEPT, "application/json")
             .form(&form);
-        let answer = self.answer(request).await?;
+        let answer = self.answer(request, capped::SMALL).await?;
         let token = read_token(answer.status, &answer.text).map_err(|failure| Failure {
             words: format!("{} as {}: {}", self.url, self.user, failure.words),
             pause: answer.asked,
@@ -368,6 +372,20 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
     failure
 }
 
+/// The text of an answer of `url`, of at most so many bytes.
+pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Result<String, Failure> {
+    let bytes = capped::read(answer, largest).await.map_err(|error| {
+        let kind = match error {
+            CapError::Cut(_) => BackendErrorKind::Unreachable,
+            CapError::Slow(_) => BackendErrorKind::Timeout,
+            _ => BackendErrorKind::Rejected,
+        };
+        Failure::new(kind, format!("{url}: {error}"))
+    })?;
+    // Checked in place: an answer may be large.
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
 /// The password as given now, or where it was when the cluster was deployed.
 fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
     if let Some(password) = &config.password.0 {
@@ -397,7 +415,7 @@ fn innermost(error: &dyn Error) -> String {
 
 /// The token of the answer, which some engines put into a list.
 pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
-    let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let json: serde_json::Value = capped::json(text.as_bytes()).unwrap_or_default();
     let json = json.get(0).unwrap_or(&json);
     if let Some(token) = json.get("access_token").and_then(|token| token.as_str()) {
         return Ok(token.into());
@@ -405,18 +423,22 @@ pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString,
     let word = |name: &str| json.get(name).and_then(|word| word.as_str());
     let code = word("error_code").or(word("error"));
     let said = word("error_description").or(word("error"));
+    let said = said.map(|said| capped::words(said, MOST_WORDS));
     match code {
         Some("access_denied" | "invalid_grant") => Err(Failure::new(
             BackendErrorKind::Denied,
-            said.unwrap_or("the engine does not know this user and password"),
+            said.unwrap_or_else(|| "the engine does not know this user and password".to_owned()),
         )
         .hint("check ovirt_user, which ends in a profile such as @internal or @ovirt@internalsso, and ovirt_password")),
         Some("unauthorized_client") => Err(Failure::new(
             BackendErrorKind::Denied,
-            said.unwrap_or("unauthorized client"),
+            said.unwrap_or_else(|| "unauthorized client".to_owned()),
         )
         .hint("give ovirt_url with the engine's own full name")),
-        Some(_) => Err(Failure::new(BackendErrorKind::Denied, said.unwrap_or("no token"))),
+        Some(_) => Err(Failure::new(
+            BackendErrorKind::Denied,
+            said.unwrap_or_else(|| "no token".to_owned()),
+        )),
         None if passes(status) => Err(Failure::new(kind_of(status, ""), format!("HTTP {status}"))),
         None => Err(Failure::new(
             BackendErrorKind::Unreachable,
@@ -453,7 +475,7 @@ pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
         ("Operation Failed" | "", detail) => detail.to_owned(),
         (reason, detail) => format!("{reason}: {detail}"),
     };
-    Err(Failure::new(kind_of(status, &words), words))
+    Err(Failure::new(kind_of(status, &words), capped::words(&words, MOST_WORDS)))
 }
 
 /// What a refusal means. Most are told apart by their sentence only (oVirt/ovirt-engine: AppErrors.properties).

@@ -148,6 +148,9 @@ impl Ovirt {
     }
 
     /// Waits until data may be sent, and finds out whereto: to the host itself, or through the engine.
+    ///
+    /// The engine names the place (oVirt/ovirt-engine-api-model: `types/ImageTransfer.java`, `transferUrl`, `proxyUrl`). The
+    /// ticket at its end is all that goes there, never the engine's token, and it goes nowhere without TLS.
     async fn open_transfer(&self, path: &str) -> Result<(Element, String), Failure> {
         let mut resumed = false;
         let transfer = wait_for("the engine does not begin the upload", TRANSFER, async || {
@@ -173,14 +176,19 @@ impl Ovirt {
         for url in [transfer.text_of("transfer_url"), transfer.text_of("proxy_url")]
             .into_iter()
             .flatten()
+            .filter(|url| url.starts_with("https://"))
         {
             match self.session.http().request(reqwest::Method::OPTIONS, url).send().await {
                 Ok(_) => return Ok((transfer.clone(), url.to_owned())),
                 Err(error) => last = Some(unreachable(origin(url), &error)),
             }
         }
-        Err(last
-            .unwrap_or_else(|| Failure::new(BackendErrorKind::Rejected, "the engine names no address for the upload")))
+        Err(last.unwrap_or_else(|| {
+            Failure::new(
+                BackendErrorKind::Rejected,
+                "the engine names no https address for the upload",
+            )
+        }))
     }
 
     async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<(), Failure> {

@@ -110,15 +110,31 @@ fn a_status_and_its_words_are_one_kind() {
 }
 
 #[test]
-fn pages_lead_to_pages() {
-    let nova = json!({"servers": [], "servers_links": [{"rel": "next", "href": "http://n/v2.1/servers?marker=1"}]});
+fn pages_lead_to_pages_by_their_marker_alone() {
+    let nova = |href: &str| json!({"servers": [], "servers_links": [{"rel": "next", "href": href}]});
+    for href in [
+        "http://n/v2.1/servers?limit=2&marker=1",
+        "http://127.0.0.2:1/elsewhere?marker=1&x=y",
+        "?marker=1",
+    ] {
+        assert_eq!(next_marker(&nova(href), "servers"), Ok(Some("1".to_owned())), "{href}");
+    }
+    let glance = json!({"images": [], "first": "/v2/images", "next": "/v2/images?marker=a%20b"});
+    assert_eq!(next_marker(&glance, "images"), Ok(Some("a%20b".to_owned())));
+    assert_eq!(next_marker(&json!({"ports": []}), "ports"), Ok(None));
+    for odd in [
+        "http://n/x",
+        "http://n/x?marker=",
+        "http://n/x?marker=1#/../y",
+        "http://n/x?a=b",
+    ] {
+        assert!(next_marker(&nova(odd), "servers").is_err(), "{odd}");
+    }
+    assert_eq!(with_marker("/images", "1"), "/images?marker=1");
     assert_eq!(
-        next_page(&nova, "servers").as_deref(),
-        Some("http://n/v2.1/servers?marker=1")
+        with_marker("/images?status=active", "1"),
+        "/images?status=active&marker=1"
     );
-    let glance = json!({"images": [], "first": "/v2/images", "next": "/v2/images?marker=1"});
-    assert_eq!(next_page(&glance, "images").as_deref(), Some("/images?marker=1"));
-    assert_eq!(next_page(&json!({"ports": []}), "ports"), None);
     assert_eq!(
         query("/ports", &[("name", "a b:c"), ("x", "^y$")]),
         "/ports?name=a%20b%3Ac&x=%5Ey%24"

@@ -1,0 +1,241 @@
+//! Answers of HTTP servers, read up to a size, for a time and with a number of values: one that never ends costs neither
+//! the memory of this computer nor the run.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use kube::client::{ClientBuilder, DynBody};
+use reqwest::Response;
+use serde::de::DeserializeOwned;
+use tower::BoxError;
+use tower::util::MapResponseLayer;
+
+/// Bytes of the largest answer that is read. Nova's lists are the largest: pages of 1000 servers (openstack/nova:
+/// `nova/conf/api.py`, `max_limit`), each of which may carry 64 KiB of user data
+/// (`nova/api/openstack/compute/schemas/servers.py`, `user_data`).
+pub const LARGEST: usize = 64 << 20;
+
+/// Bytes of a small answer, such as a token with a catalog.
+pub const SMALL: usize = 4 << 20;
+
+/// Bytes of an error's text; what comes after them is not read.
+const ERROR: usize = 64 << 10;
+
+/// From an answer's headers to its last byte, however steadily the bytes trickle.
+pub const COMPLETE: Duration = Duration::from_secs(60);
+
+/// Values in one JSON document. Each takes some 72 bytes of memory, and as few as 2 of the answer.
+pub const VALUES: usize = 1 << 20;
+
+/// Why an answer was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum CapError {
+    #[error("the answer is larger than {} KiB", .0 >> 10)]
+    Large(usize),
+    #[error("the answer has more than {0} values")]
+    Values(usize),
+    #[error("the answer was not complete after {} s", .0.as_secs())]
+    Slow(Duration),
+    #[error("the answer was cut off: {0}")]
+    Cut(String),
+    #[error("the answer is not what was asked for: {0}")]
+    Json(serde_json::Error),
+}
+
+/// Reads an answer of at most `largest` bytes. Of one that is no success, its beginning will do.
+pub async fn read(response: Response, largest: usize) -> Result<Vec<u8>, CapError> {
+    read_within(response, largest, COMPLETE).await
+}
+
+async fn read_within(mut response: Response, largest: usize, limit: Duration) -> Result<Vec<u8>, CapError> {
+    let is_error = !response.status().is_success();
+    let largest = if is_error { ERROR.min(largest) } else { largest };
+    let announced = response.content_length().unwrap_or_default();
+    if !is_error && announced > largest as u64 {
+        return Err(CapError::Large(largest));
+    }
+    let mut bytes = Vec::new();
+    let reading = async {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| CapError::Cut(innermost(&error)))?
+        {
+            let room = largest - bytes.len();
+            if chunk.len() > room {
+                bytes.extend_from_slice(&chunk[..room]);
+                return Err(CapError::Large(largest));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(limit, reading).await {
+        Ok(Ok(())) => Ok(bytes),
+        // The status says more than the rest of its explanation.
+        _ if is_error => Ok(bytes),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(CapError::Slow(limit)),
+    }
+}
+
+/// Reads a JSON document of at most `VALUES` values. serde_json itself refuses more than 128 levels
+/// (serde-rs/json: `src/de.rs`, `remaining_depth`).
+pub fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, CapError> {
+    if values(text) > VALUES {
+        return Err(CapError::Values(VALUES));
+    }
+    serde_json::from_slice(text).map_err(CapError::Json)
+}
+
+/// No fewer values than a JSON document has: whatever opens or separates one, outside of strings.
+pub fn values(text: &[u8]) -> usize {
+    let (mut count, mut in_string, mut is_escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' | b',' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+/// A client of Kubernetes that gives up an answer of more than `LARGEST` bytes.
+pub fn kube_client(config: kube::Config) -> kube::Result<kube::Client> {
+    let capped = MapResponseLayer::new(|response: http::Response<Box<DynBody>>| {
+        let left = if response.status().is_success() { LARGEST } else { SMALL };
+        response.map(|body| Capped { body, left })
+    });
+    Ok(ClientBuilder::try_from(config)?.with_layer(&capped).build())
+}
+
+/// A body that ends with an error after so many bytes.
+struct Capped {
+    body: Box<DynBody>,
+    left: usize,
+}
+
+impl Body for Capped {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            match self.left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(left) => self.left = left,
+                None => return Poll::Ready(Some(Err(CapError::Large(LARGEST).into()))),
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A server's words in one line, and no more of them than a person reads.
+pub fn words(text: &str, most: usize) -> String {
+    // Only the beginning is looked at, however much came.
+    let beginning: String = text.chars().take(most * 4).collect();
+    let mut words = beginning.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = words.char_indices().nth(most) {
+        words.truncate(end);
+        words.push('…');
+    }
+    words
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => innermost(source),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{StreamExt, stream};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn answer(status: u16, chunks: impl futures::Stream<Item = &'static str> + Send + 'static) -> Response {
+        let body = reqwest::Body::wrap_stream(chunks.map(Ok::<_, std::io::Error>));
+        http::Response::builder().status(status).body(body).unwrap().into()
+    }
+
+    fn endless() -> impl futures::Stream<Item = &'static str> + Send {
+        stream::repeat("0123456789")
+    }
+
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn an_answer_that_does_not_end_is_given_up_at_its_limit() {
+        let read = |status, limit| run(read_within(answer(status, endless()), limit, LONG));
+        assert!(matches!(read(200, 95), Err(CapError::Large(95))));
+        // An error is told by its beginning.
+        assert_eq!(read(500, LARGEST).unwrap().len(), ERROR);
+        let whole = run(read_within(answer(200, endless().take(3)), 30, LONG));
+        assert_eq!(whole.unwrap().len(), 30);
+    }
+
+    #[test]
+    fn an_answer_that_is_announced_as_too_large_is_not_begun() {
+        let response = http::Response::builder()
+            .body(reqwest::Body::from("x".repeat(100)))
+            .unwrap();
+        assert!(matches!(
+            run(read_within(response.into(), 99, LONG)),
+            Err(CapError::Large(99))
+        ));
+    }
+
+    #[test]
+    fn an_answer_that_trickles_is_given_up_in_time() {
+        let trickle = || endless().take(2).chain(stream::pending());
+        let limit = Duration::from_millis(50);
+        let slow = run(read_within(answer(200, trickle()), 1000, limit));
+        assert!(matches!(slow, Err(CapError::Slow(_))));
+        let error = run(read_within(answer(503, trickle()), 1000, limit)).unwrap();
+        assert_eq!(error.len(), 20);
+    }
+
+    #[test]
+    fn a_document_of_too_many_values_is_not_built() {
+        let bomb = |inner: &str| format!("[{}{inner}]", format!("{inner},").repeat(VALUES));
+        for inner in ["{}", "[]", "0"] {
+            let refused = json::<serde_json::Value>(bomb(inner).as_bytes());
+            assert!(matches!(refused, Err(CapError::Values(_))), "{inner}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(matches!(
+            json::<serde_json::Value>(deep.as_bytes()),
+            Err(CapError::Json(_))
+        ));
+        // What is in strings is text.
+        assert_eq!(values(br#"{"a": "[{,\"[{,\\", "b": [1, {}]}"#), 6);
+        assert_eq!(json::<serde_json::Value>(br#"{"a": [1]}"#).unwrap()["a"][0], 1);
+    }
+
+    #[test]
+    fn words_are_few_and_on_one_line() {
+        assert_eq!(words(" a\n\n b\tc ", 10), "a b c");
+        assert_eq!(words(&"x".repeat(1 << 20), 5), "xxxxx…");
+    }
+}
