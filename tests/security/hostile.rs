@@ -428,7 +428,7 @@ fn kubevirt_survives_a_hostile_api_server() {
 #[test]
 fn a_hostile_mirror_is_survived() {
     // A server that fails is asked again for a minute.
-    let clients = [Client::Mirror(&["deploy"])];
+    let clients = [Client::Mirror(CHECK)];
     survive(cases(&clients, ALL, &[From::TheFirstRequest]), 2 * USUAL, 4);
     // What a mirror is asked with is not told to where it leads.
     let attacks = [301, 302, 303, 307, 308].map(Attack::Redirect);
@@ -457,7 +457,7 @@ fn who_trickles_is_given_up() {
         Client::OpenStack(CHECK, ""),
         Client::Ovirt(CHECK, ""),
         Client::Kubevirt(CHECK, ""),
-        Client::Mirror(&["deploy"]),
+        Client::Mirror(CHECK),
         Client::Library("mcs"),
         Client::Library("api"),
         Client::Library("probe"),
