@@ -5,6 +5,7 @@
 //! two processes that want the same wait for one another.
 
 mod cache;
+mod partial;
 mod pipeline;
 mod transfer;
 

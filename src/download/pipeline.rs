@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
-use super::cache::Partial;
+use super::partial::Partial;
 use super::{DownloadError, disk};
 use crate::digest::hex;
 

@@ -9,7 +9,8 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use super::cache::{Cache, Origin, Partial};
+use super::cache::Cache;
+use super::partial::{Origin, Partial};
 use super::pipeline::{Pipeline, Sums};
 use super::{DownloadError, shown};
 use crate::PROGRESS;
