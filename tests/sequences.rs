@@ -203,10 +203,15 @@ impl fmt::Debug for Sequence {
     }
 }
 
+/// Whether a command is for the other of a rehearsal and a real cluster than the one that is there.
+fn flip() -> impl Strategy<Value = bool> {
+    prop::bool::weighted(0.25)
+}
+
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
-        6 => (any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(rehearse, harvest)| Command::Deploy { rehearse, harvest }),
-        2 => any::<bool>().prop_map(|rehearse| Command::Harvest { rehearse }),
+        6 => (flip(), prop::bool::weighted(0.2)).prop_map(|(rehearse, harvest)| Command::Deploy { rehearse, harvest }),
+        2 => flip().prop_map(|rehearse| Command::Harvest { rehearse }),
         3 => (0usize..3).prop_map(|workers| Command::Scale { workers }),
         3 => prop::sample::select(vec!["master-0", "worker-0", "worker-1"]).prop_map(|node| Command::Replace { node }),
         3 => any::<bool>().prop_map(|force| Command::Stop { force }),
@@ -237,7 +242,7 @@ fn twist() -> impl Strategy<Value = Twist> {
         prop::sample::select(vec!["denied", "quota", "rejected", "timeout_after"]),
     );
     prop_oneof![
-        6 => Just(Twist::None),
+        9 => Just(Twist::None),
         5 => prop::sample::select(SETTINGS.to_vec()).prop_map(Twist::Setting),
         3 => fault.prop_map(|(call, nth, what)| Twist::Fault { call, nth, what }),
         1 => Just(Twist::Full),
@@ -248,7 +253,19 @@ fn twist() -> impl Strategy<Value = Twist> {
 fn sequence() -> impl Strategy<Value = Sequence> {
     let step = (command(), twist()).prop_map(|(command, twist)| Step { command, twist });
     let starts = prop::sample::select(Start::ALL.to_vec());
-    (starts, prop::collection::vec(step, 3..7)).prop_map(|(start, steps)| Sequence { start, steps })
+    (starts, any::<bool>(), prop::collection::vec(step, 3..7)).prop_map(|(start, kind, mut steps)| {
+        let kind = match start {
+            Start::Nothing => kind,
+            start => start == Start::Rehearsed,
+        };
+        // Most commands are for what is there, or little would follow.
+        for step in &mut steps {
+            if let Command::Deploy { rehearse, .. } | Command::Harvest { rehearse } = &mut step.command {
+                *rehearse ^= kind;
+            }
+        }
+        Sequence { start, steps }
+    })
 }
 
 /// All that a refused command must leave as it is.

@@ -20,7 +20,7 @@ const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZM
 
 /// What every env file of a site says.
 pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n\
-    harvest_timeout=5s\naddress_timeout=5s\nbootstrap_timeout=60s\ninstall_timeout=60s\n";
+    harvest_timeout=60s\naddress_timeout=10s\nbootstrap_timeout=60s\ninstall_timeout=60s\n";
 
 pub struct Site {
     pub place: Place,
