@@ -3,6 +3,7 @@
 //! A port keeps MAC and address of each node and VIP, with or without a server; so pass one needs no machine. What is
 //! ours says so itself: servers by metadata and tags, volumes by metadata, images by tags, all else by description or name.
 
+mod answers;
 mod auth;
 mod content;
 mod describe;

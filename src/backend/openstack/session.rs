@@ -1,6 +1,5 @@
-//! One signed-in session: the token and its renewal, requests, retries, and faults in one form.
+//! One signed-in session: the token and its renewal, requests and retries.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,20 +7,23 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
-use reqwest::{Body, Certificate, Client, Method, Response, StatusCode, redirect};
+use reqwest::{Body, Certificate, Client, Method, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::auth::{Access, Service, Sources, Unclear};
+use super::answers::{checked, innermost, parse, read, unreachable};
+use super::auth::{Access, Service, Sources};
 use super::wire;
+use crate::backend::BackendErrorKind;
 use crate::backend::plain_http::is_plain_http;
-use crate::backend::{BackendError, BackendErrorKind};
-use crate::capped::{self, CapError};
+use crate::capped;
 use crate::cluster::OpenStackConfig;
 use crate::pace::{asked_pause, jittered};
+
+pub(super) use super::answers::Failure;
 
 /// Tokens live an hour by default; what starts now must end before its token does.
 const EARLY: Duration = Duration::from_secs(300);
@@ -38,56 +40,6 @@ const HELD_BACK: Duration = Duration::from_secs(30);
 /// The one microversion of Nova that is spoken: Stein's, of 2019. Tags at creation need 2.52, named policies of server
 /// groups 2.64, types of volumes that Nova makes 2.67.
 pub(super) const COMPUTE_VERSION: &str = "2.67";
-
-/// What a service or the way to it said instead of doing what it was asked.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: BackendErrorKind,
-    pub words: String,
-    pub hint: Option<String>,
-    /// Of the answer, where there was one.
-    pub status: Option<u16>,
-    /// That the service asked for.
-    pub pause: Option<Duration>,
-}
-
-impl Failure {
-    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
-        Self {
-            kind,
-            words: words.into(),
-            hint: None,
-            status: None,
-            pause: None,
-        }
-    }
-
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-
-    /// As the error of what was being done.
-    pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
-        BackendError {
-            hint: self.hint,
-            pause: self.pause,
-            ..BackendError::new(self.kind, deed).because(self.words)
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
-    }
-}
-
-impl From<Unclear> for Failure {
-    fn from(unclear: Unclear) -> Self {
-        Failure::new(BackendErrorKind::Denied, unclear.words).hint(unclear.hint)
-    }
-}
 
 /// What Keystone gave us.
 #[derive(Clone)]
@@ -532,19 +484,6 @@ fn lives(token: &Token) -> bool {
     left.as_secs() > i64::try_from(EARLY.as_secs()).unwrap_or(i64::MAX)
 }
 
-async fn read(url: &str, response: Response, largest: usize) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
-    let (status, headers) = (response.status(), response.headers().clone());
-    let body = capped::read(response, largest).await.map_err(|error| {
-        let kind = match error {
-            CapError::Cut(_) => BackendErrorKind::Unreachable,
-            CapError::Slow(_) => BackendErrorKind::Timeout,
-            _ => BackendErrorKind::Rejected,
-        };
-        Failure::new(kind, format!("{}: {error}", host(url)))
-    })?;
-    Ok((status, headers, body))
-}
-
 /// How long to wait before another try; `None`: the answer stands.
 fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, attempt: u32) -> Option<Duration> {
     let ours = backoff(attempt);
@@ -559,61 +498,6 @@ fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, attemp
 
 fn backoff(attempt: u32) -> Duration {
     jittered(Duration::from_millis(250 << attempt.min(5)))
-}
-
-fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    if status.is_success() {
-        return Ok(body);
-    }
-    let fault = wire::fault(&body);
-    let request = headers.get("x-openstack-request-id").and_then(|id| id.to_str().ok());
-    let words = match request {
-        Some(request) => format!("{fault} (HTTP {}, {request})", status.as_u16()),
-        None => format!("{fault} (HTTP {})", status.as_u16()),
-    };
-    let mut failure = Failure::new(wire::kind_of(status.as_u16(), &fault), words);
-    failure.status = Some(status.as_u16());
-    failure.pause = asked_pause(status, headers);
-    Err(failure)
-}
-
-fn parse(body: &[u8]) -> Result<Value, Failure> {
-    match body.is_empty() {
-        true => Ok(Value::Null),
-        false => capped::json(body).map_err(|error| {
-            Failure::new(BackendErrorKind::Rejected, error.to_string())
-                .hint("a proxy on the way may have answered in its stead")
-        }),
-    }
-}
-
-fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
-    let why = innermost(error);
-    let kind = match error.is_timeout() {
-        true => BackendErrorKind::Timeout,
-        false => BackendErrorKind::Unreachable,
-    };
-    let failure = Failure::new(kind, format!("{}: {why}", host(url)));
-    match why.contains("certificate") || why.contains("UnknownIssuer") {
-        true => {
-            failure.hint("set `cacert` in clouds.yaml (or OS_CACERT) to the PEM file of who signed its certificate")
-        }
-        false => failure,
-    }
-}
-
-/// Scheme, host and port: a path may hold what nobody else should read.
-fn host(url: &str) -> &str {
-    let from = url.find("://").map_or(0, |at| at + 3);
-    url[from..].find('/').map_or(url, |at| &url[..from + at])
-}
-
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {

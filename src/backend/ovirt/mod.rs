@@ -5,6 +5,7 @@
 //! oVirt gives out no addresses: they are what a guest's agent reports, and nobody holds them.
 
 mod affinity;
+mod answers;
 mod describe;
 mod hosts;
 mod images;
@@ -89,9 +90,9 @@ impl Ovirt {
 /// Reads a text as each of the engine's answers is read, for `fuzz/`.
 #[doc(hidden)]
 pub fn read_answer(text: &str) -> Option<Machine> {
-    let element = session::read(reqwest::StatusCode::OK, text).ok()?;
-    let _ = session::read(reqwest::StatusCode::CONFLICT, text);
-    let _ = session::read_token(reqwest::StatusCode::OK, text);
+    let element = answers::read(reqwest::StatusCode::OK, text).ok()?;
+    let _ = answers::read(reqwest::StatusCode::CONFLICT, text);
+    let _ = answers::read_token(reqwest::StatusCode::OK, text);
     wire::Tag::read(&element);
     wire::Version::read(&element);
     wire::without_payload(&element);

@@ -9,6 +9,7 @@ use x509_parser::parse_x509_certificate;
 use x509_parser::pem::Pem;
 
 use super::Ovirt;
+use super::answers::read_text;
 use super::session::{self, Failure};
 use super::site::{Site, filter_finding};
 use super::wire::{GIB, Version};
@@ -89,7 +90,7 @@ async fn ca_of(url: &str) -> Result<Ca, Failure> {
         .await
         .map_err(|error| session::unreachable(url, &error))?;
     let status = answer.status();
-    let text = session::read_text(url, answer, LARGEST_CA).await?;
+    let text = read_text(url, answer, LARGEST_CA).await?;
     if !status.is_success() {
         return Err(Failure::new(
             BackendErrorKind::NotFound,

@@ -12,9 +12,10 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 use super::Ovirt;
+use super::answers::passes;
 use super::images::{IMAGE_MARK, image_disk, image_name};
 use super::machines::id;
-use super::session::{Failure, Pause, if_there, passes, unreachable, wait_for};
+use super::session::{Failure, Pause, if_there, unreachable, wait_for};
 use super::wire;
 use crate::backend::BackendErrorKind;
 use crate::cluster::ClusterId;
