@@ -216,7 +216,7 @@ fn who_may_not_write_is_given_the_lines() {
     let said = ran.fails(4, "error: writing $PLACE/root/etc/hosts needs root\n");
     assert!(said.contains("sudo"), "{said}");
     assert!(
-        said.contains("\n192.168.122.25 api.lab.example.com api-int.lab.example.com\n"),
+        said.contains("\n  192.168.122.25 api.lab.example.com api-int.lab.example.com\n"),
         "{said}"
     );
     assert_eq!(computer.read("etc/hosts"), HOSTS);

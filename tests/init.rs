@@ -459,14 +459,15 @@ fn openstack_is_asked_what_it_has() {
             (
                 "/network/v2.0/subnets",
                 json!({"subnets": [
-                    {"id": "sub-1", "network_id": "net-1", "cidr": "10.20.0.0/24", "gateway_ip": "10.20.0.1",
+                    {"id": "sub-1", "network_id": "net-1", "ip_version": 4, "cidr": "10.20.0.0/24", "gateway_ip": "10.20.0.1",
                      "enable_dhcp": true, "allocation_pools": [{"start": "10.20.0.2", "end": "10.20.0.254"}]},
-                    {"id": "sub-2", "network_id": "net-2", "cidr": "10.30.0.0/24", "enable_dhcp": true},
+                    {"id": "sub-2", "network_id": "net-2", "ip_version": 4, "cidr": "10.30.0.0/24", "enable_dhcp": true},
                 ]}),
             ),
             (
                 "/image/v2/images",
-                json!({"images": [{"id": "i", "name": "rhcos", "disk_format": "qcow2", "size": 1_500_000_000u64}]}),
+                json!({"images": [{"id": "i", "name": "rhcos", "status": "active", "disk_format": "qcow2",
+                                   "size": 1_500_000_000u64}]}),
             ),
         ];
         world

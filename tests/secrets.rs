@@ -352,7 +352,7 @@ fn the_password_of_openstack_is_told_to_nobody() {
         "env.sh",
         &format!(
             "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
-             pull_secret='{pull_secret}'\npub_key=key.pub\nimage=rhcos\n"
+             pull_secret='{pull_secret}'\npub_key=key.pub\nimage=rhcos\nmcs=http\n"
         ),
     );
     let clouds = |password: &str| {
