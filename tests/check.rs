@@ -253,7 +253,8 @@ impl Faulty {
             ("installer", "./openshift-install"),
         ] {
             let given = lines.lines().any(|line| line.starts_with(&format!("{name}=")));
-            if !given && !(name == "installer" && lines.contains("version=")) {
+            let names_version = name == "installer" && lines.contains("version=");
+            if !(given || names_version) {
                 lines += &format!("\n{name}={value}");
             }
         }
