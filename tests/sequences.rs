@@ -499,11 +499,16 @@ impl Ground {
             .filter(|node| node != "bootstrap")
             .collect();
         let is_complete = progress.power.is_some();
-        let expected = match (&progress.state, is_off.len()) {
-            (State::Running | State::Rehearsal, 0) => Some(Power::Running),
-            (State::Rehearsal | State::Stopped, _) if progress.power == Some(Power::Stopped) => Some(Power::Stopped),
-            (State::Rehearsal | State::PartlyStopped, _) => Some(Power::PartlyStopped),
-            _ => progress.power,
+        let on = machines
+            .iter()
+            .filter(|(node, machine)| *node != "bootstrap" && machine["off"] != true)
+            .count();
+        let expected = match progress.state {
+            // Missing machines are not on either.
+            State::Failed => progress.power,
+            _ if is_off.is_empty() => Some(Power::Running),
+            _ if on == 0 => Some(Power::Stopped),
+            _ => Some(Power::PartlyStopped),
         };
         if is_complete && (off != is_off || progress.power != expected) {
             wrong.push(format!(

@@ -45,8 +45,9 @@ impl<B: Backend> Run<'_, B> {
             if let (Role::Master, Reach::Api(api)) = (node.role, &reach) {
                 refuse_unsafe(api, &table, &node).await?;
             }
-            // The new machine needs it: without it the old one stays.
+            // What the new machine needs: without it the old one stays.
             self.pointer(&reach, node.role).await?;
+            self.node_images_again().await?;
             self.leave(&reach, &node, drain).await?;
         }
         self.join(&reach, &table, std::slice::from_ref(&node)).await?;

@@ -122,19 +122,21 @@ impl Progress {
             .filter(|node| node.role != Role::Bootstrap)
             .map(|node| &node.name)
             .collect();
-        let (off, missing) = match machines {
-            Some(machines) => seen(&nodes, journal, machines),
-            None => (seen_last(journal), Vec::new()),
+        let Seen { on, off, mut missing } = match machines {
+            Some(machines) => Seen::of(&nodes, journal, machines),
+            None => Seen::last(&nodes, journal),
         };
-        let power = match off.len() {
-            0 => Power::Running,
-            some if some + missing.len() < nodes.len() => Power::PartlyStopped,
-            _ => Power::Stopped,
+        if holder.is_some() {
+            // While a process works on it, a machine may be gone for a moment.
+            missing.clear();
+        }
+        let power = match (on, off.len() + missing.len()) {
+            (_, 0) => Power::Running,
+            (0, _) => Power::Stopped,
+            _ => Power::PartlyStopped,
         };
-        // While a process works on it, a machine may be gone for a moment.
-        let is_broken = !missing.is_empty() && holder.is_none();
         let state = match power {
-            _ if is_broken => State::Failed,
+            _ if !missing.is_empty() => State::Failed,
             _ if cluster.known.rehearsal => State::Rehearsal,
             Power::Running => State::Running,
             Power::Stopped => State::Stopped,
@@ -146,9 +148,9 @@ impl Progress {
             state => state.as_str().to_owned(),
         };
         match power {
-            Power::Running => {}
-            Power::Stopped => phase += ": all machines are switched off",
-            Power::PartlyStopped => phase += &format!(": switched off: {}", names(&off)),
+            Power::Stopped if missing.is_empty() => phase += ": all machines are switched off",
+            _ if !off.is_empty() => phase += &format!(": switched off: {}", names(&off)),
+            _ => {}
         }
         if machines.is_none() {
             phase += ", as far as is known here: the platform was not seen";
@@ -173,27 +175,46 @@ impl Progress {
     }
 }
 
-/// Nodes whose machines are off, and those whose machines were made and are gone.
-fn seen(nodes: &[&NodeName], journal: &[Entry], machines: &[Machine]) -> (Vec<NodeName>, Vec<NodeName>) {
-    let second = machines.iter().filter(|machine| machine.pass == Pass::Two);
-    let power: BTreeMap<&NodeName, &MachinePower> = second.map(|machine| (&machine.node, &machine.power)).collect();
-    let (mut off, mut missing) = (Vec::new(), Vec::new());
-    for node in nodes {
-        match power.get(node) {
-            Some(MachinePower::Off) => off.push((*node).clone()),
-            None if was_made(journal, node) => missing.push((*node).clone()),
-            _ => {}
-        }
-    }
-    (off, missing)
+/// The machines of a complete cluster's nodes.
+#[derive(Default)]
+struct Seen {
+    /// So many are not switched off.
+    on: usize,
+    off: Vec<NodeName>,
+    /// Those whose machines were made and are gone.
+    missing: Vec<NodeName>,
 }
 
-fn seen_last(journal: &[Entry]) -> Vec<NodeName> {
-    let note = journal
-        .iter()
-        .rfind(|entry| entry.is_note() && entry.step == SwitchedOff::NOTE);
-    let seen = note.and_then(|note| serde_json::from_value::<SwitchedOff>(note.output.clone()).ok());
-    seen.unwrap_or_default().off
+impl Seen {
+    fn of(nodes: &[&NodeName], journal: &[Entry], machines: &[Machine]) -> Self {
+        let second = machines.iter().filter(|machine| machine.pass == Pass::Two);
+        let power: BTreeMap<&NodeName, &MachinePower> = second.map(|machine| (&machine.node, &machine.power)).collect();
+        let mut seen = Self::default();
+        for node in nodes {
+            match power.get(node) {
+                Some(MachinePower::Off) => seen.off.push((*node).clone()),
+                Some(_) => seen.on += 1,
+                None if was_made(journal, node) => seen.missing.push((*node).clone()),
+                None => {}
+            }
+        }
+        seen
+    }
+
+    /// As `start` or `stop` saw them last.
+    fn last(nodes: &[&NodeName], journal: &[Entry]) -> Self {
+        let note = journal
+            .iter()
+            .rfind(|entry| entry.is_note() && entry.step == SwitchedOff::NOTE);
+        let seen = note.and_then(|note| serde_json::from_value::<SwitchedOff>(note.output.clone()).ok());
+        let off = seen.unwrap_or_default().off;
+        let on = nodes.iter().filter(|node| !off.contains(node)).count();
+        Self {
+            on,
+            off,
+            missing: Vec::new(),
+        }
+    }
 }
 
 /// Whether a machine was made for a node.

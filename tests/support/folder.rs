@@ -6,22 +6,19 @@ use std::path::Path;
 use ocpdeploy::digest::sha256;
 use serde_json::{Value, json};
 
-/// The pretend platform without what goes on there by itself: machines that boot get addresses.
+/// The pretend platform without what goes on there by itself: machines that boot get addresses. What is not said is
+/// empty.
 pub fn platform(state: &Value) -> Value {
-    let mut machines = state["machines"].clone();
-    for machine in machines
-        .as_object_mut()
-        .into_iter()
-        .flatten()
-        .map(|(_, machine)| machine)
-    {
+    let all = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let mut machines = all(&state["machines"]);
+    for machine in machines.values_mut() {
         for nic in machine["nics"].as_array_mut().unwrap() {
             nic["addresses"].take();
         }
     }
-    let networks = state["networks"].as_object().into_iter().flatten();
-    let reserved = networks.map(|(_, network)| &network["reservations"]);
-    json!([machines, Vec::from_iter(reserved), state["uploads"]])
+    let networks = all(&state["networks"]);
+    let reserved: Vec<_> = networks.values().map(|network| all(&network["reservations"])).collect();
+    json!([machines, reserved, all(&state["uploads"])])
 }
 
 /// The digest of each file, and where each link leads, by the path in the folder; folders with a slash.

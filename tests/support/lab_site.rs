@@ -26,7 +26,10 @@ pub struct Site {
     pub place: Place,
     authority: Authority,
     certificate: Signed,
-    kube: Option<(FakeKube, Parameters)>,
+    /// Stays at its address for the next cluster there.
+    kube: Option<FakeKube>,
+    /// What the API knows.
+    table: Option<Parameters>,
 }
 
 impl Site {
@@ -60,6 +63,7 @@ impl Site {
             authority,
             certificate,
             kube: None,
+            table: None,
         }
     }
 
@@ -89,31 +93,45 @@ impl Site {
     }
 
     /// Nothing knows of a cluster whose machines are gone.
-    pub fn forget_api_of_no_machines(&mut self) {
+    fn forget_api_of_no_machines(&mut self) {
         if self.place.of_pass("lab", "two").is_empty() {
-            self.kube = None;
+            self.forget_api();
+        }
+    }
+
+    fn forget_api(&mut self) {
+        self.table = None;
+        if let Some(kube) = &self.kube {
+            kube.with(|world| *world = World::default());
         }
     }
 
     /// Lets the API know the table as it is now, and starts it where there is none.
     fn keep_api(&mut self) {
         let Some(table) = self.place.parameters("lab") else {
-            self.kube = None;
+            if self.table.is_some() {
+                self.forget_api();
+            }
             return;
         };
-        match &mut self.kube {
-            Some((_, known)) if *known == table => {}
-            Some((kube, known)) if known.api_ip == table.api_ip => {
-                kube.with(|world| world.learn(table.clone()));
-                *known = table;
-            }
-            _ => {
-                self.kube = None;
-                let address = SocketAddr::from((table.api_ip, 6443));
-                let kube = FakeKube::start(self.world(&table), address, &self.authority, &self.certificate);
-                self.kube = Some((kube, table));
-            }
+        if self.table.as_ref() == Some(&table) {
+            return;
         }
+        let address = SocketAddr::from((table.api_ip, 6443));
+        let kube = self.kube.take().filter(|kube| kube.address() == address);
+        let kube = match (kube, &self.table) {
+            (Some(kube), Some(_)) => {
+                kube.with(|world| world.learn(table.clone()));
+                kube
+            }
+            (Some(kube), None) => {
+                let new = self.world(&table);
+                kube.with(|world| *world = new);
+                kube
+            }
+            (None, _) => FakeKube::start(self.world(&table), address, &self.authority, &self.certificate),
+        };
+        (self.kube, self.table) = (Some(kube), Some(table));
     }
 
     /// A cluster whose nodes are there when their machines are on.
@@ -137,12 +155,14 @@ impl Site {
         world
     }
 
-    /// Ends the API and starts that of the cluster which is here now; its nodes are in it once their machines are seen.
+    /// Makes the API that of the cluster which is here now; its nodes are in it once their machines are seen.
     #[allow(dead_code, reason = "only for sequences")]
     pub fn restore_api(&mut self) {
-        self.kube = None;
+        self.forget_api();
         self.keep_api();
-        let Some((kube, table)) = &self.kube else { return };
+        let (Some(kube), Some(table)) = (&self.kube, &self.table) else {
+            return;
+        };
         let workers: Vec<String> = table
             .of_role(Role::Worker)
             .map(|node| format!("csr-client-{}", node.name))
