@@ -18,13 +18,13 @@ mod fake_cloud;
 mod place;
 #[path = "../support/terminal.rs"]
 #[expect(dead_code, reason = "not everything is wanted here")]
-mod terminal;
+mod pty;
 
 use fake_cloud::{FakeCloud, PASSWORD, Trouble};
 use ocpdeploy::printable::{printable_console, printable_json, printable_line, printable_text};
 use place::{Outcome, Place};
+use pty::{Terminal, ended};
 use serde_json::{Value, json};
-use terminal::{Terminal, ended};
 
 use crate::qcow2;
 
