@@ -412,7 +412,11 @@ fn who_trickles_is_given_up() {
 #[test]
 #[ignore = "a part of other tests, in a process of its own"]
 fn library_client() {
-    let server: SocketAddr = std::env::var("HOSTILE_SERVER").unwrap().parse().unwrap();
+    // By itself it is no test.
+    let Ok(server) = std::env::var("HOSTILE_SERVER") else {
+        return;
+    };
+    let server: SocketAddr = server.parse().unwrap();
     let SocketAddr::V4(server) = server else {
         panic!("{server}")
     };
