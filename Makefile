@@ -60,9 +60,9 @@ rehearse: install-lab ## both passes of a small cluster on a real libvirt (root;
 
 life: install ## the life of a cluster after its installation, from README's commands, on a real libvirt with a fake API (root)
 	images/build.sh target/images
-	cargo test $(FEATURES) --test lab_life --no-run
+	cargo test $(FEATURES) --test lab --no-run
 	OCPDEPLOY_LAB_URI=qemu:///system tests/lab/with.sh tests/lab/lab.sh exec \
-		cargo test --offline $(FEATURES) --test lab_life -- --ignored --nocapture
+		cargo test --offline $(FEATURES) --test lab life:: -- --ignored --nocapture
 
 bench: install ## Ignition, then create, harvest and delete against plain virsh and kcli (root, about 20 minutes)
 	$(MAKE) build bench-ignition

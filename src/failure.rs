@@ -3,25 +3,25 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::artifacts::download::DownloadError;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::client_dns::ClientDnsError;
-use crate::cluster_api::ApiError;
-use crate::download::DownloadError;
-use crate::drain::DrainError;
-use crate::gather::Stuck;
 use crate::ignition::IgnitionError;
-use crate::images::ImageError;
-use crate::installer::InstallerError;
-use crate::inventory::InventoryError;
-use crate::journal::JournalError;
-use crate::mcs::McsError;
-use crate::parameters::ParametersError;
+use crate::local::client_dns::ClientDnsError;
+use crate::node::services::ServiceError;
+use crate::openshift::api::ApiError;
+use crate::openshift::drain::DrainError;
+use crate::openshift::installer::InstallerError;
+use crate::openshift::mcs::McsError;
+use crate::openshift::wait::WaitError;
+use crate::passes::diagnose::Stuck;
+use crate::passes::image_sources::ImageError;
 use crate::passes::{HalfWay, PassError};
 use crate::printable::{printable_block, printable_text};
-use crate::services::ServiceError;
 use crate::settings::SettingsError;
+use crate::state::inventory::InventoryError;
+use crate::state::journal::JournalError;
+use crate::state::parameters::ParametersError;
 use crate::templates::TemplateError;
-use crate::wait::WaitError;
 
 /// Why the program ends without success; each kind is one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

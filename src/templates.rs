@@ -3,11 +3,8 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tera::{Context, ErrorKind, Tera};
-
-use crate::backend::Payload;
-use crate::cluster::Mac;
 
 /// A template that cannot be rendered. Its text holds no value of any variable.
 #[derive(Debug, thiserror::Error)]
@@ -86,25 +83,9 @@ pub fn yaml(value: &Value) -> String {
     text
 }
 
-/// What a CentOS machine of pass one is told by cloud-init: its name, who may log in, and to name itself to the
-/// DHCP server by its MAC, as CoreOS does in pass two.
-pub fn helper_payload(host_name: &str, mac: Mac, ssh_keys: &[String]) -> Result<Payload, TemplateError> {
-    let values = json!({"host_name": host_name, "mac": mac, "ssh_keys": ssh_keys});
-    Ok(Payload::CloudInit {
-        user_data: render("user-data.yaml", include_str!("templates/user-data.yaml"), &values)?,
-        meta_data: render("meta-data.yaml", include_str!("templates/meta-data.yaml"), &values)?,
-        network_config: render(
-            "network-config.yaml",
-            include_str!("templates/network-config.yaml"),
-            &values,
-        )?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use proptest::strategy::ValueTree;
+    use serde_json::json;
 
     use super::*;
 
@@ -147,103 +128,5 @@ mod tests {
             render("t.yaml", template, &values).unwrap(),
             r#"v: "a\"b\\c\n\u0085\U0001f600", n: 3"#
         );
-    }
-
-    /// What PyYAML, cloud-init's own reader, makes of documents; a process for all of them.
-    fn python_reads(documents: &[String]) -> Vec<Value> {
-        let script = "import json,sys,yaml\nprint(json.dumps([yaml.safe_load(d) for d in json.load(sys.stdin)]))";
-        let mut python = std::process::Command::new("python3")
-            .args(["-c", script])
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .expect("this test needs PyYAML: apt-get install python3-yaml");
-        let input = serde_json::to_vec(documents).unwrap();
-        python.stdin.take().unwrap().write_all(&input).unwrap();
-        let output = python.wait_with_output().unwrap();
-        assert!(
-            output.status.success(),
-            "this test needs PyYAML: apt-get install python3-yaml"
-        );
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    fn documents(host_name: &str, keys: &[String]) -> [String; 3] {
-        let mac = Mac([0x52, 0x54, 0, 1, 2, 3]);
-        match helper_payload(host_name, mac, keys).unwrap() {
-            Payload::CloudInit {
-                user_data,
-                meta_data,
-                network_config,
-            } => [user_data, meta_data, network_config],
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_documents_of_a_helper() {
-        let keys = [
-            "ssh-ed25519 AAAA me@home: \"x\"".to_owned(),
-            "ssh-rsa BBBB # b".to_owned(),
-        ];
-        let [user_data, meta_data, network_config] = documents("lab-harvest-master-0", &keys);
-        assert_eq!(
-            user_data.lines().next(),
-            Some("#cloud-config"),
-            "cloud-init goes by the first line"
-        );
-        let read = python_reads(&[user_data.clone(), meta_data, network_config]);
-        assert_eq!(read[0]["hostname"], "lab-harvest-master-0");
-        assert_eq!(read[0]["ssh_authorized_keys"], json!(keys));
-        assert_eq!(
-            read[1],
-            json!({"instance-id": "lab-harvest-master-0", "local-hostname": "lab-harvest-master-0"})
-        );
-        assert_eq!(
-            read[2],
-            json!({"version": 2, "ethernets": {"eth0": {
-                "match": {"macaddress": "52:54:00:01:02:03"}, "set-name": "eth0",
-                "dhcp4": true, "dhcp-identifier": "mac",
-            }}})
-        );
-        for list in ["bootcmd", "runcmd"] {
-            for command in read[0][list].as_array().unwrap() {
-                let checked = std::process::Command::new("sh")
-                    .args(["-n", "-c", command.as_str().unwrap()])
-                    .status();
-                assert!(checked.unwrap().success(), "{command}");
-            }
-        }
-        assert_eq!(
-            python_reads(&documents("a", &[])[..1])[0]["ssh_authorized_keys"],
-            json!([])
-        );
-    }
-
-    #[test]
-    fn any_text_comes_back_as_it_was() {
-        let mut runner = proptest::test_runner::TestRunner::deterministic();
-        let nasty = prop_oneof![
-            any::<String>(),
-            "[\"'\\\\{}%#:\n\r\t &*!|>@`\u{0}-\u{1f}\u{7f}-\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}😀{}-]{0,12}",
-            Just("{{ ssh_keys }}".to_owned()),
-            Just("\u{85}- a\n# b: {c}".to_owned()),
-            Just("no".to_owned()),
-            Just("0o17".to_owned()),
-        ];
-        let cases: Vec<(String, Vec<String>)> = (0..300)
-            .map(|_| {
-                let strategy = (nasty.clone(), prop::collection::vec(nasty.clone(), 0..3));
-                strategy.new_tree(&mut runner).unwrap().current()
-            })
-            .collect();
-        let texts: Vec<_> = cases.iter().flat_map(|(name, keys)| documents(name, keys)).collect();
-        let read = python_reads(&texts);
-        for (index, (name, keys)) in cases.iter().enumerate() {
-            let [user_data, meta_data] = [&read[3 * index], &read[3 * index + 1]];
-            assert_eq!(user_data["hostname"], json!(name));
-            assert_eq!(user_data["ssh_authorized_keys"], json!(keys));
-            assert_eq!(meta_data["local-hostname"], json!(name));
-        }
     }
 }

@@ -10,17 +10,17 @@ tell() { grep -E '^(reliability|test |error)' | tee -a $told; }
 
 tests=(crash kubevirt_cuts faults ovirt_client audit secrets security)
 for test in "${tests[@]}"; do
-    OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all OCPDEPLOY_CSRS=100000 CSR_JUDGE=required cargo test "$@" --test "$test" -- --nocapture --test-threads=2 | tell
+    OCPDEPLOY_CUTS=all OCPDEPLOY_FAULTS=all OCPDEPLOY_CSRS=100000 CSR_JUDGE=required cargo test "$@" --test it "$test::" -- --nocapture --test-threads=2 | tell
 done
-cargo test "$@" --test contract foreign_objects -- --nocapture --test-threads=2 | tell
-OCPDEPLOY_ATTACK=60 cargo test "$@" --test security -- --nocapture cache:: | tell
-OCPDEPLOY_SEQUENCES=$sequences cargo test "$@" --test sequences -- --nocapture | tell
+cargo test "$@" --test it foreign_objects -- --nocapture --test-threads=2 | tell
+OCPDEPLOY_ATTACK=60 cargo test "$@" --test it security::cache:: -- --nocapture | tell
+OCPDEPLOY_SEQUENCES=$sequences cargo test "$@" --test it sequences:: -- --nocapture | tell
 fuzz/run.sh "$seconds" | tell
 if [ "$kills" -gt 0 ]; then
     images/build.sh target/images
-    cargo test "$@" --test lab_two_passes --no-run
+    cargo test "$@" --test lab --no-run
     OCPDEPLOY_KILLS=$kills OCPDEPLOY_LAB_URI=qemu:///system tests/lab/with.sh tests/lab/lab.sh exec \
-        cargo test --offline "$@" --test lab_two_passes -- --ignored --nocapture killed_at_random | tell
+        cargo test --offline "$@" --test lab killed_at_random -- --ignored --nocapture | tell
 fi
 
 # `reliability: NUMBER what`: the numbers of one kind together.

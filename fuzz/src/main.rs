@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use ocpdeploy::backend::{kubevirt, openstack, ovirt};
-use ocpdeploy::journal::read_entries;
-use ocpdeploy::parameters::Parameters;
+use ocpdeploy::state::journal::read_entries;
+use ocpdeploy::state::parameters::Parameters;
 use ocpdeploy::settings::{self, Sources};
 
 type Target = fn(&[u8]);

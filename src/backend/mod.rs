@@ -24,7 +24,9 @@ pub mod kubevirt;
 pub mod libvirt;
 pub mod openstack;
 pub mod ovirt;
+pub mod placement;
 mod plain_http;
+pub mod retry;
 pub mod sim;
 
 /// A serial console with somebody before it: bytes as they are, both ways.
@@ -150,13 +152,6 @@ pub trait Backend {
     async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
         Ok(None)
     }
-}
-
-/// The time that the `Date` of an HTTP answer tells (RFC 9110, section 6.6.1).
-pub fn time_of(date: &str) -> Option<SystemTime> {
-    // HTTP's date is mail's, with an obsolete name of the zone.
-    let date = jiff::fmt::rfc2822::parse(date).ok()?;
-    Some(date.timestamp().into())
 }
 
 /// What a platform has, as far as this user sees it.

@@ -10,9 +10,10 @@ use crate::backend::Backend;
 use crate::cli::{Audit, Format, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
-use crate::inventory::{self, Cluster};
 use crate::report::audit::{Audit as Report, Found, OnPlatform};
-use crate::{journal, settings};
+use crate::settings;
+use crate::state::inventory::{self, Cluster};
+use crate::state::journal;
 
 pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
     let env = command.env.as_deref();

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::{Session, connect_for, print, print_json};
+use crate::backend::placement::Platforms;
+use crate::backend::retry::Patient;
 use crate::backend::{Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
 use crate::passes::{self, Looked};
-use crate::patience::Patient;
-use crate::platforms::Platforms;
 use crate::{report, settings};
 
 pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {

@@ -14,7 +14,7 @@ use super::{connect_known, runtime, terminal};
 use crate::backend::{Backend, Console};
 use crate::cluster::MachineName;
 use crate::failure::{CommandError, Kind};
-use crate::inventory::Known;
+use crate::state::inventory::Known;
 
 /// What Ctrl-] sends: the key that leaves, as in telnet, virsh and virtctl.
 const LEAVE: u8 = 0x1d;

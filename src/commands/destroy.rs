@@ -7,14 +7,14 @@ use anyhow::{Error, Result};
 
 use super::output::prompt;
 use super::{Session, audit, connect, patience, print, runtime};
+use crate::backend::retry::USUAL;
 use crate::backend::{Backend, Owned};
 use crate::cli::{Destroy, Source};
-use crate::client_dns::{self, Computer};
 use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
 use crate::failure::{CommandError, Kind};
-use crate::home::ClusterDir;
-use crate::inventory::{self, Known};
-use crate::patience::USUAL;
+use crate::local::client_dns::{self, Computer};
+use crate::state::home::ClusterDir;
+use crate::state::inventory::{self, Known};
 use crate::{passes, report};
 
 /// What is to be destroyed, and where.

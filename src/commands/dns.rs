@@ -5,11 +5,11 @@ use similar::TextDiff;
 
 use super::{Session, print};
 use crate::cli::{Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
-use crate::client_dns::{self, Change, Computer, How};
 use crate::cluster::ClusterId;
-use crate::home::ClusterDir;
-use crate::inventory::{InventoryError, Known};
+use crate::local::client_dns::{self, Change, Computer, How};
 use crate::passes::refuse_pretend_table;
+use crate::state::home::ClusterDir;
+use crate::state::inventory::{InventoryError, Known};
 
 pub fn run(session: &Session, command: &Dns) -> Result<()> {
     match &command.verb {

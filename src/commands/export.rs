@@ -11,8 +11,8 @@ use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, Exp
 use crate::cluster::{Affinity, BackendConfig, Sizes};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
 use crate::failure::{CommandError, Kind};
-use crate::inventory::Known;
 use crate::passes::refuse_pretend_table;
+use crate::state::inventory::Known;
 
 pub fn run(session: &Session, command: &Export) -> Result<()> {
     let target = match &command.verb {

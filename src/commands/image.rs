@@ -6,18 +6,18 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{Session, connect_for, print, print_json, runtime};
+use crate::artifacts::catalogue::{self, Helper};
+use crate::artifacts::download::{Cache, Cached};
 use crate::backend::{Backend, ImageRequest};
-use crate::catalogue::{self, Helper};
 use crate::cli::{CacheFolder, Format, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
 use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
-use crate::download::{Cache, Cached};
 use crate::failure::{CommandError, Kind};
-use crate::home::ClusterDir;
-use crate::images::Shop;
-use crate::installer::Installer;
+use crate::openshift::installer::Installer;
 use crate::passes;
+use crate::passes::image_sources::Shop;
 use crate::printable::printable_line;
 use crate::settings;
+use crate::state::home::ClusterDir;
 
 pub fn run(session: &Session, command: &Image) -> Result<()> {
     match &command.verb {

@@ -9,8 +9,8 @@ use super::output::print_file;
 use crate::cli::Kubeconfig;
 use crate::export::kubeconfig;
 use crate::failure::{CommandError, Kind};
-use crate::home::write_where_asked;
 use crate::passes::refuse_pretend;
+use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     let (known, parameters) = session.harvested(command.cluster.as_deref())?;

@@ -10,9 +10,10 @@ use tokio::time::timeout;
 use super::{Session, connect_known, print, print_json, runtime, terminal};
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, List};
-use crate::inventory::Known;
 use crate::report::list;
-use crate::{inventory, journal};
+use crate::state::inventory;
+use crate::state::inventory::Known;
+use crate::state::journal;
 
 /// All platforms together are asked no longer: most of what is shown is known here.
 const PATIENCE: Duration = Duration::from_secs(3);

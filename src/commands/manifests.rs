@@ -9,10 +9,10 @@ use super::Session;
 use crate::backend::{ImageHandle, Payload, kubevirt};
 use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, KubevirtConfig, Lb, Routes, Vip};
 use crate::failure::{CommandError, Kind};
-use crate::home;
-use crate::journal::{self, Event};
-use crate::machines::{self, MacTable};
-use crate::parameters::Parameters;
+use crate::plan::machines::{self, MacTable};
+use crate::state::home;
+use crate::state::journal::{self, Event};
+use crate::state::parameters::Parameters;
 
 /// Writes one file for each object; those of a deployed cluster are exactly what was made.
 pub fn write(

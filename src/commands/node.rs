@@ -7,13 +7,13 @@ use anyhow::Result;
 
 use super::{Session, connect_for, connect_known, console, print, recall, scale};
 use crate::backend::Backend;
-use crate::child;
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};
+use crate::local::ssh;
+use crate::local::subprocess;
 use crate::passes::{self, PassError};
 use crate::printable::printable_console;
-use crate::ssh;
 
 /// Between two looks at a console.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -56,12 +56,12 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
     passes::refuse_pretend(&known.name, known.backend_of(node.role), node.ip)?;
     let host = table.id().fqdn(name.as_str());
     let dir = session.home.cluster(&known.name);
-    let asked = child::command("ssh").args(["-G", &ssh::target(node.ip)]).output();
+    let asked = subprocess::command("ssh").args(["-G", &ssh::target(node.ip)]).output();
     let own_timeout = asked.is_ok_and(|asked| ssh::has_connect_timeout(&String::from_utf8_lossy(&asked.stdout)));
     let key = command.key.as_deref();
     let arguments = ssh::arguments(&dir, &host, node.ip, key, own_timeout, &command.command);
     // It returns only when it failed.
-    let error = child::command("ssh").args(arguments).exec();
+    let error = subprocess::command("ssh").args(arguments).exec();
     let hint = "is OpenSSH's client installed?";
     Err(CommandError::new(Kind::Tool, format!("cannot run ssh: {error}"))
         .hint(hint)

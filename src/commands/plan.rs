@@ -6,8 +6,10 @@ use anyhow::Result;
 
 use super::{Session, manifests, print, print_json};
 use crate::cli::{Format, Plan};
-use crate::parameters::Parameters;
-use crate::{inventory, machines, report};
+use crate::plan::machines;
+use crate::report;
+use crate::state::inventory;
+use crate::state::parameters::Parameters;
 
 pub fn run(session: &Session, command: &Plan) -> Result<()> {
     let config = session.load(&command.source)?.config;

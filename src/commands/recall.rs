@@ -13,8 +13,8 @@ use super::Session;
 use crate::cli::{Again, Source};
 use crate::cluster::{ClusterConfig, Role};
 use crate::failure::{CommandError, Kind};
-use crate::home::{Home, write_private};
 use crate::settings::{self, Loaded, Sources};
+use crate::state::home::{Home, write_private};
 
 /// Version of the file's layout.
 const VERSION: u32 = 1;

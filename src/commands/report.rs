@@ -13,10 +13,10 @@ use super::status::Eyes;
 use super::{Session, print};
 use crate::cli::Report;
 use crate::failure::{self, CommandError, Kind};
-use crate::home::ClusterDir;
-use crate::inventory::{self, InventoryError};
-use crate::journal;
 use crate::report::html::{self, Input, Warning};
+use crate::state::home::ClusterDir;
+use crate::state::inventory::{self, InventoryError};
+use crate::state::journal;
 
 pub fn run(session: &Session, command: &Report) -> Result<()> {
     let name = session.cluster_name(command.cluster.as_deref())?;

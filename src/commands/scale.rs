@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{Session, connect_for, print, recall};
 use crate::cli::{self, Scale};
-use crate::drain::Drain;
+use crate::openshift::drain::Drain;
 use crate::passes::{self, ScaleOptions};
 use crate::report;
 

@@ -13,18 +13,19 @@ use tokio::time::timeout;
 use super::output::draw;
 use super::terminal::{self, Canvas};
 use super::{Session, connect_known, print, print_json, runtime};
+use crate::backend::placement::Platforms;
+use crate::backend::retry::Patient;
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
-use crate::cluster_api::ClusterApi;
 use crate::failure::Kind;
-use crate::inventory::{self, Cluster, InventoryError};
+use crate::openshift::api::ClusterApi;
+use crate::openshift::wait::clock::{self, Clock};
 use crate::passes::refuse_pretend;
-use crate::patience::Patient;
-use crate::platforms::Platforms;
+use crate::report;
 use crate::report::state::{Power, State};
 use crate::report::status::{Status as ClusterStatus, StatusList, changes, made_at};
-use crate::wait::clock::{self, Clock};
-use crate::{journal, report};
+use crate::state::inventory::{self, Cluster, InventoryError};
+use crate::state::journal;
 
 /// A cluster's API is asked no longer: most of what is shown needs no API.
 const PATIENCE: Duration = Duration::from_secs(3);

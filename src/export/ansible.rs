@@ -5,12 +5,12 @@
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{Affinity, MachineName, Role, Sizes};
-use crate::parameters::Parameters;
+use crate::state::parameters::Parameters;
 use crate::templates::yaml;
 
 /// Creates every machine of the inventory; says in its head what it needs.
 pub fn playbook() -> &'static str {
-    include_str!("../templates/export/playbook.yaml")
+    include_str!("templates/playbook.yaml")
 }
 
 /// Every machine with MAC, address and size. `ignition` is the folder of the nodes' configs.

@@ -4,7 +4,7 @@
 //! a guest sends.
 
 use crate::cluster::{Lease, MachineName};
-use crate::parameters::Parameters;
+use crate::state::parameters::Parameters;
 
 /// Lines of dnsmasq's configuration.
 pub fn dnsmasq(parameters: &Parameters) -> String {

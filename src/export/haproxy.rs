@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::cluster::Role;
-use crate::parameters::{NodeAddress, Parameters};
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// haproxy.cfg for a balancer that has the VIPs as its own addresses.
 ///

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::cluster::ClusterId;
-use crate::parameters::Parameters;
+use crate::state::parameters::Parameters;
 
 /// The usual names beneath `apps`: a hosts file knows no wildcards.
 const APPS: [&str; 8] = [
@@ -128,7 +128,7 @@ pub fn rivals<'a>(text: &'a str, cluster: &ClusterId) -> Result<Vec<(usize, &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::tests::example;
+    use crate::state::parameters::tests::example;
 
     const HOSTS: &str = "127.0.0.1 localhost\n\n# mine\n192.168.122.25 api.lab2.example.com";
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{NodeName, Role, Sizes};
-use crate::parameters::Parameters;
+use crate::state::parameters::Parameters;
 use crate::templates::yaml;
 
 /// Names, sizes, addresses and MACs under kcli's own names (karmab/kcli, `kvirt/cluster/openshift/kcli_default.yml`).

@@ -1,7 +1,7 @@
 //! The cluster's names as a piece of configuration for the resolver of a computer outside of it.
 
 use crate::cluster::Role;
-use crate::parameters::Parameters;
+use crate::state::parameters::Parameters;
 
 /// For NetworkManager's dnsmasq: the names themselves, so that they are there before the cluster is.
 pub fn dnsmasq(parameters: &Parameters) -> String {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 
 use crate::cluster::Role;
-use crate::parameters::Parameters;
+use crate::state::parameters::Parameters;
 
 /// Seconds that others may remember an answer.
 const TTL: u32 = 60;
@@ -119,7 +119,7 @@ fn reverse_names(parameters: &Parameters) -> Vec<(Ipv4Addr, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::tests::example;
+    use crate::state::parameters::tests::example;
 
     #[test]
     fn a_reverse_zone_is_as_small_as_bytes_allow() {

@@ -9,22 +9,19 @@ use serde_json::Value;
 use self::check::Finding;
 use crate::cluster::Role;
 
-pub mod budget;
 pub mod check;
-mod claims;
 pub mod contents;
 pub mod diff;
 pub mod document;
-pub mod machine_configs;
 pub mod merge;
-pub mod node;
 pub mod origins;
-pub mod overlay;
 pub mod place;
-pub mod pointer;
 pub mod spec;
 mod translate;
 pub mod unpack;
+
+/// The origin of the layer that this program itself adds.
+pub const OURS: &str = "ocpdeploy";
 
 /// A version of Ignition's spec, of major 2 or 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +98,7 @@ impl IgnitionError {
     /// What a user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Conflict { one, other, .. } if one == node::OURS || other == node::OURS => {
+            Self::Conflict { one, other, .. } if one == OURS || other == OURS => {
                 Some("ocpdeploy needs it as it writes it: take it out of what is yours")
             }
             Self::Conflict { .. } => Some(

@@ -9,19 +9,19 @@ use tracing::info;
 use super::complete::refuse_changes;
 use super::{DeployOptions, PassError, clock, fragments, networks, ours, refuse_pretend};
 use crate::PROGRESS;
-use crate::addresses::{vip_problem, vip_taken};
 use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, NodeName, Role, Vip, platform_names};
-use crate::home::Home;
-use crate::ignition;
-use crate::ignition::node::Fragment;
-use crate::images;
-use crate::installer::{self, Choice, Installer};
-use crate::inventory::{self, Cluster, Known};
-use crate::journal::{self, Entry};
-use crate::lan;
-use crate::machines;
-use crate::parameters::Parameters;
+use crate::local::network_probe;
+use crate::node;
+use crate::node::config::Fragment;
+use crate::openshift::installer::{self, Choice, Installer};
+use crate::passes::image_sources;
+use crate::plan::addresses::{vip_problem, vip_taken};
+use crate::plan::machines;
+use crate::state::home::Home;
+use crate::state::inventory::{self, Cluster, Known};
+use crate::state::journal::{self, Entry};
+use crate::state::parameters::Parameters;
 
 /// One thing that was looked at, and under which name a person finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -212,7 +212,7 @@ async fn known_table<B: Backend>(
 /// The user's own Ignition configs and what should be known of them; each alone is judged.
 fn own_configs<B: Backend>(backend: &B, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
     let own = fragments::read(config)?;
-    let warnings = ignition::node::check_fragments(&own)?;
+    let warnings = node::config::check_fragments(&own)?;
     fragments::refuse_too_large(config, &own, |role| backend.limits_for(role).carrier)?;
     Ok((own, warnings))
 }
@@ -257,7 +257,7 @@ pub(super) async fn find_installer<B: Backend>(
             Some(backend) => backend.limits_for(role).image_artifact,
             None => config.backend_of(role).image_artifact(),
         };
-        let fits = images::check(image, version, artifact).map_err(anyhow::Error::from);
+        let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
         if report.take("images", fits)?.is_some() {
             report.add("images", [ok(format!("{image} goes with {version}"))]);
         }
@@ -379,7 +379,7 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
         leases.retain(|lease| Vip::ALL.iter().all(|vip| lease.name != NodeName::vip(*vip)));
     }
     let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
-    let answering = lan::answering(&Vec::from_iter(addresses)).await;
+    let answering = network_probe::answering(&Vec::from_iter(addresses)).await;
     let finding = |lease: &Lease| {
         let who = match answering.get(&lease.ip)? {
             Some(mac) => mac.to_string(),

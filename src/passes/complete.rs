@@ -1,10 +1,10 @@
 //! A cluster that is installed: `deploy` looks at it again, and changes nothing of it.
 
 use crate::cluster::{ClusterConfig, Role, Size};
-use crate::inventory::Cluster;
-use crate::journal::{self, Entry, INSTALLED};
-use crate::machines;
-use crate::parameters::Parameters;
+use crate::plan::machines;
+use crate::state::inventory::Cluster;
+use crate::state::journal::{self, Entry, INSTALLED};
+use crate::state::parameters::Parameters;
 
 use super::{DeployOptions, PassError};
 

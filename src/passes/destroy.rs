@@ -8,8 +8,8 @@ use super::{PassError, told};
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Owned};
 use crate::cluster::ClusterId;
-use crate::home::ClusterDir;
-use crate::journal;
+use crate::state::home::ClusterDir;
+use crate::state::journal;
 
 /// How often all is deleted: a call of a run that was killed may be done by the platform only after the first look.
 const ROUNDS: usize = 3;

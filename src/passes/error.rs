@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::backend::{Finding, Owned};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
-use crate::harvest::Seen;
-use crate::ignition::budget::TooLarge;
+use crate::node::budget::TooLarge;
+use crate::plan::harvest::Seen;
 
 /// Why the passes stopped, where it is neither a platform's refusal nor a tool's failure.
 #[derive(Debug, thiserror::Error)]
@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
     use crate::failure::explain;
-    use crate::journal::JournalError;
+    use crate::state::journal::JournalError;
 
     fn preflight() -> PassError {
         PassError::Preflight { findings: vec![] }
@@ -426,7 +426,7 @@ mod tests {
             },
             PassError::TooLarge {
                 node: node(),
-                too_large: crate::ignition::budget::fit(&tiny(), vec![0; 64]).expect_err("one byte holds nothing"),
+                too_large: crate::node::budget::fit(&tiny(), vec![0; 64]).expect_err("one byte holds nothing"),
             },
             PassError::Leftovers { left: vec![] },
             PassError::NotInstalled { cluster: cluster() },

@@ -10,8 +10,8 @@ use super::PassError;
 use crate::backend::Carrier;
 use crate::cluster::{ClusterConfig, FragmentSource, Role};
 use crate::digest::sha256;
-use crate::ignition::budget;
-use crate::ignition::node::Fragment;
+use crate::node::budget;
+use crate::node::config::Fragment;
 
 /// A profile's folders of Ignition configs, in the order in which they are merged.
 const FOLDERS: [(&str, Option<Role>); 4] = [

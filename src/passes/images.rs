@@ -8,8 +8,8 @@ use super::Run;
 use crate::PROGRESS;
 use crate::backend::{Backend, ImageHandle, ImageRequest};
 use crate::cluster::{ImageSource, Role};
-use crate::images::Shop;
-use crate::installer::Installer;
+use crate::openshift::installer::Installer;
+use crate::passes::image_sources::Shop;
 
 /// One kind of image as each platform knows it.
 #[derive(Clone, Debug, Serialize)]

@@ -13,12 +13,12 @@ use super::DeployOptions;
 use super::check::{Looked, Report, Seen, find_installer, look_around, ok};
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Vip};
-use crate::disk::{self, ETCD_WANTS};
-use crate::home::Home;
-use crate::installer::{Choice, Installer};
-use crate::inventory;
-use crate::lan;
-use crate::machines;
+use crate::local::disk::{self, ETCD_WANTS};
+use crate::local::network_probe;
+use crate::openshift::installer::{Choice, Installer};
+use crate::plan::machines;
+use crate::state::home::Home;
+use crate::state::inventory;
 
 /// Looks at everything, and tells all that was seen. Makes nothing, and fetches no installer and no image.
 ///
@@ -201,7 +201,7 @@ async fn client_dns(config: &ClusterConfig, vip: Option<Ipv4Addr>) -> Finding {
 fn reach(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     let network = facts.cidr?;
     let near = facts.gateway.unwrap_or(network.network());
-    Some(match lan::device_to(near) {
+    Some(match network_probe::device_to(near) {
         Some(device) => ok(format!("this computer is on {network} by {device}")),
         None => finding(
             Verdict::Warn,

@@ -15,15 +15,15 @@ use super::{PassError, Run, fragments, leased_vips, refuse_pretend};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, Power};
 use crate::cluster::{Dhcp, InstallerChoice, Lease, MachineName, Mcs, NodeName, Pass, Role};
-use crate::cluster_api::ClusterApi;
-use crate::drain::{self, Drain};
-use crate::home;
-use crate::installer::{Assets, Installer, Rehearsal, WaitContext};
-use crate::machines::{self, MacTable, Planned};
-use crate::parameters::{NodeAddress, Parameters};
-use crate::services;
-use crate::ssh;
-use crate::wait;
+use crate::local::ssh;
+use crate::node::services;
+use crate::openshift::api::ClusterApi;
+use crate::openshift::drain::{self, Drain};
+use crate::openshift::installer::{Assets, Installer, Rehearsal, WaitContext};
+use crate::openshift::wait;
+use crate::plan::machines::{self, MacTable, Planned};
+use crate::state::home;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Where Kubernetes keeps the pointers of later nodes; the machine config operator keeps the first one current.
 const POINTERS: (&str, [&str; 2]) = ("openshift-machine-api", ["user-data-managed", "user-data"]);

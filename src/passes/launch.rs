@@ -10,8 +10,8 @@ use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::backend::{Backend, Machine, MachineSpec, Power};
 use crate::cluster::MachineName;
-use crate::harvest::Seen;
-use crate::machines::Planned;
+use crate::plan::harvest::Seen;
+use crate::plan::machines::Planned;
 
 /// How often each machine was started, and when last.
 pub(super) struct Launches {

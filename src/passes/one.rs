@@ -15,17 +15,17 @@ use super::images::Handles;
 use super::launch::Launches;
 use super::{PassError, Run};
 use crate::PROGRESS;
-use crate::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Balanced, Finding, Held, Hold, MachineSpec, Owned, Verdict,
 };
 use crate::cluster::{ClusterId, Dhcp, Door, Lb, Lease, Mac, MachineName, NodeName, Pass, Vip};
-use crate::harvest::Watch;
-use crate::inventory;
-use crate::lan;
-use crate::machines::{self, MacTable, Planned};
-use crate::parameters::{NodeAddress, Parameters, VrrpPassword};
-use crate::templates;
+use crate::local::network_probe;
+use crate::node::cloud_init;
+use crate::plan::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
+use crate::plan::harvest::Watch;
+use crate::plan::machines::{self, MacTable, Planned};
+use crate::state::inventory;
+use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
 
 /// Four of the one-second intervals in which routers advertise themselves.
 const LISTEN: Duration = Duration::from_secs(4);
@@ -114,7 +114,7 @@ impl<B: Backend> Run<'_, B> {
 
     fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
-        let payload = templates::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
+        let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
         Ok(machine.spec(self.config, images.of(machine.role), payload))
     }
 
@@ -244,7 +244,7 @@ impl<B: Backend> Run<'_, B> {
             .gateway
             .or_else(|| machines::given_vip(self.config, Vip::Api));
         match near.filter(|_| self.backend.limits().guests_answer) {
-            Some(near) => Ok(lan::virtual_router_ids(near, LISTEN).await),
+            Some(near) => Ok(network_probe::virtual_router_ids(near, LISTEN).await),
             None => Ok(BTreeMap::new()),
         }
     }

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::check::Seen;
 use crate::backend::{Backend, NetworkFacts};
 use crate::cluster::{ClusterConfig, ClusterId, Dhcp, Harvest, Lease, Mac, NodeName, Role, Vip, major_minor};
-use crate::ignition::node::NodeConfigs;
-use crate::ignition::overlay::data_url;
-use crate::installer;
-use crate::machines;
-use crate::parameters::{NodeAddress, Parameters};
-use crate::services::{self, Release};
+use crate::node::config::NodeConfigs;
+use crate::node::overlay::data_url;
+use crate::node::services::{self, Release};
+use crate::openshift::installer;
+use crate::plan::machines;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Addresses that stand for those which pass one finds; RFC 2544 keeps them for tests.
 const STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

@@ -14,17 +14,17 @@ use super::{PassError, refuse_pretend, told};
 use crate::PROGRESS;
 use crate::backend::{Action, Backend, BackendError, Machine, Power, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
-use crate::cluster_api::ClusterApi;
-use crate::harvest::{Seen, judge};
-use crate::home::{ClusterDir, Home};
-use crate::installer::{self, Assets};
-use crate::inventory::Known;
-use crate::journal::{INSTALLED, Journal};
-use crate::parameters::{NodeAddress, Parameters};
-use crate::wait::{
+use crate::openshift::api::ClusterApi;
+use crate::openshift::installer::{self, Assets};
+use crate::openshift::wait::{
     self,
     clock::{self, Clock},
 };
+use crate::plan::harvest::{Seen, judge};
+use crate::state::home::{ClusterDir, Home};
+use crate::state::inventory::Known;
+use crate::state::journal::{INSTALLED, Journal};
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// A guest in its first seconds does not hear the power button.
 const ASK_AGAIN: Duration = Duration::from_secs(20);

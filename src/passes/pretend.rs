@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use super::PassError;
 use crate::cluster::{BackendConfig, Vip};
-use crate::inventory::Known;
-use crate::parameters::Parameters;
+use crate::state::inventory::Known;
+use crate::state::parameters::Parameters;
 
 /// Refuses an address of the pretend platform: on a real network somebody else may have it.
 ///

@@ -6,12 +6,12 @@ use super::join::Reach;
 use super::{PassError, Run, check, told};
 use crate::backend::Backend;
 use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
-use crate::cluster_api::ClusterApi;
-use crate::drain::Drain;
-use crate::home::Home;
-use crate::parameters::{NodeAddress, Parameters};
-use crate::wait;
-use crate::wait::seen::{Nodes, is_etcd_member};
+use crate::openshift::api::ClusterApi;
+use crate::openshift::drain::Drain;
+use crate::openshift::wait;
+use crate::openshift::wait::seen::{Nodes, is_etcd_member};
+use crate::state::home::Home;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Empties a node, deletes its machine, and makes it anew; or goes on with that.
 pub async fn replace<B: Backend>(

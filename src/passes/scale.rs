@@ -12,12 +12,12 @@ use super::{PassError, Run, check, told};
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};
-use crate::drain::Drain;
-use crate::home::Home;
-use crate::inventory;
-use crate::machines;
-use crate::parameters::{NodeAddress, Parameters};
-use crate::services::{self, Manifest};
+use crate::node::services::{self, Manifest};
+use crate::openshift::drain::Drain;
+use crate::plan::machines;
+use crate::state::home::Home;
+use crate::state::inventory;
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// How a cluster is scaled.
 #[derive(Clone, Copy, Debug)]

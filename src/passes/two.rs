@@ -19,21 +19,21 @@ use crate::PROGRESS;
 use crate::backend::{Backend, Held, Machine, MachineSpec, Payload};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
-use crate::gather;
-use crate::harvest::{Seen, Watch, judge};
-use crate::home;
-use crate::host::HostParts;
-use crate::ignition::budget::{self, Fitted};
-use crate::ignition::node::{Fragment, NodeConfigs};
-use crate::ignition::pointer::Server;
-use crate::installer::{self, Assets, Installer, NodeReport, WaitContext};
-use crate::journal::INSTALLED;
-use crate::lan;
-use crate::machines::{self, MacTable, Planned};
-use crate::mcs;
-use crate::parameters::Parameters;
-use crate::services::{self, Release};
-use crate::wait::{WaitError, clock};
+use crate::local::network_probe;
+use crate::node::budget::{self, Fitted};
+use crate::node::config::{Fragment, NodeConfigs};
+use crate::node::host::HostParts;
+use crate::node::pointer::Server;
+use crate::node::services::{self, Release};
+use crate::openshift::installer::{self, Assets, Installer, NodeReport, WaitContext};
+use crate::openshift::mcs;
+use crate::openshift::wait::{WaitError, clock};
+use crate::passes::diagnose;
+use crate::plan::harvest::{Seen, Watch, judge};
+use crate::plan::machines::{self, MacTable, Planned};
+use crate::state::home;
+use crate::state::journal::INSTALLED;
+use crate::state::parameters::Parameters;
 
 /// The step that writes the nodes' Ignition configs.
 const MERGE: &str = "merge";
@@ -406,7 +406,7 @@ impl<B: Backend> Run<'_, B> {
         };
         let silent: Vec<_> = planned.iter().filter(is_silent).collect();
         let addresses: Vec<_> = silent.iter().filter_map(|plan| plan.ip).collect();
-        let answers = lan::answering(&addresses).await;
+        let answers = network_probe::answering(&addresses).await;
         for plan in silent {
             let (Some(ip), Some(mac)) = (plan.ip, plan.mac()) else {
                 continue;
@@ -462,7 +462,7 @@ impl<B: Backend> Run<'_, B> {
         error: anyhow::Error,
     ) -> anyhow::Error {
         match error.downcast::<WaitError>() {
-            Ok(error) => gather::explain(self.backend, installer, wait, bootstrap_is_there, error)
+            Ok(error) => diagnose::explain(self.backend, installer, wait, bootstrap_is_there, error)
                 .await
                 .into(),
             Err(error) => error,

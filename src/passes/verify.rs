@@ -16,12 +16,12 @@ use super::{PassError, refuse_pretend};
 use crate::PROGRESS;
 use crate::backend::{Backend, Held, Machine};
 use crate::cluster::{Lease, MachineName, NodeName, Pass, Role};
-use crate::cluster_api::ClusterApi;
-use crate::harvest::{Seen, judge};
-use crate::home::Home;
-use crate::inventory::Known;
-use crate::journal::{INSTALLED, Journal};
-use crate::parameters::{NodeAddress, Parameters};
+use crate::openshift::api::ClusterApi;
+use crate::plan::harvest::{Seen, judge};
+use crate::state::home::Home;
+use crate::state::inventory::Known;
+use crate::state::journal::{INSTALLED, Journal};
+use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Where something differs from the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -6,9 +6,9 @@ use super::status::{Status, Verdict};
 use super::{row, table};
 use crate::backend::{Machine, Owned};
 use crate::cluster::{ClusterId, MachineName, Role};
-use crate::inventory::Cluster;
-use crate::journal::{Entry, INSTALLED, is_done};
 use crate::printable::printable_line;
+use crate::state::inventory::Cluster;
+use crate::state::journal::{Entry, INSTALLED, is_done};
 
 /// All platforms that were looked at.
 #[derive(Clone, Debug, Serialize)]

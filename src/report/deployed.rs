@@ -2,8 +2,8 @@
 
 use crate::backend::Held;
 use crate::cluster::{ClusterConfig, InstallerChoice, Vip};
-use crate::home::ClusterDir;
 use crate::passes::{Deployed, NodeRow};
+use crate::state::home::ClusterDir;
 
 use super::{row, table};
 

@@ -11,10 +11,10 @@ use super::status::made_at;
 use super::{fitted, row};
 use crate::backend::Machine;
 use crate::cluster::Role;
-use crate::inventory::Cluster;
-use crate::journal::{self, Holder};
+use crate::openshift::wait::clock::Clock;
 use crate::printable::printable_line;
-use crate::wait::clock::Clock;
+use crate::state::inventory::Cluster;
+use crate::state::journal::{self, Holder};
 
 /// All clusters, in the order of their names.
 #[derive(Clone, Debug, Serialize)]

@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use crate::backend::Owned;
 use crate::cluster::{ClusterId, NodeName, Role};
-use crate::parameters::Parameters;
 use crate::passes::{Scaled, Verified};
 use crate::printable::{printable_json, printable_line};
+use crate::state::parameters::Parameters;
 
 /// Version of every JSON form.
 const VERSION: u32 = 1;

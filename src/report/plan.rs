@@ -2,7 +2,7 @@
 
 use super::{or_nothing, row, table};
 use crate::cluster::{Harvest, Pass, Size};
-use crate::machines::{Plan, Planned};
+use crate::plan::machines::{Plan, Planned};
 use crate::printable::printable_line;
 
 /// The machines of both passes and what they need together.

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::backend::{Machine, Power as MachinePower};
 use crate::cluster::{NodeName, Pass, Role};
-use crate::inventory::Cluster;
-use crate::journal::{Entry, Event, Holder, INSTALLED, is_done};
 use crate::passes::SwitchedOff;
+use crate::state::inventory::Cluster;
+use crate::state::journal::{Entry, Event, Holder, INSTALLED, is_done};
 
 /// What happens to a cluster, or what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

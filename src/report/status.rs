@@ -9,11 +9,11 @@ use super::state::{Progress, was_made};
 use super::{fitted, labelled, or_nothing, row};
 use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName, NodeName, Pass, Role, Vip};
-use crate::harvest::{Seen, judge};
-use crate::inventory::Cluster;
-use crate::journal::{Entry, Event, Holder, is_done};
+use crate::openshift::wait::clock::Clock;
+use crate::plan::harvest::{Seen, judge};
 use crate::printable::printable_line;
-use crate::wait::clock::Clock;
+use crate::state::inventory::Cluster;
+use crate::state::journal::{Entry, Event, Holder, is_done};
 
 /// Several clusters as they are now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -314,8 +314,8 @@ pub fn made_at(journal: &[Entry]) -> Option<Timestamp> {
 pub(super) mod tests {
     use super::*;
     use crate::backend::SeenNic;
-    use crate::inventory::Known;
-    use crate::parameters::Parameters;
+    use crate::state::inventory::Known;
+    use crate::state::parameters::Parameters;
 
     pub(in super::super) fn cluster() -> Cluster {
         let known = serde_json::json!({

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::catalogue;
+use crate::artifacts::catalogue;
 use crate::cluster::{
     Affinity, BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, Dhcp, Dns, Downloads, Expose,
     FragmentSource, GivenAddresses, Harvest, ImageSource, Insecure, InstallerChoice, KubevirtConfig, Launch, Lb,

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ocpdeploy::cluster::Role;
-use ocpdeploy::home::{Home, write_private_unsynced};
-use ocpdeploy::host::HostParts;
 use ocpdeploy::ignition::check::{check_merged, is_refused};
 use ocpdeploy::ignition::document::parse;
 use ocpdeploy::ignition::merge::merge;
-use ocpdeploy::ignition::node::NodeConfigs;
+use ocpdeploy::node::config::NodeConfigs;
+use ocpdeploy::node::host::HostParts;
+use ocpdeploy::state::home::{Home, write_private_unsynced};
 use serde_json::{Value, json};
 
 #[path = "../support/cluster.rs"]

@@ -6,9 +6,9 @@ cd "$(dirname "$0")/../.."
 images/build.sh target/images
 # Built out here: inside there is no way to the registry.
 export NEXTEST_PROFILE=lab
-cargo nextest run "$@" --no-run
+cargo nextest run "$@" --test lab --test it --no-run
 export OCPDEPLOY_LAB_URI=qemu:///system
-tests/lab/lab.sh exec cargo nextest run --offline "$@" --run-ignored only -E 'not test(on_openstack::)'
+tests/lab/lab.sh exec cargo nextest run --offline "$@" --test lab --test it --run-ignored only -E 'not test(on_openstack::)'
 # What every backend promises, on the real one too.
 export OCPDEPLOY_CONTRACT_LIBVIRT_URI=$OCPDEPLOY_LAB_URI OCPDEPLOY_CONTRACT_LIBVIRT_IMAGE=$PWD/target/images/helper.qcow2
-tests/lab/lab.sh exec cargo nextest run --offline "$@" --test contract libvirt_named::
+tests/lab/lab.sh exec cargo nextest run --offline "$@" --test it contract::libvirt_named::

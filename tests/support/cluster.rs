@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use ocpdeploy::backend::NetworkFacts;
 use ocpdeploy::cluster::{ClusterConfig, Harvest, Lease, Mac, NodeName, Vip};
-use ocpdeploy::parameters::{NodeAddress, Parameters};
 use ocpdeploy::settings::{self, Sources};
+use ocpdeploy::state::parameters::{NodeAddress, Parameters};
 
 /// 3 masters and 2 workers of `lab.example.com` on the pretend platform, in a rehearsal.
 pub fn config() -> ClusterConfig {

@@ -16,8 +16,8 @@ use ocpdeploy::cluster::{Affinity, Insecure, KubevirtConfig, Lease, MachineName,
 use ocpdeploy::digest;
 use serde_json::json;
 
-use crate::contract::{Ability, Foreign, Ground, Mark};
-use crate::fake_kubevirt::{FakeKubevirt, World};
+use crate::support::contract::{Ability, Foreign, Ground, Mark};
+use crate::support::fake_kubevirt::{FakeKubevirt, World};
 
 pub struct KubevirtGround {
     server: FakeKubevirt,

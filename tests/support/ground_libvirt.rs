@@ -13,8 +13,8 @@ use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 use virt::sys;
 
-use crate::contract::{Ability, Foreign, Ground};
-use crate::qcow2;
+use crate::support::contract::{Ability, Foreign, Ground};
+use crate::support::qcow2;
 
 pub struct LibvirtGround {
     name: &'static str,

@@ -14,9 +14,9 @@ use ocpdeploy::cluster::{Affinity, MachineName, OpenStackConfig, OsBoot, OsFlavo
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
-use crate::contract::{Ability, Foreign, Ground, Mark};
-use crate::fake_cloud::{FakeCloud, PASSWORD, Stores};
-use crate::qcow2;
+use crate::support::contract::{Ability, Foreign, Ground, Mark};
+use crate::support::fake_cloud::{FakeCloud, PASSWORD, Stores};
+use crate::support::qcow2;
 
 pub struct OpenStackGround {
     backend: OpenStack,

@@ -8,9 +8,9 @@ use ocpdeploy::cluster::{Affinity, MachineName, OvirtConfig, OvirtIgnition, Pass
 use ocpdeploy::digest;
 use serde_json::json;
 
-use crate::contract::{Ability, Foreign, Ground, Mark};
-use crate::fake_engine::{AffinityGroup, Disk, FakeEngine, GIB, Named, World};
-use crate::qcow2;
+use crate::support::contract::{Ability, Foreign, Ground, Mark};
+use crate::support::fake_engine::{AffinityGroup, Disk, FakeEngine, GIB, Named, World};
+use crate::support::qcow2;
 
 pub struct OvirtGround {
     engine: FakeEngine,

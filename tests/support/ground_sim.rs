@@ -9,7 +9,7 @@ use ocpdeploy::cluster::{MachineName, SimConfig};
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
-use crate::contract::{Ability, Foreign, Ground};
+use crate::support::contract::{Ability, Foreign, Ground};
 
 pub struct SimGround {
     folder: tempfile::TempDir,

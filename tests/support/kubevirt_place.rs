@@ -9,18 +9,15 @@ use std::time::{Duration, Instant};
 use ocpdeploy::backend::BackendError;
 use ocpdeploy::backend::kubevirt::Kubevirt;
 use ocpdeploy::cluster::{BackendConfig, ClusterConfig};
-use ocpdeploy::home::Home;
-use ocpdeploy::parameters::Parameters;
 use ocpdeploy::passes::{self, DeployOptions, Deployed};
 use ocpdeploy::settings::{self, Sources};
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::parameters::Parameters;
 use serde_json::Value;
 
-use quiet::Quiet;
+use super::quiet::Quiet;
 
-use crate::fake_kubevirt::{FakeKubevirt, World};
-
-#[path = "quiet.rs"]
-mod quiet;
+use crate::support::fake_kubevirt::{FakeKubevirt, World};
 
 pub const DOMAIN: &str = "example.com";
 

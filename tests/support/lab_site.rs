@@ -8,7 +8,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use ocpdeploy::cluster::{NodeName, Role};
-use ocpdeploy::parameters::Parameters;
+use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
 use super::fake_kube::authority::{Authority, Signed};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ocpdeploy::host::HostParts;
+use ocpdeploy::node::host::HostParts;
 
 /// The first process of a node: what is written to `/etc`, `/usr/local/bin` and `/run` is the node's own.
 const FIRST_PROCESS: &str = r#"

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use ocpdeploy::cluster::Mac;
-use ocpdeploy::home::Home;
-use ocpdeploy::parameters::Parameters;
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::parameters::Parameters;
 use serde_json::Value;
 
-use crate::cut_line::Line;
+use crate::support::cut_line::Line;
 
 pub const DOMAIN: &str = "example.com";
 

@@ -11,8 +11,8 @@ use ocpdeploy::cluster::{
 };
 use ocpdeploy::digest;
 
-use crate::fake_engine::FakeEngine;
-use crate::qcow2;
+use crate::support::fake_engine::FakeEngine;
+use crate::support::qcow2;
 
 /// The backend as a run has it, with a folder for its files.
 pub struct Client {

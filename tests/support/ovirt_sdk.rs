@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::fake_engine::FakeEngine;
+use crate::support::fake_engine::FakeEngine;
 
 /// The installed SDK.
 pub struct Sdk {

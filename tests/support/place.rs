@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ocpdeploy::cluster::ClusterId;
-use ocpdeploy::home::Home;
-use ocpdeploy::journal::{self, Event};
-use ocpdeploy::parameters::Parameters;
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::journal::{self, Event};
+use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
 pub const DOMAIN: &str = "example.com";

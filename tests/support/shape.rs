@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use ocpdeploy::cluster::{ClusterConfig, Role};
-use ocpdeploy::host::HostParts;
-use ocpdeploy::parameters::{Parameters, VrrpPassword};
-use ocpdeploy::services::{IMAGES, Input, Release, haproxy, keepalived};
+use ocpdeploy::node::host::HostParts;
+use ocpdeploy::node::services::{IMAGES, Input, Release, haproxy, keepalived};
+use ocpdeploy::state::parameters::{Parameters, VrrpPassword};
 
 use super::cluster;
 

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use ocpdeploy::cluster::NodeName;
 use serde_json::{Value, json};
 
-use crate::fake_kube::authority::Authority;
-use crate::fake_kube::server::FakeKube;
-use crate::fake_kube::world::{Stage, World};
-use crate::place::{Outcome, Place, outcome, pretend_platform};
+use crate::support::fake_kube::authority::Authority;
+use crate::support::fake_kube::server::FakeKube;
+use crate::support::fake_kube::world::{Stage, World};
+use crate::support::place::{Outcome, Place, outcome, pretend_platform};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 

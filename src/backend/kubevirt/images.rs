@@ -11,8 +11,8 @@ use super::kind::Kind;
 use super::objects::{self, Import, Root};
 use super::session::{Failure, Session, if_allowed, if_there, stranger};
 use crate::backend::{BackendErrorKind, ImageHandle};
-use crate::capped;
 use crate::cluster::{ClusterId, KubevirtConfig};
+use crate::http_limits;
 
 const GIB: u64 = 1 << 30;
 /// What an image of unknown size is given room for: CoreOS unpacks to 16 GiB.
@@ -358,8 +358,8 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
         502..=504 => BackendErrorKind::Unreachable,
         _ => BackendErrorKind::Rejected,
     };
-    let said = capped::read(sent, capped::SMALL).await.unwrap_or_default();
-    let said = capped::words(&String::from_utf8_lossy(&said), MOST_WORDS);
+    let said = http_limits::read(sent, http_limits::SMALL).await.unwrap_or_default();
+    let said = http_limits::words(&String::from_utf8_lossy(&said), MOST_WORDS);
     Err(Failure::new(
         kind,
         format!("the upload proxy {proxy} answers {status}: {said}"),

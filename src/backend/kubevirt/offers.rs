@@ -127,5 +127,5 @@ async fn storage_classes(session: &Session) -> Result<Offered, Failure> {
 
 /// What time it is there.
 pub(super) async fn time(session: &Session) -> Result<Option<SystemTime>, Failure> {
-    Ok(session.date().await?.as_deref().and_then(crate::backend::time_of))
+    Ok(session.date().await?.as_deref().and_then(crate::backoff::time_of))
 }

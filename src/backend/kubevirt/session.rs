@@ -15,9 +15,9 @@ use super::kubeconfig::load;
 use super::objects;
 use crate::backend::filters::matching;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::capped;
+use crate::backoff::jittered;
 use crate::cluster::{ClusterId, KubevirtConfig};
-use crate::pace::jittered;
+use crate::http_limits;
 
 /// Tries of a call that the server put off.
 const TRIES: u32 = 4;
@@ -127,7 +127,7 @@ impl From<Error> for Failure {
                 let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                 Self {
                     kind,
-                    words: capped::words(&status.message, MOST_WORDS),
+                    words: http_limits::words(&status.message, MOST_WORDS),
                     hint: hint.map(str::to_owned),
                     code: Some(code),
                     pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),
@@ -202,7 +202,7 @@ impl Session {
             .namespace
             .clone()
             .unwrap_or_else(|| kube.default_namespace.clone());
-        let client = capped::kube_client(kube)?;
+        let client = http_limits::kube_client(kube)?;
         Ok(Self {
             client,
             server,
@@ -397,7 +397,7 @@ fn broken(error: &dyn std::error::Error) -> Failure {
 }
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
-    capped::json(text.as_bytes()).map_err(|error| broken(&error))
+    http_limits::json(text.as_bytes()).map_err(|error| broken(&error))
 }
 
 /// Whether an object was stored whole: an API server of before fieldValidation drops what it does not know without a word.
@@ -433,7 +433,7 @@ fn escape(selector: &str) -> String {
 pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, Failure> {
     let mut kube = load(config).await?;
     kube.read_timeout = None;
-    Ok(capped::kube_client(kube)?)
+    Ok(http_limits::kube_client(kube)?)
 }
 
 #[cfg(test)]

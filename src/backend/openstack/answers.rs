@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::auth::Unclear;
 use super::wire;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::capped::{self, CapError};
-use crate::pace::asked_pause;
+use crate::backoff::asked_pause;
+use crate::http_limits::{self, CapError};
 
 /// What a service or the way to it said instead of doing what it was asked.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(super) async fn read(
     largest: usize,
 ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
     let (status, headers) = (response.status(), response.headers().clone());
-    let body = capped::read(response, largest).await.map_err(|error| {
+    let body = http_limits::read(response, largest).await.map_err(|error| {
         let kind = match error {
             CapError::Cut(_) => BackendErrorKind::Unreachable,
             CapError::Slow(_) => BackendErrorKind::Timeout,
@@ -102,7 +102,7 @@ pub(super) fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) ->
 pub(super) fn parse(body: &[u8]) -> Result<Value, Failure> {
     match body.is_empty() {
         true => Ok(Value::Null),
-        false => capped::json(body).map_err(|error| {
+        false => http_limits::json(body).map_err(|error| {
             Failure::new(BackendErrorKind::Rejected, error.to_string())
                 .hint("a proxy on the way may have answered in its stead")
         }),

@@ -74,7 +74,7 @@ impl OpenStack {
 
     /// What time it is there.
     pub(super) async fn time(&self) -> Result<Option<SystemTime>, Failure> {
-        Ok(self.session.date().await?.as_deref().and_then(crate::backend::time_of))
+        Ok(self.session.date().await?.as_deref().and_then(crate::backoff::time_of))
     }
 }
 

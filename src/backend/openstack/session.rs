@@ -19,9 +19,9 @@ use super::auth::{Access, Service, Sources};
 use super::wire;
 use crate::backend::BackendErrorKind;
 use crate::backend::plain_http::is_plain_http;
-use crate::capped;
+use crate::backoff::{asked_pause, jittered};
 use crate::cluster::OpenStackConfig;
-use crate::pace::{asked_pause, jittered};
+use crate::http_limits;
 
 pub(super) use super::answers::Failure;
 
@@ -30,7 +30,7 @@ const EARLY: Duration = Duration::from_secs(300);
 /// Pages of one list, and the bytes of all of them. A page has 1000 entries (openstack/nova: `nova/conf/api.py`,
 /// `max_limit`), in Glance 25 (openstack/glance: `glance/common/config.py`, `limit_param_default`).
 const PAGES: usize = 1000;
-const LIST: usize = 2 * capped::LARGEST;
+const LIST: usize = 2 * http_limits::LARGEST;
 const LIST_TIME: Duration = Duration::from_secs(300);
 /// How often a request is made before its fault is told.
 const TRIES: u32 = 5;
@@ -124,7 +124,7 @@ impl Session {
             url: self.access.auth_url.clone(),
             body: None,
             headers: &[],
-            largest: capped::SMALL,
+            largest: http_limits::SMALL,
         };
         let (_, headers, _) = self.send(&ask, None, true).await?;
         Ok(headers
@@ -163,7 +163,7 @@ impl Session {
             url,
             body: Some(&body),
             headers: &[],
-            largest: capped::SMALL,
+            largest: http_limits::SMALL,
         };
         // Signing in twice harms nobody.
         let (status, headers, body) = self.send(&ask, None, true).await?;
@@ -281,8 +281,8 @@ impl Session {
             };
             let body = self.call(Method::GET, service, &page, None).await?.1;
             bytes += body.len();
-            values += capped::values(&body);
-            if bytes > LIST || values > capped::VALUES {
+            values += http_limits::values(&body);
+            if bytes > LIST || values > http_limits::VALUES {
                 return Err(refused("it is too long".to_owned()));
             }
             if begun.elapsed() > LIST_TIME {
@@ -350,7 +350,7 @@ impl Session {
             .send()
             .await
             .map_err(|error| unreachable(&url, &error))?;
-        let (status, headers, body) = read(&url, response, capped::SMALL).await?;
+        let (status, headers, body) = read(&url, response, http_limits::SMALL).await?;
         checked(status, &headers, body).map(drop)
     }
 
@@ -361,7 +361,7 @@ impl Session {
             url: url.to_owned(),
             body: None,
             headers: &[],
-            largest: capped::SMALL,
+            largest: http_limits::SMALL,
         };
         Ok(self.send(&ask, None, true).await?.0.is_success())
     }
@@ -384,7 +384,7 @@ impl Session {
             url,
             body,
             headers: version,
-            largest: capped::LARGEST,
+            largest: http_limits::LARGEST,
         };
         for may_renew in [true, false] {
             let token = self.token().await?;

@@ -8,8 +8,8 @@ use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 
 use crate::backend::{BackendErrorKind, Machine, MachineSpec, Nic, Power, SeenNic};
-use crate::capped;
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, OsBoot, Pass, Role, Vip};
+use crate::http_limits;
 
 /// The longest words of a service that are repeated.
 const MOST_WORDS: usize = 300;
@@ -24,7 +24,7 @@ pub(super) fn fault(body: &[u8]) -> String {
     let words = without_tags(message.unwrap_or(&text));
     // Nova repeats a value that it does not like, and user data holds secrets.
     let words = words.split(" Value: ").next().unwrap_or_default();
-    let words = capped::words(words, MOST_WORDS);
+    let words = http_limits::words(words, MOST_WORDS);
     match words.trim_end_matches('.') {
         "" => "no reason was given".to_owned(),
         words => words.to_owned(),

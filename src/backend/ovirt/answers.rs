@@ -5,7 +5,7 @@ use secrecy::SecretString;
 
 use super::session::Failure;
 use crate::backend::BackendErrorKind;
-use crate::capped::{self, CapError};
+use crate::http_limits::{self, CapError};
 use crate::xml::{self, Element};
 
 /// The longest words of an engine that are repeated.
@@ -13,7 +13,7 @@ const MOST_WORDS: usize = 1000;
 
 /// The text of an answer of `url`, of at most so many bytes.
 pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Result<String, Failure> {
-    let bytes = capped::read(answer, largest).await.map_err(|error| {
+    let bytes = http_limits::read(answer, largest).await.map_err(|error| {
         let kind = match error {
             CapError::Cut(_) => BackendErrorKind::Unreachable,
             CapError::Slow(_) => BackendErrorKind::Timeout,
@@ -27,7 +27,7 @@ pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Re
 
 /// The token of the answer, which some engines put into a list.
 pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
-    let json: serde_json::Value = capped::json(text.as_bytes()).unwrap_or_default();
+    let json: serde_json::Value = http_limits::json(text.as_bytes()).unwrap_or_default();
     let json = json.get(0).unwrap_or(&json);
     if let Some(token) = json.get("access_token").and_then(|token| token.as_str()) {
         return Ok(token.into());
@@ -35,7 +35,7 @@ pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString,
     let word = |name: &str| json.get(name).and_then(|word| word.as_str());
     let code = word("error_code").or(word("error"));
     let said = word("error_description").or(word("error"));
-    let said = said.map(|said| capped::words(said, MOST_WORDS));
+    let said = said.map(|said| http_limits::words(said, MOST_WORDS));
     match code {
         Some("access_denied" | "invalid_grant") => Err(Failure::new(
             BackendErrorKind::Denied,
@@ -87,7 +87,10 @@ pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
         ("Operation Failed" | "", detail) => detail.to_owned(),
         (reason, detail) => format!("{reason}: {detail}"),
     };
-    Err(Failure::new(kind_of(status, &words), capped::words(&words, MOST_WORDS)))
+    Err(Failure::new(
+        kind_of(status, &words),
+        http_limits::words(&words, MOST_WORDS),
+    ))
 }
 
 /// What a refusal means. Most are told apart by their sentence only (oVirt/ovirt-engine: AppErrors.properties).

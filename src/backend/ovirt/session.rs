@@ -16,10 +16,10 @@ use super::answers::{is_for_administrators, is_locked, read, read_text, read_tok
 use super::wire;
 use crate::backend::filters::matching;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::capped;
+use crate::backoff::{asked_pause, jittered};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
-use crate::pace::{asked_pause, jittered};
+use crate::http_limits;
 use crate::xml::Element;
 
 /// Where the password of a cluster that was deployed earlier may stand.
@@ -301,7 +301,7 @@ impl Session {
         if let Some(body) = body {
             request = request.body(body.to_string());
         }
-        self.answer(request, capped::LARGEST).await
+        self.answer(request, http_limits::LARGEST).await
     }
 
     async fn answer(&self, request: RequestBuilder, largest: usize) -> Result<Answer, Failure> {
@@ -329,7 +329,7 @@ impl Session {
             .post(format!("{}/sso/oauth/token", self.url))
             .header(ACCEPT, "application/json")
             .form(&form);
-        let answer = self.answer(request, capped::SMALL).await?;
+        let answer = self.answer(request, http_limits::SMALL).await?;
         let token = read_token(answer.status, &answer.text).map_err(|failure| Failure {
             words: format!("{} as {}: {}", self.url, self.user, failure.words),
             pause: answer.asked,

@@ -18,8 +18,8 @@ use super::machines::id;
 use super::session::{Failure, Pause, if_there, unreachable, wait_for};
 use super::wire;
 use crate::backend::BackendErrorKind;
+use crate::backoff::asked_pause;
 use crate::cluster::ClusterId;
-use crate::pace::asked_pause;
 use crate::xml::Element;
 
 /// Sent in one request and flushed at its end; lost at most when the line breaks.

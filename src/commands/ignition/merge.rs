@@ -11,12 +11,12 @@ use super::{Input, is_stdin, read_all};
 use crate::cli::{Global, IgnitionMerge};
 use crate::commands::output::{print_file, tell};
 use crate::failure::{CommandError, Kind};
-use crate::home;
 use crate::ignition::Major;
 use crate::ignition::check::{Finding, Severity, check_merged, traps};
 use crate::ignition::merge::merge;
 use crate::ignition::origins::{Layer, merge_layers, origins};
 use crate::report::ignition::check::Remark;
+use crate::state::home;
 
 pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     let output = command.output.as_deref().filter(|path| !is_stdin(path));

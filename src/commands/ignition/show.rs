@@ -15,13 +15,13 @@ use crate::commands::output::print_file;
 use crate::commands::{Session, print, print_json};
 use crate::digest::sha512;
 use crate::failure::{CommandError, Kind};
-use crate::home::ClusterDir;
-use crate::ignition::node::KeptLayers;
 use crate::ignition::origins::{Layer, Origin, merge_layers, origins};
 use crate::ignition::unpack::{Unpacked, unpack};
 use crate::ignition::version;
-use crate::inventory::{self, Cluster, InventoryError};
+use crate::node::config::KeptLayers;
 use crate::report::ignition::show::{Head, Shown, file_contents};
+use crate::state::home::ClusterDir;
+use crate::state::inventory::{self, Cluster, InventoryError};
 
 pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     let target = Target::find(global, command)?;

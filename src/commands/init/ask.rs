@@ -11,12 +11,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::backend::{Choice, Finding, Verdict};
+use crate::commands::init::survey::Question;
 use crate::commands::output::{make_way, prompt, tell};
 use crate::commands::terminal;
 use crate::failure::{CommandError, Kind};
 use crate::printable::{printable_block, printable_line};
 use crate::settings::parse;
-use crate::survey::Question;
 
 /// Why a value will not do, if it will not.
 pub type Check = Rc<dyn Fn(&str) -> Option<String>>;

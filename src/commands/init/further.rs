@@ -7,8 +7,8 @@ use anyhow::Result;
 use super::ask::Check;
 use super::{Interview, Session, look};
 use crate::backend::Choice;
+use crate::commands::init::survey::{self, Question};
 use crate::settings::parse;
-use crate::survey::{self, Question};
 
 impl Interview {
     /// Asks for what is chosen until nothing is.

@@ -2,6 +2,7 @@
 
 mod ask;
 mod further;
+pub mod survey;
 mod way;
 
 use std::collections::BTreeSet;
@@ -12,18 +13,18 @@ use anyhow::{Context, Result};
 use ipnetwork::Ipv4Network;
 
 use self::ask::{Ask, Check};
+use self::survey::{Question, Survey};
 use super::output::tell;
 use super::{Session, connect, print, runtime};
-use crate::addresses::{Others, vip_problem};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFacts, Offered, Offers};
 use crate::cli::Init;
 use crate::cluster::{BackendConfig, ClusterId, Vip};
 use crate::failure::{CommandError, Kind};
-use crate::home::write_where_asked;
-use crate::inventory;
+use crate::plan::addresses::{Others, vip_problem};
 use crate::printable::printable_block;
 use crate::settings::SettingsError;
-use crate::survey::{self, Question, Survey};
+use crate::state::home::write_where_asked;
+use crate::state::inventory;
 
 pub fn run(session: &Session, command: &Init) -> Result<()> {
     let ask = Ask::new();

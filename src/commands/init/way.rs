@@ -9,11 +9,11 @@ use super::ask::Check;
 use super::{Interview, may_write};
 use crate::backend::{Choice, kubevirt, openstack, ovirt};
 use crate::cluster::BackendConfig;
+use crate::commands::init::survey::Question;
 use crate::commands::output::tell;
 use crate::failure::{CommandError, Kind};
-use crate::home::write_where_asked;
 use crate::printable::printable_line;
-use crate::survey::Question;
+use crate::state::home::write_where_asked;
 
 /// What the user says to have the CA fetched, in place of a file.
 const FETCH: &str = "fetch";

@@ -22,8 +22,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::terminal;
 use crate::PROGRESS;
-use crate::home::ClusterDir;
 use crate::printable::{printable_json, printable_line};
+use crate::state::home::ClusterDir;
 use bars::Bars;
 
 /// How much is shown.
@@ -140,7 +140,7 @@ impl Log {
 }
 
 fn open_log(dir: &ClusterDir) -> io::Result<File> {
-    crate::home::append_private(&dir.log().join("ocpdeploy.jsonl"))
+    crate::state::home::append_private(&dir.log().join("ocpdeploy.jsonl"))
 }
 
 impl tracing_subscriber::fmt::MakeWriter<'_> for Log {
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn the_log_is_private_and_appended() {
         let folder = tempfile::tempdir().unwrap();
-        let dir = crate::home::Home::new(folder.path()).cluster("lab");
+        let dir = crate::state::home::Home::new(folder.path()).cluster("lab");
         for _run in 0..2 {
             let log = Log::default();
             let progress = Progress {

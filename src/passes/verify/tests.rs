@@ -1,5 +1,5 @@
 use super::*;
-use crate::parameters::tests::example;
+use crate::state::parameters::tests::example;
 
 fn node(name: &str, is_ready: bool, ip: &str) -> ClusterNode {
     ClusterNode {

@@ -16,11 +16,11 @@ use super::state::{Progress, State};
 use super::status::{Status, Verdict};
 use crate::backend::{Held, Machine};
 use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
-use crate::installer::NodeReport;
-use crate::inventory::Cluster;
-use crate::journal::{self, Entry, Event, Holder};
+use crate::openshift::installer::NodeReport;
 use crate::passes::{Chosen, Room};
 use crate::printable::printable_text;
+use crate::state::inventory::Cluster;
+use crate::state::journal::{self, Entry, Event, Holder};
 use crate::templates::{TemplateError, render_html};
 use timeline::Timeline;
 use topology::{Circle, Picture};
@@ -162,7 +162,7 @@ struct Config {
 /// The page.
 pub fn page(input: &Input<'_>) -> Result<String, TemplateError> {
     let page = Page::of(input);
-    let page = render_html("report.html", include_str!("../../templates/report/report.html"), &page)?;
+    let page = render_html("report.html", include_str!("templates/report.html"), &page)?;
     // What is hidden in a browser is shown, too: a name could turn the text behind it around.
     Ok(printable_text(&page))
 }
@@ -220,7 +220,7 @@ impl<'a> Page<'a> {
         });
         let made_at = super::status::made_at(journal).filter(|_| !known.rehearsal);
         Self {
-            css: include_str!("../../templates/report/report.css"),
+            css: include_str!("templates/report.css"),
             title: known.id().to_string(),
             platforms: known.platforms(),
             rehearsal: known.rehearsal,
@@ -229,7 +229,7 @@ impl<'a> Page<'a> {
             phase: status.progress.phase.clone(),
             now: format!("{:.0}", input.now),
             network,
-            certificates: made_at.map(|at| crate::wait::clock::Clock::at(input.now, at, None).text()),
+            certificates: made_at.map(|at| crate::openshift::wait::clock::Clock::at(input.now, at, None).text()),
             duties: duties(chosen.as_ref(), &held),
             counts: format!(
                 "{} + {}",

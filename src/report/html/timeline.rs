@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::cluster::{NodeName, Role};
-use crate::journal::{Entry, Event, RUN};
+use crate::state::journal::{Entry, Event, RUN};
 
 /// Nothing happened for so long between two runs: a pause.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);

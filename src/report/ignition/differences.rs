@@ -118,7 +118,7 @@ fn field(path: &str) -> &str {
 mod tests {
     use super::*;
     use crate::ignition::diff::diff;
-    use crate::ignition::overlay::data_url;
+    use crate::node::overlay::data_url;
 
     fn differences() -> Vec<Difference> {
         let config = |rest: Value| json!({"ignition": {"version": "3.2.0"}, "storage": {"files": rest}});

@@ -18,7 +18,7 @@ use std::time::Duration;
 use fake_kube::authority::Authority;
 use fake_kube::server::FakeKube;
 use fake_kube::world::World;
-use ocpdeploy::parameters::Parameters;
+use ocpdeploy::state::parameters::Parameters;
 
 const USAGE: &str = "fake-kube prepare FOLDER CLUSTER DOMAIN [PORT] | serve FOLDER PARAMETERS [ADDRESS:PORT] [hostile]";
 

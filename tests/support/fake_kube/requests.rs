@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ocpdeploy::parameters::{NodeAddress, Parameters};
+use ocpdeploy::state::parameters::{NodeAddress, Parameters};
 use rcgen::{Attribute, CertificateParams, DnType, KeyPair, SanType};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use ocpdeploy::cluster::{NodeName, Role};
-use ocpdeploy::parameters::{NodeAddress, Parameters};
+use ocpdeploy::state::parameters::{NodeAddress, Parameters};
 use serde_json::{Value, json};
 
 use super::requests;

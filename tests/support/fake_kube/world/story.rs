@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use ocpdeploy::cluster::{NodeName, Role};
-use ocpdeploy::parameters::{NodeAddress, Parameters};
+use ocpdeploy::state::parameters::{NodeAddress, Parameters};
 use serde_json::{Value, json};
 
 use super::super::requests::{client, serving};

@@ -1,0 +1,317 @@
+//! Which images there are: the helpers of `images/catalogue.yaml`, and the CoreOS that a release's own data names.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The helper that is taken where none is named.
+pub const DEFAULT_HELPER: &str = "centos9stream";
+
+/// The architecture of all machines, as CoreOS names it.
+const ARCHITECTURE: &str = "x86_64";
+
+/// Ends of the names of files that are decompressed.
+const PACKED: [&str; 3] = [".gz", ".xz", ".zst"];
+
+/// One file that can be fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    /// `http`, `https` or `file`.
+    pub url: String,
+    /// sha256 of the file as it is served, hex.
+    pub sha256: Option<String>,
+    /// sha256 of what it holds, decompressed, hex.
+    pub content_sha256: Option<String>,
+    /// Gzip, xz and zstd are undone, so that the content is kept.
+    pub unpack: bool,
+}
+
+impl Artifact {
+    /// The last part of the URL, without what asks a server for something.
+    pub fn file_name(&self) -> &str {
+        file_name(&self.url)
+    }
+
+    /// The name of its content: without `.gz`, `.xz` and `.zst` where these are undone.
+    pub fn content_name(&self) -> &str {
+        let name = self.file_name();
+        let unpacked = PACKED.iter().find_map(|end| name.strip_suffix(end));
+        unpacked.filter(|_| self.unpack).unwrap_or(name)
+    }
+
+    /// Whether something is to be undone: the name says so, or the sums. Some early CoreOS has the name of a plain file.
+    pub fn is_packed(&self) -> bool {
+        let named = PACKED.iter().any(|end| self.file_name().ends_with(end));
+        let summed = self.content_sha256.is_some() && self.content_sha256 != self.sha256;
+        self.unpack && (named || summed)
+    }
+
+    /// The same file, by name, in another folder.
+    pub fn in_folder(mut self, folder: Option<&str>) -> Self {
+        if let Some(folder) = folder {
+            self.url = format!("{folder}/{}", self.file_name());
+        }
+        self
+    }
+}
+
+/// The last part of a URL.
+pub fn file_name(url: &str) -> &str {
+    let path = url.split(['?', '#']).next().unwrap_or(url);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "v")]
+    _version: u32,
+    helpers: Vec<Helper>,
+}
+
+/// A helper image of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Helper {
+    pub name: String,
+    pub about: String,
+    pub url: String,
+    /// URL of the published sums.
+    pub sums: String,
+}
+
+static HELPERS: LazyLock<Vec<Helper>> = LazyLock::new(|| {
+    let file = serde_saphyr::from_str::<File>(include_str!("../../images/catalogue.yaml"));
+    // A test reads it, too.
+    file.map(|file| file.helpers).unwrap_or_default()
+});
+
+/// All helper images, the usual one first.
+pub fn helpers() -> &'static [Helper] {
+    &HELPERS
+}
+
+/// The helper image of this name.
+pub fn helper(name: &str) -> Option<&'static Helper> {
+    HELPERS.iter().find(|helper| helper.name == name)
+}
+
+/// The sha256 of a file in a list of sums, as `sha256sum` or BSD's `sha256` write it; in lower case.
+pub fn sum_of(sums: &str, file: &str) -> Option<String> {
+    let is_sum = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
+    let line = |line: &str| {
+        let line = line.trim();
+        if let Some(rest) = line.strip_prefix("SHA256 (") {
+            let (name, sum) = rest.rsplit_once(") = ")?;
+            return (name == file).then(|| sum.trim().to_owned());
+        }
+        let (sum, name) = line.split_once(char::is_whitespace)?;
+        // A star marks a file that was read as binary.
+        let name = name.trim_start().trim_start_matches('*').trim_start_matches("./");
+        (name == file).then(|| sum.to_owned())
+    };
+    let found = sums.lines().find_map(line)?;
+    Some(found.to_ascii_lowercase()).filter(|sum| is_sum(&sum.as_str()))
+}
+
+/// The CoreOS that boots on a platform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoreOs {
+    Disk(Artifact),
+    /// KubeVirt's container disk, by digest.
+    Container(String),
+}
+
+/// Reads which CoreOS a release wants, for the platform `qemu`, `openstack` or `kubevirt`.
+///
+/// Takes the stream of `openshift-install coreos print-stream-json` (from 4.8) and the older `rhcos.json`
+/// (openshift/installer: `data/data/rhcos.json`).
+pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
+    let json: Value = serde_json::from_slice(json).map_err(|error| format!("it is not JSON: {error}"))?;
+    if let Some(architectures) = json.get("architectures") {
+        let ours = &architectures[ARCHITECTURE];
+        if let Some(image) = ours["images"][platform]["digest-ref"].as_str() {
+            return Ok(CoreOs::Container(image.to_owned()));
+        }
+        let formats = ours["artifacts"][platform]["formats"].as_object();
+        let disk = formats.into_iter().flatten().find_map(|(format, parts)| {
+            let disk = &parts["disk"];
+            format
+                .starts_with("qcow2")
+                .then(|| artifact(disk["location"].as_str()?, disk))?
+        });
+        return disk.map(CoreOs::Disk).ok_or_else(|| {
+            let stream = json["stream"].as_str().unwrap_or("of no name");
+            format!("stream {stream} has no image for {platform} on {ARCHITECTURE}")
+        });
+    }
+    let image = &json["images"][platform];
+    let url = json["baseURI"].as_str().zip(image["path"].as_str());
+    url.and_then(|(base, path)| artifact(&format!("{}/{path}", base.trim_end_matches('/')), image))
+        .map(CoreOs::Disk)
+        .ok_or_else(|| format!("it names no image for {platform}"))
+}
+
+fn artifact(url: &str, sums: &Value) -> Option<Artifact> {
+    // Without it nothing tells a changed file from the right one.
+    let sha256 = sums["sha256"].as_str()?.to_ascii_lowercase();
+    let content = sums["uncompressed-sha256"].as_str().map(str::to_ascii_lowercase);
+    Some(Artifact {
+        url: url.to_owned(),
+        sha256: Some(sha256),
+        content_sha256: content,
+        unpack: true,
+    })
+}
+
+/// What the name of a CoreOS image tells of it, e.g. `rhcos-4.19.0-x86_64-qemu.x86_64.qcow2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamedCoreOs {
+    /// The OpenShift that it was made for.
+    pub release: Option<(u32, u32)>,
+    /// `qemu`, `openstack`, …: where it looks for its Ignition config.
+    pub platform: Option<&'static str>,
+}
+
+/// Reads a file name as CoreOS's builds are called: `rhcos-4.19.0-…`, or `rhcos-418.94.…` for 4.18.
+pub fn named(file: &str) -> NamedCoreOs {
+    let Some(rest) = ["rhcos-", "scos-", "fedora-coreos-"]
+        .iter()
+        .find_map(|start| file.strip_prefix(start))
+    else {
+        return NamedCoreOs::default();
+    };
+    let release = match crate::cluster::major_minor(rest) {
+        Some((4, minor)) => Some((4, minor)),
+        // Since 4.19 it is the version of RHEL beneath, which tells nothing.
+        Some((joined @ 40.., _)) => {
+            let joined = joined.to_string();
+            joined
+                .strip_prefix('4')
+                .and_then(|minor| Some((4, minor.parse().ok()?)))
+        }
+        _ => None,
+    };
+    let platforms = [
+        "qemu",
+        "openstack",
+        "kubevirt",
+        "metal",
+        "vmware",
+        "azure",
+        "gcp",
+        "aws",
+        "nutanix",
+    ];
+    let platform = platforms.into_iter().find(|platform| {
+        let after = rest.split_once(&format!("-{platform}"));
+        after.is_some_and(|(_, after)| after.starts_with(['.', '-']))
+    });
+    NamedCoreOs {
+        release: release.filter(|_| file.starts_with("rhcos-")),
+        platform,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUM: &str = "aa0e1c2f0b8a0e6bd0f9a1f3a2c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6";
+
+    #[test]
+    fn the_catalogue_is_read_and_begins_with_the_usual_helper() {
+        let names: Vec<&str> = helpers().iter().map(|helper| helper.name.as_str()).collect();
+        assert_eq!(names, [DEFAULT_HELPER, "centos10stream", "centos7"]);
+        for helper in helpers() {
+            assert!(
+                helper.url.starts_with("https://") && helper.sums.starts_with("https://"),
+                "{helper:?}"
+            );
+            assert!(file_name(&helper.url).contains(".qcow2"), "{helper:?}");
+        }
+    }
+
+    #[test]
+    fn sums_are_found_in_both_forms_and_only_for_the_whole_name() {
+        let gnu = format!("{SUM}  a.qcow2\n{}  *b.qcow2\n", "b".repeat(64));
+        let bsd = format!("# a.qcow2: 12 bytes\nSHA256 (a.qcow2) = {}\n", SUM.to_ascii_uppercase());
+        assert_eq!(sum_of(&gnu, "a.qcow2").as_deref(), Some(SUM));
+        assert_eq!(sum_of(&gnu, "b.qcow2"), Some("b".repeat(64)));
+        assert_eq!(sum_of(&bsd, "a.qcow2").as_deref(), Some(SUM));
+        for (sums, file) in [(&gnu, "qcow2"), (&gnu, "xa.qcow2"), (&bsd, "b.qcow2")] {
+            assert_eq!(sum_of(sums, file), None, "{file}");
+        }
+        assert_eq!(sum_of("<html>a.qcow2</html>", "a.qcow2"), None);
+        assert_eq!(sum_of("0123  a.qcow2", "a.qcow2"), None, "too short");
+    }
+
+    #[test]
+    fn coreos_is_found_in_a_stream_and_in_the_older_form() {
+        let disk = serde_json::json!({"location": "https://a.example.com/rhcos-9.6.2-0-qemu.x86_64.qcow2.gz",
+            "sha256": "AB", "uncompressed-sha256": "cd"});
+        let stream = serde_json::json!({"stream": "rhcos-4.19", "architectures": {"x86_64": {
+            "artifacts": {"qemu": {"release": "9.6", "formats": {"raw.gz": {"disk": {}}, "qcow2.gz": {"disk": disk}}}},
+            "images": {"kubevirt": {"image": "registry.example.com/rhcos:x", "digest-ref": "registry.example.com/rhcos@sha256:0"}}}}});
+        let stream = serde_json::to_vec(&stream).unwrap();
+        let expected = Artifact {
+            url: "https://a.example.com/rhcos-9.6.2-0-qemu.x86_64.qcow2.gz".to_owned(),
+            sha256: Some("ab".to_owned()),
+            content_sha256: Some("cd".to_owned()),
+            unpack: true,
+        };
+        assert_eq!(expected.content_name(), "rhcos-9.6.2-0-qemu.x86_64.qcow2");
+        assert_eq!(coreos(&stream, "qemu"), Ok(CoreOs::Disk(expected)));
+        let container = CoreOs::Container("registry.example.com/rhcos@sha256:0".to_owned());
+        assert_eq!(coreos(&stream, "kubevirt"), Ok(container));
+        assert_eq!(
+            coreos(&stream, "openstack"),
+            Err("stream rhcos-4.19 has no image for openstack on x86_64".to_owned())
+        );
+        let old = br#"{"baseURI": "https://b.example.com/43.80/", "buildid": "43.80", "images": {
+            "openstack": {"path": "rhcos-43.80-openstack.x86_64.qcow2", "sha256": "01", "uncompressed-sha256": "02", "size": 3}}}"#;
+        let Ok(CoreOs::Disk(found)) = coreos(old, "openstack") else {
+            panic!("not found")
+        };
+        assert_eq!(
+            found.url,
+            "https://b.example.com/43.80/rhcos-43.80-openstack.x86_64.qcow2"
+        );
+        assert_eq!(
+            (found.sha256.as_deref(), found.content_sha256.as_deref()),
+            (Some("01"), Some("02"))
+        );
+        for bad in ["", "[]", "{}", r#"{"architectures": 3}"#] {
+            assert!(coreos(bad.as_bytes(), "qemu").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_of_images_tell_release_and_platform() {
+        let told = |release, platform| NamedCoreOs { release, platform };
+        for (file, expected) in [
+            (
+                "rhcos-4.19.0-x86_64-qemu.x86_64.qcow2",
+                told(Some((4, 19)), Some("qemu")),
+            ),
+            (
+                "rhcos-418.94.202410090804-0-openstack.x86_64.qcow2.gz",
+                told(Some((4, 18)), Some("openstack")),
+            ),
+            (
+                "rhcos-43.80.20191002.1-metal.x86_64.raw.gz",
+                told(Some((4, 3)), Some("metal")),
+            ),
+            ("rhcos-9.6.20250523-0-qemu.x86_64.qcow2.gz", told(None, Some("qemu"))),
+            (
+                "fedora-coreos-30.20191014.0-qemu.x86_64.qcow2.xz",
+                told(None, Some("qemu")),
+            ),
+            ("rhcos.qcow2", told(None, None)),
+            ("mine-4.19.qcow2", told(None, None)),
+        ] {
+            assert_eq!(named(file), expected, "{file}");
+        }
+    }
+}

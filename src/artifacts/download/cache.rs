@@ -1,0 +1,439 @@
+//! The folder of what was downloaded: named by its digest, shared by clusters and, where it allows, by users.
+//!
+//! A cache that only this user may write in is filled itself. In one that others may write in, too (`chmod 1777`), each
+//! user fills a folder of their own, named by the user id: what another user has is copied from there, and compared
+//! with its digest on the way. So nobody else can change or replace what was verified.
+//!
+//! `files/<digest>/` holds one file and `about.json`, and appears by one rename. `partial/` holds what is not whole
+//! yet, one folder and one lock each.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use fs_err as fs;
+use jiff::Timestamp;
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tracing::{debug, info};
+
+use super::partial::Partial;
+use super::pipeline::{Content, Space, Sums};
+use super::transfer::Patience;
+use super::{DownloadError, LOOK, disk, shown};
+use crate::PROGRESS;
+use crate::artifacts::catalogue::Artifact;
+use crate::digest::{hex, sha256};
+use crate::state::dir::{self, Dir, Writers};
+
+pub(super) const VERSION: u32 = 1;
+pub(super) const ABOUT: &str = "about.json";
+/// `about.json` has a few hundred bytes.
+pub(super) const LONGEST_ABOUT: u64 = 64 << 10;
+/// A file of 16 GiB is the largest that CoreOS is published as.
+const LARGEST: u64 = 64 << 30;
+
+/// The folder of all downloads.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    root: PathBuf,
+    pub(super) patience: Patience,
+    largest: u64,
+}
+
+/// A whole file of the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cached {
+    pub path: PathBuf,
+    /// Of its content, hex.
+    pub sha256: String,
+    pub bytes: u64,
+    /// Where it came from.
+    pub url: String,
+    pub fetched: Timestamp,
+    /// When it was last asked for.
+    pub used: Timestamp,
+}
+
+/// What is beside a file in the cache.
+#[derive(Deserialize, Serialize)]
+pub(super) struct About {
+    pub v: u32,
+    pub url: String,
+    pub file: String,
+    pub sha256: String,
+    /// Of the bytes that came over the network.
+    pub packed_sha256: String,
+    pub bytes: u64,
+    pub fetched: Timestamp,
+}
+
+/// What was removed from the cache, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pruned {
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+impl Cache {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            patience: Patience::default(),
+            largest: LARGEST,
+        }
+    }
+
+    /// Tries as often, with such pauses.
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Takes no file that is larger, in bytes, packed or unpacked.
+    pub fn with_largest(self, largest: u64) -> Self {
+        Self { largest, ..self }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// How often and with which pauses a download is tried.
+    pub fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// What is here of an artifact, by the sums that are known; with none, by its URL where that is a file's.
+    pub fn find(&self, artifact: &Artifact) -> Option<Cached> {
+        let by_url = artifact.url.starts_with("file:") && artifact.sha256.is_none();
+        let fits = |about: &About| match (&artifact.content_sha256, &artifact.sha256) {
+            (Some(content), _) => about.sha256 == *content,
+            (None, Some(packed)) if artifact.is_packed() => about.packed_sha256 == *packed,
+            (None, Some(whole)) => about.sha256 == *whole,
+            (None, None) => by_url && about.url == artifact.url,
+        };
+        let files = self.files()?;
+        let names = match &artifact.content_sha256 {
+            Some(content) => vec![content.clone()],
+            None => digests(&files),
+        };
+        let mut entries = names.iter().filter_map(|name| Entry::ours(&files, name));
+        let entry = entries.find(|entry| fits(&entry.about))?;
+        // Its time says when it was last used.
+        let touched = entry.folder.file(ABOUT, OFlags::RDONLY);
+        drop(touched.and_then(|file| file.set_modified(SystemTime::now())));
+        entry.cached()
+    }
+
+    /// All whole files, by the time of their last use, the last first.
+    pub fn list(&self) -> Vec<Cached> {
+        let Some(files) = self.files() else { return Vec::new() };
+        let one = |name: &String| Entry::ours(&files, name)?.cached();
+        let mut all: Vec<Cached> = digests(&files).iter().filter_map(one).collect();
+        all.sort_by_key(|cached| std::cmp::Reverse(cached.used));
+        all
+    }
+
+    /// The folder that this user fills, made where it is not there.
+    fn own(&self) -> Result<Dir, DownloadError> {
+        let mut make = std::fs::DirBuilder::new();
+        make.recursive(true).mode(0o755);
+        make.create(&self.root).map_err(disk(&self.root))?;
+        let root = Dir::open(&self.root).map_err(disk(&self.root))?;
+        match root.writers().map_err(disk(&self.root))? {
+            Writers::OnlyUs if root.owner().map_err(disk(&self.root))? == dir::me() => Ok(root),
+            Writers::OnlyUs | Writers::OwnEntries => {
+                let name = dir::me().to_string();
+                root.folder(&name).map_err(disk(&root.join(&name)))
+            }
+            Writers::Anybody(why) => Err(DownloadError::Unsafe {
+                path: self.root.clone(),
+                why,
+            }),
+        }
+    }
+
+    /// The folder that this user has filled, if there is one.
+    fn existing(&self) -> Option<Dir> {
+        let root = Dir::open(&self.root).ok()?;
+        match root.writers().ok()? {
+            Writers::OnlyUs if root.owner().ok()? == dir::me() => Some(root),
+            Writers::OnlyUs | Writers::OwnEntries => root.look_ours(dir::me().to_string()).ok(),
+            Writers::Anybody(_) => None,
+        }
+    }
+
+    fn files(&self) -> Option<Dir> {
+        self.existing()?.look_ours("files").ok()
+    }
+
+    /// Copies of an artifact that other users have, so far as their names and lengths promise it. Nothing of it is to
+    /// be believed: what is copied must have the digest that the artifact has by a source of our own.
+    fn of_others(&self, artifact: &Artifact) -> Vec<(PathBuf, File, u64)> {
+        let wanted = match (&artifact.content_sha256, &artifact.sha256) {
+            (Some(content), _) => content,
+            (None, Some(whole)) if !artifact.is_packed() => whole,
+            _ => return Vec::new(),
+        };
+        let Ok(root) = Dir::open(&self.root) else {
+            return Vec::new();
+        };
+        let is_user = |name: &str| name.bytes().all(|b| b.is_ascii_digit()) && name != dir::me().to_string();
+        let names = root.names().unwrap_or_default();
+        let users = names
+            .iter()
+            .filter_map(|name| name.to_str())
+            .filter(|name| is_user(name));
+        let stores = users.filter_map(|name| root.look(name).ok());
+        stores
+            .filter_map(|store| Entry::open(&store.look("files").ok()?, wanted))
+            .filter(|entry| entry.about.bytes <= self.largest)
+            .map(|entry| (entry.path(), entry.file, entry.about.bytes))
+            .collect()
+    }
+
+    /// Takes an artifact from another user of the cache. `None`: nobody has it.
+    pub(super) async fn copy(&self, artifact: &Artifact, partial: &Partial) -> Option<Sums> {
+        for (path, file, bytes) in self.of_others(artifact) {
+            let space = self.space();
+            let out = partial.create_content().ok()?;
+            let copied = tokio::task::spawn_blocking(move || copy(file.take(bytes), out, space)).await;
+            let wanted = artifact.content_sha256.as_ref().or(artifact.sha256.as_ref());
+            match copied.map_err(io::Error::other).flatten() {
+                Ok(content) if Some(&content.sha256) == wanted => {
+                    info!(target: PROGRESS, "copied and verified {}", path.display());
+                    let packed = artifact.sha256.clone().unwrap_or_else(|| content.sha256.clone());
+                    return Some(Sums {
+                        packed,
+                        content: Ok(content),
+                    });
+                }
+                Ok(_) => info!("{} is not what its name says, and is left alone", path.display()),
+                Err(error) => debug!("cannot copy {}: {error}", path.display()),
+            }
+            drop(partial.discard_content());
+        }
+        None
+    }
+
+    /// How much a download may write.
+    pub(super) fn space(&self) -> Space {
+        Space::new(self.largest)
+    }
+
+    /// The place of an artifact while it is not whole, for this process alone.
+    pub(super) async fn partial(&self, artifact: &Artifact) -> Result<Partial, DownloadError> {
+        let key = sha256(format!(
+            "{}\n{}\n{}",
+            artifact.url,
+            artifact.sha256.as_deref().unwrap_or_default(),
+            artifact.content_sha256.as_deref().unwrap_or_default()
+        ));
+        let key = key[..32].to_owned();
+        let (files, all) = (self.place("files")?, self.place("partial")?);
+        let lock = lock(&all, &format!("{key}.lock"), shown(&artifact.url)).await?;
+        let folder = all.folder(&key).map_err(disk(&all.join(&key)))?;
+        Ok(Partial {
+            folder,
+            all,
+            key,
+            files,
+            _lock: lock,
+        })
+    }
+
+    /// A folder of this cache that only this user fills, made where it is not there.
+    pub fn place(&self, name: &str) -> Result<Dir, DownloadError> {
+        let own = self.own()?;
+        own.folder(name).map_err(disk(&own.join(name)))
+    }
+
+    /// Folders of this name that this user or root has filled: what is in them may be run.
+    pub fn trusted_places(&self, name: &str) -> Vec<Dir> {
+        let of_root = || Dir::open(&self.root).ok()?.look_ours("0").ok();
+        let stores = [self.existing(), of_root()];
+        stores
+            .into_iter()
+            .flatten()
+            .filter_map(|store| store.look_ours(name).ok())
+            .collect()
+    }
+
+    /// Removes one file that is not needed any more.
+    pub fn forget(&self, cached: &Cached) {
+        drop(self.files().map(|files| files.remove(&cached.sha256)));
+    }
+
+    /// Removes files not used for so long, and what is left of broken downloads that no process is at.
+    pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Pruned>, DownloadError> {
+        let mut gone = Vec::new();
+        let old = |time: SystemTime| time.elapsed().is_ok_and(|age| age >= unused);
+        let Some(own) = self.existing() else { return Ok(gone) };
+        if let Ok(files) = own.look_ours("files") {
+            for name in digests(&files) {
+                let about = files.look(&name).and_then(|folder| folder.file(ABOUT, OFlags::RDONLY));
+                let used = about.and_then(|file| file.metadata()?.modified());
+                // Without a word about it, it is nobody's.
+                if used.map_or(true, old) {
+                    gone.push(remove(&files, &name, dry_run)?);
+                }
+            }
+        }
+        let Ok(partial) = own.look_ours("partial") else {
+            return Ok(gone);
+        };
+        for name in partial.names().map_err(disk(partial.path()))? {
+            let Some(key) = name.to_str().filter(|_| partial.look(&name).is_ok()) else {
+                continue;
+            };
+            let lock = format!("{key}.lock");
+            let Ok(file) = partial.file(&lock, OFlags::RDWR | OFlags::CREATE) else {
+                continue;
+            };
+            let used = fs::metadata(partial.join(key)).and_then(|data| data.modified());
+            if file.try_lock().is_ok() && used.map_or(true, old) {
+                gone.push(remove(&partial, key, dry_run)?);
+                if !dry_run {
+                    // While it is locked: who waits for it looks whether it is still there.
+                    drop(partial.remove(&lock));
+                }
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// The names of all whole files.
+fn digests(files: &Dir) -> Vec<String> {
+    let names = files.names().unwrap_or_default().into_iter();
+    names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.len() == 64)
+        .collect()
+}
+
+/// A whole file, open, and what is told of it.
+pub(super) struct Entry {
+    folder: Dir,
+    about: About,
+    file: File,
+}
+
+impl Entry {
+    fn open(files: &Dir, digest: &str) -> Option<Self> {
+        let folder = files.look(digest).ok()?;
+        let about: About = serde_json::from_slice(&folder.read(ABOUT, LONGEST_ABOUT).ok()?).ok()?;
+        let file = folder.file(&about.file, OFlags::RDONLY).ok()?;
+        let fits = about.v == VERSION && about.sha256 == digest && file.metadata().ok()?.len() == about.bytes;
+        fits.then_some(Self { folder, about, file })
+    }
+
+    /// As `open`, but nobody else can have put it there, as in a cache that was open to others once.
+    pub fn ours(files: &Dir, digest: &str) -> Option<Self> {
+        let entry = Self::open(files, digest)?;
+        let is_ours = entry.folder.writers().ok()? == Writers::OnlyUs && dir::is_ours(&entry.file).ok()?;
+        is_ours.then_some(entry)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.about.file)
+    }
+
+    pub fn cached(self) -> Option<Cached> {
+        let used = self
+            .folder
+            .file(ABOUT, OFlags::RDONLY)
+            .ok()?
+            .metadata()
+            .ok()?
+            .modified()
+            .ok()?;
+        Some(Cached {
+            path: self.path(),
+            sha256: self.about.sha256,
+            bytes: self.about.bytes,
+            url: self.about.url,
+            fetched: self.about.fetched,
+            used: Timestamp::try_from(used).ok()?,
+        })
+    }
+}
+
+/// Removes a folder with plain files.
+fn remove(parent: &Dir, name: &str, dry_run: bool) -> Result<Pruned, DownloadError> {
+    let path = parent.join(name);
+    let sizes = fs::read_dir(&path).into_iter().flatten().flatten();
+    let bytes = sizes
+        .filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512))
+        .sum();
+    if !dry_run {
+        parent.remove(name).map_err(disk(&path))?;
+    }
+    Ok(Pruned { path, bytes })
+}
+
+fn copy(mut from: impl Read, mut to: File, mut space: Space) -> io::Result<Content> {
+    let (mut hash, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 1 << 20]);
+    loop {
+        let count = from.read(&mut block)?;
+        if count == 0 {
+            break;
+        }
+        space.take(&to, count)?;
+        to.write_all(&block[..count])?;
+        hash.update(&block[..count]);
+        bytes += count as u64;
+    }
+    to.sync_all()?;
+    let sha256 = hex(&hash.finalize());
+    Ok(Content { sha256, bytes })
+}
+
+/// sha256 of a file, read whole.
+pub fn digest_of(mut file: impl Read) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    io::copy(&mut file, &mut HashWriter(&mut hash))?;
+    Ok(hex(&hash.finalize()))
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Takes a lock, and waits for who has it. Only this user may open its file, and so hold it.
+pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, DownloadError> {
+    let path = folder.join(name);
+    let mut told = false;
+    loop {
+        let file = folder.file(name, OFlags::RDWR | OFlags::CREATE).map_err(disk(&path))?;
+        match file.try_lock() {
+            Ok(()) => {
+                // The one that had it may have removed it; then a newer one is the lock.
+                let ours = file.metadata().map_err(disk(&path))?.ino();
+                if folder.inode(name).is_ok_and(|there| there == ours) {
+                    return Ok(file);
+                }
+            }
+            Err(std::fs::TryLockError::WouldBlock) => {
+                if !told {
+                    info!(target: PROGRESS, "another process is at {what}; waiting for it");
+                    told = true;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            Err(std::fs::TryLockError::Error(error)) => return Err(disk(&path)(error)),
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! The bytes of one file, however often the connection breaks.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use reqwest::header::{self, HeaderMap};
+use reqwest::{Response, StatusCode, redirect};
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use super::cache::Cache;
+use super::partial::{Origin, Partial};
+use super::pipeline::{Pipeline, Sums};
+use super::{DownloadError, shown};
+use crate::PROGRESS;
+use crate::artifacts::catalogue::Artifact;
+use crate::backoff::{asked_pause, jittered};
+use crate::http_limits::{self, CapError};
+
+/// A server that says nothing for so long has gone away.
+const SILENCE: Duration = Duration::from_secs(60);
+const CONNECT: Duration = Duration::from_secs(5);
+/// Longest pause between two tries, also when the server asks for more.
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+/// A list of sums is a few kilobytes.
+const LONGEST_TEXT: usize = 4 << 20;
+/// How often is told how far it is.
+const TELL: Duration = Duration::from_secs(5);
+
+/// How often a download is tried while no byte comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    pub tries: u32,
+    /// It doubles with each try in vain, and up to a half of it is taken away by chance.
+    pub first_pause: Duration,
+}
+
+impl Default for Patience {
+    /// About a minute.
+    fn default() -> Self {
+        Self {
+            tries: 8,
+            first_pause: Duration::from_millis(500),
+        }
+    }
+}
+
+impl Patience {
+    async fn pause(&self, tried: u32, asked: Option<Duration>) {
+        let whole = self.first_pause * 2u32.saturating_pow(tried.min(16).saturating_sub(1));
+        let pause = jittered(whole).max(asked.unwrap_or_default());
+        tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+    }
+}
+
+/// Why a try ended before its end.
+enum Broken {
+    /// The next one may do better.
+    Again {
+        why: String,
+        pause: Option<Duration>,
+    },
+    /// What is here is of another file, or the server cannot go on.
+    Anew(String),
+    Final(DownloadError),
+    /// The pipeline stopped; it knows why.
+    Stopped,
+}
+
+fn again(why: impl Into<String>) -> Broken {
+    Broken::Again {
+        why: why.into(),
+        pause: None,
+    }
+}
+
+/// An HTTP client that never leaves https for http.
+pub(super) struct Client {
+    client: reqwest::Client,
+    patience: Patience,
+}
+
+impl Client {
+    pub fn new(patience: Patience) -> Result<Self, DownloadError> {
+        let policy = redirect::Policy::custom(|attempt| {
+            let was_safe = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
+            if was_safe && attempt.url().scheme() != "https" {
+                return attempt.error("a redirect from https to http");
+            }
+            match attempt.previous().len() {
+                0..10 => attempt.follow(),
+                _ => attempt.error("too many redirects"),
+            }
+        });
+        let built = reqwest::Client::builder()
+            .redirect(policy)
+            // A query may hold what lets a user in at a mirror, and is nobody else's business.
+            .referer(false)
+            .connect_timeout(CONNECT)
+            .read_timeout(SILENCE)
+            .user_agent(concat!("ocpdeploy/", env!("CARGO_PKG_VERSION")))
+            .build();
+        match built {
+            Ok(client) => Ok(Self { client, patience }),
+            Err(error) => Err(DownloadError::Unreachable {
+                url: "anything".to_owned(),
+                why: words(&error),
+                tries: 0,
+            }),
+        }
+    }
+
+    /// A whole short file.
+    pub async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
+        self.bytes_until(url, None, || ()).await
+    }
+
+    /// A whole short file, by a moment if there is one; `told` is called before each try.
+    pub async fn bytes_until(
+        &self,
+        url: &str,
+        until: Option<Instant>,
+        told: impl Fn(),
+    ) -> Result<Vec<u8>, DownloadError> {
+        let (begun, mut tried) = (Instant::now(), 0);
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
+        loop {
+            told();
+            let outcome = match left() {
+                None => self.try_bytes(url).await,
+                Some(left) => match timeout(left, self.try_bytes(url)).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        let why = format!("no answer within {} s", begun.elapsed().as_secs());
+                        return Err(unreachable(url, why, tried + 1));
+                    }
+                },
+            };
+            let (why, pause) = match outcome {
+                Ok(bytes) => return Ok(bytes),
+                Err(Broken::Final(error)) => return Err(error),
+                Err(Broken::Again { why, pause }) => (why, pause),
+                Err(Broken::Anew(why)) => (why, None),
+                Err(Broken::Stopped) => (String::new(), None),
+            };
+            tried += 1;
+            if tried >= self.patience.tries {
+                return Err(unreachable(url, why, tried));
+            }
+            debug!("{}: {why}; tried again", shown(url));
+            match left() {
+                None => self.patience.pause(tried, pause).await,
+                // The pause alone would take what is left.
+                Some(left) if timeout(left, self.patience.pause(tried, pause)).await.is_err() => {
+                    return Err(unreachable(url, why, tried));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    async fn try_bytes(&self, url: &str) -> Result<Vec<u8>, Broken> {
+        let response = answer(url, self.client.get(url).send().await)?;
+        http_limits::read(response, LONGEST_TEXT)
+            .await
+            .map_err(|error| match error {
+                CapError::Large(_) => {
+                    let url = shown(url).to_owned();
+                    Broken::Final(DownloadError::TooLong { url })
+                }
+                CapError::Slow(_) => Broken::Final(unreachable(url, error.to_string(), 1)),
+                error => again(error.to_string()),
+            })
+    }
+}
+
+fn unreachable(url: &str, why: String, tries: u32) -> DownloadError {
+    let url = shown(url).to_owned();
+    DownloadError::Unreachable { url, why, tries }
+}
+
+/// A response of success, or what its absence means.
+fn answer(url: &str, sent: reqwest::Result<Response>) -> Result<Response, Broken> {
+    let response = sent.map_err(|error| {
+        let why = words(&error);
+        // Trying again makes no certificate better.
+        let lasting = error.is_builder() || error.is_redirect() || why.contains("certificate");
+        match lasting {
+            true => Broken::Final(unreachable(url, why, 1)),
+            false => again(why),
+        }
+    })?;
+    let status = response.status();
+    if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
+        return Ok(response);
+    }
+    if status.is_server_error() || [408, 425, 429].contains(&status.as_u16()) {
+        return Err(Broken::Again {
+            why: format!("the server answers {status}"),
+            pause: asked_pause(status, response.headers()),
+        });
+    }
+    Err(Broken::Final(DownloadError::Refused {
+        url: shown(url).to_owned(),
+        status: status.as_u16(),
+    }))
+}
+
+fn text_of(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// The innermost cause says most, the outer ones repeat the URL.
+fn words(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    match cause.to_string() {
+        text if text.is_empty() => "the connection broke".to_owned(),
+        text if error.is_timeout() => format!("no answer in time ({text})"),
+        text => text,
+    }
+}
+
+/// One file on its way into the pipeline.
+pub(super) struct Transfer<'a> {
+    cache: &'a Cache,
+    client: Client,
+    artifact: &'a Artifact,
+    partial: &'a Partial,
+    pipeline: Option<Pipeline>,
+    have: u64,
+    /// The most that was ever here.
+    best: u64,
+    told: Instant,
+    /// Its parts came by several requests.
+    pub stitched: bool,
+}
+
+impl<'a> Transfer<'a> {
+    pub fn new(cache: &'a Cache, artifact: &'a Artifact, partial: &'a Partial) -> Result<Self, DownloadError> {
+        let pipeline = Pipeline::start(partial, artifact.is_packed(), || cache.space())?;
+        let have = partial.have();
+        Ok(Self {
+            cache,
+            client: Client::new(cache.patience)?,
+            artifact,
+            partial,
+            pipeline: Some(pipeline),
+            have,
+            best: have,
+            told: Instant::now(),
+            stitched: have > 0,
+        })
+    }
+
+    /// Waits for the sums of all that came.
+    pub async fn finish(self) -> Result<Sums, DownloadError> {
+        match self.pipeline {
+            Some(pipeline) => pipeline.finish().await,
+            None => Err(unreachable(&self.artifact.url, "it did not begin".to_owned(), 1)),
+        }
+    }
+
+    /// Feeds the pipeline until the file is whole.
+    pub async fn run(&mut self) -> Result<(), DownloadError> {
+        let url = shown(&self.artifact.url).to_owned();
+        if let Some(path) = local_path(&self.artifact.url) {
+            return self.copy(&path).await;
+        }
+        if self.have > 0 {
+            info!(target: PROGRESS, "download {url}: {} MiB are here already", self.have >> 20);
+        }
+        let mut tried = 0;
+        loop {
+            let outcome = self.attempt().await;
+            if self.have > self.best {
+                self.best = self.have;
+                tried = 0;
+            }
+            let (why, pause) = match outcome {
+                Ok(()) | Err(Broken::Stopped) => return Ok(()),
+                Err(Broken::Final(error)) => return Err(error),
+                Err(Broken::Again { why, pause }) => (why, pause),
+                Err(Broken::Anew(why)) => {
+                    self.begin_anew().await?;
+                    (format!("{why}; begun anew"), None)
+                }
+            };
+            tried += 1;
+            if tried >= self.client.patience.tries {
+                return Err(match self.partial.origin().total {
+                    // It answers, and the end never comes.
+                    Some(said) if self.have > 0 && self.have < said && why.contains(ENDED) => DownloadError::Short {
+                        url,
+                        said,
+                        found: self.have,
+                    },
+                    _ => unreachable(&url, why, tried),
+                });
+            }
+            info!(target: PROGRESS, "download {url}: {why}; tried again at {} MiB", self.have >> 20);
+            self.client.patience.pause(tried, pause).await;
+        }
+    }
+
+    async fn begin_anew(&mut self) -> Result<(), DownloadError> {
+        if let Some(pipeline) = self.pipeline.take() {
+            // Its threads must have left the files.
+            drop(pipeline.finish().await);
+        }
+        self.partial.clear()?;
+        self.stitched = false;
+        self.have = 0;
+        let space = || self.cache.space();
+        self.pipeline = Some(Pipeline::start(self.partial, self.artifact.is_packed(), space)?);
+        Ok(())
+    }
+
+    /// One request: the whole file, or what is missing of it.
+    async fn attempt(&mut self) -> Result<(), Broken> {
+        let mut origin = self.partial.origin();
+        if self.have > 0 && origin.total == Some(self.have) {
+            return Ok(());
+        }
+        let url = &self.artifact.url;
+        let mut request = self.client.client.get(url).header(header::ACCEPT_ENCODING, "identity");
+        if self.have > 0 {
+            let has_sum = self.artifact.sha256.is_some() || self.artifact.content_sha256.is_some();
+            match &origin.validator {
+                Some(validator) => request = request.header(header::IF_RANGE, validator),
+                // The sum tells in the end.
+                None if has_sum => {}
+                None => {
+                    return Err(Broken::Anew(
+                        "the server does not tell one file from another".to_owned(),
+                    ));
+                }
+            }
+            request = request.header(header::RANGE, format!("bytes={}-", self.have));
+            self.stitched = true;
+        }
+        let response = answer(url, request.send().await)?;
+        let status = response.status();
+        let headers = response.headers();
+        let range = text_of(headers, header::CONTENT_RANGE).and_then(range);
+        match (status, self.have) {
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0) => {
+                return Err(again("the server answers 416 to a request without a range"));
+            }
+            (StatusCode::RANGE_NOT_SATISFIABLE, have) => {
+                return match range {
+                    Some((_, Some(total))) if total == have => Ok(()),
+                    Some((_, Some(total))) if total > have => Err(again(ENDED)),
+                    _ => Err(Broken::Anew("the file is another one now".to_owned())),
+                };
+            }
+            (StatusCode::PARTIAL_CONTENT, have) => {
+                let same = range.is_some_and(|(start, total)| {
+                    start == Some(have) && (total.is_none() || origin.total.is_none() || total == origin.total)
+                });
+                // A server that heeds If-Range may still be several, of which one does not.
+                let now = validator(headers);
+                if !same || (now.is_some() && now != origin.validator) {
+                    return Err(Broken::Anew("the file is another one now".to_owned()));
+                }
+            }
+            (_, 0) => {
+                origin = Origin {
+                    validator: validator(headers),
+                    total: response.content_length(),
+                };
+                self.partial.set_origin(&origin).map_err(Broken::Final)?;
+            }
+            (_, _) => {
+                return Err(Broken::Anew(
+                    "the server sends the whole file: it changed, or the server knows no ranges".to_owned(),
+                ));
+            }
+        }
+        self.receive(response, origin.total).await
+    }
+
+    async fn receive(&mut self, mut response: Response, total: Option<u64>) -> Result<(), Broken> {
+        loop {
+            let chunk = match response.chunk().await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break,
+                Err(error) => return Err(again(format!("{ENDED} ({})", words(&error)))),
+            };
+            self.have += chunk.len() as u64;
+            if total.is_some_and(|total| self.have > total) {
+                return Err(Broken::Anew("more came than the server said".to_owned()));
+            }
+            let Some(pipeline) = &self.pipeline else {
+                return Err(Broken::Stopped);
+            };
+            if !pipeline.feed(chunk.into()).await {
+                return Err(Broken::Stopped);
+            }
+            self.tell(total);
+        }
+        match total {
+            Some(total) if self.have < total => Err(again(ENDED)),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&mut self, total: Option<u64>) {
+        if self.told.elapsed() < TELL {
+            return;
+        }
+        self.told = Instant::now();
+        let have = self.have >> 20;
+        let text = match total {
+            Some(total) => format!("{have} of {} MiB", total >> 20),
+            None => format!("{have} MiB"),
+        };
+        info!(target: PROGRESS, machine = self.artifact.file_name(), state = text, "");
+    }
+
+    /// A file of this computer.
+    async fn copy(&mut self, path: &Path) -> Result<(), DownloadError> {
+        let unreadable = |source| DownloadError::Local {
+            path: path.to_owned(),
+            source,
+        };
+        self.begin_anew().await?;
+        let mut file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+        let total = file.metadata().await.map_err(unreadable)?.len();
+        loop {
+            let mut block = Vec::with_capacity(1 << 20);
+            let count = (&mut file)
+                .take(1 << 20)
+                .read_to_end(&mut block)
+                .await
+                .map_err(unreadable)?;
+            self.have += count as u64;
+            let Some(pipeline) = &self.pipeline else { return Ok(()) };
+            if count == 0 || !pipeline.feed(block).await {
+                return Ok(());
+            }
+            self.tell(Some(total));
+        }
+    }
+}
+
+const ENDED: &str = "the connection ended before the file did";
+
+/// The path of a `file:` URL; what asks for a state of it, after `?`, is not part of it.
+fn local_path(url: &str) -> Option<PathBuf> {
+    let path = url.strip_prefix("file://")?;
+    Some(PathBuf::from(path.split('?').next()?))
+}
+
+/// What tells this state of the file from others, as `If-Range` takes it: a strong ETag, or a date.
+fn validator(headers: &HeaderMap) -> Option<String> {
+    let etag = text_of(headers, header::ETAG).filter(|tag| tag.starts_with('"'));
+    etag.or_else(|| text_of(headers, header::LAST_MODIFIED))
+        .map(str::to_owned)
+}
+
+/// First byte and size of the whole, of `bytes 5-9/10` and `bytes */10`.
+fn range(text: &str) -> Option<(Option<u64>, Option<u64>)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let start = range.split_once('-').and_then(|(start, _)| start.parse().ok());
+    Some((start, total.parse().ok()))
+}

@@ -1,0 +1,218 @@
+//! Asks a platform again that did not answer: every call of a backend may be made again, by the trait's promise.
+//!
+//! Only silence is met with patience (`Unreachable`, `Timeout`) and a pause that the platform itself asked for; a
+//! refusal stands. A platform that never answered is most likely not there, so it is not waited for.
+
+#![deny(clippy::missing_trait_methods)]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep};
+use tracing::{debug, warn};
+
+use crate::PROGRESS;
+use crate::backend::{
+    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Console, Description, Finding, Held, Hold,
+    ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+};
+use crate::backoff::jittered;
+use crate::cluster::{ClusterId, Lease, MachineName, Role};
+
+/// How long a call is repeated where the settings do not say; an engine or API server that restarts is back by then.
+pub const USUAL: Duration = Duration::from_secs(120);
+
+/// The first pause, and the longest of our own choice, as parts of the limit: half a second and 15 seconds of 2 minutes.
+const PAUSES: [u32; 2] = [240, 8];
+
+/// How often a platform is asked again that has not answered yet.
+const STRANGER: u32 = 2;
+
+/// A backend whose calls are repeated while the platform is silent, for a bounded time.
+pub struct Patient<B> {
+    backend: B,
+    limit: Duration,
+    /// It answered, and has not been given up since.
+    answers: AtomicBool,
+}
+
+impl<B> Patient<B> {
+    pub fn new(backend: B) -> Self {
+        Self {
+            backend,
+            limit: USUAL,
+            answers: AtomicBool::new(false),
+        }
+    }
+
+    /// With this limit from a call's first failure to its last repetition; zero repeats nothing.
+    pub fn for_at_most(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    async fn again<T>(&self, call: impl AsyncFn(&B) -> Result<T, BackendError>) -> Result<T, BackendError> {
+        let mut failing_since = None;
+        let mut repeated = 0;
+        loop {
+            let begun = Instant::now();
+            let error = match call(&self.backend).await {
+                Ok(value) => {
+                    self.answers.store(true, Ordering::Relaxed);
+                    return Ok(value);
+                }
+                Err(error) => error,
+            };
+            let silent_for = failing_since.get_or_insert_with(Instant::now).elapsed();
+            let Some(pause) = self.pause(&error, repeated, begun.elapsed(), silent_for) else {
+                let is_answer = !is_silence(&error);
+                self.answers.store(is_answer, Ordering::Relaxed);
+                return Err(error);
+            };
+            repeated += 1;
+            let seconds = pause.as_secs_f32();
+            match repeated {
+                1 => warn!(target: PROGRESS, "{error}; asking again"),
+                _ => debug!(target: PROGRESS, "{error}; asking again in {seconds:.1} s"),
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// How long to wait before the same call; `None`: the error stands.
+    fn pause(&self, error: &BackendError, repeated: u32, took: Duration, silent_for: Duration) -> Option<Duration> {
+        let knows_it = self.answers.load(Ordering::Relaxed);
+        if !is_silence(error) || (!knows_it && repeated >= STRANGER) {
+            return None;
+        }
+        // What was waited for as long as that already will not come by asking again.
+        if error.kind == BackendErrorKind::Timeout && took > self.limit {
+            return None;
+        }
+        let [first, longest] = PAUSES.map(|part| self.limit / part);
+        let ours = jittered(first.saturating_mul(1 << repeated.min(10)).min(longest));
+        let pause = error.pause.map_or(ours, |asked| asked.max(ours));
+        (silent_for.saturating_add(pause) <= self.limit).then_some(pause)
+    }
+}
+
+fn is_silence(error: &BackendError) -> bool {
+    matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::Timeout) || error.pause.is_some()
+}
+
+impl<B: Backend> Backend for Patient<B> {
+    fn limits(&self) -> Limits {
+        self.backend.limits()
+    }
+
+    fn limits_for(&self, role: Role) -> Limits {
+        self.backend.limits_for(role)
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+        self.again(async |backend| backend.preflight(needs).await).await
+    }
+
+    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        self.again(async |backend| backend.look_at_network(network).await).await
+    }
+
+    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+        self.again(async |backend| backend.ensure_image(cluster, image).await)
+            .await
+    }
+
+    async fn ensure_image_for(
+        &self,
+        role: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
+        self.again(async |backend| backend.ensure_image_for(role, cluster, image).await)
+            .await
+    }
+
+    async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
+        self.again(async |backend| backend.create_machine(spec).await).await
+    }
+
+    async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
+        self.again(async |backend| backend.list_machines(cluster).await).await
+    }
+
+    async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.again(async |backend| backend.delete_machine(cluster, name).await)
+            .await
+    }
+
+    async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
+        self.again(async |backend| backend.start_machine(cluster, name).await)
+            .await
+    }
+
+    async fn stop_machine(
+        &self,
+        cluster: &ClusterId,
+        name: &MachineName,
+        how: Stop,
+    ) -> Result<Action<()>, BackendError> {
+        self.again(async |backend| backend.stop_machine(cluster, name, how).await)
+            .await
+    }
+
+    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+        self.again(async |backend| backend.hold_address(hold).await).await
+    }
+
+    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+        self.again(async |backend| backend.balance(balancer).await).await
+    }
+
+    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+        self.again(async |backend| backend.list_held(cluster).await).await
+    }
+
+    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+        self.again(async |backend| backend.release_address(hold).await).await
+    }
+
+    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.again(async |backend| backend.release_addresses(cluster).await)
+            .await
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        self.again(async |backend| backend.list_owned(cluster).await).await
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        self.again(async |backend| backend.list_clusters().await).await
+    }
+
+    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        self.again(async |backend| backend.console(cluster, name).await).await
+    }
+
+    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        self.again(async |backend| backend.console_tail(cluster, name).await)
+            .await
+    }
+
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        self.again(async |backend| backend.describe_machine(cluster, name).await)
+            .await
+    }
+
+    async fn offers(&self) -> Result<Offers, BackendError> {
+        self.again(async |backend| backend.offers().await).await
+    }
+
+    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.again(async |backend| backend.disks_here().await).await
+    }
+
+    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.again(async |backend| backend.clock().await).await
+    }
+}

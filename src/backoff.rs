@@ -1,0 +1,82 @@
+//! How long is waited before a request is made again: spread by chance, and as long as the service asks for.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+
+/// Half of it to all of it, so that many who were refused together do not come back together.
+pub fn jittered(pause: Duration) -> Duration {
+    let mut byte = [0];
+    // Without chance the whole pause will do.
+    let part = getrandom::fill(&mut byte).map_or(255, |()| byte[0]);
+    pause / 2 + pause * u32::from(part) / 510
+}
+
+/// The pause that an answer asks for which says that nothing was begun: too many requests, or out of service for a while
+/// (RFC 6585, section 4; RFC 9110, section 10.2.3: seconds or a date).
+pub fn asked_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        return None;
+    }
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(time_of(text)?.duration_since(SystemTime::now()).unwrap_or_default()),
+    }
+}
+
+/// The time that the `Date` of an HTTP answer tells (RFC 9110, section 6.6.1).
+pub fn time_of(date: &str) -> Option<SystemTime> {
+    // HTTP's date is mail's, with an obsolete name of the zone.
+    let date = jiff::fmt::rfc2822::parse(date).ok()?;
+    Some(date.timestamp().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_loses_at_most_its_half() {
+        let whole = Duration::from_secs(8);
+        let pauses: Vec<_> = (0..64).map(|_| jittered(whole)).collect();
+        assert!(
+            pauses.iter().all(|pause| (whole / 2..=whole).contains(pause)),
+            "{pauses:?}"
+        );
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
+        assert_eq!(jittered(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_pause_is_asked_for_in_seconds_or_by_a_date() {
+        for (status, text, seconds) in [
+            (429, "7", Some(7)),
+            (503, " 120 ", Some(120)),
+            (503, "0", Some(0)),
+            // Long ago.
+            (503, "Wed, 21 Oct 2015 07:28:00 GMT", Some(0)),
+            (503, "soon", None),
+            (503, "-1", None),
+            // Not an answer that says so.
+            (500, "7", None),
+            (413, "7", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
+            let pause = asked_pause(StatusCode::from_u16(status).unwrap(), &headers);
+            assert_eq!(pause, seconds.map(Duration::from_secs), "{status} {text}");
+        }
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(90);
+        let soon = jiff::fmt::rfc2822::DateTimePrinter::new()
+            .timestamp_to_rfc9110_string(&soon)
+            .unwrap();
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, soon.parse().unwrap())]);
+        let pause = asked_pause(StatusCode::SERVICE_UNAVAILABLE, &headers).unwrap();
+        assert!(
+            (Duration::from_secs(30)..=Duration::from_secs(90)).contains(&pause),
+            "{soon}: {pause:?}"
+        );
+        assert_eq!(asked_pause(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new()), None);
+    }
+}

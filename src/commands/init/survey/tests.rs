@@ -1,0 +1,154 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::file::quoted;
+use super::*;
+use crate::settings::envfile;
+
+fn sources() -> Sources<'static> {
+    Sources {
+        env_file: None,
+        environment: BTreeMap::from([("HOME".to_owned(), "/home/me".to_owned())]),
+        flags: BTreeMap::new(),
+        current_dir: "/work".into(),
+        home: "/state".into(),
+        rehearse: false,
+        read_file: &|path| match path {
+            path if path == Path::new("/home/me/pull.json") => {
+                Ok(r#"{"auths":{"registry.example.com":{"auth":"eDp5"}}}"#.to_owned())
+            }
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        },
+        is_file: &|_| false,
+        is_dir: &|_| false,
+    }
+}
+
+fn survey(answers: &[(&'static str, &str)]) -> Survey<'static> {
+    let mut survey = Survey::new("env.sh".into(), sources());
+    for (setting, value) in answers {
+        assert_eq!(survey.problem(setting, value), None, "{setting}={value}");
+        survey.answer(setting, value);
+    }
+    survey
+}
+
+#[test]
+fn an_answer_is_judged_by_the_settings() {
+    let lab = survey(&[("backend", "libvirt"), ("cluster", "lab"), ("api_ip", "192.168.122.9")]);
+    for (setting, bad, why) in [
+        ("cluster", "Lab", "`Lab` is not a DNS name"),
+        ("cluster", "", "`` is not"),
+        ("domain", "a..b", "a part of the name is empty"),
+        ("libvirt_uri", "lxc:///system", "`lxc` is not a driver"),
+        ("workers", "many", "`many` is not a whole number"),
+        ("masters", "2", "two masters survive less than one"),
+        ("ingress_ip", "nowhere", "`nowhere` is not an IPv4 address"),
+        ("machine_network", "10.0.0.0/24", "192.168.122.9 is outside 10.0.0.0/24"),
+        ("pull_secret", "absent.json", "there is no such file"),
+        ("profile", "huge", "there is no profile `huge`"),
+    ] {
+        match (bad, lab.problem(setting, bad)) {
+            // Nothing is no value, and no line of the file is wrong by it.
+            ("", problem) => assert_eq!(problem, None),
+            (_, problem) => {
+                let problem = problem.unwrap_or_else(|| panic!("{setting}={bad} was taken"));
+                assert!(problem.contains(why), "{setting}={bad}: {problem}");
+            }
+        }
+    }
+    assert_eq!(lab.problem("pull_secret", "/home/me/pull.json"), None);
+    let long = "a".repeat(60);
+    assert!(
+        lab.problem("cluster", &long).is_some(),
+        "judged before the domain is known"
+    );
+}
+
+#[test]
+fn what_the_profile_says_is_the_default_and_stays_with_it() {
+    let mut lab = survey(&[("backend", "sim"), ("profile", "compact")]);
+    assert_eq!(lab.question("masters").default.as_deref(), Some("3"));
+    assert_eq!(lab.question("master_memory").default.as_deref(), Some("24576"));
+    lab.answer("master_memory", "24576");
+    lab.answer("workers", "2");
+    let text = lab.text();
+    assert!(text.contains("\n# master_memory=24576\n"), "{text}");
+    assert!(text.contains("\nworkers=2\n"), "{text}");
+}
+
+#[test]
+fn a_home_folder_is_written_out_where_a_file_is_named() {
+    let lab = survey(&[("pull_secret", "~/pull.json"), ("cluster", "lab")]);
+    assert_eq!(lab.value("pull_secret"), Some("/home/me/pull.json"));
+}
+
+#[test]
+fn a_password_goes_into_a_file_of_its_own() {
+    let mut lab = survey(&[("cluster", "lab")]);
+    lab.answer("ovirt_password", "canary");
+    lab.answer_by_file("ovirt_password", "lab.password");
+    assert!(lab.text().contains("\novirt_password_file=lab.password\n"));
+    assert!(!lab.text().contains("canary"));
+}
+
+#[test]
+fn a_network_that_is_there_is_the_default() {
+    let lab = survey(&[("backend", "libvirt")]);
+    let default = |choices: &[&str]| {
+        let choices = choices.iter().map(|name| Choice::new(*name, "")).collect();
+        lab.offered(Offered::new("network", choices)).default
+    };
+    assert_eq!(default(&["lan", "default"]).as_deref(), Some("default"));
+    assert_eq!(default(&["lan", "other"]).as_deref(), Some("lan"));
+    assert_eq!(default(&[]).as_deref(), Some("default"));
+    let bad = Offered::new("network", vec![Choice::new("lan", "").warn("no DHCP")]);
+    assert_eq!(
+        lab.offered(bad).default,
+        None,
+        "a doubtful one is chosen, not fallen into"
+    );
+}
+
+/// All that an env file can hold.
+fn value() -> impl Strategy<Value = String> {
+    proptest::string::string_regex(r"[ -~\n\täöü€]{0,40}").unwrap()
+}
+
+proptest! {
+    #[test]
+    fn the_file_holds_exactly_the_answers(values in proptest::collection::vec((0usize..200, value(), any::<bool>()), 0..12)) {
+        let mut answers = BTreeMap::new();
+        for (index, value, is_default) in values {
+            let variable = &variables::VARIABLES[index % variables::VARIABLES.len()];
+            let written = variable.name.to_owned();
+            answers.insert(variable.name, Answer { written, value, is_default });
+        }
+        let rendered = file::render(&answers);
+        let read = envfile::parse(&rendered.text, &|_| None).unwrap();
+        let read: BTreeMap<_, _> = read.into_iter().map(|a| (a.name, a.value)).collect();
+        let active: BTreeMap<_, _> = answers
+            .values()
+            .filter(|answer| !answer.is_default || answer.value.contains('\n'))
+            .map(|answer| (answer.written.clone(), answer.value.clone()))
+            .collect();
+        prop_assert_eq!(&read, &active);
+        for (setting, line) in &rendered.lines {
+            let found = rendered.text.lines().nth(line - 1).unwrap();
+            prop_assert!(found.starts_with(&format!("{setting}=")), "{} is not {}", found, setting);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn bash_reads_the_same(value in value()) {
+        let script = format!("x={}\nprintf %s \"$x\"", quoted(&value));
+        let output = Command::new("bash").args(["--norc", "-c", &script]).env_clear().output().unwrap();
+        prop_assert_eq!(String::from_utf8(output.stdout).unwrap(), value);
+    }
+}

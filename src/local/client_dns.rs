@@ -1,0 +1,507 @@
+//! The cluster's names on this computer: the hosts file, or a piece for the resolver that runs here.
+//!
+//! Only what stands between a cluster's own markers, or in a file of its own, is ever written or removed. What was
+//! done is noted in the cluster's folder, so that `destroy` undoes it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, lchown};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::ClusterId;
+use crate::export::hosts::{self, BrokenMarkers};
+use crate::export::resolver;
+use crate::local::subprocess;
+use crate::state::home::{ClusterDir, write_private};
+use crate::state::parameters::Parameters;
+
+/// Version of the note in the cluster's folder.
+const VERSION: u32 = 1;
+
+/// Where the names are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// Lines in the hosts file; only the usual names beneath `apps`.
+    Hosts,
+    /// A piece for the dnsmasq that NetworkManager runs; knows every name.
+    NetworkManager,
+    /// A piece for systemd-resolved, which then asks the cluster's nodes; knows every name while they run.
+    Resolved,
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            How::Hosts => "hosts",
+            How::NetworkManager => "networkmanager",
+            How::Resolved => "resolved",
+        })
+    }
+}
+
+/// What cannot be done, and about which file.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientDnsError {
+    #[error("cannot {deed} {}", path.display())]
+    Io {
+        deed: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("writing {} needs root", path.display())]
+    Denied { path: PathBuf, by_hand: String },
+    #[error("{}:{line}: {problem}", path.display())]
+    Markers {
+        path: PathBuf,
+        line: usize,
+        problem: String,
+    },
+    #[error("{how} does not answer on this computer: {why}")]
+    NotInUse { how: How, why: &'static str },
+    #[error("{} has version {v}; this program knows version {VERSION}", path.display())]
+    Version { path: PathBuf, v: u32 },
+    #[error("{command} failed: {why}; the change is made and not in use yet")]
+    Reload { command: String, why: String },
+}
+
+impl ClientDnsError {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Denied { by_hand, .. } => Some(format!("run it with sudo and --home, or do it by hand:\n{by_hand}")),
+            Self::Markers { .. } => {
+                Some("make each BEGIN line have its END line, or take both out; nothing was changed".to_owned())
+            }
+            Self::NotInUse { how, .. } => Some(match how {
+                How::NetworkManager => {
+                    "put `dns=dnsmasq` into the section [main] of /etc/NetworkManager/conf.d/dns.conf and restart \
+                     NetworkManager, or use --how hosts"
+                        .to_owned()
+                }
+                _ => "use --how hosts".to_owned(),
+            }),
+            Self::Reload { command, .. } => Some(format!("run `{command}`")),
+            Self::Io { .. } | Self::Version { .. } => None,
+        }
+    }
+}
+
+/// This computer's files; in tests a folder in place of `/`.
+#[derive(Clone, Debug)]
+pub struct Computer {
+    root: PathBuf,
+}
+
+/// What one file is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub path: PathBuf,
+    /// `None`: there is no such file.
+    pub before: Option<String>,
+    pub after: Option<String>,
+}
+
+impl Change {
+    pub fn is_none(&self) -> bool {
+        self.before == self.after
+    }
+}
+
+/// The note in the cluster's folder.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    v: u32,
+    how: How,
+}
+
+impl Computer {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Whether it is really this computer, no folder in place of `/`.
+    pub fn is_this(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The file that is changed for this cluster.
+    pub fn file(&self, cluster: &ClusterId, how: How) -> PathBuf {
+        match how {
+            How::Hosts => self.path("/etc/hosts"),
+            How::NetworkManager => self.path(&format!("/etc/NetworkManager/dnsmasq.d/ocpdeploy-{cluster}.conf")),
+            How::Resolved => self.path(&format!("/etc/systemd/resolved.conf.d/ocpdeploy-{cluster}.conf")),
+        }
+    }
+
+    /// What `apply` would change.
+    pub fn plan(&self, parameters: &Parameters, how: How) -> Result<Change, ClientDnsError> {
+        let id = parameters.id();
+        let path = self.file(&id, how);
+        let before = read(&path)?;
+        let after = match how {
+            How::Hosts => {
+                let before = before.as_deref().unwrap_or_default();
+                hosts::with_block(before, parameters).map_err(|broken| broken_markers(&path, broken))?
+            }
+            How::NetworkManager => resolver::dnsmasq(parameters),
+            How::Resolved => resolver::resolved(parameters),
+        };
+        Ok(Change {
+            path,
+            before,
+            after: Some(after),
+        })
+    }
+
+    /// What `remove` would change.
+    pub fn plan_removal(&self, cluster: &ClusterId, how: How) -> Result<Change, ClientDnsError> {
+        let path = self.file(cluster, how);
+        let before = read(&path)?;
+        let after = match (how, &before) {
+            (How::Hosts, Some(text)) => {
+                Some(hosts::without_block(text, cluster).map_err(|broken| broken_markers(&path, broken))?)
+            }
+            _ => None,
+        };
+        Ok(Change { path, before, after })
+    }
+
+    /// Whether the resolver that would have to read the file is the one in use here.
+    pub fn check(&self, how: How) -> Result<(), ClientDnsError> {
+        let why = match how {
+            How::NetworkManager if !self.networkmanager_runs_dnsmasq()? => "NetworkManager is not set to dns=dnsmasq",
+            How::Resolved if !self.resolved_is_in_use() => "/etc/resolv.conf does not lead to systemd-resolved",
+            _ => return Ok(()),
+        };
+        Err(ClientDnsError::NotInUse { how, why })
+    }
+
+    /// Lines of the hosts file that speak of the cluster's names and are not ours, each with its place.
+    pub fn rivals(&self, cluster: &ClusterId) -> Result<Vec<String>, ClientDnsError> {
+        let path = self.file(cluster, How::Hosts);
+        let text = read(&path)?.unwrap_or_default();
+        let rivals = hosts::rivals(&text, cluster).map_err(|broken| broken_markers(&path, broken))?;
+        let shown = |(line, text)| format!("{}:{line}: {text}", path.display());
+        Ok(rivals.into_iter().map(shown).collect())
+    }
+
+    fn networkmanager_runs_dnsmasq(&self) -> Result<bool, ClientDnsError> {
+        let mut files = vec![self.path("/etc/NetworkManager/NetworkManager.conf")];
+        for folder in [
+            "/usr/lib/NetworkManager/conf.d",
+            "/run/NetworkManager/conf.d",
+            "/etc/NetworkManager/conf.d",
+        ] {
+            files.extend(conf_files(&self.path(folder))?);
+        }
+        // The last one that says anything wins.
+        let mut dns = None;
+        for file in files {
+            dns = main_dns(&read(&file)?.unwrap_or_default()).or(dns);
+        }
+        Ok(dns.as_deref() == Some("dnsmasq"))
+    }
+
+    fn resolved_is_in_use(&self) -> bool {
+        let leads_to = std::fs::read_link(self.path("/etc/resolv.conf")).unwrap_or_default();
+        leads_to.to_string_lossy().contains("systemd/resolve/")
+    }
+
+    /// Makes the resolver read its pieces anew. In a folder in place of `/` there is none.
+    fn reload(&self, how: How) -> Result<(), ClientDnsError> {
+        let command: &[&str] = match how {
+            _ if !self.is_this() => return Ok(()),
+            How::Hosts => return Ok(()),
+            How::NetworkManager => &["nmcli", "general", "reload", "dns-full"],
+            How::Resolved => &["systemctl", "try-reload-or-restart", "systemd-resolved.service"],
+        };
+        let failed = |why: String| ClientDnsError::Reload {
+            command: command.join(" "),
+            why,
+        };
+        let output = subprocess::command(command[0])
+            .args(&command[1..])
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        }
+    }
+}
+
+/// Tells this computer the cluster's names. Doing it again changes nothing; another way replaces the former.
+pub fn apply(
+    computer: &Computer,
+    dir: &ClusterDir,
+    parameters: &Parameters,
+    how: How,
+) -> Result<Change, ClientDnsError> {
+    computer.check(how)?;
+    if applied(dir)?.is_some_and(|before| before != how) {
+        remove(computer, Some(dir), &parameters.id())?;
+    }
+    // Noted first: a crash in between leaves a note too many, never lines that nobody knows of.
+    note(dir, how)?;
+    let change = change(computer, &parameters.id(), how, || computer.plan(parameters, how))?;
+    if !change.is_none() {
+        computer.reload(how)?;
+    }
+    Ok(change)
+}
+
+/// Takes the names away again and returns what changed. Without a note every place is looked at.
+///
+/// `dir` is the cluster's folder, where there still is one.
+pub fn remove(
+    computer: &Computer,
+    dir: Option<&ClusterDir>,
+    cluster: &ClusterId,
+) -> Result<Vec<Change>, ClientDnsError> {
+    let mut changes = Vec::new();
+    for how in places(dir)? {
+        let change = change(computer, cluster, how, || computer.plan_removal(cluster, how))?;
+        if !change.is_none() {
+            computer.reload(how)?;
+            changes.push(change);
+        }
+    }
+    let Some(path) = dir.map(ClusterDir::client_dns) else {
+        return Ok(changes);
+    };
+    match std::fs::remove_file(&path) {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(ClientDnsError::Io {
+            deed: "remove",
+            path,
+            source,
+        }),
+        _ => Ok(changes),
+    }
+}
+
+/// Where a cluster's names may be.
+pub fn places(dir: Option<&ClusterDir>) -> Result<Vec<How>, ClientDnsError> {
+    let applied = dir.map(applied).transpose()?.flatten();
+    Ok(applied.map_or_else(|| vec![How::Hosts, How::NetworkManager, How::Resolved], |how| vec![how]))
+}
+
+/// How the names are told now, going by the note; `None` when they are not.
+pub fn applied(dir: &ClusterDir) -> Result<Option<How>, ClientDnsError> {
+    let path = dir.client_dns();
+    let Some(text) = read(&path)? else {
+        return Ok(None);
+    };
+    let note: Note = serde_json::from_str(&text).map_err(|error| ClientDnsError::Io {
+        deed: "understand",
+        path: path.clone(),
+        source: error.into(),
+    })?;
+    match note.v {
+        VERSION => Ok(Some(note.how)),
+        v => Err(ClientDnsError::Version { path, v }),
+    }
+}
+
+fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
+    let path = dir.client_dns();
+    let failed = |source: io::Error| ClientDnsError::Io {
+        deed: "write",
+        path: path.clone(),
+        source,
+    };
+    let text = serde_json::to_vec(&Note { v: VERSION, how }).map_err(|error| failed(error.into()))?;
+    write_private(&path, &text).map_err(failed)?;
+    // Under sudo the folder is still the user's, who will destroy the cluster.
+    let owner = std::fs::metadata(dir.path()).map_err(failed)?;
+    let file = std::fs::metadata(&path).map_err(failed)?;
+    if (owner.uid(), owner.gid()) != (file.uid(), file.gid()) {
+        lchown(&path, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Reads, plans and writes with the file's folder locked against another of our kind.
+fn change(
+    computer: &Computer,
+    cluster: &ClusterId,
+    how: How,
+    plan: impl Fn() -> Result<Change, ClientDnsError>,
+) -> Result<Change, ClientDnsError> {
+    let path = computer.file(cluster, how);
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let _lock = File::open(folder)
+        .and_then(|folder| folder.lock().map(|()| folder))
+        .ok();
+    let change = plan()?;
+    if change.is_none() {
+        return Ok(change);
+    }
+    let written = match &change.after {
+        Some(text) => replace(&change.path, text),
+        None => std::fs::remove_file(&change.path),
+    };
+    written.map_err(|source| match source.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ClientDnsError::Denied {
+            path: change.path.clone(),
+            by_hand: by_hand(&change, cluster),
+        },
+        _ => ClientDnsError::Io {
+            deed: "write",
+            path: change.path.clone(),
+            source,
+        },
+    })?;
+    Ok(change)
+}
+
+fn broken_markers(path: &Path, broken: BrokenMarkers) -> ClientDnsError {
+    ClientDnsError::Markers {
+        path: path.to_owned(),
+        line: broken.line,
+        problem: broken.problem,
+    }
+}
+
+/// What a person with the right to write would do.
+fn by_hand(change: &Change, cluster: &ClusterId) -> String {
+    let path = change.path.display();
+    let [begin, end] = hosts::markers(cluster);
+    match &change.after {
+        None => format!("remove {path}"),
+        Some(after) => match after.find(&begin) {
+            Some(start) => format!("add to {path}:\n{}", &after[start..]),
+            None if change.before.as_ref().is_some_and(|before| before.contains(&begin)) => {
+                format!("take out of {path} the lines from `{begin}` to `{end}`")
+            }
+            None => format!("write into {path}:\n{after}"),
+        },
+    }
+}
+
+/// `None` where there is no file.
+fn read(path: &Path) -> Result<Option<String>, ClientDnsError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ClientDnsError::Io {
+            deed: "read",
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Replaces a file of the system, at once where that can be, with its mode, owner and SELinux label.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // Of a link, what it leads to is replaced.
+    let path = match std::fs::canonicalize(path) {
+        Ok(real) => real,
+        Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)?;
+    let mut new = tempfile::NamedTempFile::new_in(folder)?;
+    new.write_all(text.as_bytes())?;
+    match std::fs::metadata(&path) {
+        Ok(old) => {
+            new.as_file().set_permissions(old.permissions())?;
+            std::os::unix::fs::fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
+            copy_label(&path, new.as_file())?;
+        }
+        Err(_) => new
+            .as_file()
+            .set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?,
+    }
+    new.as_file().sync_all()?;
+    match new.persist(&path) {
+        Ok(_) => File::open(folder)?.sync_all(),
+        // In a container the file is a mount of its own, which cannot be replaced, only written.
+        Err(error) if matches!(error.error.kind(), ErrorKind::ResourceBusy | ErrorKind::CrossesDevices) => {
+            tracing::warn!("{} is a mount of its own and is written in place", path.display());
+            let mut file = File::options().write(true).open(&path)?;
+            file.write_all(text.as_bytes())?;
+            file.set_len(text.len() as u64)?;
+            file.sync_all()
+        }
+        Err(error) => Err(error.error),
+    }
+}
+
+/// A hosts file with the label of its folder would be closed to confined services.
+fn copy_label(from: &Path, to: &File) -> io::Result<()> {
+    const LABEL: &str = "security.selinux";
+    let mut label = [0; 256];
+    match rustix::fs::getxattr(from, LABEL, &mut label) {
+        Ok(length) => {
+            rustix::fs::fsetxattr(to, LABEL, &label[..length], rustix::fs::XattrFlags::empty()).map_err(Into::into)
+        }
+        // Without SELinux there is no label.
+        Err(_) => Ok(()),
+    }
+}
+
+/// The `.conf` files of a folder, sorted, as their reader takes them.
+fn conf_files(folder: &Path) -> Result<Vec<PathBuf>, ClientDnsError> {
+    let failed = |source| ClientDnsError::Io {
+        deed: "list",
+        path: folder.to_owned(),
+        source,
+    };
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed(source)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        files.push(entry.map_err(failed)?.path());
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "conf"));
+    files.sort();
+    Ok(files)
+}
+
+/// The last `dns=` of the section `[main]`.
+fn main_dns(text: &str) -> Option<String> {
+    let mut section = "";
+    let mut dns = None;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        } else if let Some((key, value)) = line.split_once('=')
+            && section == "[main]"
+            && key.trim() == "dns"
+        {
+            dns = Some(value.trim().to_owned());
+        }
+    }
+    dns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_dns_of_the_main_section_counts() {
+        for (text, dns) in [
+            ("[main]\ndns=dnsmasq\n", Some("dnsmasq")),
+            ("[main]\n dns = dnsmasq \n", Some("dnsmasq")),
+            ("[main]\ndns=dnsmasq\n[ifupdown]\ndns=none\n", Some("dnsmasq")),
+            ("[main]\ndns=dnsmasq\ndns=default\n", Some("default")),
+            ("[main]\n#dns=dnsmasq\n", None),
+            ("dns=dnsmasq\n", None),
+        ] {
+            assert_eq!(main_dns(text).as_deref(), dns, "{text}");
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! One node's config: the layers it is made of, what none of them may change of another, and how they become one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
+use crate::ignition::check::{self, Finding, Severity};
+use crate::ignition::merge::merge;
+use crate::ignition::origins::Layer;
+use crate::ignition::{self, IgnitionError, Major, OURS, Version, document, version};
+use crate::node::claims::Claims;
+use crate::node::host::HostParts;
+use crate::node::overlay::{self, data_url};
+use crate::node::{machine_configs, pointer};
+use crate::state::parameters::Parameters;
+
+/// The roles that get an Ignition config.
+const ROLES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
+
+/// A config of the user's own, for nodes of one role or of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// As the user is told, e.g. `ignition_extra: my.ign`.
+    pub origin: String,
+    pub role: Option<Role>,
+    pub content: Vec<u8>,
+}
+
+/// What the configs of all nodes of a cluster are made from, read and checked once.
+pub struct NodeConfigs<'a> {
+    config: &'a ClusterConfig,
+    parameters: &'a Parameters,
+    roles: BTreeMap<Role, RoleConfig>,
+    /// What the user should know of and nothing refuses, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// What all nodes of a role have in common.
+struct RoleConfig {
+    /// The installer's file, the address of the MCS set.
+    installer: Layer,
+    version: Version,
+    /// What they get of the services by their own config.
+    services: HostParts,
+    /// What the MCS serves, where the nodes do not fetch it themselves.
+    served: Option<Layer>,
+    fragments: Fragments,
+    /// Who writes what, our own layer aside.
+    claims: Claims,
+}
+
+impl<'a> NodeConfigs<'a> {
+    /// Reads the installer's file of each role, the MachineConfigs that bootstrap.ign carries, and the user's fragments.
+    ///
+    /// `bootstrap` is what that machine gets of the services; the other roles get theirs by MachineConfig.
+    pub fn new(
+        config: &'a ClusterConfig,
+        parameters: &'a Parameters,
+        installer: &BTreeMap<Role, Vec<u8>>,
+        fragments: &[Fragment],
+        bootstrap: &HostParts,
+    ) -> Result<Self, IgnitionError> {
+        let mut read = BTreeMap::new();
+        for (role, bytes) in installer {
+            let origin = format!("installer's {role}.ign");
+            let config = document::parse(bytes).map_err(|error| IgnitionError::from(error).of(&origin))?;
+            read.insert(*role, Layer { origin, config });
+        }
+        let found = read
+            .get(&Role::Bootstrap)
+            .map(|bootstrap| machine_configs::find(&bootstrap.config))
+            .unwrap_or_default();
+        let unread = |file: &String| format!("{file} cannot be read: nobody knows whether other configs contradict it");
+        let mut warnings: Vec<_> = found.unread.iter().map(unread).collect();
+        let mut roles = BTreeMap::new();
+        for (role, mut installer) in read {
+            let origin = installer.origin.clone();
+            let version = version(&installer.config).map_err(|error| error.of(&origin))?;
+            if role != Role::Bootstrap && config.mcs == Mcs::Http {
+                pointer::ask_in_clear(&mut installer.config, parameters.api_ip).map_err(|error| error.of(&origin))?;
+            }
+            refuse_faults(&origin, check::check(&installer.config))?;
+            let mut claims = Claims::default();
+            claims.add(&origin, &installer.config);
+            for owned in found.configs.iter().filter(|owned| owned.role == role) {
+                claims.add(&owned.origin(), &owned.config);
+            }
+            let fragments = Fragments::read(fragments, role)?;
+            warnings.extend(fragments.warnings.iter().cloned());
+            for layer in &fragments.layers {
+                let theirs = ignition::version(&layer.config)?;
+                if theirs.major != version.major {
+                    return Err(IgnitionError::Majors {
+                        ours: theirs,
+                        theirs: version,
+                    }
+                    .of(&layer.origin));
+                }
+                if theirs > version {
+                    warnings.push(format!(
+                        "{} is Ignition {theirs}, and the installer writes {version}: a CoreOS of its age may not read it",
+                        layer.origin
+                    ));
+                }
+                claims.refuse(&layer.origin, &layer.config)?;
+            }
+            for layer in &fragments.layers {
+                claims.add(&layer.origin, &layer.config);
+            }
+            roles.insert(
+                role,
+                RoleConfig {
+                    installer,
+                    version,
+                    services: match role {
+                        Role::Bootstrap => bootstrap.clone(),
+                        _ => HostParts::default(),
+                    },
+                    served: None,
+                    fragments,
+                    claims,
+                },
+            );
+        }
+        let mut told = BTreeSet::new();
+        warnings.retain(|warning: &String| told.insert(warning.clone()));
+        Ok(Self {
+            config,
+            parameters,
+            roles,
+            warnings,
+        })
+    }
+
+    /// The machine config server as the pointer of a role names it, and the spec its nodes read.
+    pub fn server(&self, role: Role) -> Result<(pointer::Server, Version), IgnitionError> {
+        let common = self.role(role)?;
+        let server = pointer::server(&common.installer.config).map_err(|error| error.of(&common.installer.origin))?;
+        Ok((server, common.version))
+    }
+
+    /// Tells what the MCS serves to a role: its nodes get it within their configs and fetch nothing.
+    pub fn serve(&mut self, role: Role, served: &[u8]) -> Result<(), IgnitionError> {
+        let common = self.roles.get_mut(&role).ok_or(IgnitionError::NoRole(role))?;
+        let origin = format!("the machine config server's {role}");
+        let config = document::parse(served).map_err(|error| IgnitionError::from(error).of(&origin))?;
+        refuse_faults(&origin, check::check(&config))?;
+        let theirs = version(&config).map_err(|error| error.of(&origin))?;
+        if theirs.major != common.version.major {
+            let ours = common.version;
+            return Err(IgnitionError::Majors { ours, theirs }.of(&origin));
+        }
+        common.claims.add(&origin, &config);
+        let mut served = Claims::default();
+        served.add(&origin, &config);
+        for layer in &common.fragments.layers {
+            served.refuse(&layer.origin, &layer.config)?;
+        }
+        common.served = Some(Layer { origin, config });
+        Ok(())
+    }
+
+    /// The layers of a node's config, lowest first: the installer's file, what is served, the user's fragments, ours.
+    pub fn layers(&self, node: &NodeName, role: Role) -> Result<Vec<Layer>, IgnitionError> {
+        let common = self.role(role)?;
+        let mut layers = vec![common.installer.clone()];
+        layers.extend(common.served.iter().chain(&common.fragments.layers).cloned());
+        layers.push(Layer {
+            origin: OURS.to_owned(),
+            config: self.own(common, node)?,
+        });
+        Ok(layers)
+    }
+
+    /// The whole config of one node, minified.
+    ///
+    /// A pointer keeps the installer's entry first and merges all that is not the installer's last, as one config. On
+    /// bootstrap, and where it is known what is served, everything is merged into one. The same input always gives the same bytes. They hold secrets.
+    pub fn node_config(&self, node: &NodeName, role: Role) -> Result<Vec<u8>, IgnitionError> {
+        let common = self.role(role)?;
+        let own = self.own(common, node)?;
+        let own = match &common.fragments.merged {
+            Some(fragments) => over(fragments, &own)?,
+            None => own,
+        };
+        let installer = &common.installer;
+        let config = if role == Role::Bootstrap {
+            over(&installer.config, &own)?
+        } else if let Some(served) = &common.served {
+            let pointer = pointer::without_server(&installer.config)?;
+            over(&over(&pointer, &served.config)?, &own)?
+        } else {
+            refuse_faults(&format!("what ocpdeploy adds to {node}"), check::check_merged(&own))?;
+            let mut pointer = installer.config.clone();
+            let entries = pointer::entries(&mut pointer, common.version.major)?;
+            // No entry before ours has this source, so there is no compression or hash to inherit.
+            entries.push(json!({"source": data_url(&serde_json::to_vec(&own)?)}));
+            pointer
+        };
+        refuse_faults(&format!("the config of {node}"), check::check_merged(&config))?;
+        Ok(serde_json::to_vec(&config)?)
+    }
+
+    /// What `layers` tells, for all nodes, in a form that can be kept.
+    pub fn kept_layers(&self) -> Result<KeptLayers, IgnitionError> {
+        let layers = |common: &RoleConfig| {
+            let layers = common.served.iter().chain(&common.fragments.layers);
+            layers.map(KeptLayer::of).collect()
+        };
+        let roles = self
+            .roles
+            .iter()
+            .map(|(role, common)| (*role, layers(common)))
+            .collect();
+        let mut nodes = BTreeMap::new();
+        for (node, role) in self.config.nodes() {
+            let own = self.own(self.role(role)?, &node)?;
+            nodes.insert(node, own);
+        }
+        Ok(KeptLayers {
+            v: KEPT_VERSION,
+            roles,
+            nodes,
+        })
+    }
+
+    fn role(&self, role: Role) -> Result<&RoleConfig, IgnitionError> {
+        self.roles.get(&role).ok_or(IgnitionError::NoRole(role))
+    }
+
+    /// Our own layer of a node, checked alone and against what others write.
+    fn own(&self, common: &RoleConfig, node: &NodeName) -> Result<Value, IgnitionError> {
+        let mut parts = overlay::own_parts(self.config, self.parameters, node);
+        parts.extend(common.services.clone());
+        let own = overlay::overlay(self.config, &parts, common.version);
+        refuse_faults(OURS, check::check(&own))?;
+        common.claims.refuse(OURS, &own)?;
+        Ok(own)
+    }
+}
+
+/// The user's fragments for one role.
+#[derive(Default)]
+struct Fragments {
+    layers: Vec<Layer>,
+    /// All of them, the later over the earlier.
+    merged: Option<Value>,
+    warnings: Vec<String>,
+}
+
+impl Fragments {
+    fn read(all: &[Fragment], role: Role) -> Result<Self, IgnitionError> {
+        let mut read = Self::default();
+        for fragment in all {
+            if fragment.role.is_some_and(|only| only != role) {
+                continue;
+            }
+            let origin = &fragment.origin;
+            let document::Document { config, warnings } =
+                document::read(&fragment.content).map_err(|error| IgnitionError::from(error).of(origin))?;
+            let mut findings = warnings;
+            findings.extend(check::check(&config));
+            findings.extend(fetches(&config));
+            let merged = match read.merged.take() {
+                Some(below) => {
+                    findings.extend(check::traps(&below, &config));
+                    over(&below, &config).map_err(|error| error.of(origin))?
+                }
+                None => config.clone(),
+            };
+            read.warnings.extend(refuse_faults(origin, findings)?);
+            read.merged = Some(merged);
+            let origin = origin.clone();
+            read.layers.push(Layer { origin, config });
+        }
+        if let (Some(merged), [_, .., last]) = (&read.merged, &read.layers[..]) {
+            refuse_faults(
+                &format!("{} over those before it", last.origin),
+                check::check_merged(merged),
+            )?;
+        }
+        Ok(read)
+    }
+}
+
+/// A config that a fragment fetches would win over everything, and nobody has seen it.
+fn fetches(config: &Value) -> Option<Finding> {
+    let section = config.pointer("/ignition/config").and_then(Value::as_object)?;
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(entries) => entries.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    section.values().any(|value| !empty(value)).then(|| Finding {
+        severity: Severity::Error,
+        path: "$.ignition.config".to_owned(),
+        text: "a config that is fetched could change anything unseen; give it as a file of its own".to_owned(),
+    })
+}
+
+/// Judges fragments alone, before there is anything else of the cluster; returns what they should know of.
+pub fn check_fragments(fragments: &[Fragment]) -> Result<Vec<String>, IgnitionError> {
+    let mut warnings = Vec::new();
+    for role in ROLES {
+        for warning in Fragments::read(fragments, role)?.warnings {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+    }
+    Ok(warnings)
+}
+
+/// Fails on errors; warnings become lines.
+fn refuse_faults(origin: &str, findings: Vec<Finding>) -> Result<Vec<String>, IgnitionError> {
+    let (faults, rest): (Vec<_>, Vec<_>) = findings
+        .into_iter()
+        .partition(|finding| finding.severity == Severity::Error);
+    if !faults.is_empty() {
+        let origin = origin.to_owned();
+        return Err(IgnitionError::Faulty {
+            origin,
+            findings: faults,
+        });
+    }
+    let line = |Finding { path, text, .. }: Finding| format!("{origin}: {path}: {text}");
+    Ok(rest.into_iter().map(line).collect())
+}
+
+/// One config over another.
+fn over(below: &Value, config: &Value) -> Result<Value, IgnitionError> {
+    let mut merged = merge(below, config)?;
+    if version(&merged)?.major == Major::Two {
+        join_users(&mut merged);
+    }
+    Ok(merged)
+}
+
+/// Makes one entry of those for one user: of two, a node with Ignition 2 keeps the last one's ssh keys only.
+fn join_users(config: &mut Value) {
+    let Some(users) = config.pointer_mut("/passwd/users").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let mut joined: Vec<Value> = Vec::new();
+    for user in std::mem::take(users) {
+        match joined.iter_mut().find(|known| known["name"] == user["name"]) {
+            Some(known) => join_user(known, user),
+            None => joined.push(user),
+        }
+    }
+    *users = joined;
+}
+
+fn join_user(known: &mut Value, more: Value) {
+    let Value::Object(fields) = more else { return };
+    for (field, value) in fields {
+        match (&mut known[field.as_str()], value) {
+            (Value::Array(list), Value::Array(more)) => {
+                for item in more {
+                    if !list.contains(&item) {
+                        list.push(item);
+                    }
+                }
+            }
+            (known, value) => *known = value,
+        }
+    }
+}
+
+/// Version of the form of `KeptLayers`.
+const KEPT_VERSION: u32 = 1;
+
+/// What the configs of a cluster's nodes were made of, beside the installer's files. It holds secrets.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptLayers {
+    v: u32,
+    /// What the MCS serves, where it is within, and the user's fragments.
+    roles: BTreeMap<Role, Vec<KeptLayer>>,
+    /// Our own layer.
+    nodes: BTreeMap<NodeName, Value>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KeptLayer {
+    origin: String,
+    config: Value,
+}
+
+impl KeptLayer {
+    fn of(layer: &Layer) -> Self {
+        let Layer { origin, config } = layer.clone();
+        Self { origin, config }
+    }
+}
+
+impl KeptLayers {
+    /// Reads what was kept; `None` when a newer program wrote it.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, serde_json::Error> {
+        let kept: Self = serde_json::from_slice(bytes)?;
+        Ok((kept.v == KEPT_VERSION).then_some(kept))
+    }
+
+    /// The layers of a node's config over the installer's file of its role, lowest first; `None` for a node not known.
+    pub fn layers(&self, node: &NodeName, role: Role) -> Option<Vec<Layer>> {
+        let own = self.nodes.get(node)?.clone();
+        let common = self.roles.get(&role).into_iter().flatten();
+        let mut layers: Vec<Layer> = common
+            .map(|KeptLayer { origin, config }| Layer {
+                origin: origin.clone(),
+                config: config.clone(),
+            })
+            .collect();
+        layers.push(Layer {
+            origin: OURS.to_owned(),
+            config: own,
+        });
+        Some(layers)
+    }
+}
+
+#[cfg(test)]
+mod tests;

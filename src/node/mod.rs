@@ -1,0 +1,11 @@
+//! What a node receives: its Ignition config, with the files and services that this program adds. Pure.
+
+pub mod budget;
+mod claims;
+pub mod cloud_init;
+pub mod config;
+pub mod host;
+pub mod machine_configs;
+pub mod overlay;
+pub mod pointer;
+pub mod services;

@@ -1,0 +1,231 @@
+//! What ocpdeploy adds to a node's Ignition: only what is the node's own. What a whole role shares is a MachineConfig's business.
+
+use std::net::Ipv4Addr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{ClusterConfig, Mac, NodeName, Role};
+use crate::ignition::{Major, Version};
+use crate::node::host::{HostFile, HostParts, HostUnit};
+use crate::state::parameters::Parameters;
+
+/// What a node gets that is its own: its name, and which of its addresses is a VIP.
+pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeName) -> HostParts {
+    // kubelet and etcd would bind a VIP that happens to be on the node. The hint is taken for a VIP: its
+    // subnet's other address is chosen. The first spelling is read from 4.8, the second from 4.12.
+    // On a network of its own a node's gateway is the neighbour beneath it.
+    let near = match (&parameters.peer_domain, parameters.node(node)) {
+        (Some(_), Some(node)) => Ipv4Addr::from_bits(node.ip.to_bits().saturating_sub(1)),
+        _ => parameters.api_ip,
+    };
+    let hint = format!("KUBELET_NODEIP_HINT={near}\nNODEIP_HINT={near}\n");
+    let mut files = vec![
+        HostFile::new("/etc/hostname", 0o644, config.id().fqdn(node.as_str()) + "\n"),
+        HostFile::new("/etc/default/nodeip-configuration", 0o644, hint),
+    ];
+    if let (Some(bridge), Some(planned)) = (config.bridge(), parameters.node(node))
+        && planned.role != Role::Bootstrap
+    {
+        files.extend(bridge_connections(bridge, planned.mac));
+    }
+    HostParts { files, units: vec![] }
+}
+
+/// Puts a node's NIC under a bridge that has the NIC's MAC, and so its address too.
+///
+/// NetworkManager, `nm-settings-keyfile(5)`. It reads such files only when nobody else may.
+fn bridge_connections(bridge: &str, mac: Mac) -> [HostFile; 2] {
+    let file = |name: &str, text: String| {
+        let path = format!("/etc/NetworkManager/system-connections/{name}.nmconnection");
+        HostFile::new(path, 0o600, text)
+    };
+    let over = format!(
+        "[connection]\nid=ocpdeploy-bridge\ntype=bridge\ninterface-name={bridge}\nautoconnect-priority=10\n\n\
+         [bridge]\nstp=false\nmac-address={mac}\n\n[ipv4]\nmethod=auto\ndhcp-client-id=mac\n\n[ipv6]\nmethod=auto\n"
+    );
+    let under = format!(
+        "[connection]\nid=ocpdeploy-bridge-nic\ntype=ethernet\nmaster={bridge}\nslave-type=bridge\n\
+         autoconnect-priority=10\n\n[ethernet]\nmac-address={mac}\n"
+    );
+    [file("ocpdeploy-bridge", over), file("ocpdeploy-bridge-nic", under)]
+}
+
+/// Our part of a node's config: files, units, and the ssh keys of `core`.
+pub fn overlay(config: &ClusterConfig, parts: &HostParts, version: Version) -> Value {
+    let mut overlay = document(parts, version);
+    let keys = ssh_keys(config);
+    if !keys.is_empty() {
+        overlay["passwd"] = json!({"users": [{"name": "core", "sshAuthorizedKeys": keys}]});
+    }
+    overlay
+}
+
+/// Files and units as an Ignition config.
+///
+/// It is written at the version given, but with words of 3.0 only, or of 2.2.
+pub fn document(parts: &HostParts, version: Version) -> Value {
+    let mut document = json!({"ignition": {"version": version.to_string()}});
+    if !parts.files.is_empty() {
+        let files: Vec<_> = parts.files.iter().map(|file| file_entry(file, version.major)).collect();
+        document["storage"] = json!({"files": files});
+    }
+    if !parts.units.is_empty() {
+        let units: Vec<_> = parts.units.iter().map(unit_entry).collect();
+        document["systemd"] = json!({"units": units});
+    }
+    document
+}
+
+/// The keys that may log in, each once: a key twice in one list is an error to Ignition.
+pub fn ssh_keys(config: &ClusterConfig) -> Vec<&str> {
+    let mut keys = Vec::new();
+    for key in config.ssh_keys.iter().map(|key| key.trim()) {
+        if !key.is_empty() && !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+fn file_entry(file: &HostFile, major: Major) -> Value {
+    let mut entry = json!({
+        "path": file.path,
+        "overwrite": true,
+        "user": {"name": "root"},
+        // Said aloud, or an entry for this path beneath ours would lend its own compression to our plain text.
+        "contents": {"compression": "", "source": data_url(file.content.as_bytes())},
+        "mode": file.mode,
+    });
+    if major == Major::Two {
+        entry["filesystem"] = json!("root");
+    }
+    entry
+}
+
+fn unit_entry(unit: &HostUnit) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".to_owned(), json!(unit.name));
+    if let Some(enabled) = unit.enabled {
+        entry.insert("enabled".to_owned(), json!(enabled));
+    }
+    if let Some(contents) = &unit.contents {
+        entry.insert("contents".to_owned(), json!(contents));
+    }
+    if !unit.dropins.is_empty() {
+        let dropin = |(name, contents): &(String, String)| json!({"name": name, "contents": contents});
+        entry.insert("dropins".to_owned(), unit.dropins.iter().map(dropin).collect());
+    }
+    Value::Object(entry)
+}
+
+/// Bytes as a URL in the installer's own form: base64, padded.
+pub fn data_url(bytes: &[u8]) -> String {
+    format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(version: Version, keys: &[&str]) -> Value {
+        let mut config = ClusterConfig::example();
+        config.ssh_keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        let node = NodeName::node(Role::Master, 0);
+        let parts = own_parts(&config, &crate::state::parameters::tests::example(), &node);
+        overlay(&config, &parts, version)
+    }
+
+    const V3: Version = Version {
+        major: Major::Three,
+        minor: 2,
+        patch: 0,
+    };
+    const V2: Version = Version {
+        major: Major::Two,
+        minor: 2,
+        patch: 0,
+    };
+
+    #[test]
+    fn the_overlay_of_a_master() {
+        let expected = json!({
+            "ignition": {"version": "3.2.0"},
+            "storage": {"files": [
+                {
+                    "path": "/etc/hostname", "overwrite": true, "user": {"name": "root"},
+                    "contents": {"compression": "", "source": data_url(b"master-0.lab.example.com\n")},
+                    "mode": 420,
+                },
+                {
+                    "path": "/etc/default/nodeip-configuration", "overwrite": true, "user": {"name": "root"},
+                    "contents": {"compression": "", "source":
+                        data_url(b"KUBELET_NODEIP_HINT=192.168.122.10\nNODEIP_HINT=192.168.122.10\n")},
+                    "mode": 420,
+                },
+            ]},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]}]},
+        });
+        let keys = ["ssh-ed25519 AAAA a", " ssh-ed25519 AAAA a\n", "ssh-rsa BBBB b", ""];
+        // As text: the order counts, since the same input must give the same bytes.
+        assert_eq!(at(V3, &keys).to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn a_bridge_has_its_nics_mac_and_only_where_the_network_plugin_makes_none() {
+        let parameters = crate::state::parameters::tests::example();
+        let connections = |network_type: &str, use_br, node: NodeName| {
+            let mut config = ClusterConfig::example();
+            config.networks.network_type = network_type.to_owned();
+            config.use_br = use_br;
+            let files = own_parts(&config, &parameters, &node).files;
+            let mut files = files.into_iter();
+            files.by_ref().take(2).for_each(drop);
+            files.collect::<Vec<_>>()
+        };
+        let worker = NodeName::node(Role::Worker, 1);
+        let files = connections("OpenShiftSDN", true, worker.clone());
+        let mac = parameters.node(&worker).unwrap().mac.to_string();
+        assert_eq!(files.len(), 2);
+        for file in &files {
+            assert_eq!(file.mode, 0o600, "NetworkManager passes others over");
+            assert!(
+                file.content.contains(&format!("mac-address={mac}\n")),
+                "{}",
+                file.content
+            );
+            assert!(file.content.contains("br-node"), "{}", file.content);
+        }
+        assert_eq!(connections("OpenShiftSDN", false, worker.clone()), []);
+        assert_eq!(connections("OVNKubernetes", true, worker), []);
+        assert_eq!(connections("OpenShiftSDN", true, NodeName::bootstrap()), []);
+    }
+
+    #[test]
+    fn spec_2_names_the_file_system() {
+        let (two, three) = (at(V2, &[]), at(V3, &[]));
+        assert_eq!(two["ignition"]["version"], "2.2.0");
+        assert_eq!(two.get("passwd"), None);
+        let files = two["storage"]["files"].as_array().unwrap();
+        assert!(files.iter().all(|file| file["filesystem"] == "root"), "{files:#?}");
+        let files = three["storage"]["files"].as_array().unwrap();
+        assert!(files.iter().all(|file| file.get("filesystem").is_none()), "{files:#?}");
+    }
+
+    #[test]
+    fn data_urls_are_padded() {
+        for (bytes, url) in [
+            ("", ""),
+            ("a", "YQ=="),
+            ("ab", "YWI="),
+            ("abc", "YWJj"),
+            ("\u{fe}?", "w74/"),
+        ] {
+            assert_eq!(
+                data_url(bytes.as_bytes()),
+                format!("data:text/plain;charset=utf-8;base64,{url}")
+            );
+        }
+    }
+}

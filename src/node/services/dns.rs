@@ -1,0 +1,105 @@
+//! A name server on every node, so that the cluster's names need nobody else's DNS.
+//!
+//! It answers for the VIPs, everything beneath `apps`, and the nodes; names of the cluster that are not among them do
+//! not exist, and names that are have no addresses of the other family (NODATA: musl and Go take NXDOMAIN for either
+//! family as the end). All else goes to the resolvers that DHCP offered; which these are, a node finds out itself
+//! (`resolver`).
+
+use serde_json::json;
+
+use super::{Input, ServiceError, static_pod};
+use crate::cluster::{Dns, Role};
+use crate::export::zone;
+use crate::node::host::{HostFile, HostParts, HostUnit};
+use crate::templates::render;
+
+/// What every node gets, whatever its role.
+pub fn parts(input: &Input<'_>) -> Result<HostParts, ServiceError> {
+    match input.config.dns {
+        Dns::Dnsmasq => dnsmasq(input),
+        Dns::Coredns => coredns(input),
+        Dns::User => Ok(HostParts::default()),
+    }
+}
+
+/// A process of the host's own: nothing has to be pulled before the first name can be looked up.
+fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
+    let parameters = input.parameters;
+    let id = parameters.id();
+    let etcd = needs_etcd_names(input);
+    let mut masters = 0;
+    let mut etcd_names = Vec::new();
+    let nodes: Vec<_> = parameters
+        .nodes
+        .iter()
+        .map(|node| {
+            let mut names = vec![id.fqdn(node.name.as_str())];
+            if etcd && node.role == Role::Master {
+                etcd_names.push(id.fqdn(&format!("etcd-{masters}")));
+                names.extend(etcd_names.last().cloned());
+                masters += 1;
+            }
+            json!({"names": names, "ip": node.ip})
+        })
+        .collect();
+    let values = json!({
+        "cluster": id,
+        "api_ip": parameters.api_ip,
+        "ingress_ip": parameters.ingress_ip,
+        "nodes": nodes,
+        "etcd": etcd_names,
+    });
+    let template = include_str!("templates/dns/dnsmasq.conf");
+    let config = render("dnsmasq.conf", template, &values)?;
+    let script = include_str!("templates/dns/ocpdeploy-dns");
+    Ok(HostParts {
+        files: vec![
+            HostFile::new("/etc/ocpdeploy/dnsmasq.conf", 0o644, config),
+            HostFile::new("/usr/local/bin/ocpdeploy-dns", 0o755, script),
+        ],
+        units: vec![HostUnit {
+            name: "ocpdeploy-dns.service".to_owned(),
+            enabled: Some(true),
+            contents: Some(include_str!("templates/dns/ocpdeploy-dns.service").to_owned()),
+            dropins: vec![],
+        }],
+    })
+}
+
+/// The release's own CoreDNS. Its zone is the one that `ocpdeploy export dns` writes.
+fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
+    let parameters = input.parameters;
+    let id = parameters.id();
+    let template = include_str!("templates/dns/Corefile.in");
+    let corefile = render("Corefile.in", template, &json!({"cluster": id}))?;
+    let etcd = needs_etcd_names(input);
+    let hosts: String = parameters
+        .nodes
+        .iter()
+        .map(|node| format!("{} {}\n", node.ip, id.fqdn(node.name.as_str())))
+        .collect();
+    let hosts = format!("{} {}\n{hosts}", parameters.api_ip, id.fqdn("api"));
+    let pod = static_pod(
+        "coredns",
+        input.release.image("coredns")?,
+        &["/usr/bin/coredns", "-conf", "/run/ocpdeploy/dns/Corefile"],
+        &[("config", "/etc/ocpdeploy/dns"), ("state", "/run/ocpdeploy/dns")],
+        // Only what SELinux forbids of the host's files is allowed.
+        json!({"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}),
+    );
+    Ok(HostParts {
+        files: vec![
+            HostFile::new("/etc/ocpdeploy/dns/Corefile.in", 0o644, corefile),
+            HostFile::new("/etc/ocpdeploy/dns/zone", 0o644, zone::forward(parameters, etcd, 1)),
+            HostFile::new("/etc/ocpdeploy/dns/hosts", 0o644, hosts),
+            pod,
+        ],
+        units: vec![],
+    })
+}
+
+/// Up to 4.3, masters find each other's etcd by SRV records, and etcd's certificates carry these names.
+fn needs_etcd_names(input: &Input<'_>) -> bool {
+    let (major, minor) = input.release.version;
+    major == 4 && minor <= 3
+}

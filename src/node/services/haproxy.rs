@@ -1,0 +1,91 @@
+//! haproxy on masters: spreads the API over them, and brings requests to routers that are elsewhere than the VIP.
+//!
+//! It listens on ports of its own, since masters have an API on 6443 and may have routers on 80 and 443. The host
+//! redirects the VIP's ports to them, as openshift/baremetal-runtimecfg does (`pkg/monitor`).
+//! Ports 9444, 9445, 9454, 9464, 9480 and 9483 are nobody else's (openshift/enhancements: `dev-guide/host-port-registry.md`).
+
+use serde_json::json;
+
+use super::{Input, ServiceError, static_pod};
+use crate::cluster::Role;
+use crate::node::host::{HostFile, HostParts, HostUnit};
+use crate::state::parameters::NodeAddress;
+use crate::templates::render;
+
+const FOLDER: &str = "/etc/ocpdeploy/haproxy";
+
+/// What all nodes of a role get: masters, where there is anything to balance or to pass on.
+pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
+    let apis: Vec<&NodeAddress> = input.nodes(Role::Master).filter(|_| balances_api(input)).collect();
+    let routers = if passes_requests_on(input) {
+        input.router_nodes()
+    } else {
+        vec![]
+    };
+    if role != Role::Master || (apis.is_empty() && routers.is_empty()) {
+        return Ok(HostParts::default());
+    }
+    let values = json!({"cluster": input.config.id(), "apis": apis, "routers": routers});
+    let template = include_str!("templates/haproxy/haproxy.cfg");
+    let config = render("haproxy.cfg", template, &values)?;
+    let image = input.release.image("haproxy-router")?;
+    let pod = static_pod(
+        "haproxy",
+        image,
+        &[
+            "/usr/sbin/haproxy",
+            "-W",
+            "-db",
+            "-f",
+            "/etc/ocpdeploy/haproxy/haproxy.cfg",
+        ],
+        &[("config", FOLDER)],
+        json!({
+            // The image's own user; only what SELinux forbids of the host's files is allowed.
+            "securityContext": {"seLinuxOptions": {"type": "spc_t"}},
+            "livenessProbe": {
+                "httpGet": {"host": "127.0.0.1", "port": 9444, "path": "/ready"},
+                "initialDelaySeconds": 30,
+            },
+        }),
+    );
+    let redirect = include_str!("templates/haproxy/ocpdeploy-redirect");
+    Ok(HostParts {
+        files: vec![
+            HostFile::new(format!("{FOLDER}/haproxy.cfg"), 0o644, config),
+            HostFile::new(format!("{FOLDER}/redirects"), 0o644, redirects(input)),
+            HostFile::new("/usr/local/bin/ocpdeploy-redirect", 0o755, redirect),
+            pod,
+        ],
+        units: vec![HostUnit {
+            name: "ocpdeploy-redirect.service".to_owned(),
+            enabled: Some(true),
+            contents: Some(include_str!("templates/haproxy/ocpdeploy-redirect.service").to_owned()),
+            dropins: vec![],
+        }],
+    })
+}
+
+/// Whether there is more than one API.
+pub(super) fn balances_api(input: &Input<'_>) -> bool {
+    input.nodes(Role::Master).count() > 1
+}
+
+/// Whether the VIP's holder may have no router: the VIP is on masters, and routers are on workers or on some masters.
+fn passes_requests_on(input: &Input<'_>) -> bool {
+    input.has_one_vip() && (input.config.workers > 0 || balances_api(input))
+}
+
+/// One line each: VIP, its port, haproxy's port, and a URL that answers while haproxy has somebody behind it.
+fn redirects(input: &Input<'_>) -> String {
+    let mut lines = Vec::new();
+    if balances_api(input) {
+        lines.push("6443 9445 http://127.0.0.1:9454/ready");
+    }
+    if passes_requests_on(input) {
+        lines.push("80 9480 http://127.0.0.1:9464/ready");
+        lines.push("443 9483 http://127.0.0.1:9464/ready");
+    }
+    let ip = input.parameters.api_ip;
+    lines.iter().map(|line| format!("{ip} {line}\n")).collect()
+}

@@ -1,0 +1,212 @@
+//! keepalived: which node holds each VIP.
+//!
+//! One set of files serves every node of a role, so that they can be a MachineConfig: the node finds its own lines
+//! by its address (`templates/keepalived/run`). A node that is not in the table holds no VIP; whoever adds
+//! one renews the table everywhere, and `run` takes it as it comes.
+//!
+//! * A node that can no longer serve gives the VIP away itself and then the next one takes it, so that two never have
+//!   it at once. Nobody takes it from a node that serves: each move cuts every connection.
+//! * No two nodes have the same priority, or both would follow a dead holder.
+//! * The bootstrap is above all masters, and gets the VIP back when its API was only short of breath
+//!   (openshift/machine-config-operator issue 2586).
+//!
+//! What is checked is what openshift/machine-config-operator checks on other platforms (`templates/common/on-prem`).
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Input, ServiceError, static_pod};
+use crate::cluster::{Role, Vip};
+use crate::node::host::{HostFile, HostParts};
+use crate::state::parameters::NodeAddress;
+use crate::templates::render;
+
+const FOLDER: &str = "/etc/ocpdeploy/keepalived";
+
+/// More than any master can have.
+const BOOTSTRAP_PRIORITY: u8 = 240;
+
+/// A command that keepalived runs every `interval` seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+struct Check {
+    name: &'static str,
+    command: &'static str,
+    interval: u8,
+    /// Failures in a row that count as one.
+    fall: u8,
+    /// Successes in a row that count as one.
+    rise: u8,
+    /// Added to the priority on success; 0: a failure takes the VIP from the node.
+    weight: u8,
+}
+
+/// Found false 3 times within 3 seconds, so that another node has the VIP before 5 have gone by.
+const API: Check = Check {
+    name: "api",
+    command: "/etc/ocpdeploy/keepalived/check-api",
+    interval: 1,
+    fall: 3,
+    rise: 2,
+    weight: 0,
+};
+
+/// The weights only say who follows. Each is more than the ranks of five masters differ.
+const API_BALANCED: Check = Check {
+    name: "api_balanced",
+    command: "/etc/ocpdeploy/keepalived/check-api-balanced",
+    interval: 2,
+    fall: 3,
+    rise: 3,
+    weight: 100,
+};
+
+const API_HERE: Check = Check {
+    name: "api_here",
+    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:6443/readyz",
+    weight: 50,
+    ..API_BALANCED
+};
+
+/// The MCS is not balanced: its clients meet the one of the VIP's holder.
+const MCS_HERE: Check = Check {
+    name: "mcs_here",
+    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:22623/healthz",
+    weight: 40,
+    ..API_BALANCED
+};
+
+const ROUTER: Check = Check {
+    name: "router",
+    command: "/usr/bin/curl -fs --max-time 2 -o /dev/null http://127.0.0.1:1936/healthz/ready",
+    interval: 1,
+    fall: 2,
+    rise: 2,
+    weight: 0,
+};
+
+/// A VIP and all nodes that may hold it.
+#[derive(Serialize)]
+struct Instance<'a> {
+    name: Vip,
+    ip: Ipv4Addr,
+    virtual_router_id: u8,
+    /// Takes the VIP from a node of lower priority.
+    preempts: bool,
+    nodes: Vec<Candidate<'a>>,
+    checks: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Candidate<'a> {
+    #[serde(flatten)]
+    node: &'a NodeAddress,
+    priority: u8,
+}
+
+/// What all nodes of a role get; nothing where the role holds no VIP.
+///
+/// The configuration holds the VRRP password, so its file is 0600.
+pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
+    let mut instances = Vec::new();
+    let mut checks = Vec::new();
+    if matches!(role, Role::Bootstrap | Role::Master) {
+        let own = api_checks(input, role);
+        instances.push(api(input, role, &own));
+        checks.extend(own);
+    }
+    if !input.has_one_vip() && input.router_nodes().iter().any(|node| node.role == role) {
+        let own = ingress_checks(input);
+        instances.push(ingress(input, &own));
+        checks.extend(own);
+    }
+    if instances.is_empty() {
+        return Ok(HostParts::default());
+    }
+    let values = json!({
+        "cluster": input.config.id(),
+        "role": role,
+        "checks": checks,
+        "instances": instances,
+        "password": input.parameters.vrrp_password.as_ref().map(|password| password.expose()),
+    });
+    let template = include_str!("templates/keepalived/keepalived.conf.in");
+    let config = render("keepalived.conf.in", template, &values)?;
+    let image = input.release.image("keepalived-ipfailover")?;
+    let script = |name: &str, text: &str| HostFile::new(format!("{FOLDER}/{name}"), 0o755, text);
+    let mut files = vec![
+        HostFile::new(format!("{FOLDER}/keepalived.conf.in"), 0o600, config),
+        script("run", include_str!("templates/keepalived/run")),
+    ];
+    if checks.contains(&API) {
+        let check = include_str!("templates/keepalived/check-api");
+        let balanced = include_str!("templates/keepalived/check-api-balanced");
+        files.extend([script("check-api", check), script("check-api-balanced", balanced)]);
+    }
+    files.push(static_pod(
+        "keepalived",
+        image,
+        &["/bin/bash", "/etc/ocpdeploy/keepalived/run"],
+        &[("config", FOLDER), ("state", "/run/ocpdeploy")],
+        json!({"securityContext": {"privileged": true}}),
+    ));
+    Ok(HostParts { files, units: vec![] })
+}
+
+/// Where nobody else could have the VIP, nothing is checked.
+fn api_checks(input: &Input<'_>, role: Role) -> Vec<Check> {
+    match role {
+        Role::Bootstrap => vec![API],
+        _ if super::haproxy::balances_api(input) => vec![API, API_BALANCED, API_HERE, MCS_HERE],
+        _ => vec![],
+    }
+}
+
+fn ingress_checks(input: &Input<'_>) -> Vec<Check> {
+    match input.router_nodes().len() {
+        1 => vec![],
+        _ => vec![ROUTER],
+    }
+}
+
+fn api<'a>(input: &Input<'a>, role: Role, checks: &[Check]) -> Instance<'a> {
+    let bootstrap = input.nodes(Role::Bootstrap).map(|node| Candidate {
+        node,
+        priority: BOOTSTRAP_PRIORITY,
+    });
+    let masters = ranked(input.nodes(Role::Master), 40, 8);
+    Instance {
+        name: Vip::Api,
+        ip: input.parameters.api_ip,
+        virtual_router_id: input.parameters.virtual_router_id,
+        preempts: role == Role::Bootstrap,
+        nodes: bootstrap.chain(masters).collect(),
+        checks: checks.iter().map(|check| check.name).collect(),
+    }
+}
+
+fn ingress<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
+    Instance {
+        name: Vip::Ingress,
+        ip: input.parameters.ingress_ip,
+        virtual_router_id: input.parameters.ingress_virtual_router_id,
+        preempts: false,
+        nodes: ranked(input.router_nodes(), 250, 4).collect(),
+        checks: checks.iter().map(|check| check.name).collect(),
+    }
+}
+
+/// Priorities from `first` downwards in steps: of two that wait for a dead holder, the higher is first by
+/// 1/256 s for each point (RFC 3768: skew time).
+fn ranked<'a>(
+    nodes: impl IntoIterator<Item = &'a NodeAddress>,
+    first: u8,
+    step: u8,
+) -> impl Iterator<Item = Candidate<'a>> {
+    let priorities = std::iter::successors(Some(first), move |last| Some(last.saturating_sub(step).max(1)));
+    nodes
+        .into_iter()
+        .zip(priorities)
+        .map(|(node, priority)| Candidate { node, priority })
+}

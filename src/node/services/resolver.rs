@@ -1,0 +1,71 @@
+//! /etc/resolv.conf of the nodes: the node itself first, then what DHCP offered.
+//!
+//! NetworkManager leaves the file alone (`rc-manager=unmanaged`) and is only asked; every call writes the same, so it
+//! does not matter who calls and how often. openshift/machine-config-operator does alike on its on-premise platforms
+//! (`templates/common/on-prem/files/resolv-prepender.yaml`), with an image that has to be pulled first.
+
+use super::Input;
+use crate::cluster::{Dns, Vip};
+use crate::node::host::{HostFile, HostParts, HostUnit};
+
+/// What every node gets, whatever its role; nothing with `dns=user`.
+pub fn parts(input: &Input<'_>) -> HostParts {
+    if input.config.dns == Dns::User {
+        return HostParts::default();
+    }
+    let script = include_str!("templates/resolver/ocpdeploy-resolver");
+    let dispatcher = include_str!("templates/resolver/30-ocpdeploy-resolver");
+    let files = vec![
+        HostFile::new("/etc/ocpdeploy/resolver", 0o644, settings(input)),
+        HostFile::new("/usr/local/bin/ocpdeploy-resolver", 0o755, script),
+        HostFile::new(
+            "/etc/NetworkManager/dispatcher.d/30-ocpdeploy-resolver",
+            0o755,
+            dispatcher,
+        ),
+        HostFile::new(
+            "/etc/NetworkManager/conf.d/90-ocpdeploy.conf",
+            0o644,
+            "# /etc/resolv.conf is ocpdeploy-resolver's.\n[main]\nrc-manager=unmanaged\n",
+        ),
+    ];
+    let unit = |name: &str, contents: &str| HostUnit {
+        name: name.to_owned(),
+        enabled: Some(true),
+        contents: Some(contents.to_owned()),
+        dropins: vec![],
+    };
+    let units = vec![
+        unit(
+            "ocpdeploy-resolver.service",
+            include_str!("templates/resolver/ocpdeploy-resolver.service"),
+        ),
+        unit(
+            "ocpdeploy-resolver.path",
+            include_str!("templates/resolver/ocpdeploy-resolver.path"),
+        ),
+        // Pods get a copy of /etc/resolv.conf when they start, and kubelet itself asks for api-int.
+        HostUnit {
+            name: "kubelet.service".to_owned(),
+            dropins: vec![(
+                "10-ocpdeploy-resolver.conf".to_owned(),
+                "[Service]\nExecStartPre=/usr/local/bin/ocpdeploy-resolver wait\n".to_owned(),
+            )],
+            ..HostUnit::default()
+        },
+    ];
+    HostParts { files, units }
+}
+
+/// What the script goes by: a key and a value a line.
+fn settings(input: &Input<'_>) -> String {
+    let parameters = input.parameters;
+    let mut text = format!("domain {}\nnetwork {}\n", parameters.id(), parameters.machine_network);
+    for vip in Vip::ALL {
+        text += &format!("vip {}\n", parameters.vip(vip).ip);
+    }
+    for node in &parameters.nodes {
+        text += &format!("node {}\n", node.ip);
+    }
+    text
+}

@@ -1,0 +1,368 @@
+//! The API of the cluster that was deployed: through its VIP, with the installer's kubeconfig, and no DNS needed here.
+//!
+//! Every call has a limit of its own and is made once. Whoever waits calls again, see `wait`.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
+};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, Config, ResourceExt};
+use tokio::time::timeout;
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use self::error::whole;
+use crate::cluster::Door;
+use crate::http_limits;
+
+mod error;
+
+pub use self::error::ApiError;
+
+/// One connection is tried no longer.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// One call takes no longer; an API server gives up its own work after 60 s, and lists here are short.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Who approves, as the cluster's audit log shows it.
+const US: &str = "ocpdeploy";
+
+/// The API of one cluster.
+#[derive(Clone)]
+pub struct ClusterApi {
+    client: Client,
+    name: String,
+    address: SocketAddr,
+}
+
+/// What became of an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Approval {
+    Given,
+    /// The request changed or went in the meantime: look again.
+    Overtaken,
+}
+
+/// What became of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// The pod is told to end; it is there until it has.
+    Begun,
+    /// It was not there any more.
+    Gone,
+    /// A disruption budget forbids it for now; with the server's words.
+    NotNow(String),
+}
+
+impl ClusterApi {
+    /// Reads the installer's `auth/kubeconfig` and leads its name to the api VIP; asks nothing yet.
+    ///
+    /// TLS is verified against the name in the kubeconfig, with its CA. A proxy of the environment is not used, for the
+    /// VIP is on the machines' network.
+    pub async fn open(kubeconfig: &Path, door: impl Into<Door>) -> Result<Self, ApiError> {
+        let unusable = |why: String| ApiError::Kubeconfig {
+            path: kubeconfig.to_owned(),
+            why,
+        };
+        let mut read = Kubeconfig::read_from(kubeconfig).map_err(|error| unusable(whole(&error)))?;
+        for named in &mut read.clusters {
+            let Some(cluster) = &mut named.cluster else { continue };
+            if cluster.insecure_skip_tls_verify == Some(true) {
+                let why = format!("its cluster {} sets insecure-skip-tls-verify", named.name);
+                return Err(unusable(why));
+            }
+            cluster.proxy_url = None;
+        }
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        let mut config = config.map_err(|error| unusable(whole(&error)))?;
+        if let Some(since) = client_certificate_end(&config.auth_info).filter(|end| *end < Timestamp::now()) {
+            let path = kubeconfig.to_owned();
+            return Err(ApiError::ClientExpired { path, since });
+        }
+        if config.root_cert.is_none() {
+            return Err(unusable("it has no CA of the cluster".to_owned()));
+        }
+        let name = config.cluster_url.host().map(str::to_owned);
+        let name = name.ok_or_else(|| unusable("its server has no name".to_owned()))?;
+        let address = SocketAddr::V4(door.into().to(config.cluster_url.port_u16().unwrap_or(443)));
+        let url = format!("https://{address}").parse();
+        config.cluster_url = url.map_err(|error| unusable(format!("{error}")))?;
+        config.tls_server_name.get_or_insert_with(|| name.clone());
+        config.proxy_url = None;
+        config.connect_timeout = Some(CONNECT_LIMIT);
+        // Whoever waits knows how long; kube's own retries know not.
+        config.default_retry = false;
+        let client = http_limits::kube_client(config).map_err(|error| unusable(whole(&error)))?;
+        Ok(Self { client, name, address })
+    }
+
+    /// The name that the server's certificate must bear, e.g. `api.lab.example.com`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is connected to: the api VIP.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The version of Kubernetes, e.g. `v1.32.5`; the cheapest sign of life.
+    pub async fn version(&self) -> Result<String, ApiError> {
+        let version = self
+            .call("ask for the version", self.client.apiserver_version())
+            .await?;
+        Ok(version.git_version)
+    }
+
+    /// All nodes of the cluster.
+    pub async fn nodes(&self) -> Result<Vec<Node>, ApiError> {
+        let api = Api::<Node>::all(self.client.clone());
+        Ok(self
+            .call("list the nodes", api.list(&ListParams::default()))
+            .await?
+            .items)
+    }
+
+    /// A node by its full name, e.g. `worker-0.lab.example.com`.
+    pub async fn node(&self, name: &str) -> Result<Option<Node>, ApiError> {
+        let api = Api::<Node>::all(self.client.clone());
+        absent(self.call(&format!("get node {name}"), api.get(name)).await)
+    }
+
+    /// The Leases of all nodes, by the nodes' full names: each kubelet renews its own for as long as it runs.
+    pub async fn node_leases(&self) -> Result<Vec<Lease>, ApiError> {
+        let api = Api::<Lease>::namespaced(self.client.clone(), "kube-node-lease");
+        let all = ListParams::default();
+        Ok(self.call("list the nodes' Leases", api.list(&all)).await?.items)
+    }
+
+    /// Lets no new pods onto a node.
+    pub async fn cordon(&self, name: &str) -> Result<(), ApiError> {
+        let api = Api::<Node>::all(self.client.clone());
+        self.call(&format!("cordon node {name}"), api.cordon(name)).await?;
+        Ok(())
+    }
+
+    /// Lets pods onto a node again.
+    pub async fn uncordon(&self, name: &str) -> Result<(), ApiError> {
+        let api = Api::<Node>::all(self.client.clone());
+        self.call(&format!("uncordon node {name}"), api.uncordon(name)).await?;
+        Ok(())
+    }
+
+    /// Takes a node out of the cluster; absent is success.
+    pub async fn delete_node(&self, name: &str) -> Result<(), ApiError> {
+        let api = Api::<Node>::all(self.client.clone());
+        let deed = format!("delete node {name}");
+        absent(self.call(&deed, api.delete(name, &DeleteParams::default())).await).map(drop)
+    }
+
+    /// All pods on a node, of all namespaces.
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+        let api = Api::<Pod>::all(self.client.clone());
+        let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let mut pods = self
+            .call(&format!("list the pods on {node}"), api.list(&on_node))
+            .await?
+            .items;
+        // These are going to be evicted: a server that ignores the filter must not empty other nodes.
+        pods.retain(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node));
+        Ok(pods)
+    }
+
+    /// Asks a pod to leave its node, as far as its disruption budgets allow.
+    pub async fn evict(&self, namespace: &str, pod: &str) -> Result<Eviction, ApiError> {
+        let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let deed = format!("evict pod {namespace}/{pod}");
+        match self.call(&deed, api.evict(pod, &EvictParams::default())).await {
+            Ok(_) => Ok(Eviction::Begun),
+            Err(ApiError::Refused { code: 404, .. }) => Ok(Eviction::Gone),
+            Err(ApiError::Refused { code: 429, why, .. }) => Ok(Eviction::NotNow(why)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A ConfigMap, where there is one.
+    pub async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ApiError> {
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+        let deed = format!("get ConfigMap {namespace}/{name}");
+        absent(self.call(&deed, api.get(name)).await)
+    }
+
+    /// A Secret, where there is one.
+    pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
+        let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
+        let deed = format!("get Secret {namespace}/{name}");
+        absent(self.call(&deed, api.get(name)).await)
+    }
+
+    /// The ClusterVersion, once the cluster has one.
+    pub async fn cluster_version(&self) -> Result<Option<DynamicObject>, ApiError> {
+        let kind = resource("config.openshift.io", "ClusterVersion", "clusterversions");
+        self.object(&kind, "version").await
+    }
+
+    /// What etcd's operator says of the members.
+    pub async fn etcd(&self) -> Result<Option<DynamicObject>, ApiError> {
+        let kind = resource("operator.openshift.io", "Etcd", "etcds");
+        self.object(&kind, "cluster").await
+    }
+
+    /// The addresses of etcd's voting members, as its operator keeps them for the API servers.
+    pub async fn etcd_endpoints(&self) -> Result<Option<ConfigMap>, ApiError> {
+        self.config_map("openshift-etcd", "etcd-endpoints").await
+    }
+
+    /// All ClusterOperators; none while the cluster does not know the kind.
+    pub async fn cluster_operators(&self) -> Result<Vec<DynamicObject>, ApiError> {
+        let kind = resource("config.openshift.io", "ClusterOperator", "clusteroperators");
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
+        let all = ListParams::default();
+        let listed = absent(self.call("list the cluster operators", api.list(&all)).await)?;
+        Ok(listed.map_or_else(Vec::new, |list| list.items))
+    }
+
+    /// Makes an object what a manifest of ours says, field by field; whether that changed anything.
+    ///
+    /// Server-side apply: fields that the manifest does not name stay as they are.
+    pub async fn apply(&self, manifest: DynamicObject) -> Result<bool, ApiError> {
+        let types = manifest.types.clone().unwrap_or_default();
+        let (name, namespace) = (manifest.name_any(), manifest.namespace());
+        let deed = format!("apply {} {name}", types.kind);
+        let kind = GroupVersionKind::try_from(&types).map_err(|error| self.unreachable(&deed, error.to_string()))?;
+        let kind = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &kind),
+            None => Api::all_with(self.client.clone(), &kind),
+        };
+        let before = absent(self.call(&deed, api.get(&name)).await)?;
+        let params = PatchParams::apply(US).force();
+        let after = self
+            .call(&deed, api.patch(&name, &params, &Patch::Apply(&manifest)))
+            .await?;
+        Ok(before.is_none_or(|before| before.resource_version() != after.resource_version()))
+    }
+
+    async fn object(&self, kind: &ApiResource, name: &str) -> Result<Option<DynamicObject>, ApiError> {
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), kind);
+        absent(self.call(&format!("get {} {name}", kind.kind), api.get(name)).await)
+    }
+
+    /// All certificate requests, and the version of this list for `requests_change`.
+    pub async fn requests(&self) -> Result<(Vec<CertificateSigningRequest>, String), ApiError> {
+        let api = Api::<CertificateSigningRequest>::all(self.client.clone());
+        let list = self
+            .call("list the certificate requests", api.list(&ListParams::default()))
+            .await?;
+        Ok((list.items, list.metadata.resource_version.unwrap_or_default()))
+    }
+
+    /// Approves a request as it was seen; one that has changed since is left as it is.
+    pub async fn approve(&self, request: &CertificateSigningRequest, reason: &str) -> Result<Approval, ApiError> {
+        let api = Api::<CertificateSigningRequest>::all(self.client.clone());
+        let name = request.name_any();
+        let mut approved = request.clone();
+        let status = approved.status.get_or_insert_default();
+        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now());
+        status
+            .conditions
+            .get_or_insert_default()
+            .push(CertificateSigningRequestCondition {
+                type_: "Approved".to_owned(),
+                status: "True".to_owned(),
+                reason: Some("OcpdeployApproved".to_owned()),
+                message: Some(reason.to_owned()),
+                last_update_time: Some(now),
+                last_transition_time: None,
+            });
+        let params = PostParams {
+            field_manager: Some(US.to_owned()),
+            ..PostParams::default()
+        };
+        let deed = format!("approve certificate request {name}");
+        match self
+            .call(&deed, api.replace_subresource("approval", &name, &params, &approved))
+            .await
+        {
+            Ok(_) => Ok(Approval::Given),
+            Err(ApiError::Refused { code: 404 | 409, .. }) => Ok(Approval::Overtaken),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns when a certificate request came or changed since the list of this version, at the latest after `limit`.
+    ///
+    /// It is no more than a bell: that the server is gone, or has forgotten that version, rings it too.
+    pub async fn requests_change(&self, version: &str, limit: Duration) {
+        let api = Api::<CertificateSigningRequest>::all(self.client.clone());
+        let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).clamp(1, 290);
+        let params = WatchParams::default().timeout(seconds);
+        let bell = async {
+            let Ok(events) = api.watch(&params, version).await else {
+                return;
+            };
+            let mut events = pin!(events.into_stream());
+            while let Some(Ok(WatchEvent::Bookmark(_))) = events.next().await {}
+        };
+        let _ = timeout(limit, bell).await;
+    }
+
+    async fn call<T>(&self, deed: &str, work: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+        match timeout(CALL_LIMIT, work).await {
+            Ok(done) => done.map_err(|error| ApiError::of(&error, deed, &self.name, self.address)),
+            Err(_) => Err(self.unreachable(deed, format!("no answer within {} s", CALL_LIMIT.as_secs()))),
+        }
+    }
+
+    fn unreachable(&self, deed: &str, why: String) -> ApiError {
+        ApiError::Unreachable {
+            deed: deed.to_owned(),
+            address: self.address,
+            why,
+        }
+    }
+}
+
+/// What was asked for, or `None` where the server has no such thing.
+///
+/// Any 404 means that. kube's `get_opt` wants a Status with the reason `NotFound`, and a server that does not know the API
+/// group answers `404 page not found` in plain text (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/server/handler.go`,
+/// `NotFoundHandler`).
+fn absent<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+    match answer {
+        Err(error) if error.code() == Some(404) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
+}
+
+/// When the client certificate of a kubeconfig ends; `None` where it has none that can be read.
+fn client_certificate_end(auth: &AuthInfo) -> Option<Timestamp> {
+    let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
+        (Some(data), _) => STANDARD.decode(data).ok()?,
+        (None, Some(path)) => fs_err::read(path).ok()?,
+        (None, None) => return None,
+    };
+    let (_, pem) = parse_x509_pem(&pem).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}

@@ -1,0 +1,506 @@
+//! Which certificate requests of joining nodes are ours to approve: those of the table, and nothing more.
+//!
+//! On platform `none` nobody else does it: the cluster's own approver wants a Machine object.
+//! Source: openshift/cluster-machine-approver: `pkg/controller/csr_check.go`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use self::pkcs10::Asked;
+use crate::cluster::{NodeName, Role};
+use crate::state::parameters::Parameters;
+
+mod pkcs10;
+
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
+
+/// Who asks for a node that has no certificate yet.
+const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+
+/// A group of `BOOTSTRAPPER`, but not of each master.
+///
+/// Nodes ask with the token of that service account, which has the group (openshift/machine-config-operator:
+/// `pkg/server/cluster_server.go`). The masters of the installation ask with a certificate of the installer, and that of
+/// older installers names it not (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They ask with
+/// it again whenever their own ended (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+
+/// A CertificateSigningRequest, as far as it is judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    pub signer: String,
+    /// Who asks, as the API server knows him.
+    pub username: String,
+    pub groups: Vec<String>,
+    pub usages: Vec<String>,
+    /// The PKCS#10 request, PEM, as `spec.request` has it once base64 is taken off.
+    pub pem: Vec<u8>,
+}
+
+/// The certificate that a node asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wave {
+    /// To talk to the API server; comes first.
+    Client,
+    /// To be talked to.
+    Serving,
+}
+
+impl fmt::Display for Wave {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Wave::Client => "client",
+            Wave::Serving => "serving",
+        })
+    }
+}
+
+/// What to do with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    Approve(NodeName, Wave),
+    /// Not a joining node's business: somebody else decides.
+    Leave,
+    /// It looks like a joining node's and is not one of ours; with the reason.
+    Refuse(String),
+}
+
+/// Judges one request. `joined` are nodes that are in the cluster already: who has a certificate needs no first one.
+pub fn judge(request: &Request, table: &Parameters, joined: &BTreeSet<NodeName>) -> Judgement {
+    let judged = match (request.signer.as_str(), request.username.as_str()) {
+        (CLIENT_SIGNER, BOOTSTRAPPER) => judge_client(request, table, joined),
+        // A node that renews its own is the controller manager's business.
+        (CLIENT_SIGNER, user) if user.starts_with("system:node:") => return Judgement::Leave,
+        (CLIENT_SIGNER, user) => Err(format!("{user} does not speak for joining nodes")),
+        (SERVING_SIGNER, _) => judge_serving(request, table),
+        _ => return Judgement::Leave,
+    };
+    judged.unwrap_or_else(Judgement::Refuse)
+}
+
+fn judge_client(request: &Request, table: &Parameters, joined: &BTreeSet<NodeName>) -> Result<Judgement, String> {
+    exactly(
+        "groups",
+        &request.groups,
+        &[
+            "system:serviceaccounts:openshift-machine-config-operator",
+            "system:authenticated",
+        ],
+        &[SERVICE_ACCOUNTS],
+    )?;
+    usages(request, "client auth")?;
+    let asked = Asked::read(&request.pem)?;
+    let node = asked.node(table)?;
+    let is_master = table.node(&node).is_some_and(|node| node.role == Role::Master);
+    if !is_master && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
+        return Err(format!("{SERVICE_ACCOUNTS} is not among its groups"));
+    }
+    if !asked.names.is_empty() || !asked.addresses.is_empty() {
+        return Err(format!("a client certificate of {node} needs no other names"));
+    }
+    if joined.contains(&node) {
+        return Err(format!("{node} has joined already"));
+    }
+    Ok(Judgement::Approve(node, Wave::Client))
+}
+
+fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, String> {
+    exactly(
+        "groups",
+        &request.groups,
+        &["system:nodes", "system:authenticated"],
+        &[],
+    )?;
+    usages(request, "server auth")?;
+    let asked = Asked::read(&request.pem)?;
+    let node = asked.node(table)?;
+    if request.username != asked.common_name {
+        return Err(format!("{} asks for {}", request.username, asked.common_name));
+    }
+    let fqdn = table.id().fqdn(node.as_str());
+    if let Some(name) = asked
+        .names
+        .iter()
+        .find(|name| **name != fqdn && **name != node.as_str())
+    {
+        return Err(format!("{name} is not a name of {node}"));
+    }
+    let ip = table.node(&node).map(|planned| planned.ip);
+    if let Some(address) = asked
+        .addresses
+        .iter()
+        .find(|address| Some(**address) != ip.map(IpAddr::V4))
+    {
+        return Err(format!("{address} is not the address of {node}"));
+    }
+    if asked.names.is_empty() && asked.addresses.is_empty() {
+        return Err(format!("a serving certificate of {node} with no name serves nothing"));
+    }
+    Ok(Judgement::Approve(node, Wave::Serving))
+}
+
+/// A kubelet asks for these usages; the second not for a key that only signs.
+fn usages(request: &Request, wanted: &str) -> Result<(), String> {
+    exactly(
+        "usages",
+        &request.usages,
+        &["digital signature", wanted],
+        &["key encipherment"],
+    )
+}
+
+/// All of one list, perhaps some of the other, and nothing else.
+fn exactly(what: &str, given: &[String], all: &[&str], perhaps: &[&str]) -> Result<(), String> {
+    let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
+    if let Some(missing) = all.iter().find(|one| !given.contains(**one)) {
+        return Err(format!("{missing} is not among its {what}"));
+    }
+    match given.iter().find(|one| !all.contains(one) && !perhaps.contains(one)) {
+        Some(more) => Err(format!("{more} is among its {what}")),
+        None => Ok(()),
+    }
+}
+
+impl Asked {
+    /// The node of the table that the subject names.
+    fn node(&self, table: &Parameters) -> Result<NodeName, String> {
+        let unknown = || format!("{} is not a node of {}", self.common_name, table.id());
+        let host = self.common_name.strip_prefix("system:node:").ok_or_else(unknown)?;
+        let id = table.id();
+        let short = id.host_of(host).ok_or_else(unknown)?;
+        let mut nodes = table.nodes.iter();
+        let node = nodes.find(|node| node.name.as_str() == short && node.role != Role::Bootstrap);
+        Ok(node.ok_or_else(unknown)?.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+    use crate::state::parameters::tests::example;
+
+    /// A request as a kubelet would make it, to be spoilt.
+    #[derive(Clone)]
+    struct Wish {
+        request: Request,
+        common_name: String,
+        organizations: Vec<&'static str>,
+        sans: Vec<SanType>,
+        more: Option<DnType>,
+    }
+
+    /// The bytes as Go's `pem.Encode` writes them.
+    fn framed(der: &[u8]) -> Vec<u8> {
+        let body = STANDARD.encode(der);
+        let lines: Vec<_> = body.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+        let body = lines.join("\n");
+        format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
+    }
+
+    const WORKER: &str = "system:node:worker-0.lab.example.com";
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn dns(name: &str) -> SanType {
+        SanType::DnsName(name.try_into().unwrap())
+    }
+
+    fn ip(text: &str) -> SanType {
+        SanType::IpAddress(text.parse().unwrap())
+    }
+
+    fn address_of(node: &str) -> String {
+        let node = NodeName::node(Role::Worker, node.trim_start_matches("worker-").parse().unwrap());
+        example().node(&node).unwrap().ip.to_string()
+    }
+
+    fn client() -> Wish {
+        Wish {
+            request: Request {
+                signer: CLIENT_SIGNER.to_owned(),
+                username: BOOTSTRAPPER.to_owned(),
+                groups: texts(&[
+                    "system:serviceaccounts",
+                    "system:serviceaccounts:openshift-machine-config-operator",
+                    "system:authenticated",
+                ]),
+                usages: texts(&["digital signature", "client auth"]),
+                pem: vec![],
+            },
+            common_name: WORKER.to_owned(),
+            organizations: vec!["system:nodes"],
+            sans: vec![],
+            more: None,
+        }
+    }
+
+    fn serving() -> Wish {
+        Wish {
+            request: Request {
+                signer: SERVING_SIGNER.to_owned(),
+                username: WORKER.to_owned(),
+                groups: texts(&["system:nodes", "system:authenticated"]),
+                usages: texts(&["digital signature", "key encipherment", "server auth"]),
+                pem: vec![],
+            },
+            sans: vec![dns("worker-0.lab.example.com"), ip(&address_of("worker-0"))],
+            ..client()
+        }
+    }
+
+    impl Wish {
+        fn pem(&self) -> String {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            // rcgen keeps one value of a kind; the same kind by its number is another to it.
+            let kinds = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+            for (kind, organization) in kinds.into_iter().zip(&self.organizations) {
+                params.distinguished_name.push(kind, *organization);
+            }
+            params
+                .distinguished_name
+                .push(DnType::CommonName, self.common_name.as_str());
+            if let Some(more) = &self.more {
+                params.distinguished_name.push(more.clone(), "more");
+            }
+            params.subject_alt_names = self.sans.clone();
+            params
+                .serialize_request(&KeyPair::generate().unwrap())
+                .unwrap()
+                .pem()
+                .unwrap()
+        }
+
+        fn judged(&self) -> Judgement {
+            let mut request = self.request.clone();
+            if request.pem.is_empty() {
+                request.pem = self.pem().into_bytes();
+            }
+            judge(&request, &example(), &BTreeSet::new())
+        }
+
+        fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
+            change(&mut self);
+            self
+        }
+    }
+
+    fn worker(index: usize) -> NodeName {
+        NodeName::node(Role::Worker, index)
+    }
+
+    #[test]
+    fn the_two_requests_of_a_node_of_ours_are_approved() {
+        assert_eq!(client().judged(), Judgement::Approve(worker(0), Wave::Client));
+        assert_eq!(serving().judged(), Judgement::Approve(worker(0), Wave::Serving));
+        let short = serving().but(|wish| wish.sans = vec![dns("worker-0")]);
+        assert_eq!(short.judged(), Judgement::Approve(worker(0), Wave::Serving));
+        let encipher = client().but(|wish| wish.request.usages.push("key encipherment".to_owned()));
+        assert_eq!(encipher.judged(), Judgement::Approve(worker(0), Wave::Client));
+    }
+
+    #[test]
+    fn a_master_of_an_older_installer_asks_with_one_group_less_and_nobody_else() {
+        let of = |node: &str| {
+            client().but(|wish| {
+                wish.common_name = format!("system:node:{node}.lab.example.com");
+                wish.request.groups.remove(0);
+            })
+        };
+        let master = NodeName::node(Role::Master, 0);
+        assert_eq!(of("master-0").judged(), Judgement::Approve(master, Wave::Client));
+        let more = of("master-0").but(|wish| wish.request.groups.push("system:masters".to_owned()));
+        for wish in [of("worker-0"), more] {
+            let judged = wish.judged();
+            assert!(
+                matches!(&judged, Judgement::Refuse(why) if why.contains("among its groups")),
+                "{judged:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn hostile_requests_are_refused_with_the_reason() {
+        let foreign = "system:node:worker-9.lab.example.com";
+        let neighbour = "system:node:worker-0.lab2.example.com";
+        let cases: Vec<(Wish, &str)> = vec![
+            (
+                client().but(|w| w.common_name = foreign.to_owned()),
+                "worker-9.lab.example.com is not a node of lab.example.com",
+            ),
+            (
+                client().but(|w| w.common_name = neighbour.to_owned()),
+                "worker-0.lab2.example.com is not a node",
+            ),
+            (
+                client().but(|w| w.common_name = "system:node:bootstrap.lab.example.com".to_owned()),
+                "is not a node",
+            ),
+            (
+                client().but(|w| w.common_name = "system:node:worker-0".to_owned()),
+                "is not a node",
+            ),
+            (
+                client().but(|w| w.common_name = "worker-0.lab.example.com".to_owned()),
+                "is not a node",
+            ),
+            (
+                client().but(|w| w.common_name = "system:admin".to_owned()),
+                "is not a node",
+            ),
+            (
+                client().but(|w| w.organizations = vec!["system:masters"]),
+                "system:nodes is not among its organizations",
+            ),
+            (
+                client().but(|w| w.organizations.push("system:masters")),
+                "system:masters is among its organizations",
+            ),
+            (
+                client().but(|w| w.organizations.clear()),
+                "system:nodes is not among its organizations",
+            ),
+            (
+                client().but(|w| w.more = Some(DnType::OrganizationalUnitName)),
+                "is in its subject",
+            ),
+            (
+                client().but(|w| w.request.groups.push("system:masters".to_owned())),
+                "system:masters is among its groups",
+            ),
+            (client().but(|w| w.request.groups.clear()), "is not among its groups"),
+            (
+                client().but(|w| w.request.username = "eve".to_owned()),
+                "eve does not speak for joining nodes",
+            ),
+            (
+                client().but(|w| w.request.usages.push("server auth".to_owned())),
+                "server auth is among its usages",
+            ),
+            (
+                client().but(|w| w.request.usages.retain(|u| u != "client auth")),
+                "client auth is not among its usages",
+            ),
+            (
+                client().but(|w| w.sans = vec![dns("api.lab.example.com")]),
+                "needs no other names",
+            ),
+            (
+                client().but(|w| w.request.pem = framed(&[0; 3])),
+                "not a certificate request",
+            ),
+            (
+                client().but(|w| w.request.pem = b"x".to_vec()),
+                "not a certificate request",
+            ),
+            (
+                serving().but(|w| w.request.username = "system:node:worker-1.lab.example.com".to_owned()),
+                "system:node:worker-1.lab.example.com asks for",
+            ),
+            (
+                serving().but(|w| w.request.username = BOOTSTRAPPER.to_owned()),
+                "asks for",
+            ),
+            (
+                serving().but(|w| w.request.groups.push("system:masters".to_owned())),
+                "system:masters is among its groups",
+            ),
+            (
+                serving().but(|w| w.request.usages.push("client auth".to_owned())),
+                "client auth is among its usages",
+            ),
+            (
+                serving().but(|w| w.sans.push(dns("api.lab.example.com"))),
+                "api.lab.example.com is not a name of worker-0",
+            ),
+            (
+                serving().but(|w| w.sans.push(dns("worker-1"))),
+                "worker-1 is not a name of worker-0",
+            ),
+            (
+                serving().but(|w| w.sans.push(ip("192.168.122.10"))),
+                "192.168.122.10 is not the address of worker-0",
+            ),
+            (
+                serving().but(|w| w.sans.push(ip(&address_of("worker-1")))),
+                "is not the address of worker-0",
+            ),
+            (
+                serving().but(|w| w.sans.push(ip("fe80::1"))),
+                "fe80::1 is not the address of worker-0",
+            ),
+            (
+                serving().but(|w| w.sans.push(SanType::Rfc822Name("a@b.c".try_into().unwrap()))),
+                "is neither a host name nor an address",
+            ),
+            (
+                serving().but(|w| w.sans.push(SanType::URI("https://a".try_into().unwrap()))),
+                "is neither a host name nor an address",
+            ),
+            (serving().but(|w| w.sans.clear()), "serves nothing"),
+            (
+                serving().but(|w| w.organizations.push("system:masters")),
+                "system:masters is among its organizations",
+            ),
+        ];
+        for (index, (wish, words)) in cases.iter().enumerate() {
+            match wish.judged() {
+                Judgement::Refuse(why) => assert!(why.contains(words), "case {index}: {why} has no {words}"),
+                other => panic!("case {index}, {words}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_joining_nodes_business_is_left() {
+        let renewal = client().but(|wish| wish.request.username = WORKER.to_owned());
+        assert_eq!(renewal.judged(), Judgement::Leave);
+        for signer in ["kubernetes.io/kube-apiserver-client", "example.com/own", ""] {
+            let other = client().but(|wish| wish.request.signer = signer.to_owned());
+            assert_eq!(other.judged(), Judgement::Leave, "{signer}");
+        }
+    }
+
+    #[test]
+    fn a_node_joins_once() {
+        let mut request = client().request;
+        request.pem = client().pem().into_bytes();
+        let joined = BTreeSet::from([worker(0)]);
+        let refused = Judgement::Refuse("worker-0 has joined already".to_owned());
+        assert_eq!(judge(&request, &example(), &joined), refused);
+        let mut request = serving().request;
+        request.pem = serving().pem().into_bytes();
+        assert_eq!(
+            judge(&request, &example(), &joined),
+            Judgement::Approve(worker(0), Wave::Serving),
+            "its serving certificate is asked for after it joined, and again each month"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_from_anywhere_are_never_approved(bytes in prop::collection::vec(any::<u8>(), 0..400), in_pem in any::<bool>()) {
+            let pem = if in_pem { framed(&bytes) } else { bytes };
+            let request = Request { pem, ..client().request };
+            prop_assert!(matches!(judge(&request, &example(), &BTreeSet::new()), Judgement::Refuse(_)));
+        }
+
+        #[test]
+        fn a_flipped_bit_spoils_a_request(at in any::<prop::sample::Index>(), bit in 0..8u8) {
+            let mut der = pkcs10::der(serving().pem().as_bytes()).unwrap();
+            let at = at.index(der.len());
+            der[at] ^= 1 << bit;
+            let request = Request { pem: framed(&der), ..serving().request };
+            prop_assert!(matches!(judge(&request, &example(), &BTreeSet::new()), Judgement::Refuse(_)));
+        }
+    }
+}

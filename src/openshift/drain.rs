@@ -1,0 +1,241 @@
+//! Empties a node: no new pods, and those there leave as far as their disruption budgets allow.
+//!
+//! What leaves is what `kubectl drain` takes away: not the pods of DaemonSets, which belong to the node, nor static ones,
+//! which the kubelet runs by itself. Source: kubernetes/kubernetes: `staging/src/k8s.io/kubectl/pkg/drain/filters.go`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use crate::PROGRESS;
+use crate::openshift::api::{ApiError, ClusterApi, Eviction};
+
+/// Marks a pod of the kubelet's own.
+const STATIC: &str = "kubernetes.io/config.mirror";
+
+/// Between two looks at the pods that still are there.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The label of a guard pod: it stands for a static pod before its disruption budget (openshift/library-go:
+/// `pkg/operator/staticpod/controller/guard/manifests/guard-pod.yaml`). Its operator makes it anew, with no owner.
+const GUARD: (&str, &str) = ("app", "guard");
+
+/// The kind whose operator makes a pod anew that it owns without controlling it (operator-framework/
+/// operator-lifecycle-manager: `pkg/controller/registry/reconciler/grpc.go`; newer ones control it).
+const CATALOG: &str = "CatalogSource";
+
+/// How a node is emptied.
+#[derive(Clone, Copy, Debug)]
+pub struct Drain {
+    pub limit: Duration,
+    /// Pods that do not leave in time, or that nothing would start elsewhere, are lost.
+    pub force: bool,
+    /// What pods keep in emptyDir volumes is lost.
+    pub delete_emptydir_data: bool,
+}
+
+/// Why a node is not empty.
+#[derive(Debug, thiserror::Error)]
+pub enum DrainError {
+    #[error("draining {node} would lose:{}{}", lines(lonely), lines(local))]
+    Loses {
+        node: String,
+        /// Pods that nothing would start elsewhere.
+        lonely: Vec<String>,
+        /// Pods with data in emptyDir volumes.
+        local: Vec<String>,
+    },
+    #[error("{node} is not empty after {} s:{}", after.as_secs(), lines(pods))]
+    Stuck {
+        node: String,
+        after: Duration,
+        /// With the reason, where the cluster gave one.
+        pods: Vec<String>,
+    },
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+impl DrainError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Loses { local, .. } if local.is_empty() => {
+                Some("nothing was changed: move or delete these pods, or lose them with --force")
+            }
+            Self::Loses { lonely, .. } if lonely.is_empty() => {
+                Some("nothing was changed: save what these pods need, then lose the rest with --delete-emptydir-data")
+            }
+            Self::Loses { .. } => Some(
+                "nothing was changed: save what these pods need, then lose the rest with --force --delete-emptydir-data",
+            ),
+            Self::Stuck { .. } => Some(
+                "nothing was removed and the node takes no new pods: run the same command again to wait longer \
+                 (--drain-timeout), or lose these pods with --force; `oc adm uncordon` takes it back",
+            ),
+            Self::Api(_) => None,
+        }
+    }
+}
+
+fn lines(pods: &[String]) -> String {
+    pods.iter().map(|pod| format!("\n  {pod}")).collect()
+}
+
+/// Empties a node, by its full name. One that is not in the cluster is empty. `is_off` is what the platform says of its
+/// machine.
+pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Result<(), DrainError> {
+    if api.node(node).await?.is_none() {
+        return Ok(());
+    }
+    let begun = Instant::now();
+    refuse_losses(node, &leaving(api, node).await?, how)?;
+    api.cordon(node).await?;
+    // Some pods come again at once, on this very node: guards are bound to it, and some tolerate everything. As for
+    // kubectl, those that are here now are to leave.
+    let here: BTreeSet<String> = leaving(api, node).await?.iter().filter_map(ResourceExt::uid).collect();
+    let (mut told, mut told_silent) = (0, false);
+    loop {
+        let mut pods = leaving(api, node).await?;
+        pods.retain(|pod| pod.uid().is_some_and(|uid| here.contains(&uid)));
+        if pods.is_empty() {
+            return Ok(());
+        }
+        if pods.len() != told {
+            told = pods.len();
+            info!(target: PROGRESS, step = "drain", "{node}: {told} pods are to leave");
+        }
+        let asked = ask(api, &pods).await?;
+        // Pods end when their kubelet says so. Where none runs, it is enough that they may go: they do with the node.
+        let is_silent = is_off || api.node(node).await?.as_ref().is_some_and(is_unreachable);
+        let stay = match is_silent {
+            true => asked.refused,
+            false => [asked.refused, asked.ending].concat(),
+        };
+        if is_silent && !told_silent {
+            told_silent = true;
+            warn!(target: PROGRESS, step = "drain", "{node}: no kubelet ends its pods, so the end of none is waited for");
+        }
+        if stay.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() + PAUSE > how.limit {
+            let (node, after) = (node.to_owned(), begun.elapsed());
+            if how.force {
+                warn!(target: PROGRESS, step = "drain", "{node}: left with {} pods:{}", stay.len(), lines(&stay));
+                return Ok(());
+            }
+            return Err(DrainError::Stuck {
+                node,
+                after,
+                pods: stay,
+            });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Names what would be lost that the user has not given up.
+fn refuse_losses(node: &str, pods: &[Pod], how: Drain) -> Result<(), DrainError> {
+    let lonely = pods.iter().filter(|pod| is_lonely(pod)).map(name);
+    let lonely: Vec<String> = lonely
+        .map(|pod| format!("{pod}: nothing would start it elsewhere"))
+        .collect();
+    let local = pods
+        .iter()
+        .filter_map(|pod| Some(format!("{}: its data in {}", name(pod), local_data(pod)?)));
+    let local: Vec<String> = local.collect();
+    let (lonely_kept, local_kept) = (
+        !how.force && !lonely.is_empty(),
+        !how.delete_emptydir_data && !local.is_empty(),
+    );
+    if lonely_kept || local_kept {
+        return Err(DrainError::Loses {
+            node: node.to_owned(),
+            lonely: if lonely_kept { lonely } else { Vec::new() },
+            local: if local_kept { local } else { Vec::new() },
+        });
+    }
+    for lost in lonely.iter().chain(&local) {
+        warn!(target: PROGRESS, step = "drain", "{node}: lost with it: {lost}");
+    }
+    Ok(())
+}
+
+/// Whether the node lifecycle controller has not heard of a node's kubelet for too long.
+///
+/// Source: kubernetes/kubernetes: `pkg/controller/nodelifecycle/node_lifecycle_controller.go`, `tryUpdateNodeHealth`.
+fn is_unreachable(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
+}
+
+/// What became of pods that were asked to leave, with the reason.
+#[derive(Default)]
+struct Asked {
+    ending: Vec<String>,
+    refused: Vec<String>,
+}
+
+/// Asks each pod to leave that is not about to.
+async fn ask(api: &ClusterApi, pods: &[Pod]) -> Result<Asked, ApiError> {
+    let mut asked = Asked::default();
+    for pod in pods {
+        let eviction = match pod.metadata.deletion_timestamp {
+            Some(_) => Eviction::Begun,
+            None => api.evict(&pod.namespace().unwrap_or_default(), &pod.name_any()).await?,
+        };
+        match eviction {
+            Eviction::Begun => asked.ending.push(format!("{}: is ending", name(pod))),
+            Eviction::Gone => {}
+            Eviction::NotNow(why) => asked.refused.push(format!("{}: {why}", name(pod))),
+        }
+    }
+    Ok(asked)
+}
+
+/// The pods that must leave a node before it goes.
+async fn leaving(api: &ClusterApi, node: &str) -> Result<Vec<Pod>, ApiError> {
+    let mut pods = api.pods_on(node).await?;
+    pods.retain(|pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        !ended && !pod.annotations().contains_key(STATIC) && owner(pod) != Some("DaemonSet")
+    });
+    Ok(pods)
+}
+
+/// The kind of what would start the pod elsewhere.
+fn owner(pod: &Pod) -> Option<&str> {
+    let owners = pod.owner_references().iter();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+    controllers.next().map(|owner| owner.kind.as_str())
+}
+
+fn is_lonely(pod: &Pod) -> bool {
+    let comes_again = pod.labels().get(GUARD.0).is_some_and(|label| label == GUARD.1) && is_of_openshift(pod)
+        || pod.owner_references().iter().any(|owner| owner.kind == CATALOG);
+    owner(pod).is_none() && !comes_again
+}
+
+/// Only the cluster itself makes pods in these namespaces.
+fn is_of_openshift(pod: &Pod) -> bool {
+    pod.namespace()
+        .is_some_and(|namespace| namespace.starts_with("openshift-"))
+}
+
+/// The emptyDir volumes of a pod, by name; `None` where it has none.
+fn local_data(pod: &Pod) -> Option<String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let local = volumes.filter(|volume| volume.empty_dir.is_some());
+    let names: Vec<&str> = local.map(|volume| volume.name.as_str()).collect();
+    (!names.is_empty()).then(|| format!("emptyDir {}", names.join(", ")))
+}
+
+fn name(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
+}

@@ -1,0 +1,204 @@
+//! Which openshift-install is taken.
+//!
+//! The search: the setting `installer`, the cluster's folder, the cache by version, PATH; else a mirror is asked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use fs_err as fs;
+use tracing::{info, warn};
+
+use super::mirror::{self, Published};
+use super::programs::{PROGRAM, cached, check_pinned, fetch, newest};
+use super::{Installer, InstallerError, OpenshiftInstall, Rehearsal};
+use crate::PROGRESS;
+use crate::artifacts::download::{Cache, DownloadError};
+use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Wanted};
+use crate::state::home::{self, ClusterDir};
+
+/// The installer that a deployment takes: found by what is here and what the mirror lists. Nothing is fetched for it.
+#[derive(Debug)]
+pub enum Choice {
+    Here {
+        installer: Installer,
+        version: String,
+        /// Why it is this one.
+        why: &'static str,
+    },
+    /// It is to be fetched.
+    Published(Published),
+}
+
+impl Choice {
+    /// Its version, e.g. `4.19.3`.
+    pub fn version(&self) -> &str {
+        match self {
+            Self::Here { version, .. } => version,
+            Self::Published(published) => &published.version,
+        }
+    }
+
+    /// The installer itself; fetched where it is not here.
+    pub async fn obtain(self, downloads: &Downloads) -> anyhow::Result<Installer> {
+        let (found, version, why) = match self {
+            Self::Here {
+                installer: Installer::OpenshiftInstall(found),
+                version,
+                why,
+            } => (found, version, why),
+            Self::Here { installer, .. } => return Ok(installer),
+            Self::Published(published) => {
+                let found = fetch(&Cache::new(&downloads.cache), &published)
+                    .await
+                    .with_context(|| format!("fetch openshift-install {}", published.version))?;
+                (found, published.version, "it was fetched for version")
+            }
+        };
+        let path = found.path().display();
+        info!(target: PROGRESS, step = "installer", "openshift-install {version}, {path}: {why}");
+        Ok(Installer::OpenshiftInstall(found))
+    }
+}
+
+impl Installer {
+    /// The installer that the settings ask for; fetched where `version` says which and it is not here.
+    pub async fn obtain(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Self> {
+        Self::find(config, dir).await?.obtain(&config.downloads).await
+    }
+
+    /// Which installer the settings ask for. The mirror is asked where it must say; nothing is fetched.
+    pub async fn find(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Choice> {
+        let given = match &config.installer {
+            InstallerChoice::Rehearsal => {
+                let installer = Self::Rehearsal(Rehearsal);
+                let version = installer.version().await?;
+                return Ok(Choice::Here {
+                    installer,
+                    version,
+                    why: "a rehearsal has its own",
+                });
+            }
+            InstallerChoice::OpenshiftInstall(given) => given.as_deref(),
+        };
+        search(&config.downloads, given, dir).await
+    }
+
+    /// Makes later runs for this cluster take the same one, whatever its channel or PATH has by then.
+    pub fn pin(&self, config: &ClusterConfig, dir: &ClusterDir) -> io::Result<()> {
+        let Self::OpenshiftInstall(installer) = self else {
+            return Ok(());
+        };
+        let bin = bin(dir);
+        if !installer.path().starts_with(&config.downloads.cache) || installer.path().starts_with(&bin) {
+            return Ok(());
+        }
+        home::create_private_dir(&bin)?;
+        for (name, target) in [(PROGRAM, installer.path()), ("oc", installer.oc())] {
+            let link = bin.join(name);
+            match fs::remove_file(&link) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => fs_err::os::unix::fs::symlink(target, &link)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a cluster has programs of its own.
+fn bin(dir: &ClusterDir) -> PathBuf {
+    dir.path().join("bin")
+}
+
+async fn here(found: OpenshiftInstall, why: &'static str) -> anyhow::Result<Choice> {
+    let version = found.about().await?.version;
+    Ok(Choice::Here {
+        installer: Installer::OpenshiftInstall(found),
+        version,
+        why,
+    })
+}
+
+/// The installer that a search ends with, and why it is this one.
+async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -> anyhow::Result<Choice> {
+    let wanted = downloads.version.as_ref();
+    if let Some(path) = given {
+        let found = OpenshiftInstall::find(Some(path))?;
+        let version = found.about().await?.version;
+        return match wanted {
+            Some(wanted) if !wanted.fits(&version) => Err(InstallerError::OtherVersion {
+                path: path.to_owned(),
+                version,
+                wanted: wanted.to_string(),
+            }
+            .into()),
+            _ => here(found, "the setting installer names it").await,
+        };
+    }
+    let own = bin(dir).join(PROGRAM);
+    if let Some(found) = fitting(&own, wanted).await {
+        return here(found, "it is in the cluster's folder").await;
+    }
+    let Some(wanted) = wanted else {
+        return here(OpenshiftInstall::find(None)?, "it is the first in PATH").await;
+    };
+    let cache = Cache::new(&downloads.cache);
+    if let Wanted::Exact(version) = wanted
+        && let Some(found) = cached(&cache, version)
+    {
+        return here(found, "it was fetched before").await;
+    }
+    let in_path = OpenshiftInstall::find(None).ok();
+    let of_path = match &in_path {
+        Some(found) => found.about().await.ok().map(|about| about.version),
+        None => None,
+    };
+    if let (Wanted::Exact(version), Some(found)) = (wanted, &in_path)
+        && of_path.as_ref() == Some(version)
+    {
+        return here(found.clone(), "the one in PATH is the wanted version").await;
+    }
+    let published = match mirror::published(downloads, wanted).await {
+        Ok(published) => published,
+        Err(error) => {
+            let unreachable = matches!(error.downcast_ref(), Some(DownloadError::Unreachable { .. }));
+            return match newest(&cache, wanted).filter(|_| unreachable) {
+                Some(found) => {
+                    warn!("{error:#}; the newest {wanted} that was fetched before is taken");
+                    here(found, "it was fetched before").await
+                }
+                None => Err(error.context(format!("look for openshift-install {wanted}"))),
+            };
+        }
+    };
+    if let Some(found) = cached(&cache, &published.version) {
+        return here(found, "it was fetched before").await;
+    }
+    if let Some(found) = in_path.filter(|_| of_path.as_ref() == Some(&published.version)) {
+        return here(found, "the one in PATH is the wanted version").await;
+    }
+    Ok(Choice::Published(published))
+}
+
+/// The cluster's own installer when it is there and its version is the wanted one; told when it is not.
+async fn fitting(path: &Path, wanted: Option<&Wanted>) -> Option<OpenshiftInstall> {
+    let found = OpenshiftInstall::find(Some(path)).ok()?;
+    if let Err(error) = check_pinned(path) {
+        warn!("{error}; it is passed over");
+        return None;
+    }
+    let version = match found.about().await {
+        Ok(about) => about.version,
+        Err(error) => {
+            warn!("{error:#}; it is passed over");
+            return None;
+        }
+    };
+    match wanted {
+        Some(wanted) if !wanted.fits(&version) => {
+            warn!("{} is {version}, not {wanted}, and is passed over", path.display());
+            None
+        }
+        _ => Some(found),
+    }
+}

@@ -1,0 +1,444 @@
+//! The real openshift-install, as a child process.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use fs_err as fs;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::time::{sleep, timeout};
+use tracing::info;
+
+use super::install_config::{install_config, without_secrets};
+use super::mask::Mask;
+use super::release::{self, About};
+use super::{InstallerError, Manifest, Manifests, WaitContext, program};
+use crate::PROGRESS;
+use crate::artifacts::download::{self, Cache};
+use crate::cluster::{ClusterConfig, Downloads, Role};
+use crate::node::services::Release;
+use crate::state::home;
+use crate::state::parameters::Parameters;
+use crate::templates::yaml;
+
+/// What makes files takes seconds; this much means that it hangs.
+const MAKE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Lines of a failed run that are shown.
+const TAIL: usize = 10;
+
+/// An openshift-install on this computer.
+#[derive(Clone, Debug)]
+pub struct OpenshiftInstall {
+    path: PathBuf,
+    /// Of the same release.
+    oc: PathBuf,
+}
+
+impl OpenshiftInstall {
+    /// Takes the one given, or the first in PATH, and the `oc` beside it or in PATH.
+    pub fn find(given: Option<&Path>) -> Result<Self, InstallerError> {
+        let path = match given {
+            Some(path) if is_program(path) => path.to_owned(),
+            Some(path) => {
+                let place = format!("at {}", path.display());
+                return Err(InstallerError::NotFound { place });
+            }
+            None => in_path("openshift-install").ok_or(InstallerError::NotFound {
+                place: "in PATH".to_owned(),
+            })?,
+        };
+        let beside = path.with_file_name("oc");
+        let oc = if is_program(&beside) {
+            Some(beside)
+        } else {
+            in_path("oc")
+        };
+        Ok(Self {
+            path,
+            oc: oc.ok_or(InstallerError::NoOc)?,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn oc(&self) -> &Path {
+        &self.oc
+    }
+
+    /// The stream within it (from 4.8), or else the older data at the commit that it was built from.
+    pub(super) async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
+        let mut command = program(&self.path);
+        command
+            .args(["coreos", "print-stream-json"])
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = timeout(Duration::from_secs(30), command.output()).await;
+        let output = output.with_context(|| format!("{} coreos does not end", self.path.display()))?;
+        let output = output.map_err(|source| self.not_run(source))?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let commit = self
+            .about()
+            .await?
+            .commit
+            .context("openshift-install tells no commit")?;
+        let url = match &downloads.image_mirror {
+            Some(folder) => format!("{folder}/rhcos.json"),
+            None => format!("https://raw.githubusercontent.com/openshift/installer/{commit}/data/data/rhcos.json"),
+        };
+        let patience = Cache::new(&downloads.cache).patience();
+        Ok(download::text(&url, patience).await?.into_bytes())
+    }
+
+    /// What it tells of itself.
+    pub async fn about(&self) -> anyhow::Result<About> {
+        let output = loop {
+            let mut command = program(&self.path);
+            command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
+            let output = timeout(Duration::from_secs(30), command.output()).await;
+            match output.with_context(|| format!("{} version does not end", self.path.display()))? {
+                // It was just unpacked, and a child that is being started still has it open.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                    sleep(Duration::from_millis(20)).await
+                }
+                output => break output.map_err(|source| self.not_run(source))?,
+            }
+        };
+        let about = release::about(&String::from_utf8_lossy(&output.stdout));
+        match about.filter(|_| output.status.success()) {
+            Some(about) => Ok(about),
+            None => anyhow::bail!("{} version tells no version", self.path.display()),
+        }
+    }
+
+    /// The release it installs, images by digest.
+    pub(super) async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
+        // The installer itself obeys this variable, so the images must be that release's.
+        let image = match std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE") {
+            Ok(image) if !image.is_empty() => image,
+            _ => match self.about().await?.release_image {
+                Some(image) => image,
+                None => anyhow::bail!("{} version tells no release image", self.path.display()),
+            },
+        };
+        Ok(release::ask(&self.oc, &image, config, private).await?)
+    }
+
+    /// Fills a fresh, private folder; all files in it end up 0600.
+    pub(super) async fn write_assets(
+        &self,
+        config: &ClusterConfig,
+        parameters: &Parameters,
+        manifests: Manifests<'_>,
+        folder: &Path,
+        log: &Path,
+    ) -> anyhow::Result<()> {
+        let install_config = install_config(config, parameters, &self.about().await?.version);
+        home::write_private(&folder.join("install-config.yaml"), yaml(&install_config).as_bytes())?;
+        let mask = Mask::new(config, folder);
+        let made = self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask).await;
+        // Also of what failed: it stays for whoever looks for the reason.
+        make_private(folder).context("make the installer's manifests private")?;
+        made?;
+        for manifest in manifests.ours {
+            home::write_private(&folder.join(&manifest.path), manifest.content.as_bytes())?;
+        }
+        for Manifest { path, name, content } in manifests.users {
+            let target = folder.join("openshift").join(name);
+            if target.exists() {
+                let (path, name) = (path.clone(), name.clone());
+                return Err(InstallerError::Manifest { path, name }.into());
+            }
+            home::write_private(&target, content)?;
+        }
+        let made = self
+            .run(&["create", "ignition-configs"], folder, log, MAKE_LIMIT, &mask)
+            .await;
+        make_private(folder).context("make the installer's files private")?;
+        made?;
+        // Under another name: the installer would take that one for its own.
+        let kept = yaml(&without_secrets(install_config));
+        Ok(home::write_private(
+            &folder.join("install-config.kept.yaml"),
+            kept.as_bytes(),
+        )?)
+    }
+
+    /// Fetches the logs of a bootstrap in trouble over SSH; they end up as `log-bundle-….tar.gz` in the folder.
+    ///
+    /// The installer takes the user's own ssh keys and agent.
+    pub(super) async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+        let mut args = vec!["gather".to_owned(), "bootstrap".to_owned()];
+        for node in &wait.parameters.nodes {
+            match node.role {
+                Role::Bootstrap => args.extend(["--bootstrap".to_owned(), node.ip.to_string()]),
+                Role::Master => args.extend(["--master".to_owned(), node.ip.to_string()]),
+                Role::Worker | Role::Helper => {}
+            }
+        }
+        let folder = wait.dir.installer();
+        let mask = Mask::new(wait.config, &folder);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.run(&args, &folder, &wait.dir.log(), limit, &mask).await
+    }
+
+    /// Runs to the end or to the limit; all lines go to a log of the deed's name and to the progress, secrets masked.
+    async fn run(
+        &self,
+        args: &[&str],
+        folder: &Path,
+        log: &Path,
+        limit: Duration,
+        mask: &Mask,
+    ) -> Result<(), InstallerError> {
+        let name = &args[..args.len().min(2)];
+        let deed = format!("openshift-install {}", name.join(" "));
+        let lines = Lines::open(log, name, mask).map_err(|source| self.not_run(source))?;
+        let mut child = program(&self.path)
+            .args(args)
+            .arg("--dir")
+            .arg(folder)
+            .arg("--log-level=info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| self.not_run(source))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let run = async { tokio::join!(lines.follow(stdout), lines.follow(stderr), child.wait()).2 };
+        let ended: Result<io::Result<ExitStatus>, _> = timeout(limit, run).await;
+        match ended {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(InstallerError::Failed {
+                deed,
+                status: status.to_string(),
+                tail: lines.tail.take().into(),
+                log: lines.path,
+            }),
+            Ok(Err(source)) => Err(self.not_run(source)),
+            Err(_) => {
+                // Only this child is ended; should it be gone already, all the better.
+                let _ = child.kill().await;
+                Err(InstallerError::TooLong {
+                    deed,
+                    after: limit,
+                    tail: lines.tail.take().into(),
+                    log: lines.path,
+                })
+            }
+        }
+    }
+
+    fn not_run(&self, source: io::Error) -> InstallerError {
+        InstallerError::NotRun {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// Takes away from group and others what the installer's umask gave them.
+fn make_private(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_folder = entry.file_type()?.is_dir();
+        let mode = if is_folder { 0o700 } else { 0o600 };
+        fs::set_permissions(entry.path(), std::fs::Permissions::from_mode(mode))?;
+        if is_folder {
+            make_private(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The lines of a child: all in a file, the last ones kept, each message shown.
+struct Lines<'a> {
+    path: PathBuf,
+    file: RefCell<std::fs::File>,
+    tail: RefCell<VecDeque<String>>,
+    mask: &'a Mask,
+}
+
+impl<'a> Lines<'a> {
+    fn open(log: &Path, args: &[&str], mask: &'a Mask) -> io::Result<Self> {
+        let path = log.join(format!("openshift-install-{}.log", args.join("-")));
+        let file = home::append_private(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display())))?;
+        Ok(Self {
+            path,
+            file: RefCell::new(file),
+            tail: RefCell::default(),
+            mask,
+        })
+    }
+
+    async fn follow(&self, output: Option<impl AsyncRead + Unpin>) {
+        let Some(output) = output else { return };
+        let mut lines = BufReader::new(output).split(b'\n');
+        // A pipe that breaks ends as one that is closed.
+        while let Ok(Some(line)) = lines.next_segment().await {
+            self.take(&self.mask.apply(String::from_utf8_lossy(&line).trim_end()));
+        }
+    }
+
+    fn take(&self, line: &str) {
+        // A full disk must not stop the installer; the lines are still shown.
+        let _ = writeln!(self.file.borrow_mut(), "{line}");
+        let message = message(line);
+        info!(target: PROGRESS, step = "openshift-install", "{message}");
+        let mut tail = self.tail.borrow_mut();
+        if tail.len() == TAIL {
+            tail.pop_front();
+        }
+        tail.push_back(message.to_owned());
+    }
+}
+
+/// The message of a line such as `level=info msg=Consuming Install Config`.
+fn message(line: &str) -> &str {
+    let message = line
+        .split_once("msg=")
+        .filter(|_| line.starts_with("level=") || line.starts_with("time="));
+    message.map_or(line, |(_, message)| message.trim_matches('"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::home::{ClusterDir, Home};
+
+    /// An openshift-install that is a shell script, and the folder of a cluster it works on.
+    struct Fake {
+        folder: tempfile::TempDir,
+        config: ClusterConfig,
+        parameters: Parameters,
+        dir: ClusterDir,
+    }
+
+    impl Fake {
+        fn new(script: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let dir = Home::new(folder.path()).cluster("lab");
+            home::write_private(
+                &dir.installer().join("auth/kubeadmin-password"),
+                b"aB3dE-fGh1j-Klmn0-pqrst",
+            )
+            .unwrap();
+            let fake = Self {
+                dir,
+                folder,
+                config: ClusterConfig::example(),
+                parameters: crate::state::parameters::tests::example(),
+            };
+            fs::write(fake.path("script"), script).unwrap();
+            let sourced = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sourced");
+            for program in ["fake", "oc"] {
+                std::os::unix::fs::symlink(sourced, fake.path(program)).unwrap();
+            }
+            fake
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        async fn gather(&self, limit: Duration) -> Result<(), InstallerError> {
+            let installer = OpenshiftInstall::find(Some(&self.path("fake")))?;
+            let wait = WaitContext {
+                config: &self.config,
+                parameters: &self.parameters,
+                dir: &self.dir,
+                guests_answer: true,
+            };
+            installer.gather(&wait, limit).await
+        }
+
+        fn log(&self) -> String {
+            fs::read_to_string(self.dir.log().join("openshift-install-gather-bootstrap.log")).unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_tells_all_but_the_password() {
+        let fake = Fake::new(
+            r#"[ "$*" = "gather bootstrap --bootstrap 192.168.122.11 --master 192.168.122.12 --master 192.168.122.13 --master 192.168.122.14 --dir $(dirname $0)/clusters/lab/installer --log-level=info" ] || exit 9
+            echo 'level=info msg="Login to the console with user: \"kubeadmin\", and password: \"aB3dE-fGh1j-Klmn0-pqrst\""' >&2
+            echo 'level=info msg="Install complete!"' >&2"#,
+        );
+        fake.gather(Duration::from_secs(60)).await.unwrap();
+        let log = fake.log();
+        assert!(log.contains("Install complete!") && log.contains("password"), "{log}");
+        assert!(!log.contains("pqrst"), "{log}");
+        let mode = fs::metadata(fake.dir.log().join("openshift-install-gather-bootstrap.log")).unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_failed_run_shows_its_last_lines() {
+        let fake = Fake::new(
+            "exec >&2\nfor n in 1 2 3 4 5 6 7 8 9 10 11; do echo level=error msg=line $n; done\necho password is aB3dE-fGh1j-Klmn0-pqrst\nexit 6",
+        );
+        let error = fake.gather(Duration::from_secs(60)).await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("openshift-install gather bootstrap ended with exit status: 6\n  "),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1 + TAIL, "{text}");
+        assert!(
+            text.contains("\n  password is ****") && text.contains("\n  line 11"),
+            "{text}"
+        );
+        assert!(!text.contains("line 1\n"), "{text}");
+        assert_eq!(fake.log().lines().count(), 12);
+        assert!(error.hint().is_some_and(|hint| hint.contains("gather-bootstrap.log")));
+    }
+
+    #[tokio::test]
+    async fn a_run_that_does_not_end_is_ended() {
+        let fake = Fake::new("echo $$ >$(dirname $0)/pid\necho still waiting\nexec sleep 600");
+        let begun = std::time::Instant::now();
+        let error = fake.gather(Duration::from_secs(2)).await.unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(error.is_timeout());
+        assert_eq!(
+            error.to_string(),
+            "openshift-install gather bootstrap did not end within 2 s and was stopped\n  still waiting"
+        );
+        let pid = fs::read_to_string(fake.path("pid")).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} still runs");
+    }
+
+    #[test]
+    fn messages_are_taken_out_of_log_lines() {
+        for (line, text) in [
+            ("level=info msg=Consuming Install Config", "Consuming Install Config"),
+            ("level=error msg=\"it \\\"failed\\\"\"", "it \\\"failed\\"),
+            ("time=\"2026\" level=info msg=\"done\"", "done"),
+            ("panic: msg=x", "panic: msg=x"),
+        ] {
+            assert_eq!(message(line), text);
+        }
+    }
+}

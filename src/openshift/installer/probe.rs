@@ -1,0 +1,289 @@
+//! Asks the guests of a rehearsal what they have become, and compares it with what they should be.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use tracing::info;
+
+use super::expected::{self, OnDisk};
+use super::{InstallerError, NodeReport, WaitContext};
+use crate::PROGRESS;
+use crate::cluster::MachineName;
+use crate::http_limits;
+
+/// One attempt to reach a guest takes no longer.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Bytes of a guest's report, which has a line for each file of its configuration.
+const LARGEST: usize = 4 << 20;
+
+/// Between two attempts at one guest.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A guest's report, `http://<ip>:8080/report.json`.
+#[derive(Clone, Debug, Deserialize)]
+struct Report {
+    hostname: String,
+    mac: String,
+    ip: String,
+    config_sha512: Option<String>,
+    config_bytes: usize,
+    /// `ok`, or the engine's last word.
+    ignition: String,
+    #[serde(flatten)]
+    disk: OnDisk,
+}
+
+/// Asks all nodes, each with the config it ends with, at once until each has answered; a node that differs from its plan ends the wait.
+pub(super) async fn ask_all(
+    wait: &WaitContext<'_>,
+    planned: Vec<(NodeReport, Value)>,
+    limit: Duration,
+) -> Result<Vec<NodeReport>, InstallerError> {
+    let client = client()?;
+    let end = Instant::now() + limit;
+    let mut answers: FuturesUnordered<_> = planned
+        .iter()
+        .map(|(node, config)| ask(wait, node, config, &client, end))
+        .collect();
+    let mut silent = Vec::new();
+    while let Some(answer) = answers.next().await {
+        if let Some(last_word) = answer? {
+            silent.push(last_word);
+        }
+    }
+    drop(answers);
+    if silent.is_empty() {
+        Ok(planned
+            .into_iter()
+            .map(|(node, _)| NodeReport { checked: true, ..node })
+            .collect())
+    } else {
+        silent.sort();
+        Err(InstallerError::Silent { silent, after: limit })
+    }
+}
+
+/// `None` when the node is as planned; what was seen last when it never answered.
+async fn ask(
+    wait: &WaitContext<'_>,
+    node: &NodeReport,
+    config: &Value,
+    client: &reqwest::Client,
+    end: Instant,
+) -> Result<Option<String>, InstallerError> {
+    let machine = MachineName::of_node(&wait.config.name, &node.node);
+    info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for its report");
+    let url = format!("http://{}:8080/report.json", node.ip);
+    loop {
+        let problem = match fetch(client, &url).await {
+            Ok(report) => {
+                let differences = differences(&report, node, config);
+                if !differences.is_empty() {
+                    let node = node.node.clone();
+                    return Err(InstallerError::Differs { node, differences });
+                }
+                info!(target: PROGRESS, machine = %machine, state = "checked", done = true,
+                    "{} bytes of Ignition, {} files", report.config_bytes, report.disk.files.len());
+                return Ok(None);
+            }
+            Err(problem) => problem,
+        };
+        if Instant::now() + PAUSE >= end {
+            return Ok(Some(format!("{} at {url}: {problem}", node.node)));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Waits until each of these guests tells of itself, whatever it tells.
+pub async fn guests_answer(guests: &[(MachineName, Ipv4Addr)], limit: Duration) -> Result<(), InstallerError> {
+    let client = client()?;
+    let end = Instant::now() + limit;
+    let mut silent = Vec::new();
+    for (machine, ip) in guests {
+        let url = format!("http://{ip}:8080/report.json");
+        loop {
+            let Err(problem) = fetch(&client, &url).await else {
+                info!(target: PROGRESS, machine = %machine, state = "checked", done = true, "answers at {ip}");
+                break;
+            };
+            if Instant::now() + PAUSE >= end {
+                silent.push(format!("{machine} at {url}: {problem}"));
+                break;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+    match silent.is_empty() {
+        true => Ok(()),
+        false => Err(InstallerError::Silent { silent, after: limit }),
+    }
+}
+
+/// Asks the api VIP, which a master has inherited by now, for what it serves to late workers.
+pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
+    let client = client()?;
+    let url = format!("http://{}:22624/config/worker", wait.parameters.api_ip);
+    let end = Instant::now() + limit;
+    loop {
+        let answer = client
+            .get(&url)
+            .send()
+            .await
+            .and_then(reqwest::Response::error_for_status);
+        let Err(error) = answer else {
+            info!(target: PROGRESS, step = "install", "the api VIP {} answers", wait.parameters.api_ip);
+            return Ok(());
+        };
+        if Instant::now() + PAUSE >= end {
+            let silent = vec![format!("the api VIP at {url}: {}", innermost(&error.without_url()))];
+            return Err(InstallerError::Silent { silent, after: limit });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn client() -> Result<reqwest::Client, InstallerError> {
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(ATTEMPT);
+    builder.build().map_err(|error| InstallerError::Silent {
+        silent: vec![error.to_string()],
+        after: Duration::ZERO,
+    })
+}
+
+/// A guest's report, or why there is none.
+async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
+    let told = |error: reqwest::Error| innermost(&error.without_url());
+    let answer = client.get(url).send().await.map_err(told)?;
+    let status = answer.status();
+    if status != reqwest::StatusCode::OK {
+        return Err(format!("it answers {status}"));
+    }
+    let text = http_limits::read(answer, LARGEST)
+        .await
+        .map_err(|error| error.to_string())?;
+    http_limits::json(&text).map_err(|error| error.to_string())
+}
+
+/// reqwest's own text is only "error sending request".
+fn innermost(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => innermost(source),
+        None => error.to_string(),
+    }
+}
+
+/// Each thing that is not as planned, in words.
+fn differences(report: &Report, planned: &NodeReport, effective: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |what: &str, is: &str, should: &str| {
+        if is != should {
+            found.push(format!("{what} is {is}, not {should}"));
+        }
+    };
+    compare("ignition", &report.ignition, "ok");
+    compare("its MAC", &report.mac, &planned.mac.to_string());
+    compare("its address", &report.ip, &planned.ip.to_string());
+    compare("its host name", &report.hostname, &planned.hostname);
+    compare(
+        "sha512 of the config it received",
+        report.config_sha512.as_deref().unwrap_or("absent"),
+        &planned.config_sha512,
+    );
+    found.extend(expected::differences(effective, &report.disk));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::{Mac, NodeName, Role};
+    use crate::digest::sha512;
+
+    fn planned() -> NodeReport {
+        NodeReport {
+            node: NodeName::node(Role::Master, 0),
+            role: Role::Master,
+            mac: Mac([0x52, 0x54, 0, 1, 2, 3]),
+            ip: [192, 168, 122, 11].into(),
+            hostname: "master-0.lab.example.com".to_owned(),
+            config_sha512: "c0".to_owned(),
+            ignition_bytes: 2,
+            checked: false,
+        }
+    }
+
+    fn config() -> Value {
+        json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
+            {"path": "/etc/hostname", "mode": 420, "contents": {"source": "data:,x%0A"}},
+        ]}})
+    }
+
+    fn report() -> Report {
+        let hash = sha512("x\n");
+        let json = json!({
+            "hostname": "master-0.lab.example.com", "mac": "52:54:00:01:02:03", "ip": "192.168.122.11",
+            "config_sha512": "c0", "config_bytes": 2, "ignition": "ok", "units": [], "users": [],
+            "files": [{"path": "/etc/motd", "mode": null, "sha512": null}, {"path": "/etc/hostname", "mode": "0644", "sha512": hash}],
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn a_node_as_planned_has_no_differences() {
+        assert_eq!(differences(&report(), &planned(), &config()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_difference_is_told() {
+        type Change = fn(&mut Report);
+        let cases: [(Change, &[&str]); 6] = [
+            (
+                |r| r.ignition = "no such user".to_owned(),
+                &["ignition is no such user, not ok"],
+            ),
+            (
+                |r| r.mac = "52:54:00:01:02:04".to_owned(),
+                &["its MAC is 52:54:00:01:02:04, not 52:54:00:01:02:03"],
+            ),
+            (
+                |r| r.ip = "192.168.122.12".to_owned(),
+                &["its address is 192.168.122.12, not 192.168.122.11"],
+            ),
+            (
+                |r| r.hostname = "localhost".to_owned(),
+                &["its host name is localhost, not master-0.lab.example.com"],
+            ),
+            (
+                |r| r.config_sha512 = None,
+                &["sha512 of the config it received is absent, not c0"],
+            ),
+            (
+                |r| r.disk.files.clear(),
+                &[
+                    "mode of /etc/hostname is absent, not 0644",
+                    "sha512 of /etc/hostname is absent, not ",
+                ],
+            ),
+        ];
+        for (change, texts) in cases {
+            let mut report = report();
+            change(&mut report);
+            let found = differences(&report, &planned(), &config());
+            assert_eq!(found.len(), texts.len(), "{found:?}");
+            for (found, text) in found.iter().zip(texts) {
+                assert!(found.starts_with(text), "{found:?} {text:?}");
+            }
+        }
+    }
+}

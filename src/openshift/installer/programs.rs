@@ -1,0 +1,222 @@
+//! The programs of a release in the cache: unpacked from a verified archive, kept with their digests, and compared with
+//! these before they are run.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fs_err as fs;
+use rustix::fs::OFlags;
+use tracing::warn;
+
+use super::mirror::{Published, is_plain};
+use super::{InstallerError, OpenshiftInstall};
+use crate::artifacts::download::{self, Cache, Space};
+use crate::cluster::Wanted;
+use crate::state::dir::{self, Dir, Writers};
+
+pub(super) const PROGRAM: &str = "openshift-install";
+/// The folder of all releases' programs in the cache.
+const INSTALLERS: &str = "installers";
+/// In the folder of a release: sha256 of each program, from when its archive was verified.
+const DIGESTS: &str = "sha256.json";
+const LONGEST_DIGESTS: u64 = 64 << 10;
+/// openshift-install 4.20 has 0.7 GB.
+const LARGEST_PROGRAM: u64 = 4 << 30;
+
+/// The archives of a release: how their names begin, and what is taken out of them.
+pub(super) const ARCHIVES: [(&str, &[&str]); 2] = [(PROGRAM, &[PROGRAM]), ("openshift-client", &["oc", "kubectl"])];
+
+/// An installer in the cache that this user or root has fetched and verified: it is going to be run.
+pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {
+    let places = cache.trusted_places(INSTALLERS).into_iter();
+    let folders = places.filter_map(|place| place.look(version).ok());
+    for folder in folders {
+        match check_programs(&folder) {
+            Ok(()) => return OpenshiftInstall::find(Some(&folder.join(PROGRAM))).ok(),
+            Err(error) => warn!("{error}; it is passed over"),
+        }
+    }
+    None
+}
+
+/// Compares the programs of a folder with their digests from when they were verified.
+///
+/// # Errors
+/// Names the folder or program: others could change it, it has changed, or nobody verified it.
+fn check_programs(folder: &Dir) -> io::Result<()> {
+    let refuse = |why: String| io::Error::other(format!("{} is not run: {why}", folder.path().display()));
+    match folder.writers()? {
+        Writers::OnlyUs => {}
+        Writers::OwnEntries => return Err(refuse("others may write in it".to_owned())),
+        Writers::Anybody(why) => return Err(refuse(why)),
+    }
+    let digests = folder
+        .read(DIGESTS, LONGEST_DIGESTS)
+        .map_err(|error| refuse(error.to_string()))?;
+    let digests: BTreeMap<String, String> = serde_json::from_slice(&digests)?;
+    for name in [PROGRAM, "oc"] {
+        let file = folder.file(name, OFlags::RDONLY)?;
+        if !dir::is_ours(&file)? {
+            return Err(refuse(format!("others may write {name}")));
+        }
+        if digests.get(name) != Some(&download::digest_of(file)?) {
+            return Err(refuse(format!("{name} is not what was verified")));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses programs of the cluster's own folder that somebody else could have put where their links lead.
+pub(super) fn check_pinned(path: &Path) -> io::Result<()> {
+    for name in [PROGRAM, "oc"] {
+        let Ok(real) = fs::canonicalize(path.with_file_name(name)) else {
+            continue;
+        };
+        let folder = Dir::open_no_link(real.parent().unwrap_or(Path::new("/")))?;
+        if folder.has(DIGESTS) {
+            check_programs(&folder)?;
+            continue;
+        }
+        // Of an older version of this program, or put there by the user.
+        let file = folder.file(real.file_name().unwrap_or_default(), OFlags::RDONLY)?;
+        if folder.writers()? != Writers::OnlyUs || !dir::is_ours(&file)? {
+            let why = format!("{} is not run: others may write it or its folder", real.display());
+            return Err(io::Error::other(why));
+        }
+    }
+    Ok(())
+}
+
+/// The newest one in the cache that fits.
+pub(super) fn newest(cache: &Cache, wanted: &Wanted) -> Option<OpenshiftInstall> {
+    let places = cache.trusted_places(INSTALLERS);
+    let names = places.iter().flat_map(|place| place.names().unwrap_or_default());
+    let names = names.filter_map(|name| name.into_string().ok());
+    let mut versions: Vec<String> = names.filter(|name| is_plain(name) && wanted.fits(name)).collect();
+    versions.sort_by_cached_key(|version| numbers(version));
+    versions.iter().rev().find_map(|version| cached(cache, version))
+}
+
+/// A version for sorting: `4.9.1` before `4.10.0`.
+fn numbers(version: &str) -> Vec<u64> {
+    let digits = version.split(|c: char| !c.is_ascii_digit());
+    digits.filter_map(|part| part.parse().ok()).collect()
+}
+
+/// Downloads, verifies and unpacks; the whole folder appears at once.
+pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Result<OpenshiftInstall> {
+    let version = &published.version;
+    let folder = cache.place(INSTALLERS)?;
+    // Not of the form of a version.
+    let lock = format!("lock-{version}");
+    let _lock = download::lock(&folder, &lock, &format!("openshift-install {version}")).await?;
+    if let Some(found) = cached(cache, version) {
+        return Ok(found);
+    }
+    let name = format!("partial-{version}");
+    let partial = Arc::new(folder.fresh(&name)?);
+    let mut digests = BTreeMap::new();
+    for (archive, (_, members)) in published.archives.iter().zip(ARCHIVES) {
+        let packed = cache.fetch(archive).await?;
+        let (path, into) = (packed.path.clone(), Arc::clone(&partial));
+        digests.extend(tokio::task::spawn_blocking(move || unpack(&path, &into, members)).await??);
+        cache.forget(&packed);
+    }
+    let mut file = partial.create(DIGESTS)?;
+    file.write_all(&serde_json::to_vec(&digests)?)?;
+    dir::set_mode(&file, 0o644)?;
+    file.sync_all()?;
+    let found = OpenshiftInstall::find(Some(&partial.join(PROGRAM)))?;
+    let told = found.about().await?.version;
+    if told != *version {
+        return Err(InstallerError::OtherVersion {
+            path: PathBuf::from(&published.archives[0].url),
+            version: told,
+            wanted: version.clone(),
+        }
+        .into());
+    }
+    // What is there already is damaged, or of before programs were kept with their digests.
+    folder.remove(version)?;
+    folder.rename(&name, &folder, version)?;
+    Ok(OpenshiftInstall::find(Some(&folder.join(version).join(PROGRAM)))?)
+}
+
+/// Takes the named programs out of a gzipped archive and tells their digests; one whose members lead elsewhere is
+/// refused as a whole.
+fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeMap<String, String>> {
+    let refused = |why: String| InstallerError::Archive {
+        name: archive.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        why,
+    };
+    let unreadable = |error: io::Error| refused(error.to_string());
+    let file = BufReader::with_capacity(1 << 20, File::open(archive)?);
+    let mut tar = tar::Archive::new(flate2::bufread::MultiGzDecoder::new(file));
+    for entry in tar.entries().map_err(unreadable)? {
+        let mut entry = entry.map_err(unreadable)?;
+        let path = entry.path().map_err(unreadable)?.into_owned();
+        let shown = path.display().to_string();
+        let parts: Vec<_> = path
+            .components()
+            .filter(|part| *part != std::path::Component::CurDir)
+            .collect();
+        if !parts.iter().all(|part| matches!(part, std::path::Component::Normal(_))) {
+            return Err(refused(format!("its member {shown} leads out of it")).into());
+        }
+        let Some(name) = members
+            .iter()
+            .find(|name| parts.len() == 1 && parts[0].as_os_str() == **name)
+        else {
+            continue;
+        };
+        let kind = entry.header().entry_type();
+        if kind.is_hard_link() {
+            // kubectl and oc may be one file.
+            let first = entry.link_name().map_err(unreadable)?.unwrap_or_default().into_owned();
+            let first = members
+                .iter()
+                .find(|name| first.strip_prefix("./").unwrap_or(&first) == Path::new(name));
+            let first = first.ok_or_else(|| refused(format!("its member {shown} is a link to elsewhere")))?;
+            into.link(first, name)?;
+        } else if kind.is_file() {
+            let mut out = into.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+            let wanted = entry.size();
+            // A program of a gigabyte would be a large one.
+            Space::new(LARGEST_PROGRAM)
+                .take(&out, usize::try_from(wanted)?)
+                .map_err(unreadable)?;
+            let copied = io::copy(&mut (&mut entry).take(wanted), &mut out).map_err(unreadable)?;
+            if copied != wanted {
+                return Err(refused(format!("its member {shown} is cut")).into());
+            }
+            dir::set_mode(&out, 0o755)?;
+            out.sync_all()?;
+        } else {
+            return Err(refused(format!("its member {shown} is no file")).into());
+        }
+    }
+    if let Some(name) = members.first().filter(|name| !into.has(name)) {
+        return Err(refused(format!("it has no {name}")).into());
+    }
+    let present = members.iter().filter(|name| into.has(name));
+    let digests = present.map(|name| {
+        let digest = download::digest_of(into.file(name, OFlags::RDONLY)?)?;
+        Ok(((*name).to_owned(), digest))
+    });
+    Ok(digests.collect::<io::Result<_>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_sorted_by_their_numbers() {
+        let mut versions = ["4.10.0", "4.9.12", "4.9.2", "4.20.0-rc.1"];
+        versions.sort_by_cached_key(|version| numbers(version));
+        assert_eq!(versions, ["4.9.2", "4.9.12", "4.10.0", "4.20.0-rc.1"]);
+    }
+}

@@ -1,0 +1,178 @@
+//! Asks the machine config server for what it serves, so that nodes without a DNS that knows it need not.
+//!
+//! Its certificate has one name, `api-int.<cluster>.<domain>`, and the installer's root CA has signed it. This program
+//! knows the address that belongs to the name; a node at its first boot knows only what DHCP told it.
+//! Source: openshift/machine-config-operator, `pkg/server/api.go`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use reqwest::{Certificate, Client, StatusCode, Url, header};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use crate::PROGRESS;
+use crate::http_limits::{self, CapError};
+use crate::ignition::Version;
+use crate::node::pointer::Server;
+
+/// A rendered config has some 200 KB. It is an object in etcd, which takes no more than 1.5 MiB (etcd-io/etcd:
+/// `server/embed/config.go`, `DefaultMaxRequestBytes`).
+const LARGEST: usize = 4 << 20;
+/// One request; the server answers from memory.
+const ANSWER: Duration = Duration::from_secs(10);
+const SOONEST: Duration = Duration::from_millis(500);
+const LATEST: Duration = Duration::from_secs(5);
+
+/// Why there is no config from the machine config server.
+#[derive(Debug, thiserror::Error)]
+pub enum McsError {
+    #[error("the machine config server {url} at {ip} served nothing within {} s: {last}", waited.as_secs())]
+    Silent {
+        url: String,
+        ip: Ipv4Addr,
+        waited: Duration,
+        last: String,
+    },
+    #[error("the machine config server {url} at {ip} answers {status}")]
+    Refused { url: String, ip: Ipv4Addr, status: u16 },
+    #[error("what answers as machine config server {url} at {ip} is not this cluster's: {why}")]
+    Stranger { url: String, ip: Ipv4Addr, why: String },
+    #[error("the machine config server {url} at {ip} serves more than {LARGEST} bytes")]
+    TooLarge { url: String, ip: Ipv4Addr },
+    #[error("the pointer's machine config server cannot be asked: {why}")]
+    Pointer { why: String },
+}
+
+impl McsError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Silent { .. } => Some(
+                "it runs on bootstrap until the masters have their own: `ssh core@<its address> journalctl -b -u bootkube` \
+                 tells how far that is; is port 22623 open from here? then run the same command again",
+            ),
+            Self::Stranger { .. } => {
+                Some("is another cluster's virtual IP in the way? `ocpdeploy list` shows those known here")
+            }
+            Self::Refused { .. } | Self::TooLarge { .. } | Self::Pointer { .. } => None,
+        }
+    }
+
+    /// Something was waited for too long.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Silent { .. })
+    }
+}
+
+/// One try's end.
+enum Failed {
+    /// It may come.
+    NotYet(String),
+    Never(McsError),
+}
+
+/// What the server has for a role, in the spec that the role's nodes read. It holds secrets.
+///
+/// Waits until the server has rendered it: until then it refuses connections or answers 500.
+pub async fn fetch(server: &Server, ip: Ipv4Addr, version: Version, limit: Duration) -> Result<Vec<u8>, McsError> {
+    let ask = Ask::new(server, ip, version)?;
+    let begun = Instant::now();
+    let (mut pause, mut told) = (SOONEST, String::new());
+    loop {
+        let last = match ask.once().await {
+            Ok(config) => return Ok(config),
+            Err(Failed::Never(error)) => return Err(error),
+            Err(Failed::NotYet(why)) => why,
+        };
+        if last != told {
+            info!(target: PROGRESS, step = "mcs", "{} at {ip}: {last}", ask.url);
+            told.clone_from(&last);
+        }
+        let waited = begun.elapsed();
+        if waited + pause > limit {
+            let url = ask.url.to_string();
+            return Err(McsError::Silent { url, ip, waited, last });
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LATEST);
+    }
+}
+
+struct Ask {
+    client: Client,
+    url: Url,
+    ip: Ipv4Addr,
+    accept: String,
+}
+
+impl Ask {
+    fn new(server: &Server, ip: Ipv4Addr, version: Version) -> Result<Self, McsError> {
+        let pointer = |why: String| McsError::Pointer { why };
+        let Server { host, port, path, .. } = server;
+        let url = Url::parse(&format!("https://{host}:{port}{path}")).map_err(|error| pointer(error.to_string()))?;
+        let mut roots = Vec::new();
+        for pem in &server.authorities {
+            roots.extend(Certificate::from_pem_bundle(pem).map_err(|error| pointer(causes(&error)))?);
+        }
+        if roots.is_empty() {
+            return Err(pointer("it names no certificate authority".to_owned()));
+        }
+        let client = Client::builder()
+            .tls_certs_only(roots)
+            .resolve(host, SocketAddr::new(IpAddr::V4(ip), *port))
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(ANSWER)
+            .timeout(ANSWER)
+            .build()
+            .map_err(|error| pointer(causes(&error)))?;
+        // Without it the server answers in spec 2.2.
+        let accept = format!("application/vnd.coreos.ignition+json;version={version}, */*;q=0.1");
+        Ok(Self {
+            client,
+            url,
+            ip,
+            accept,
+        })
+    }
+
+    async fn once(&self) -> Result<Vec<u8>, Failed> {
+        let (url, ip) = (self.url.to_string(), self.ip);
+        let request = self.client.get(self.url.clone()).header(header::ACCEPT, &self.accept);
+        let answer = request.send().await.map_err(|error| self.failed(&error))?;
+        let status = answer.status();
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(Failed::NotYet(format!("not rendered yet ({status})")));
+        }
+        if status != StatusCode::OK {
+            let status = status.as_u16();
+            return Err(Failed::Never(McsError::Refused { url, ip, status }));
+        }
+        let config = http_limits::read(answer, LARGEST).await.map_err(|error| match error {
+            CapError::Large(_) => Failed::Never(McsError::TooLarge { url: url.clone(), ip }),
+            error => Failed::NotYet(error.to_string()),
+        })?;
+        debug!("{url} at {ip}: {} bytes", config.len());
+        Ok(config)
+    }
+
+    fn failed(&self, error: &reqwest::Error) -> Failed {
+        let why = causes(error);
+        // Ignition would ask such a server for ever; nobody's patience changes a certificate.
+        if why.contains("certificate") {
+            let (url, ip) = (self.url.to_string(), self.ip);
+            return Failed::Never(McsError::Stranger { url, ip, why });
+        }
+        Failed::NotYet(why)
+    }
+}
+
+/// The innermost cause says it; those around it repeat the URL.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

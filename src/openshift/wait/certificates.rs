@@ -1,0 +1,307 @@
+//! Lets the table's nodes into the cluster: approves their certificate requests, the client's first, then the serving one.
+//!
+//! On platform `none` nobody else does. `csr` judges; here is the doing. Approving again is no harm, so nothing is kept.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::heartbeats::Heartbeats;
+use super::seen::Nodes;
+use super::{Cluster, LATEST, Pace};
+use crate::PROGRESS;
+use crate::cluster::{MachineName, NodeName, Role};
+use crate::openshift::api::{ApiError, Approval};
+use crate::openshift::csr::{self, Judgement, Request, Wave};
+
+/// The longest time between two looks, whatever the server rings.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Requests that were approved are kept so long by Kubernetes.
+const KEPT: SignedDuration = SignedDuration::from_hours(1);
+
+/// So long nothing was asked any more of nodes that come back and have asked for all this before.
+const SETTLED: Duration = Duration::from_secs(20);
+
+/// What a node may ask for that is in the cluster already.
+#[derive(Clone, Copy, Debug)]
+pub enum Rejoin<'a> {
+    /// No first certificate: it has one.
+    Refuse,
+    /// A first certificate again, for its own ended while it was off.
+    ///
+    /// Whoever has the token of joining nodes can ask in the name of any node. So only nodes whose kubelets are silent get
+    /// one, masters only if they are among `off`, whose machines this program has seen off.
+    Allow { off: &'a BTreeSet<NodeName> },
+}
+
+/// What a client certificate's request of a node gets.
+enum Entry {
+    Allowed,
+    /// It is not known yet whether the node's kubelet runs.
+    NotYet,
+    Refused(String),
+}
+
+/// Approves what is due, until all have what they need.
+pub struct Approver<'a> {
+    cluster: Cluster<'a>,
+    rejoin: Rejoin<'a>,
+    heartbeats: Heartbeats,
+    /// Requests whose refusal was told.
+    refused: BTreeSet<String>,
+    /// Nodes whose serving certificate was granted, by whomever.
+    serving: BTreeSet<NodeName>,
+    last_approval: Instant,
+}
+
+impl<'a> Approver<'a> {
+    pub fn new(cluster: Cluster<'a>, rejoin: Rejoin<'a>) -> Self {
+        Self {
+            cluster,
+            rejoin,
+            heartbeats: Heartbeats::default(),
+            refused: BTreeSet::new(),
+            serving: BTreeSet::new(),
+            last_approval: Instant::now(),
+        }
+    }
+
+    /// Returns when each of these nodes is Ready and has its serving certificate. Faults of the API are waited out.
+    pub async fn run(&mut self, wanted: &BTreeSet<NodeName>) {
+        let mut pace = Pace::default();
+        loop {
+            match self.round(wanted).await {
+                Ok(Round::Complete) => return,
+                Ok(Round::Open { version }) => {
+                    // A server that rings at once and for ever must not be asked at once and for ever.
+                    sleep(pace.next(true)).await;
+                    self.cluster.api.requests_change(&version, self.look()).await;
+                }
+                // Whoever waits beside says what is wrong with the API.
+                Err(_) => {
+                    self.heartbeats.interrupted(Instant::now());
+                    sleep(pace.next(false)).await;
+                }
+            }
+        }
+    }
+
+    /// The longest time between two looks: no request rings when a kubelet falls silent.
+    fn look(&self) -> Duration {
+        match self.rejoin {
+            Rejoin::Refuse => LOOK,
+            Rejoin::Allow { .. } => LATEST,
+        }
+    }
+
+    async fn round(&mut self, wanted: &BTreeSet<NodeName>) -> Result<Round, ApiError> {
+        let nodes = self.cluster.api.nodes().await?;
+        let (mut requests, version) = self.cluster.api.requests().await?;
+        let mut seen = Nodes::of(self.cluster.table, &nodes);
+        if let Rejoin::Allow { .. } = self.rejoin {
+            let leases = self.cluster.api.node_leases().await?;
+            self.heartbeats.look(self.cluster.table, &leases, Instant::now());
+            seen = seen.believing(&self.heartbeats);
+        }
+        // The newest is the one that a kubelet waits for: it asks anew when nobody answers.
+        requests.sort_by_key(|request| Reverse(request.creation_timestamp().map(|created| created.0)));
+        let mut unused = self.unused(&requests);
+        for request in &requests {
+            match self.consider(request, &seen, &mut unused).await {
+                // One that cannot be approved keeps nobody else waiting.
+                Err(error @ ApiError::Refused { .. }) if !error.is_passing() => {
+                    self.tell_once(request, &error.to_string())
+                }
+                considered => considered?,
+            }
+        }
+        self.serving.extend(self.old_enough(&nodes));
+        let settled = matches!(self.rejoin, Rejoin::Refuse) || self.last_approval.elapsed() >= SETTLED;
+        let complete = settled && seen.are_ready(wanted) && wanted.iter().all(|node| self.serving.contains(node));
+        Ok(if complete {
+            Round::Complete
+        } else {
+            Round::Open { version }
+        })
+    }
+
+    async fn consider(
+        &mut self,
+        object: &CertificateSigningRequest,
+        seen: &Nodes,
+        unused: &mut BTreeMap<NodeName, String>,
+    ) -> Result<(), ApiError> {
+        let (name, table) = (object.name_any(), self.cluster.table);
+        let judgement = self.judge(object, seen);
+        match (decision(object), judgement) {
+            (Decision::Denied, _) | (Decision::Open, Judgement::Leave) => {}
+            (Decision::Approved, Judgement::Approve(node, Wave::Serving)) => {
+                self.serving.insert(node);
+            }
+            (Decision::Approved, _) => {}
+            (Decision::Open, Judgement::Refuse(why)) => self.tell_once(object, &why),
+            (Decision::Open, Judgement::Approve(node, wave)) => {
+                if wave == Wave::Client {
+                    match self.entry(&node, seen, unused) {
+                        Entry::Allowed => {}
+                        Entry::NotYet => return Ok(()),
+                        Entry::Refused(why) => {
+                            self.tell_once(object, &why);
+                            return Ok(());
+                        }
+                    }
+                }
+                let reason = format!("{node} is in the parameter file of {}", table.id());
+                if self.cluster.api.approve(object, &reason).await? == Approval::Given {
+                    self.last_approval = Instant::now();
+                    let machine = MachineName::of_node(&table.cluster, &node);
+                    info!(target: PROGRESS, machine = %machine, state = "joining", "{wave} certificate approved ({name})");
+                    if wave == Wave::Serving {
+                        self.serving.insert(node);
+                    } else {
+                        unused.insert(node, name);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, object: &CertificateSigningRequest, seen: &Nodes) -> Judgement {
+        let joined = match self.rejoin {
+            Rejoin::Refuse => seen.joined(),
+            Rejoin::Allow { .. } => BTreeSet::new(),
+        };
+        csr::judge(&request(object), self.cluster.table, &joined)
+    }
+
+    /// Whether a node that is allowed a client certificate by its request gets it now.
+    fn entry(&self, node: &NodeName, seen: &Nodes, unused: &BTreeMap<NodeName, String>) -> Entry {
+        let Rejoin::Allow { off } = self.rejoin else {
+            return Entry::Allowed;
+        };
+        let refused = Entry::Refused;
+        let is_master = self
+            .cluster
+            .table
+            .node(node)
+            .is_some_and(|node| node.role == Role::Master);
+        if !seen.joined().contains(node) {
+            let cluster = &self.cluster.table.cluster;
+            return refused(format!(
+                "{node} is not in the cluster; `ocpdeploy node replace {node} --cluster {cluster}` makes it anew"
+            ));
+        }
+        if is_master && !off.contains(node) {
+            return refused(format!("neither `stop` nor `start` has seen the machine of {node} off"));
+        }
+        if let Some(other) = unused.get(node) {
+            return refused(format!("{node} was granted {other}, which is not used yet"));
+        }
+        match (
+            self.heartbeats.are_silent(node, Instant::now()),
+            self.heartbeats.were_heard(node),
+        ) {
+            (true, _) => Entry::Allowed,
+            (false, true) => refused(format!("the kubelet of {node} runs: it renews its Lease")),
+            (false, false) => Entry::NotYet,
+        }
+    }
+
+    /// Requests for client certificates that were granted, by node, and that no kubelet has used: one with its certificate
+    /// renews its Lease.
+    fn unused(&self, requests: &[CertificateSigningRequest]) -> BTreeMap<NodeName, String> {
+        let mut unused = BTreeMap::new();
+        if let Rejoin::Refuse = self.rejoin {
+            return unused;
+        }
+        for object in requests
+            .iter()
+            .filter(|object| matches!(decision(object), Decision::Approved))
+        {
+            let judged = csr::judge(&request(object), self.cluster.table, &BTreeSet::new());
+            if let Judgement::Approve(node, Wave::Client) = judged {
+                let asked = object.creation_timestamp().map(|created| created.0);
+                let renewed = self.heartbeats.renewed(&node);
+                // No Lease, no use.
+                if renewed < asked {
+                    unused.insert(node, object.name_any());
+                }
+            }
+        }
+        unused
+    }
+
+    fn tell_once(&mut self, request: &CertificateSigningRequest, why: &str) {
+        let name = request.name_any();
+        if self.refused.insert(name.clone()) {
+            let who = request.spec.username.as_deref().unwrap_or_default();
+            warn!(target: PROGRESS, step = "certificates", "request {name} of {who} is not approved: {why}");
+        }
+    }
+
+    /// Nodes that have been there for longer than their requests are kept.
+    fn old_enough(&self, nodes: &[Node]) -> BTreeSet<NodeName> {
+        let created: BTreeMap<String, Timestamp> = nodes
+            .iter()
+            .filter_map(|node| Some((node.name_any(), node.creation_timestamp()?.0)))
+            .collect();
+        let (id, now) = (self.cluster.table.id(), Timestamp::now());
+        let planned = self.cluster.table.nodes.iter().filter(|node| {
+            let created = created.get(&id.fqdn(node.name.as_str()));
+            created.is_some_and(|created| now.duration_since(*created) > KEPT)
+        });
+        planned.map(|node| node.name.clone()).collect()
+    }
+}
+
+enum Round {
+    Complete,
+    /// Something is missing; with the version of the list of requests.
+    Open {
+        version: String,
+    },
+}
+
+enum Decision {
+    Open,
+    Approved,
+    Denied,
+}
+
+/// What was decided already, here or elsewhere.
+fn decision(request: &CertificateSigningRequest) -> Decision {
+    let conditions = request
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let kinds: BTreeSet<&str> = conditions.map(|condition| condition.type_.as_str()).collect();
+    match (
+        kinds.contains("Denied") || kinds.contains("Failed"),
+        kinds.contains("Approved"),
+    ) {
+        (true, _) => Decision::Denied,
+        (false, true) => Decision::Approved,
+        (false, false) => Decision::Open,
+    }
+}
+
+/// What of the object is judged.
+fn request(object: &CertificateSigningRequest) -> Request {
+    let spec = &object.spec;
+    Request {
+        signer: spec.signer_name.clone(),
+        username: spec.username.clone().unwrap_or_default(),
+        groups: spec.groups.clone().unwrap_or_default(),
+        usages: spec.usages.clone().unwrap_or_default(),
+        pem: spec.request.0.clone(),
+    }
+}

@@ -1,0 +1,152 @@
+//! Which kubelets run, by the Leases that they renew. Pure: the caller brings the time.
+//!
+//! A Node that is Ready may be so since before its machine was off: no kubelet takes that back when it ends. Only the node
+//! lifecycle controller does, and not before it has watched the node for a while itself. So a kubelet is believed to run
+//! only when it renews its Lease while we watch. `renewTime` is by the node's clock and is compared with its own earlier
+//! value alone, never with a clock of ours, as that controller does (kubernetes/kubernetes:
+//! `pkg/controller/nodelifecycle/node_lifecycle_controller.go`, `tryUpdateNodeHealth`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use super::seen;
+use crate::cluster::NodeName;
+use crate::state::parameters::Parameters;
+
+/// The duration of a kubelet's Lease where the Lease does not say it: `nodeLeaseDurationSeconds` is 40 by default
+/// (kubernetes/kubernetes: `pkg/kubelet/apis/config/v1beta1/defaults.go`).
+const DURATION: Duration = Duration::from_secs(40);
+
+/// A kubelet renews its Lease every quarter of its duration, and for the first time as soon as it starts
+/// (kubernetes/kubernetes: `pkg/kubelet/kubelet.go`). It may not have posted the node's conditions by then; by the second
+/// renewal it has.
+const RENEWALS: u32 = 2;
+
+/// What was seen of the Leases of a table's nodes.
+#[derive(Debug, Default)]
+pub struct Heartbeats(BTreeMap<NodeName, Heartbeat>);
+
+#[derive(Debug)]
+struct Heartbeat {
+    /// `None` while the node has no Lease.
+    renewed: Option<Timestamp>,
+    duration: Duration,
+    /// How often `renewed` was another than at the look before.
+    renewals: u32,
+    /// Since when `renewed` is what it is, as far as we saw.
+    unchanged_since: Instant,
+}
+
+impl Heartbeats {
+    /// Takes in what the cluster says now.
+    pub fn look(&mut self, table: &Parameters, leases: &[Lease], now: Instant) {
+        let mut leases: BTreeMap<NodeName, &Lease> = leases
+            .iter()
+            .filter_map(|lease| Some((seen::node_of(table, &lease.name_any())?, lease)))
+            .collect();
+        for node in &table.nodes {
+            let spec = leases.remove(&node.name).and_then(|lease| lease.spec.as_ref());
+            let renewed = spec.and_then(|spec| Some(spec.renew_time.as_ref()?.0));
+            let seconds = spec.and_then(|spec| u64::try_from(spec.lease_duration_seconds?).ok());
+            let heartbeat = self.0.entry(node.name.clone()).or_insert(Heartbeat {
+                renewed,
+                duration: DURATION,
+                renewals: 0,
+                unchanged_since: now,
+            });
+            heartbeat.duration = seconds.map_or(DURATION, Duration::from_secs);
+            if heartbeat.renewed != renewed {
+                heartbeat.renewed = renewed;
+                heartbeat.renewals += 1;
+                heartbeat.unchanged_since = now;
+            }
+        }
+    }
+
+    /// The API did not answer: who was not heard of since may have had nobody to talk to.
+    pub fn interrupted(&mut self, now: Instant) {
+        for heartbeat in self.0.values_mut() {
+            heartbeat.unchanged_since = now;
+        }
+    }
+
+    /// Whether a node's kubelet runs, and what it says of the node is its own.
+    pub fn are_heard(&self, node: &NodeName) -> bool {
+        self.0.get(node).is_some_and(|heartbeat| heartbeat.renewals >= RENEWALS)
+    }
+
+    /// Whether a node's kubelet has renewed its Lease since the first look.
+    pub fn were_heard(&self, node: &NodeName) -> bool {
+        self.0.get(node).is_some_and(|heartbeat| heartbeat.renewals > 0)
+    }
+
+    /// Whether we watched a node's Lease for its whole duration without a renewal.
+    pub fn are_silent(&self, node: &NodeName, now: Instant) -> bool {
+        let silent =
+            |heartbeat: &Heartbeat| now.saturating_duration_since(heartbeat.unchanged_since) >= heartbeat.duration;
+        self.0.get(node).is_some_and(silent)
+    }
+
+    /// When a node's kubelet last renewed its Lease, by the node's own clock.
+    pub fn renewed(&self, node: &NodeName) -> Option<Timestamp> {
+        self.0.get(node)?.renewed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::Role;
+    use crate::state::parameters::tests::example;
+
+    fn lease(renewed: &str) -> Lease {
+        serde_json::from_value(json!({"metadata": {"name": "worker-0.lab.example.com"},
+            "spec": {"leaseDurationSeconds": 40, "renewTime": renewed}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_a_lease_that_changes_while_we_look_is_a_sign_of_life() {
+        let (table, node, begun) = (example(), NodeName::node(Role::Worker, 0), Instant::now());
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut heartbeats = Heartbeats::default();
+        // A node's clock may be ahead of ours by years.
+        for seconds in [0, 5, 39] {
+            heartbeats.look(&table, &[lease("2040-01-01T00:00:00.000000Z")], after(seconds));
+            assert!(!heartbeats.were_heard(&node) && !heartbeats.are_silent(&node, after(seconds)));
+        }
+        assert!(heartbeats.are_silent(&node, after(40)));
+        heartbeats.look(&table, &[lease("2040-01-01T00:01:00.000000Z")], after(50));
+        assert!(
+            heartbeats.were_heard(&node) && !heartbeats.are_heard(&node),
+            "its Ready may still be old"
+        );
+        assert!(!heartbeats.are_silent(&node, after(60)));
+        heartbeats.look(&table, &[lease("2040-01-01T00:01:10.000000Z")], after(60));
+        assert!(heartbeats.are_heard(&node));
+        assert!(!heartbeats.are_heard(&NodeName::node(Role::Worker, 1)));
+    }
+
+    #[test]
+    fn nobody_is_silent_because_the_api_was() {
+        let (table, node, begun) = (example(), NodeName::node(Role::Worker, 0), Instant::now());
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut heartbeats = Heartbeats::default();
+        assert!(
+            !heartbeats.are_silent(&node, after(1000)),
+            "who was not looked at is not judged"
+        );
+        heartbeats.look(&table, &[], after(0));
+        heartbeats.interrupted(after(30));
+        heartbeats.look(&table, &[], after(41));
+        assert!(!heartbeats.are_silent(&node, after(41)));
+        assert!(heartbeats.are_silent(&node, after(70)), "a node without a Lease, too");
+    }
+}

@@ -1,0 +1,357 @@
+//! Bounded waits for a cluster that is being installed, which say what they see.
+//!
+//! They mean what `openshift-install wait-for bootstrap-complete` and `install-complete` mean, and need no DNS here.
+//! Source: openshift/installer, `cmd/openshift-install/command/waitfor.go`.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+use futures::try_join;
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::info;
+
+use crate::PROGRESS;
+use crate::cluster::{NodeName, Role};
+use crate::openshift::api::{ApiError, ClusterApi};
+use crate::state::parameters::{NodeAddress, Parameters};
+
+pub mod certificates;
+pub mod clock;
+pub mod heartbeats;
+pub mod seen;
+pub mod symptoms;
+
+use certificates::{Approver, Rejoin};
+use heartbeats::Heartbeats;
+use seen::{Nodes, Operators, Version};
+
+/// Pause between two looks: short after news, then longer.
+const SOONEST: Duration = Duration::from_millis(200);
+const LATEST: Duration = Duration::from_secs(5);
+
+/// So long a server may be another than it should, or refuse us: a VIP moves, and an API server starts.
+const DOUBT: Duration = Duration::from_secs(60);
+
+/// So long a cluster must be without an Etcd resource to be one that has none: an API server that has just started may not
+/// know all kinds yet.
+const ABSENT: Duration = Duration::from_secs(5);
+
+/// Why a wait ended without what was waited for.
+#[derive(Debug, thiserror::Error)]
+pub enum WaitError {
+    #[error("no {what} within {} s{}", after.as_secs(), indented(seen))]
+    TooLong {
+        /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `Ready nodes`, `etcd members`.
+        what: &'static str,
+        after: Duration,
+        /// What was seen last.
+        seen: Vec<String>,
+        source: Option<ApiError>,
+    },
+    #[error("the wait for {what} is hopeless")]
+    Hopeless { what: &'static str, source: ApiError },
+}
+
+impl WaitError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::TooLong { .. } => {
+                "the machines are kept: the same command waits on, longer with bootstrap_timeout or install_timeout"
+            }
+            Self::Hopeless { .. } => "mend the cause and run the same command again: it goes on from here",
+        }
+    }
+}
+
+fn indented(lines: &[String]) -> String {
+    let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+    if lines.is_empty() {
+        lines
+    } else {
+        format!("; seen last:{lines}")
+    }
+}
+
+/// A cluster that is waited for.
+#[derive(Clone, Copy)]
+pub struct Cluster<'a> {
+    pub api: &'a ClusterApi,
+    pub table: &'a Parameters,
+}
+
+/// What one look brought.
+enum Look {
+    Done,
+    /// With what is to be told of it, one line a matter.
+    NotYet(Vec<String>),
+}
+
+impl Cluster<'_> {
+    /// Waits until the masters carry the cluster without the bootstrap machine.
+    pub async fn bootstrap_complete(self, limit: Duration) -> Result<(), WaitError> {
+        let masters = self.of_roles(&[Role::Master]);
+        let look = async || {
+            let (done, nodes, etcd) = try_join!(
+                self.api.config_map("kube-system", "bootstrap"),
+                self.api.nodes(),
+                self.api.etcd()
+            )?;
+            if done.is_some_and(|done| seen::is_complete(&done)) {
+                return Ok(Look::Done);
+            }
+            let nodes = Nodes::of(self.table, &nodes);
+            let mut lines = vec![nodes.text("masters", &masters)];
+            lines.extend(etcd.as_ref().and_then(seen::etcd_text));
+            Ok(Look::NotYet(lines))
+        };
+        until("bootstrap-complete", limit, ApiError::is_passing, look).await
+    }
+
+    /// Waits until the bootstrap is no member of etcd any more; before that its machine must not go.
+    ///
+    /// etcd's operator removes it only after the ConfigMap says `complete`. openshift-install waits for the same
+    /// (openshift/installer, `cmd/openshift-install/command/waitfor.go`: `EtcdBootstrapMemberRemoved`).
+    pub async fn bootstrap_member_removed(self, limit: Duration) -> Result<(), WaitError> {
+        let mut absent_since = None;
+        let look = async || {
+            let Some(etcd) = self.api.etcd().await? else {
+                let since: &mut Instant = absent_since.get_or_insert_with(Instant::now);
+                return Ok(match since.elapsed() >= ABSENT {
+                    true => Look::Done,
+                    false => Look::NotYet(vec!["etcd: the cluster has no operator for it".to_owned()]),
+                });
+            };
+            absent_since = None;
+            Ok(match seen::has_no_bootstrap(&etcd) {
+                true => Look::Done,
+                false => Look::NotYet(vec![seen::bootstrap_in_etcd_text(&etcd)]),
+            })
+        };
+        until("bootstrap-member-removed", limit, ApiError::is_passing, look).await
+    }
+
+    /// Waits until each of these nodes is a voting member of etcd, and enough members are well.
+    pub async fn etcd_members(self, nodes: &[NodeAddress], limit: Duration) -> Result<(), WaitError> {
+        let look = async || {
+            Ok(match self.etcd_lacks(nodes).await? {
+                None => Look::Done,
+                Some(lack) => Look::NotYet(vec![lack]),
+            })
+        };
+        until("etcd members", limit, ApiError::is_passing, look).await
+    }
+
+    /// What etcd lacks to have a voting member on each of these nodes, and enough members that are well.
+    pub async fn etcd_lacks(self, nodes: &[NodeAddress]) -> Result<Option<String>, ApiError> {
+        let (endpoints, etcd) = try_join!(self.api.etcd_endpoints(), self.api.etcd())?;
+        Ok(match (endpoints, etcd) {
+            (Some(endpoints), Some(etcd)) => seen::etcd_lacks(&endpoints, &etcd, nodes),
+            _ => Some("etcd's operator does not tell who its members are".to_owned()),
+        })
+    }
+
+    /// Waits until the cluster is whole, and lets its nodes in meanwhile.
+    pub async fn install_complete(self, limit: Duration) -> Result<(), WaitError> {
+        let all = self.of_roles(&[Role::Master, Role::Worker]);
+        let mut steady = Steady::default();
+        let look = async || {
+            let (nodes, operators, version) = try_join!(
+                self.api.nodes(),
+                self.api.cluster_operators(),
+                self.api.cluster_version()
+            )?;
+            let nodes = Nodes::of(self.table, &nodes);
+            let operators = Operators::of(&operators);
+            let version = version.as_ref().map(Version::of);
+            let whole = nodes.are_ready(&all) && version.as_ref().is_some_and(|version| version.is_done);
+            if whole && steady.is_reached(&operators) {
+                return Ok(Look::Done);
+            }
+            let mut lines = vec![nodes.text("nodes", &all), operators.text()];
+            lines.extend(operators.details());
+            lines.extend(version.map(|version| version.text));
+            Ok(Look::NotYet(lines))
+        };
+        let wait = until("install-complete", limit, ApiError::is_passing, look);
+        self.beside(Rejoin::Refuse, &all, limit, wait).await
+    }
+
+    /// Waits until these nodes, which are new, are Ready, and lets them in meanwhile.
+    pub async fn nodes_ready(self, nodes: &BTreeSet<NodeName>, limit: Duration) -> Result<(), WaitError> {
+        let look = async || {
+            let seen = Nodes::of(self.table, &self.api.nodes().await?);
+            Ok(ready(&seen, nodes))
+        };
+        let wait = until("Ready nodes", limit, ApiError::is_passing, look);
+        self.beside(Rejoin::Refuse, nodes, limit, wait).await
+    }
+
+    /// Waits until these nodes, which were off, are Ready again, and lets them in meanwhile. `off` are those whose
+    /// machines this program has seen off.
+    pub async fn nodes_back(
+        self,
+        nodes: &BTreeSet<NodeName>,
+        off: &BTreeSet<NodeName>,
+        limit: Duration,
+    ) -> Result<(), WaitError> {
+        let mut heartbeats = Heartbeats::default();
+        let look = async || {
+            let (objects, leases) = try_join!(self.api.nodes(), self.api.node_leases())?;
+            heartbeats.look(self.table, &leases, Instant::now());
+            let seen = Nodes::of(self.table, &objects).believing(&heartbeats);
+            Ok(ready(&seen, nodes))
+        };
+        let wait = until("Ready nodes", limit, ApiError::is_passing_at_start, look);
+        self.beside(Rejoin::Allow { off }, nodes, limit, wait).await
+    }
+
+    fn of_roles(&self, roles: &[Role]) -> BTreeSet<NodeName> {
+        let nodes = self.table.nodes.iter();
+        nodes
+            .filter(|node| roles.contains(&node.role))
+            .map(|node| node.name.clone())
+            .collect()
+    }
+
+    /// Waits with an approver beside, which may take as long as the wait.
+    async fn beside(
+        self,
+        rejoin: Rejoin<'_>,
+        nodes: &BTreeSet<NodeName>,
+        limit: Duration,
+        wait: impl Future<Output = Result<(), WaitError>>,
+    ) -> Result<(), WaitError> {
+        let approved = async {
+            let mut approver = Approver::new(self, rejoin);
+            // What it did not get done shows in the nodes.
+            let _ = timeout(limit, approver.run(nodes)).await;
+            Ok(())
+        };
+        try_join!(wait, approved).map(drop)
+    }
+}
+
+fn ready(seen: &Nodes, nodes: &BTreeSet<NodeName>) -> Look {
+    match seen.are_ready(nodes) {
+        true => Look::Done,
+        false => Look::NotYet(vec![seen.text("nodes", nodes)]),
+    }
+}
+
+/// Looks until it is done, and tells what is new. What an API server in its first minutes does is no reason to stop.
+async fn until(
+    what: &'static str,
+    limit: Duration,
+    is_passing: fn(&ApiError) -> bool,
+    mut look: impl AsyncFnMut() -> Result<Look, ApiError>,
+) -> Result<(), WaitError> {
+    let end = Instant::now() + limit;
+    let mut pace = Pace::default();
+    let (mut shown, mut doubt, mut last_error) = (Vec::new(), None, None);
+    loop {
+        let looked = timeout(end.saturating_duration_since(Instant::now()), look()).await;
+        let lines = match looked {
+            Ok(Ok(Look::Done)) => return Ok(()),
+            Ok(Ok(Look::NotYet(lines))) => {
+                (doubt, last_error) = (None, None);
+                lines
+            }
+            Ok(Err(source)) if source.is_final() => return Err(WaitError::Hopeless { what, source }),
+            Ok(Err(error)) => {
+                let since = doubt.get_or_insert_with(Instant::now);
+                if is_hopeless(&error, is_passing, since.elapsed()) {
+                    return Err(WaitError::Hopeless { what, source: error });
+                }
+                if is_passing(&error) {
+                    doubt = None;
+                }
+                let line = error.to_string();
+                last_error = Some(error);
+                vec![line]
+            }
+            Err(_) => shown.clone(),
+        };
+        for line in lines.iter().filter(|line| !shown.contains(*line)) {
+            info!(target: PROGRESS, step = what, "{line}");
+        }
+        let pause = pace.next(lines != shown);
+        shown = lines;
+        if Instant::now() + pause >= end {
+            // The error says itself what was seen last.
+            let seen = if last_error.is_some() { Vec::new() } else { shown };
+            return Err(WaitError::TooLong {
+                what,
+                after: limit,
+                seen,
+                source: last_error,
+            });
+        }
+        sleep(pause).await;
+    }
+}
+
+/// Whether a fault that has lasted for so long will stay.
+fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, lasted: Duration) -> bool {
+    !is_passing(error) && lasted > DOUBT
+}
+
+/// Pauses that grow while nothing happens.
+pub struct Pace(Duration);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(SOONEST)
+    }
+}
+
+impl Pace {
+    /// The pause after a look.
+    pub fn next(&mut self, news: bool) -> Duration {
+        self.0 = if news { SOONEST } else { (self.0 * 3 / 2).min(LATEST) };
+        self.0
+    }
+}
+
+/// Whether operators have kept still for a while, by their own clock or by ours.
+#[derive(Default)]
+struct Steady(Option<(Instant, Operators)>);
+
+impl Steady {
+    /// As long as openshift-install wants it.
+    const TIME: Duration = Duration::from_secs(30);
+
+    fn is_reached(&mut self, operators: &Operators) -> bool {
+        if operators.are_steady(Timestamp::now(), Self::TIME) {
+            return true;
+        }
+        match &self.0 {
+            Some((since, before)) if before == operators => operators.lag.is_empty() && since.elapsed() >= Self::TIME,
+            _ => {
+                self.0 = Some((Instant::now(), operators.clone()));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_ended_is_hopeless_in_an_installation_and_not_at_a_start() {
+        let ended = ApiError::ServerExpired {
+            deed: "list the nodes".to_owned(),
+            address: ([192, 0, 2, 10], 6443).into(),
+            name: "api.lab.example.com".to_owned(),
+            why: "certificate expired".to_owned(),
+        };
+        let long = DOUBT * 20;
+        assert!(is_hopeless(&ended, ApiError::is_passing, long));
+        assert!(!is_hopeless(&ended, ApiError::is_passing, DOUBT));
+        assert!(!is_hopeless(&ended, ApiError::is_passing_at_start, long));
+    }
+}

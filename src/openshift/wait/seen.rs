@@ -1,0 +1,473 @@
+//! What the cluster's objects say of its installation, in words. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+use super::heartbeats::Heartbeats;
+use crate::cluster::NodeName;
+use crate::state::parameters::{NodeAddress, Parameters};
+
+/// Longest part of a message that is shown; operators can be wordy.
+const LONGEST: usize = 160;
+
+/// Operators whose messages are shown.
+const DETAILS: usize = 3;
+
+/// The bootstrap's own word: ConfigMap `kube-system/bootstrap`.
+pub fn is_complete(bootstrap: &ConfigMap) -> bool {
+    let status = bootstrap.data.as_ref().and_then(|data| data.get("status"));
+    status.is_some_and(|status| status == "complete")
+}
+
+/// Whether etcd's operator has removed the bootstrap from etcd.
+///
+/// Source: openshift/cluster-etcd-operator: `pkg/operator/bootstrapteardown/bootstrap_teardown_controller.go`. Operators
+/// from before OCPBUGS-5988 (January 2023) have only the second condition.
+pub fn has_no_bootstrap(etcd: &DynamicObject) -> bool {
+    let is_true = |kind| condition(etcd, kind).filter(|condition| condition["status"] == "True");
+    is_true("EtcdBootstrapMemberRemoved").is_some()
+        || is_true("EtcdRunningInCluster").is_some_and(|running| running["reason"] == "BootstrapAlreadyRemoved")
+}
+
+/// How far etcd's operator is with the removal of the bootstrap.
+pub fn bootstrap_in_etcd_text(etcd: &DynamicObject) -> String {
+    let running = condition(etcd, "EtcdRunningInCluster").and_then(|running| running["message"].as_str());
+    let why = running.map_or_else(String::new, |message| format!(": {}", short(message)));
+    format!("etcd: its operator has not removed the bootstrap's member yet{why}")
+}
+
+/// What etcd lacks to have a voting member on each of these nodes, and enough members that are well; `None` is nothing.
+///
+/// The ConfigMap `openshift-etcd/etcd-endpoints` has the address of each voting member and leaves out learners and the
+/// bootstrap (openshift/cluster-etcd-operator: `pkg/operator/etcdendpointscontroller/etcdendpointscontroller.go`); the
+/// condition says whether more than half of all are healthy (`pkg/operator/etcdmemberscontroller`).
+pub fn etcd_lacks(endpoints: &ConfigMap, etcd: &DynamicObject, nodes: &[NodeAddress]) -> Option<String> {
+    if let Some(node) = nodes.iter().find(|node| !is_etcd_member(endpoints, node)) {
+        return Some(format!("{} ({}) is not a voting member of etcd", node.name, node.ip));
+    }
+    match condition(etcd, "EtcdMembersAvailable") {
+        Some(available) if available["status"] == "True" => None,
+        Some(available) => Some(format!(
+            "too few members of etcd are available: {}",
+            short(available["message"].as_str().unwrap_or_default())
+        )),
+        None => Some("etcd's operator does not say whether enough members are available".to_owned()),
+    }
+}
+
+/// Whether a node is a voting member of etcd, by the ConfigMap `openshift-etcd/etcd-endpoints`.
+pub fn is_etcd_member(endpoints: &ConfigMap, node: &NodeAddress) -> bool {
+    let ip = node.ip.to_string();
+    endpoints.data.iter().flatten().any(|(_, member)| *member == ip)
+}
+
+/// What etcd's operator tells of its members.
+pub fn etcd_text(etcd: &DynamicObject) -> Option<String> {
+    let members = condition(etcd, "EtcdMembersAvailable")?;
+    Some(format!("etcd: {}", short(members["message"].as_str()?)))
+}
+
+/// The table's nodes as the cluster has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nodes {
+    /// Those that are there: `None` is Ready, else why not.
+    there: BTreeMap<NodeName, Option<String>>,
+}
+
+impl Nodes {
+    /// Takes the table's nodes out of all; strangers do not count.
+    pub fn of(table: &Parameters, nodes: &[Node]) -> Self {
+        let known = |node: &Node| Some((node_of(table, &node.name_any())?, why_not_ready(node)));
+        Self {
+            there: nodes.iter().filter_map(known).collect(),
+        }
+    }
+
+    /// Takes nobody's word for being Ready whose kubelet was not heard.
+    pub fn believing(mut self, heartbeats: &Heartbeats) -> Self {
+        for (node, lacks) in &mut self.there {
+            if lacks.is_none() && !heartbeats.are_heard(node) {
+                *lacks = Some("its kubelet has not renewed its Lease since".to_owned());
+            }
+        }
+        self
+    }
+
+    /// Those in the cluster, Ready or not.
+    pub fn joined(&self) -> BTreeSet<NodeName> {
+        self.there.keys().cloned().collect()
+    }
+
+    pub fn are_ready(&self, wanted: &BTreeSet<NodeName>) -> bool {
+        wanted.iter().all(|node| self.there.get(node) == Some(&None))
+    }
+
+    /// How many are Ready, and what the others lack.
+    pub fn text(&self, what: &str, wanted: &BTreeSet<NodeName>) -> String {
+        let lag = |node: &NodeName| match self.there.get(node) {
+            Some(None) => None,
+            Some(Some(why)) => Some(format!("{node} not Ready ({why})")),
+            None => Some(format!("{node} not there")),
+        };
+        let lagging: Vec<String> = wanted.iter().filter_map(lag).collect();
+        let ready = wanted.len() - lagging.len();
+        match lagging.is_empty() {
+            true => format!("{what}: all {ready} Ready"),
+            false => format!("{what}: {ready} of {} Ready; {}", wanted.len(), lagging.join(", ")),
+        }
+    }
+}
+
+/// The node of the table that an object of the cluster is named after, with or without the domain.
+pub fn node_of(table: &Parameters, name: &str) -> Option<NodeName> {
+    let id = table.id();
+    let host = id.host_of(name).unwrap_or(name);
+    let planned = table.nodes.iter().find(|planned| planned.name.as_str() == host)?;
+    Some(planned.name.clone())
+}
+
+fn why_not_ready(node: &Node) -> Option<String> {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    match conditions.find(|condition| condition.type_ == "Ready") {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(short(ready.message.as_deref().unwrap_or("no reason given"))),
+        None => Some("it has not said how it is".to_owned()),
+    }
+}
+
+/// The cluster's operators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operators {
+    pub total: usize,
+    /// Those not available, still busy, or degraded, each with why.
+    pub lag: BTreeMap<String, String>,
+    /// Since when each that is not busy is so.
+    still_since: BTreeMap<String, Timestamp>,
+}
+
+impl Operators {
+    pub fn of(operators: &[DynamicObject]) -> Self {
+        let mut seen = Self {
+            total: operators.len(),
+            ..Self::default()
+        };
+        for operator in operators {
+            let name = operator.name_any();
+            let is = |kind: &str, status: &str| condition(operator, kind).is_some_and(|c| c["status"] == status);
+            let message = |kind: &str| {
+                let message = condition(operator, kind).and_then(|condition| condition["message"].as_str());
+                short(message.unwrap_or_default())
+            };
+            let lag = if is("Degraded", "True") {
+                Some(format!("degraded: {}", message("Degraded")))
+            } else if !is("Available", "True") {
+                Some(format!("not available: {}", message("Available")))
+            } else if is("Progressing", "True") {
+                Some(format!("busy: {}", message("Progressing")))
+            } else {
+                None
+            };
+            if let Some(lag) = lag {
+                seen.lag.insert(name, lag);
+            } else if let Some(since) = condition(operator, "Progressing")
+                .and_then(|condition| condition["lastTransitionTime"].as_str()?.parse().ok())
+            {
+                seen.still_since.insert(name, since);
+            }
+        }
+        seen
+    }
+
+    /// Whether all are available, and each has said for so long that it is not busy.
+    pub fn are_steady(&self, now: Timestamp, time: Duration) -> bool {
+        let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+        self.lag.is_empty()
+            && self
+                .still_since
+                .values()
+                .all(|since| now.duration_since(*since) >= time)
+    }
+
+    pub fn text(&self) -> String {
+        let names: Vec<&str> = self.lag.keys().map(String::as_str).collect();
+        match (self.total, names.as_slice()) {
+            (0, _) => "operators: none yet".to_owned(),
+            (total, []) => format!("operators: all {total} available"),
+            (total, names) => format!(
+                "operators: {} of {total} available; waiting for {}",
+                total - names.len(),
+                names.join(", ")
+            ),
+        }
+    }
+
+    /// Why the first few lag.
+    pub fn details(&self) -> Vec<String> {
+        let worst = self.lag.iter().filter(|(_, why)| !why.starts_with("busy"));
+        worst
+            .take(DETAILS)
+            .map(|(name, why)| format!("operator {name} {}", why.trim_end_matches(": ")))
+            .collect()
+    }
+
+    /// All that the lagging ones say, by name.
+    pub fn messages(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.lag.iter().map(|(name, why)| (name.as_str(), why.as_str()))
+    }
+}
+
+/// How far the ClusterVersion is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub is_done: bool,
+    pub text: String,
+}
+
+impl Version {
+    /// Done is what openshift-install calls so: Available, not Failing, not Progressing.
+    pub fn of(version: &DynamicObject) -> Self {
+        let is = |kind: &str, status: &str| condition(version, kind).is_some_and(|c| c["status"] == status);
+        let said = |kind: &str| condition(version, kind).and_then(|condition| condition["message"].as_str());
+        let is_done = is("Available", "True") && is("Failing", "False") && is("Progressing", "False");
+        let text = match is("Failing", "True") {
+            true => said("Failing"),
+            false => said("Progressing"),
+        };
+        Self {
+            is_done,
+            text: format!("version: {}", short(text.unwrap_or("says nothing yet"))),
+        }
+    }
+}
+
+/// A condition of `status.conditions` by its type.
+fn condition<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a Value> {
+    let mut conditions = object.data.get("status")?.get("conditions")?.as_array()?.iter();
+    conditions.find(|condition| condition["type"] == kind)
+}
+
+/// One line, and not too long.
+fn short(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{} …", &line[..at]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::Role;
+    use crate::state::parameters::tests::example;
+
+    fn object(kind: &str, name: &str, conditions: Value) -> DynamicObject {
+        let object = json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": name},
+            "status": {"conditions": conditions}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn operator(name: &str, available: &str, progressing: &str, degraded: &str, since: &str) -> DynamicObject {
+        object(
+            "ClusterOperator",
+            name,
+            json!([
+                {"type": "Degraded", "status": degraded, "message": "one\n  two"},
+                {"type": "Progressing", "status": progressing, "lastTransitionTime": since, "message": "rolling out"},
+                {"type": "Available", "status": available, "message": "no replicas"},
+            ]),
+        )
+    }
+
+    fn node(name: &str, ready: Option<&str>) -> Node {
+        let conditions = ready.map(|ready| json!([{"type": "Ready", "status": ready, "message": "network not ready"}]));
+        let node = json!({"metadata": {"name": name}, "status": {"conditions": conditions}});
+        serde_json::from_value(node).unwrap()
+    }
+
+    #[test]
+    fn nodes_are_told_with_what_they_lack() {
+        let wanted: BTreeSet<_> = (0..4).map(|index| NodeName::node(Role::Master, index)).collect();
+        let all = [
+            node("master-0.lab.example.com", Some("True")),
+            node("master-1.lab.example.com", Some("Unknown")),
+            node("master-2.lab.example.com", None),
+            node("master-3.lab2.example.com", Some("True")),
+        ];
+        let nodes = Nodes::of(&example(), &all);
+        assert_eq!(
+            nodes.text("masters", &wanted),
+            "masters: 1 of 4 Ready; master-1 not Ready (network not ready), master-2 not Ready (it has not said how it is), \
+             master-3 not there"
+        );
+        assert!(!nodes.are_ready(&wanted));
+        let first = [NodeName::node(Role::Master, 0)].into();
+        assert!(nodes.are_ready(&first));
+        assert_eq!(nodes.text("masters", &first), "masters: all 1 Ready");
+    }
+
+    #[test]
+    fn operators_that_lag_are_named_and_the_worst_explained() {
+        let now: Timestamp = "2026-11-21T10:00:30Z".parse().unwrap();
+        let time = Duration::from_secs(30);
+        let well = operator("dns", "True", "False", "False", "2026-11-21T10:00:00Z");
+        let all = Operators::of(std::slice::from_ref(&well));
+        assert_eq!(all.text(), "operators: all 1 available");
+        assert!(all.are_steady(now, time));
+        assert!(
+            !all.are_steady(now - Duration::from_secs(1), time),
+            "it was busy a moment ago"
+        );
+
+        let lagging = Operators::of(&[
+            well,
+            operator("authentication", "False", "True", "False", ""),
+            operator("console", "True", "True", "False", ""),
+            operator("ingress", "True", "False", "True", ""),
+        ]);
+        assert_eq!(
+            lagging.text(),
+            "operators: 1 of 4 available; waiting for authentication, console, ingress"
+        );
+        assert_eq!(
+            lagging.details(),
+            [
+                "operator authentication not available: no replicas",
+                "operator ingress degraded: one two"
+            ]
+        );
+        assert!(!lagging.are_steady(now, time));
+        assert_eq!(Operators::of(&[]).text(), "operators: none yet");
+    }
+
+    #[test]
+    fn a_version_is_done_when_the_installer_would_say_so() {
+        let version = |available: &str, failing: &str, progressing: &str| {
+            Version::of(&object(
+                "ClusterVersion",
+                "version",
+                json!([
+                    {"type": "Available", "status": available, "message": "Done applying 4.19.0"},
+                    {"type": "Failing", "status": failing, "message": "Cluster operator etcd is degraded"},
+                    {"type": "Progressing", "status": progressing, "message": "Working towards 4.19.0: 68% complete"},
+                ]),
+            ))
+        };
+        for (conditions, is_done, text) in [
+            (
+                ("True", "False", "False"),
+                true,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+            (
+                ("True", "False", "True"),
+                false,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+            (
+                ("True", "True", "False"),
+                false,
+                "version: Cluster operator etcd is degraded",
+            ),
+            (
+                ("False", "False", "False"),
+                false,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+            (
+                ("True", "Unknown", "False"),
+                false,
+                "version: Working towards 4.19.0: 68% complete",
+            ),
+        ] {
+            let (available, failing, progressing) = conditions;
+            let text = text.to_owned();
+            assert_eq!(version(available, failing, progressing), Version { is_done, text });
+        }
+        let empty = Version::of(&object("ClusterVersion", "version", json!([])));
+        assert_eq!(
+            (empty.is_done, empty.text.as_str()),
+            (false, "version: says nothing yet")
+        );
+    }
+
+    #[test]
+    fn the_bootstrap_is_out_of_etcd_when_its_operator_says_so_in_new_or_old_words() {
+        let running = |status: &str, reason: &str| json!({"type": "EtcdRunningInCluster", "status": status, "reason": reason, "message": "still waiting\nfor three"});
+        let removed = |status: &str| json!({"type": "EtcdBootstrapMemberRemoved", "status": status, "reason": "BootstrapMemberRemoved"});
+        for (conditions, is_out) in [
+            (json!([]), false),
+            (json!([running("False", "NotEnoughEtcdMembers")]), false),
+            // Enough members is said before the bootstrap's is removed.
+            (json!([running("True", "EnoughEtcdMembers")]), false),
+            (json!([running("True", "BootstrapAlreadyRemoved")]), true),
+            (json!([running("True", "EnoughEtcdMembers"), removed("False")]), false),
+            (json!([running("True", "EnoughEtcdMembers"), removed("True")]), true),
+        ] {
+            let etcd = object("Etcd", "cluster", conditions.clone());
+            assert_eq!(has_no_bootstrap(&etcd), is_out, "{conditions}");
+        }
+        assert_eq!(
+            bootstrap_in_etcd_text(&object(
+                "Etcd",
+                "cluster",
+                json!([running("False", "NotEnoughEtcdMembers")])
+            )),
+            "etcd: its operator has not removed the bootstrap's member yet: still waiting for three"
+        );
+    }
+
+    #[test]
+    fn etcd_lacks_nothing_when_all_vote_and_most_are_well() {
+        let table = example();
+        let masters: Vec<_> = table.of_role(Role::Master).cloned().collect();
+        let endpoints = |nodes: &[NodeAddress]| {
+            let data: BTreeMap<String, String> = nodes
+                .iter()
+                .map(|node| (format!("{:x}", node.ip.to_bits()), node.ip.to_string()))
+                .collect();
+            serde_json::from_value::<ConfigMap>(json!({"metadata": {}, "data": data})).unwrap()
+        };
+        let etcd = |status: &str| {
+            let condition =
+                json!({"type": "EtcdMembersAvailable", "status": status, "message": "1 of 3 members are available"});
+            object("Etcd", "cluster", json!([condition]))
+        };
+        assert_eq!(etcd_lacks(&endpoints(&masters), &etcd("True"), &masters), None);
+        let last = masters.last().unwrap();
+        assert_eq!(
+            etcd_lacks(&endpoints(&masters[1..]), &etcd("True"), &masters),
+            Some(format!(
+                "{} ({}) is not a voting member of etcd",
+                masters[0].name, masters[0].ip
+            ))
+        );
+        assert!(is_etcd_member(&endpoints(&masters), last) && !is_etcd_member(&endpoints(&masters[..1]), last));
+        assert_eq!(
+            etcd_lacks(&endpoints(&masters), &etcd("False"), &masters).unwrap(),
+            "too few members of etcd are available: 1 of 3 members are available"
+        );
+        assert!(etcd_lacks(&endpoints(&masters), &object("Etcd", "cluster", json!([])), &masters).is_some());
+    }
+
+    #[test]
+    fn only_the_word_complete_ends_the_bootstrap() {
+        for (data, complete) in [
+            (json!({"status": "complete"}), true),
+            (json!({"status": "failed"}), false),
+            (json!({}), false),
+            (Value::Null, false),
+        ] {
+            let map = serde_json::from_value(json!({"metadata": {}, "data": data})).unwrap();
+            assert_eq!(is_complete(&map), complete, "{data}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Images: from what the settings name to a file that is here and what a backend is asked for.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use fs_err as fs;
+use tracing::{info, warn};
+
+use crate::PROGRESS;
+use crate::artifacts::catalogue::{self, Artifact, CoreOs};
+use crate::artifacts::download::{self, Cache, Cached, DownloadError};
+use crate::backend::ImageRequest;
+use crate::cluster::{Downloads, ImageSource, major_minor};
+use crate::openshift::installer::Installer;
+
+/// Why an image cannot be the right one.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error("image {image} is the CoreOS of {}.{}, and openshift-install is {version}", release.0, release.1)]
+    Newer {
+        image: String,
+        release: (u32, u32),
+        version: String,
+    },
+    #[error("image {image} is made for {platform}, and this platform boots the one for {wanted}")]
+    OtherPlatform {
+        image: String,
+        platform: &'static str,
+        wanted: &'static str,
+    },
+    #[error("{url} lists no sum of {file}")]
+    NoSum { url: String, file: String },
+    #[error("find the CoreOS of openshift-install {version}: {why}")]
+    NoCoreOs { version: String, why: String },
+    #[error("the catalogue has no image {name}")]
+    NotInCatalogue { name: String },
+}
+
+impl ImageError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Newer { .. } => {
+                "an image of the same minor version or an older one boots; image=auto takes the installer's own"
+            }
+            Self::OtherPlatform { .. } => {
+                "it would look for its Ignition config in the wrong place; image=auto takes the right one"
+            }
+            Self::NoSum { .. } => "does image_mirror have the list beside the file?",
+            Self::NoCoreOs { .. } => "set image to a file, a URL or a name on the platform",
+            Self::NotInCatalogue { .. } => "`ocpdeploy image list` shows all",
+        })
+    }
+}
+
+/// Refuses a CoreOS that the name of its file tells to be for a later release or another platform.
+pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result<(), ImageError> {
+    let image = match image {
+        ImageSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        ImageSource::Url(url) => catalogue::file_name(url).to_owned(),
+        ImageSource::Platform(_) | ImageSource::Release | ImageSource::Catalogue(_) => return Ok(()),
+    };
+    let named = catalogue::named(&image);
+    if let (Some(release), Some(ours)) = (named.release, major_minor(version))
+        && release > ours
+    {
+        let version = version.to_owned();
+        return Err(ImageError::Newer {
+            image,
+            release,
+            version,
+        });
+    }
+    match named.platform {
+        Some(platform) if platform != wanted => Err(ImageError::OtherPlatform {
+            image,
+            platform,
+            wanted,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Where images are fetched from and kept, and for whom.
+#[derive(Clone, Copy)]
+pub struct Shop<'a> {
+    pub downloads: &'a Downloads,
+    /// Tells which CoreOS belongs to its release.
+    pub installer: Option<&'a Installer>,
+    /// `qemu`, `openstack` or `kubevirt`.
+    pub platform: &'static str,
+    /// The platform itself fetches what is given by URL.
+    pub fetched_there: bool,
+}
+
+impl Shop<'_> {
+    /// Brings an image here, if it is not, and tells its digest, which is its identity on every platform.
+    pub async fn request(&self, source: &ImageSource) -> Result<ImageRequest> {
+        match source {
+            ImageSource::Platform(name) => Ok(ImageRequest::Platform(name.clone())),
+            ImageSource::Url(url) if self.fetched_there => Ok(ImageRequest::Platform(url.clone())),
+            ImageSource::File(path) => self.file(path).await,
+            ImageSource::Url(url) => Ok(request(self.url(url).await?)),
+            ImageSource::Catalogue(name) => Ok(request(self.helper(name).await?)),
+            ImageSource::Release => match self.coreos().await? {
+                CoreOs::Container(image) => Ok(ImageRequest::Platform(image)),
+                CoreOs::Disk(artifact) => Ok(request(self.cache().fetch(&artifact).await?)),
+            },
+        }
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::new(&self.downloads.cache)
+    }
+
+    /// A plain file is taken where it is; a packed one is unpacked into the cache, once for each of its states.
+    async fn file(&self, path: &Path) -> Result<ImageRequest> {
+        let data = fs::metadata(path)?;
+        let artifact = Artifact {
+            url: format!(
+                "file://{}?{}-{}.{}",
+                path.display(),
+                data.len(),
+                data.mtime(),
+                data.mtime_nsec()
+            ),
+            sha256: None,
+            content_sha256: None,
+            unpack: true,
+        };
+        if artifact.is_packed() {
+            return Ok(request(self.cache().fetch(&artifact).await?));
+        }
+        let (path, bytes) = (path.to_owned(), data.len());
+        let digest = move || {
+            let sha256 = download::digest_of(fs::File::open(&path)?)?;
+            Ok(ImageRequest::File { path, sha256, bytes })
+        };
+        let digest: io::Result<ImageRequest> = tokio::task::spawn_blocking(digest).await.map_err(io::Error::other)?;
+        Ok(digest?)
+    }
+
+    /// What is at a URL of the user's, with the sum that stands behind it.
+    pub async fn url(&self, url: &str) -> Result<Cached, DownloadError> {
+        let (url, sum) = match url.split_once("#sha256=") {
+            Some((url, sum)) => (url, Some(sum.to_ascii_lowercase())),
+            None => (url, None),
+        };
+        if sum.is_none() {
+            warn!("nothing tells whether {url} is the right file; #sha256=… behind it would");
+        }
+        let artifact = Artifact {
+            url: url.to_owned(),
+            sha256: None,
+            content_sha256: sum,
+            unpack: true,
+        };
+        self.cache().fetch(&artifact).await
+    }
+
+    /// A helper of the catalogue, as its publisher has it now.
+    pub async fn helper(&self, name: &str) -> Result<Cached> {
+        let helper = catalogue::helper(name).ok_or_else(|| ImageError::NotInCatalogue { name: name.to_owned() })?;
+        let folder = self.downloads.image_mirror.as_deref();
+        let mut artifact = Artifact {
+            url: helper.url.clone(),
+            sha256: None,
+            content_sha256: None,
+            unpack: true,
+        }
+        .in_folder(folder);
+        let sums = match folder {
+            Some(folder) => format!("{folder}/{}", catalogue::file_name(&helper.sums)),
+            None => helper.sums.clone(),
+        };
+        let cache = self.cache();
+        let text = match download::text(&sums, cache.patience()).await {
+            Ok(text) => text,
+            // Yesterday's is as good for an address.
+            Err(error @ DownloadError::Unreachable { .. }) => {
+                let known = cache.list().into_iter().find(|cached| cached.url == artifact.url);
+                let known = known.ok_or(error)?;
+                warn!("{sums} cannot be reached; image {name} is the one of {}", known.fetched);
+                return Ok(known);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let file = artifact.file_name().to_owned();
+        let sum = catalogue::sum_of(&text, &file).ok_or(ImageError::NoSum { url: sums, file })?;
+        artifact.sha256 = Some(sum);
+        Ok(cache.fetch(&artifact).await?)
+    }
+
+    /// The CoreOS that the installer's release wants on this platform.
+    pub async fn coreos(&self) -> Result<CoreOs> {
+        let installer = self
+            .installer
+            .context("no openshift-install tells which CoreOS is meant")?;
+        let version = installer.version().await?;
+        let stream = installer.coreos_stream(self.downloads).await?;
+        let found = catalogue::coreos(&stream, self.platform);
+        let found = found.map_err(|why| ImageError::NoCoreOs {
+            version: version.clone(),
+            why,
+        })?;
+        let name = match &found {
+            CoreOs::Disk(artifact) => artifact.content_name(),
+            CoreOs::Container(image) => image,
+        };
+        info!(target: PROGRESS, "image {name} is the CoreOS of openshift-install {version} for {}", self.platform);
+        Ok(match found {
+            CoreOs::Disk(artifact) => CoreOs::Disk(artifact.in_folder(self.downloads.image_mirror.as_deref())),
+            container => container,
+        })
+    }
+}
+
+fn request(cached: Cached) -> ImageRequest {
+    ImageRequest::File {
+        path: cached.path,
+        sha256: cached.sha256,
+        bytes: cached.bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_for_later_or_elsewhere_is_refused_by_its_name() {
+        for (image, expected) in [
+            ("/i/rhcos-4.19.0-x86_64-qemu.x86_64.qcow2", None),
+            ("/i/rhcos-418.94.202410090804-0-qemu.x86_64.qcow2", None),
+            ("/i/mine.qcow2", None),
+            (
+                "/i/rhcos-4.20.1-x86_64-qemu.x86_64.qcow2",
+                Some(
+                    "image rhcos-4.20.1-x86_64-qemu.x86_64.qcow2 is the CoreOS of 4.20, and openshift-install is 4.19.3",
+                ),
+            ),
+            (
+                "/i/rhcos-4.19.0-x86_64-openstack.x86_64.qcow2",
+                Some(
+                    "image rhcos-4.19.0-x86_64-openstack.x86_64.qcow2 is made for openstack, and this platform boots \
+                     the one for qemu",
+                ),
+            ),
+        ] {
+            let error = check(&ImageSource::File(image.into()), "4.19.3", "qemu").err();
+            assert_eq!(error.map(|error| error.to_string()).as_deref(), expected);
+        }
+    }
+}

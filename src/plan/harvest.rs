@@ -1,0 +1,279 @@
+//! Judging what the platform shows of a machine's address; pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use ipnetwork::Ipv4Network;
+
+use crate::backend::{Machine, Power};
+use crate::cluster::{Mac, MachineName};
+use crate::plan::machines::Planned;
+
+/// What one look shows of one machine's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Address(Ipv4Addr),
+    NoLease,
+    /// As `NoLease`, where an agent in the guest would tell of one.
+    Silent,
+    WrongNetwork(Ipv4Addr, Ipv4Network),
+    Several(Vec<Ipv4Addr>),
+    NoSuchNic(Mac),
+    Paused(String),
+    Broken(String),
+    Off,
+    /// After this many starts.
+    Down(u32),
+    Building,
+    Absent,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Seen::Address(ip) => write!(f, "{ip}, seen once"),
+            Seen::NoLease => f.write_str("runs, but has no lease"),
+            Seen::Silent => f.write_str("runs, but no agent in it reports an address"),
+            Seen::WrongNetwork(ip, network) => write!(f, "has {ip}, which is outside {network}"),
+            Seen::Several(ips) => {
+                let ips: Vec<_> = ips.iter().map(Ipv4Addr::to_string).collect();
+                write!(f, "has {} addresses: {}", ips.len(), ips.join(", "))
+            }
+            Seen::NoSuchNic(mac) => write!(f, "has no NIC {mac}"),
+            Seen::Paused(reason) => write!(f, "is paused: {reason}"),
+            Seen::Broken(reason) => write!(f, "is broken: {reason}"),
+            Seen::Off => f.write_str("is switched off"),
+            Seen::Down(1) => f.write_str("went down by itself"),
+            Seen::Down(starts) => write!(f, "went down soon after each of {starts} starts"),
+            Seen::Building => f.write_str("is still being built"),
+            Seen::Absent => f.write_str("is not on the platform"),
+        }
+    }
+}
+
+impl Seen {
+    /// Whether waiting longer cannot help.
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Seen::Paused(_) | Seen::Broken(_) | Seen::NoSuchNic(_) | Seen::Absent
+        )
+    }
+}
+
+/// Judges one machine by its MAC, never by the order of NICs or names.
+pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) -> Seen {
+    let Some(machine) = machine else { return Seen::Absent };
+    match &machine.power {
+        Power::Paused(reason) => return Seen::Paused(reason.clone()),
+        Power::Broken(reason) => return Seen::Broken(reason.clone()),
+        Power::Off => return Seen::Off,
+        Power::Building => return Seen::Building,
+        Power::Running => {}
+    }
+    let Some(nic) = machine.nics.iter().find(|nic| nic.mac == mac) else {
+        return Seen::NoSuchNic(mac);
+    };
+    let mut addresses: Vec<Ipv4Addr> = nic
+        .addresses
+        .iter()
+        .copied()
+        .filter(|ip| !ip.is_link_local() && *ip != Ipv4Addr::LOCALHOST)
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    match (addresses.as_slice(), network) {
+        ([], _) => Seen::NoLease,
+        ([ip], Some(network)) if !network.contains(*ip) => Seen::WrongNetwork(*ip, network),
+        ([ip], _) => Seen::Address(*ip),
+        _ => Seen::Several(addresses),
+    }
+}
+
+/// Follows a set of machines over many looks until each has shown one address twice in a row.
+pub struct Watch {
+    network: Option<Ipv4Network>,
+    last: BTreeMap<MachineName, Seen>,
+    stable: BTreeMap<MachineName, Ipv4Addr>,
+}
+
+/// What changed for one machine in one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub name: MachineName,
+    pub seen: Seen,
+    pub stable: bool,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.seen {
+            Seen::Address(ip) if self.stable => write!(f, "{ip}"),
+            seen => write!(f, "{seen}"),
+        }
+    }
+}
+
+impl Watch {
+    /// `network` is where addresses must lie, when the platform tells.
+    pub fn new(network: Option<Ipv4Network>) -> Self {
+        Self {
+            network,
+            last: BTreeMap::new(),
+            stable: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in one bulk look and tells what is new.
+    pub fn look(&mut self, planned: &[Planned], machines: &[Machine]) -> Vec<Change> {
+        let by_name: BTreeMap<_, _> = machines.iter().map(|machine| (&machine.name, machine)).collect();
+        let mut changes = Vec::new();
+        for plan in planned {
+            let Some(mac) = plan.mac() else { continue };
+            let seen = judge(by_name.get(&plan.name).copied(), mac, self.network);
+            let before = self.last.insert(plan.name.clone(), seen.clone());
+            let was_stable = self.stable.contains_key(&plan.name);
+            match (&seen, before == Some(seen.clone())) {
+                (Seen::Address(ip), true) if !was_stable => {
+                    self.stable.insert(plan.name.clone(), *ip);
+                    changes.push(Change {
+                        name: plan.name.clone(),
+                        seen,
+                        stable: true,
+                    });
+                }
+                (_, true) => {}
+                (_, false) => {
+                    // An address that moved is not stable any more.
+                    self.stable.remove(&plan.name);
+                    changes.push(Change {
+                        name: plan.name.clone(),
+                        seen,
+                        stable: false,
+                    });
+                }
+            }
+        }
+        changes
+    }
+
+    pub fn address(&self, name: &MachineName) -> Option<Ipv4Addr> {
+        self.stable.get(name).copied()
+    }
+
+    pub fn is_complete(&self, planned: &[Planned]) -> bool {
+        planned.iter().all(|plan| self.stable.contains_key(&plan.name))
+    }
+
+    /// Machines without a stable address, with what was last seen of each.
+    pub fn missing(&self, planned: &[Planned]) -> Vec<(MachineName, Seen)> {
+        planned
+            .iter()
+            .filter(|plan| !self.stable.contains_key(&plan.name))
+            .map(|plan| {
+                (
+                    plan.name.clone(),
+                    self.last.get(&plan.name).cloned().unwrap_or(Seen::Absent),
+                )
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Nic, SeenNic};
+    use crate::cluster::{NodeName, Pass, Role, Size};
+
+    /// A NIC's MAC and its addresses.
+    type Nics<'a> = &'a [(Mac, &'a [[u8; 4]])];
+
+    const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+    const OTHER: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
+
+    fn machine(power: Power, nics: Nics) -> Machine {
+        Machine {
+            name: MachineName::from_platform("lab-harvest-master-0"),
+            node: NodeName::node(Role::Master, 0),
+            role: Role::Master,
+            pass: Pass::One,
+            fingerprint: String::new(),
+            power,
+            nics: nics
+                .iter()
+                .map(|(mac, ips)| SeenNic {
+                    network: "default".into(),
+                    mac: *mac,
+                    addresses: ips.iter().map(|ip| Ipv4Addr::from(*ip)).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    fn planned() -> Vec<Planned> {
+        let nics = vec![Nic {
+            network: "default".into(),
+            mac: MAC,
+        }];
+        vec![Planned {
+            name: MachineName::from_platform("lab-harvest-master-0"),
+            node: NodeName::node(Role::Master, 0),
+            role: Role::Master,
+            pass: Pass::One,
+            size: Size {
+                cpus: 1,
+                memory_mib: 1,
+                disk_gib: 1,
+                extra_disks_gib: vec![],
+            },
+            nics,
+            ip: None,
+        }]
+    }
+
+    #[test]
+    fn a_machine_is_judged_by_its_mac() {
+        let network = Some("10.0.0.0/24".parse().unwrap());
+        let run = |nics: Nics| judge(Some(&machine(Power::Running, nics)), MAC, network).to_string();
+        let cases: &[(Nics, &str)] = &[
+            (
+                &[(OTHER, &[[10, 0, 0, 9]]), (MAC, &[[10, 0, 0, 5]])],
+                "10.0.0.5, seen once",
+            ),
+            (&[(MAC, &[])], "runs, but has no lease"),
+            (&[(MAC, &[[169, 254, 3, 4]])], "runs, but has no lease"),
+            (
+                &[(MAC, &[[192, 168, 1, 5]])],
+                "has 192.168.1.5, which is outside 10.0.0.0/24",
+            ),
+            (
+                &[(MAC, &[[10, 0, 0, 7], [10, 0, 0, 5], [10, 0, 0, 5]])],
+                "has 2 addresses: 10.0.0.5, 10.0.0.7",
+            ),
+            (&[(OTHER, &[[10, 0, 0, 5]])], "has no NIC 52:54:00:00:00:01"),
+        ];
+        for (nics, want) in cases {
+            assert_eq!(run(nics), *want);
+        }
+        assert_eq!(judge(None, MAC, network), Seen::Absent);
+        assert_eq!(judge(Some(&machine(Power::Off, &[])), MAC, network), Seen::Off);
+    }
+
+    #[test]
+    fn an_address_counts_when_two_looks_in_a_row_agree() {
+        let planned = planned();
+        let mut watch = Watch::new(None);
+        let mut look = |ip: [u8; 4]| {
+            watch.look(&planned, &[machine(Power::Running, &[(MAC, &[ip])])]);
+            watch.address(&planned[0].name)
+        };
+        assert_eq!(look([10, 0, 0, 5]), None);
+        assert_eq!(look([10, 0, 0, 6]), None, "it moved");
+        assert_eq!(look([10, 0, 0, 6]), Some(Ipv4Addr::new(10, 0, 0, 6)));
+        assert_eq!(look([10, 0, 0, 7]), None, "stable no more");
+        assert!(!watch.is_complete(&planned));
+        assert_eq!(watch.missing(&planned)[0].1, Seen::Address(Ipv4Addr::new(10, 0, 0, 7)));
+    }
+}

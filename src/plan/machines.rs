@@ -1,0 +1,528 @@
+//! From a cluster's configuration to the machines of both passes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+
+use crate::backend::{Balancer, ImageHandle, MachineSpec, Needs, Nic, Payload};
+use crate::cluster::{
+    ClusterConfig, Harvest, InstallerChoice, Lb, Lease, Mac, MachineName, Mcs, NodeName, Pass, Role, Size, Vip,
+};
+use crate::plan::addresses::derive_mac;
+use crate::state::parameters::Parameters;
+
+/// A machine of one of the passes, before its image and payload are known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    pub name: MachineName,
+    pub node: NodeName,
+    pub role: Role,
+    pub pass: Pass,
+    pub size: Size,
+    pub nics: Vec<Nic>,
+    /// `None` until pass one has found it.
+    pub ip: Option<Ipv4Addr>,
+}
+
+impl Planned {
+    /// The order to the backend.
+    pub fn spec(&self, config: &ClusterConfig, image: &ImageHandle, payload: Payload) -> MachineSpec {
+        MachineSpec {
+            cluster: config.id(),
+            name: self.name.clone(),
+            node: self.node.clone(),
+            role: self.role,
+            pass: self.pass,
+            cpus: self.size.cpus,
+            memory_mib: self.size.memory_mib,
+            disk_gib: self.size.disk_gib,
+            extra_disks_gib: self.size.extra_disks_gib.clone(),
+            image: image.clone(),
+            nics: self.nics.clone(),
+            payload,
+            autostart: config.autostart && self.pass == Pass::Two && self.role != Role::Bootstrap,
+        }
+    }
+
+    /// The MAC by which the machine is known.
+    pub fn mac(&self) -> Option<Mac> {
+        self.nics.first().map(|nic| nic.mac)
+    }
+}
+
+/// The MAC of each node and VIP.
+pub type MacTable = BTreeMap<NodeName, Mac>;
+
+/// Chooses all MACs of a cluster: those given, else derived ones that avoid `taken`.
+pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
+    let mut taken = taken.clone();
+    let mut table = MacTable::new();
+    let nodes = config.nodes().into_iter().map(|(node, role)| {
+        let given = given_mac(config, &node, role);
+        (node, given)
+    });
+    let all: Vec<_> = nodes
+        .chain(Vip::ALL.into_iter().map(|vip| (NodeName::vip(vip), None)))
+        .collect();
+    taken.extend(all.iter().filter_map(|(_, given)| *given));
+    for (node, given) in all {
+        let mac = given.unwrap_or_else(|| derive_mac(&config.id(), node.as_str(), &taken));
+        taken.insert(mac);
+        table.insert(node, mac);
+    }
+    table
+}
+
+fn given_mac(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Mac> {
+    match role {
+        Role::Bootstrap => config.given.bootstrap_mac,
+        Role::Master => by_index(&config.given.master_macs, node, role),
+        Role::Worker => by_index(&config.given.worker_macs, node, role),
+        Role::Helper => None,
+    }
+}
+
+fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Ipv4Addr> {
+    match role {
+        Role::Bootstrap => config.given.bootstrap_ip,
+        Role::Master => by_index(&config.given.master_ips, node, role),
+        Role::Worker => by_index(&config.given.worker_ips, node, role),
+        Role::Helper => None,
+    }
+}
+
+/// The entry of a list whose index is the node's number.
+fn by_index<T: Copy>(list: &[T], node: &NodeName, role: Role) -> Option<T> {
+    list.iter()
+        .enumerate()
+        .find(|(index, _)| NodeName::node(role, *index) == *node)
+        .map(|(_, value)| *value)
+}
+
+/// The VIP's address where the env file gives it.
+pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<Ipv4Addr> {
+    match vip {
+        Vip::Api => config.given.api_ip,
+        Vip::Ingress => config.given.ingress_ip,
+    }
+}
+
+/// The whole table from the env file, for `harvest=static`; `settings` has seen to it that nothing is missing.
+pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<Lease> {
+    let nodes = config.nodes().into_iter().map(|(node, role)| {
+        let ip = given_ip(config, &node, role);
+        (node, ip)
+    });
+    let vips = Vip::ALL
+        .into_iter()
+        .map(|vip| (NodeName::vip(vip), given_vip(config, vip)));
+    vips.chain(nodes)
+        .filter_map(|(name, ip)| {
+            Some(Lease {
+                mac: *macs.get(&name)?,
+                ip: ip?,
+                name,
+            })
+        })
+        .collect()
+}
+
+/// The MACs under which a cluster keeps its VIPs: as they would be chosen now, and as a table has them.
+pub fn vip_macs(macs: &MacTable, table: Option<&Parameters>) -> BTreeSet<Mac> {
+    let now = Vip::ALL
+        .into_iter()
+        .filter_map(|vip| macs.get(&NodeName::vip(vip)).copied());
+    let kept = table
+        .into_iter()
+        .flat_map(|table| Vip::ALL.map(|vip| table.vip(vip).mac));
+    now.chain(kept).collect()
+}
+
+/// What the platform's own balancer is to do for a VIP.
+pub fn balancer(config: &ClusterConfig, vip: Vip) -> Balancer {
+    let (ports, roles) = match vip {
+        Vip::Api if config.mcs == Mcs::Http => (vec![6443, 22623, 22624], vec![Role::Bootstrap, Role::Master]),
+        Vip::Api => (vec![6443, 22623], vec![Role::Bootstrap, Role::Master]),
+        Vip::Ingress => (vec![80, 443], config.router_roles()),
+    };
+    Balancer {
+        cluster: config.id(),
+        network: config.network.clone(),
+        vip,
+        ports,
+        roles,
+        checked: config.installer != InstallerChoice::Rehearsal,
+    }
+}
+
+/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not given.
+pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
+    let mut count = BTreeMap::<Role, usize>::new();
+    let helpers = Vip::ALL
+        .into_iter()
+        .enumerate()
+        .filter(|(_, vip)| given_vip(config, *vip).is_none())
+        .map(|(index, vip)| (NodeName::vip(vip), Role::Helper, index));
+    let nodes = config.nodes().into_iter().map(|(node, role)| {
+        let next = count.entry(role).or_default();
+        let index = *next;
+        *next += 1;
+        (node, role, index)
+    });
+    let all: Vec<_> = nodes.chain(helpers).collect();
+    all.into_iter()
+        .filter_map(|(node, role, index)| {
+            let nics = vec![Nic {
+                network: config.network_of(role).to_owned(),
+                mac: *macs.get(&node)?,
+            }];
+            Some(Planned {
+                name: MachineName::of_harvest(&config.name, role, index),
+                node,
+                role,
+                pass: Pass::One,
+                size: config.helper_size.clone(),
+                nics,
+                ip: None,
+            })
+        })
+        .collect()
+}
+
+/// The cluster's machines, with the MACs and addresses of the parameter file where there is one.
+pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Parameters>) -> Vec<Planned> {
+    let mut machines = Vec::new();
+    let mut taken: BTreeSet<Mac> = macs.values().copied().collect();
+    for (node, role) in config.nodes() {
+        let known = parameters.and_then(|parameters| parameters.node(&node));
+        let Some(mac) = known.map(|known| known.mac).or_else(|| macs.get(&node).copied()) else {
+            continue;
+        };
+        let mut nics = vec![Nic {
+            network: config.network_of(role).to_owned(),
+            mac,
+        }];
+        for (index, network) in config.extra_networks.iter().enumerate() {
+            let mac = derive_mac(&config.id(), &format!("{node}/{}", index + 1), &taken);
+            taken.insert(mac);
+            nics.push(Nic {
+                network: network.clone(),
+                mac,
+            });
+        }
+        machines.push(Planned {
+            name: MachineName::of_node(&config.name, &node),
+            role,
+            pass: Pass::Two,
+            size: config.size_of(role).clone(),
+            nics,
+            ip: known.map(|known| known.ip).or_else(|| given_ip(config, &node, role)),
+            node,
+        });
+    }
+    machines
+}
+
+/// What a parameter file lacks or has too much for this configuration, in words.
+pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
+    if parameters.id() != config.id() {
+        return Some(format!("it is of cluster {}", parameters.id()));
+    }
+    if parameters.backend != config.backend.name() {
+        return Some(format!("it was harvested on {}", parameters.backend));
+    }
+    if parameters.network != config.network {
+        return Some(format!("it was harvested on network {}", parameters.network));
+    }
+    if let Some((node, _)) = config.nodes().iter().find(|(node, _)| parameters.node(node).is_none()) {
+        return Some(format!("it has no address for {node}"));
+    }
+    let nodes = config.nodes();
+    if let Some(node) = parameters
+        .nodes
+        .iter()
+        .find(|known| nodes.iter().all(|(node, _)| *node != known.name))
+    {
+        return Some(format!("it has {}, which the settings do not have", node.name));
+    }
+    for vip in Vip::ALL {
+        if let Some(given) = given_vip(config, vip)
+            && given != parameters.vip(vip).ip
+        {
+            return Some(format!(
+                "its {vip}_ip is {}, the settings say {given}",
+                parameters.vip(vip).ip
+            ));
+        }
+    }
+    None
+}
+
+/// What the platform is going to be asked for, and the workers' own.
+pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs {
+    let elsewhere = |machine: &&Planned| config.workers_on.is_some() && machine.role == Role::Worker;
+    let on = |there: bool| {
+        let of = |machines: &[Planned]| -> Vec<Planned> {
+            machines
+                .iter()
+                .filter(|machine| elsewhere(machine) == there)
+                .cloned()
+                .collect()
+        };
+        needs_of_one(config, &of(one), &of(two))
+    };
+    let workers = config.workers_on.as_ref().map(|workers| {
+        let mut needs = on(true);
+        needs.networks[0].clone_from(&workers.network);
+        Box::new(needs)
+    });
+    Needs { workers, ..on(false) }
+}
+
+fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs {
+    let sum =
+        |machines: &[Planned], of: fn(&Size) -> u64| machines.iter().map(|machine| of(&machine.size)).sum::<u64>();
+    let disk = |size: &Size| size.disk_gib + size.extra_disks_gib.iter().sum::<u64>();
+    Needs {
+        networks: std::iter::once(&config.network)
+            .chain(&config.extra_networks)
+            .cloned()
+            .collect(),
+        machines: one
+            .iter()
+            .chain(two)
+            .map(|machine| (machine.name.clone(), machine.nics.iter().map(|nic| nic.mac).collect()))
+            .collect(),
+        cluster: Some(config.id()),
+        memory_mib: sum(one, |size| size.memory_mib).max(sum(two, |size| size.memory_mib)),
+        cpus_per_machine: two.iter().map(|machine| machine.size.cpus).max().unwrap_or(1),
+        disk_gib: sum(one, disk).max(sum(two, disk)),
+        inner_networks: vec![config.networks.cluster_network, config.networks.service_network],
+        sizes: one
+            .iter()
+            .chain(two)
+            .map(|machine| (machine.pass, machine.role, machine.size.clone()))
+            .collect(),
+        workers: None,
+    }
+}
+
+/// What a deployment would make; touches nothing.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    pub cluster: String,
+    pub domain: String,
+    pub backend: &'static str,
+    /// Where the workers are, when on a platform of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers_on: Option<PlannedPlace>,
+    pub network: String,
+    pub harvest: Harvest,
+    /// Whether a parameter file is there, so that pass one is skipped.
+    pub harvested: bool,
+    pub vips: Vec<PlannedVip>,
+    pub pass_one: Vec<Planned>,
+    pub pass_two: Vec<Planned>,
+    /// What this network cannot do, in words.
+    pub limits: Vec<&'static str>,
+    /// Largest sums at one time, without what is elsewhere.
+    pub memory_mib: u64,
+    pub disk_gib: u64,
+}
+
+/// The workers' own platform, and what they take there at most at one time.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedPlace {
+    pub backend: &'static str,
+    pub network: String,
+    pub memory_mib: u64,
+    pub disk_gib: u64,
+}
+
+/// A virtual IP of the plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedVip {
+    pub name: NodeName,
+    pub ip: Option<Ipv4Addr>,
+    pub mac: Mac,
+    /// `None` until the address is known.
+    pub virtual_router_id: Option<u8>,
+    /// On a platform that keeps no addresses: whose affair it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<&'static str>,
+}
+
+/// Who sees to it that a VIP stays what it is, where the platform does not.
+fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
+    if !config.backend.holds_nothing() || config.lb == Lb::Platform {
+        return None;
+    }
+    Some(match given_vip(config, vip) {
+        Some(_) => "nobody keeps it: it must be outside of every DHCP server's range",
+        None => {
+            "leased under a MAC of its own; the node that holds it renews the lease, and nobody keeps it while all are off"
+        }
+    })
+}
+
+/// What clusters on the pods' own network must do without.
+const ON_PODS: [&str; 5] = [
+    "no address can be harvested by MAC: each node has one that only itself knows, and finds the others by their Services",
+    "the nodes cannot be reached from this computer: `node console` works, SSH and a rehearsal's questions do not",
+    "virtual IPs are Services: nothing on the nodes keeps or balances them, and the machine config server is open to `admit`",
+    "a machine that moves to another host cuts its connections for some seconds",
+    "experimental: OpenShift expects nodes on one network",
+];
+
+/// Plans both passes. Pass one is empty where it will not boot anything.
+pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTreeSet<Mac>) -> Plan {
+    let macs = macs(config, taken);
+    let one = match (parameters, config.harvest) {
+        (None, Harvest::Boot) => pass_one(config, &macs),
+        _ => Vec::new(),
+    };
+    let two = pass_two(config, &macs, parameters);
+    let needs = needs(config, &one, &two);
+    let vips = Vip::ALL
+        .into_iter()
+        .filter_map(|vip| {
+            let name = NodeName::vip(vip);
+            let id = |parameters: &Parameters| match vip {
+                Vip::Api => parameters.virtual_router_id,
+                Vip::Ingress => parameters.ingress_virtual_router_id,
+            };
+            Some(PlannedVip {
+                ip: parameters.map(|p| p.vip(vip).ip).or_else(|| given_vip(config, vip)),
+                mac: parameters
+                    .map(|p| p.vip(vip).mac)
+                    .or_else(|| macs.get(&name).copied())?,
+                virtual_router_id: parameters.map(id),
+                kept: kept_by(config, vip),
+                name,
+            })
+        })
+        .collect();
+    Plan {
+        cluster: config.name.clone(),
+        domain: config.domain.clone(),
+        backend: config.backend.name(),
+        workers_on: config
+            .workers_on
+            .as_ref()
+            .zip(needs.workers.as_ref())
+            .map(|(workers, needs)| PlannedPlace {
+                backend: workers.backend.name(),
+                network: workers.network.clone(),
+                memory_mib: needs.memory_mib,
+                disk_gib: needs.disk_gib,
+            }),
+        network: config.network.clone(),
+        harvest: config.harvest,
+        harvested: parameters.is_some(),
+        vips,
+        pass_one: one,
+        pass_two: two,
+        limits: if config.lb == Lb::Platform {
+            ON_PODS.to_vec()
+        } else {
+            vec![]
+        },
+        memory_mib: needs.memory_mib,
+        disk_gib: needs.disk_gib,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(machines: &[Planned]) -> Vec<&str> {
+        machines.iter().map(|machine| machine.name.as_str()).collect()
+    }
+
+    #[test]
+    fn pass_one_never_bears_a_final_name() {
+        let config = ClusterConfig::example();
+        let macs = macs(&config, &BTreeSet::new());
+        let (one, two) = (pass_one(&config, &macs), pass_two(&config, &macs, None));
+        assert_eq!(
+            names(&one),
+            [
+                "lab-harvest-bootstrap-0",
+                "lab-harvest-master-0",
+                "lab-harvest-master-1",
+                "lab-harvest-master-2",
+                "lab-harvest-worker-0",
+                "lab-harvest-worker-1",
+                "lab-harvest-helper-0",
+                "lab-harvest-helper-1"
+            ]
+        );
+        assert_eq!(
+            names(&two),
+            [
+                "lab-bootstrap",
+                "lab-master-0",
+                "lab-master-1",
+                "lab-master-2",
+                "lab-worker-0",
+                "lab-worker-1"
+            ]
+        );
+        for machine in &two {
+            let before = one.iter().find(|other| other.node == machine.node).map(Planned::mac);
+            assert_eq!(before, Some(machine.mac()), "{} keeps its MAC", machine.name);
+        }
+    }
+
+    #[test]
+    fn all_macs_differ_also_from_given_and_taken_ones() {
+        let mut config = ClusterConfig::example();
+        let derived = macs(&config, &BTreeSet::new());
+        let taken: BTreeSet<Mac> = derived.values().copied().collect();
+        config.given.master_macs = vec![derived[&NodeName::bootstrap()]];
+        config.extra_networks = vec!["storage".to_owned(), "backup".to_owned()];
+        let table = macs(&config, &taken);
+        assert_eq!(
+            table[&NodeName::node(Role::Master, 0)],
+            derived[&NodeName::bootstrap()],
+            "a given MAC is used"
+        );
+        let mut all: Vec<Mac> = table.values().copied().collect();
+        let nodes = pass_two(&config, &table, None);
+        all.extend(
+            nodes
+                .iter()
+                .flat_map(|machine| machine.nics[1..].iter().map(|nic| nic.mac)),
+        );
+        let distinct: BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        assert!(nodes.iter().all(|machine| machine.nics.len() == 3));
+    }
+
+    #[test]
+    fn a_given_vip_needs_no_helper() {
+        let mut config = ClusterConfig::example();
+        config.given.api_ip = Some(Ipv4Addr::new(192, 168, 122, 10));
+        let one = pass_one(&config, &macs(&config, &BTreeSet::new()));
+        let helpers: Vec<_> = one.iter().filter(|machine| machine.role == Role::Helper).collect();
+        assert_eq!(helpers.len(), 1);
+        assert_eq!(
+            (helpers[0].node.as_str(), helpers[0].name.as_str()),
+            ("ingress", "lab-harvest-helper-1")
+        );
+    }
+
+    #[test]
+    fn the_plan_counts_the_larger_pass() {
+        let mut config = ClusterConfig::example();
+        let plan_now = plan(&config, None, &BTreeSet::new());
+        assert_eq!(plan_now.memory_mib, 8192 + 3 * 16384 + 2 * 8192);
+        assert_eq!(plan_now.disk_gib, 600);
+        config.helper_size.memory_mib = 100_000;
+        assert_eq!(plan(&config, None, &BTreeSet::new()).memory_mib, 800_000);
+        config.harvest = Harvest::Reserve;
+        assert!(plan(&config, None, &BTreeSet::new()).pass_one.is_empty());
+    }
+}

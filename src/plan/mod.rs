@@ -1,0 +1,5 @@
+//! From a configuration, and later the table of addresses, to the machines of each pass. Pure.
+
+pub mod addresses;
+pub mod harvest;
+pub mod machines;

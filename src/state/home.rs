@@ -1,0 +1,422 @@
+//! The layout of the state folder, and durable private writes.
+//!
+//! `$OCPDEPLOY_HOME/clusters/<name>/` holds all of a cluster; folders are 0700, files 0600.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use rustix::fs::OFlags;
+
+use crate::state::dir::{self, Dir};
+
+/// The folder of all clusters, in the root.
+const CLUSTERS: &str = "clusters";
+
+/// The root of all state, `$OCPDEPLOY_HOME`.
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+}
+
+impl Home {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Why no secret should be kept here: somebody else could read it, or put something in its place.
+    ///
+    /// The root may be reached by a link of this user's; below it no folder is a link.
+    pub fn distrust(&self) -> Option<String> {
+        let link = std::fs::symlink_metadata(&self.root).ok()?;
+        if link.is_symlink() && !is_trusted(link.uid()) {
+            return Some(format!("{} is a link of user {}", self.root.display(), link.uid()));
+        }
+        // What is not there yet is made, private; what cannot be opened is told of when it is used.
+        let root = Dir::open(&self.root).ok()?;
+        let below = |folder: &Dir, name: &OsStr| match folder.is_link(name) {
+            true => Err(format!("{} is a link", folder.join(name).display())),
+            false => Ok(folder.look(name).ok()),
+        };
+        let judge = || {
+            judge(&root)?;
+            let Some(clusters) = below(&root, CLUSTERS.as_ref())? else {
+                return Ok(());
+            };
+            judge(&clusters)?;
+            for name in clusters.names().unwrap_or_default() {
+                if let Some(cluster) = below(&clusters, &name)? {
+                    judge(&cluster)?;
+                }
+            }
+            Ok(())
+        };
+        judge().err()
+    }
+
+    pub fn clusters(&self) -> PathBuf {
+        self.root.join(CLUSTERS)
+    }
+
+    pub fn cluster(&self, name: &str) -> ClusterDir {
+        ClusterDir {
+            path: self.clusters().join(name),
+        }
+    }
+
+    /// Names of all clusters with a folder here, sorted.
+    pub fn cluster_names(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.clusters()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                names.extend(entry.file_name().into_string().ok());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// Whether a user may own the state: this one and root, and for root the user who called it with sudo.
+fn is_trusted(owner: u32) -> bool {
+    let me = dir::me();
+    let caller = || std::env::var("SUDO_UID").ok()?.parse().ok();
+    owner == me || owner == 0 || (me == 0 && Some(owner) == caller())
+}
+
+/// Refuses a folder that somebody else owns or may write in.
+fn judge(folder: &Dir) -> Result<(), String> {
+    let shown = folder.path().display();
+    let unknown = |error: io::Error| format!("{shown}: {error}");
+    let owner = folder.owner().map_err(unknown)?;
+    if !is_trusted(owner) {
+        return Err(format!("{shown} belongs to user {owner}"));
+    }
+    match folder.mode().map_err(unknown)? {
+        mode if mode & 0o002 != 0 => Err(format!("everybody may write in {shown}")),
+        mode if mode & 0o020 != 0 => Err(format!("its group may write in {shown}")),
+        _ => Ok(()),
+    }
+}
+
+/// The folder of one cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterDir {
+    path: PathBuf,
+}
+
+impl ClusterDir {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// The table of pass one.
+    pub fn parameters(&self) -> PathBuf {
+        self.path.join("parameters.yaml")
+    }
+
+    /// Where the cluster is: domain, backend.
+    pub fn known(&self) -> PathBuf {
+        self.path.join("cluster.json")
+    }
+
+    fn ignore(&self) -> PathBuf {
+        self.path.join(".gitignore")
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal.jsonl")
+    }
+
+    pub fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// openshift-install's own folder.
+    pub fn installer(&self) -> PathBuf {
+        self.path.join("installer")
+    }
+
+    /// The installer's files of before; they stay until a cluster of the new ones is complete.
+    pub fn old_installer(&self) -> PathBuf {
+        self.path.join("installer.old")
+    }
+
+    /// The file with kubeadmin's password.
+    pub fn kubeadmin_password(&self) -> PathBuf {
+        self.installer().join("auth/kubeadmin-password")
+    }
+
+    /// The folder of all configs of pass two.
+    pub fn ignition_folder(&self) -> PathBuf {
+        self.path.join("ignition")
+    }
+
+    /// The config a node gets in pass two.
+    pub fn ignition(&self, node: &str) -> PathBuf {
+        self.ignition_folder().join(format!("{node}.ign"))
+    }
+
+    /// What the machine config server had for a role.
+    pub fn served(&self, role: &str) -> PathBuf {
+        self.ignition_folder().join(format!("served-{role}.ign"))
+    }
+
+    /// What later nodes of a role begin with, as the cluster gave it last.
+    pub fn pointer(&self, role: &str) -> PathBuf {
+        self.path.join("pointers").join(format!("{role}.ign"))
+    }
+
+    /// What the nodes' configs were made of.
+    pub fn ignition_layers(&self) -> PathBuf {
+        self.ignition_folder().join("layers.json")
+    }
+
+    /// What the settings of the last deployment were made of.
+    pub fn settings(&self) -> PathBuf {
+        self.path.join("settings.json")
+    }
+
+    /// The keys by which `ssh` knows the nodes again.
+    pub fn known_hosts(&self) -> PathBuf {
+        self.path.join("known_hosts")
+    }
+
+    /// The admin's kubeconfig, as openshift-install wrote it.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.installer().join("auth/kubeconfig")
+    }
+
+    /// How this computer was told the cluster's names.
+    pub fn client_dns(&self) -> PathBuf {
+        self.path.join("client-dns.json")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// Makes the folder, private and with nothing in it.
+    pub fn create_bare(&self) -> io::Result<()> {
+        create_private_dir(&self.path)?;
+        Dir::open_no_link(&self.path)?.set_mode(0o700)
+    }
+
+    /// Makes the folder, private, and keeps its secrets out of any git repository around it.
+    pub fn create(&self) -> io::Result<()> {
+        self.create_bare()?;
+        let ignore = self.ignore();
+        if !ignore.exists() {
+            write_private(&ignore, b"*\n")?;
+        }
+        Ok(())
+    }
+
+    /// Removes what writes that were cut have left. Only the holder of the cluster's lock may.
+    pub fn sweep(&self) -> io::Result<()> {
+        let mut folders = vec![self.path.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    folders.push(entry.path());
+                } else if entry.file_name().to_string_lossy().starts_with(NEW) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all that a deployment made here, but for the table of addresses and where the cluster is.
+    pub fn remove_all_but_addresses(&self) -> io::Result<()> {
+        // The journal first: without the files it tells of, it would be wrong.
+        match fs::remove_file(self.journal()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ if !self.exists() => return Ok(()),
+            _ => {}
+        }
+        let kept = [self.parameters(), self.known(), self.lock(), self.ignore()];
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let path = entry.path();
+            if kept.contains(&path) {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(path)?;
+            } else {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the installer's files of before. Absent is success.
+    pub fn remove_old_installer(&self) -> io::Result<()> {
+        match fs::remove_dir_all(self.old_installer()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the folder with all that is in it, and last of all what `destroy` knows the cluster by: where a removal
+    /// is cut, the same command goes on. Absent is success.
+    pub fn remove(&self) -> io::Result<()> {
+        let gone = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        };
+        let folder = match Dir::open_no_link(&self.path) {
+            Ok(folder) => folder,
+            Err(error) => return gone(error),
+        };
+        let known = self.known();
+        for name in folder.names()? {
+            if Some(name.as_os_str()) != known.file_name() {
+                folder.remove(name)?;
+            }
+        }
+        fs::remove_dir_all(&self.path).or_else(gone)
+    }
+}
+
+/// How the names of files begin that have not got their own yet.
+const NEW: &str = ".new-";
+
+/// Makes a folder and its parents, mode 0700; an existing folder keeps its mode.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot make folder {}: {error}", path.display())))
+}
+
+/// Replaces a file, mode 0600, so that after a crash there is the old content or the new, never a part.
+///
+/// Neither its folder nor what was there before may be a link that would be followed.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = state_folder(path)?;
+    replace(&folder, path, content, |file| file.sync_all())?;
+    // The rename is only durable once the folder is synced as well.
+    folder.sync()
+}
+
+/// Replaces a file like `write_private`, but many times faster: not a crash of this program, but one of the computer
+/// may leave it empty or old. For what is compared with its digest when it is read, and can be made again.
+pub fn write_private_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(&state_folder(path)?, path, content, |_| Ok(()))
+}
+
+/// Opens a log, mode 0600, to add to its end; neither it nor its folder may be a link.
+pub fn append_private(path: &Path) -> io::Result<std::fs::File> {
+    state_folder(path)?.file(
+        path.file_name().unwrap_or_default(),
+        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE,
+    )
+}
+
+/// Replaces a file like `write_private`, where the user said it belongs: its folder may be reached by a link.
+pub fn write_where_asked(path: &Path, content: &[u8]) -> io::Result<()> {
+    create_private_dir(parent(path))?;
+    let folder = Dir::open(parent(path))?;
+    replace(&folder, path, content, |file| file.sync_all())?;
+    folder.sync()
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
+fn state_folder(path: &Path) -> io::Result<Dir> {
+    create_private_dir(parent(path))?;
+    Dir::open_no_link(parent(path))
+}
+
+fn replace(
+    folder: &Dir,
+    path: &Path,
+    content: &[u8],
+    sync: impl Fn(&std::fs::File) -> io::Result<()>,
+) -> io::Result<()> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
+    let name = path.file_name().unwrap_or_default();
+    let new = format!("{NEW}{:016x}", getrandom::u64().unwrap_or_default());
+    let write = || {
+        let mut file = folder.create(&new)?;
+        file.write_all(content)?;
+        sync(&file)?;
+        folder.rename(&new, folder, name)
+    };
+    write().map_err(|error| {
+        drop(folder.remove(&new));
+        named(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_the_addresses_stay_for_the_next_deployment() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Home::new(folder.path()).cluster("lab");
+        dir.remove_all_but_addresses().unwrap();
+        dir.create().unwrap();
+        for path in [
+            dir.parameters(),
+            dir.known(),
+            dir.journal(),
+            dir.ignition("master-0"),
+            dir.path().join("installer.old/x"),
+        ] {
+            write_private(&path, b"{}").unwrap();
+        }
+        dir.remove_all_but_addresses().unwrap();
+        let mut left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, [".gitignore", "cluster.json", "parameters.yaml"]);
+    }
+
+    #[test]
+    fn written_files_are_private_and_replaced_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/er/file");
+        write_private(&path, b"first, and longer").unwrap();
+        write_private(&path, b"second").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        assert_eq!(
+            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "no temporary file is left"
+        );
+    }
+}

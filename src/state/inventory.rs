@@ -1,0 +1,322 @@
+//! The clusters known on this computer, and what each holds on its network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+use fs_err::{File, OpenOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{
+    BackendConfig, ClusterConfig, ClusterId, Mac, Role, Sizes, Vip, WorkersOn, backend_of, platform_names,
+};
+use crate::plan::addresses::Others;
+use crate::state::dir::NO_LINK;
+use crate::state::home::{ClusterDir, Home, create_private_dir, write_private};
+use crate::state::parameters::{Parameters, ParametersError};
+
+/// Version of `cluster.json`.
+const VERSION: u32 = 1;
+
+/// What is needed to find a cluster on its platform again without its env file; holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    v: u32,
+    pub name: String,
+    pub domain: String,
+    pub backend: BackendConfig,
+    /// The workers' own platform.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_on: Option<WorkersOn>,
+    /// Whether its machines are a rehearsal's.
+    pub rehearsal: bool,
+    /// How large the machines of each role were made last, or are planned while there is none; files of earlier
+    /// programs do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
+    /// How long its platforms may be silent, seconds; files of earlier programs do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform_timeout: Option<u64>,
+}
+
+/// What can go wrong with the inventory.
+#[derive(Debug, thiserror::Error)]
+pub enum InventoryError {
+    #[error("cannot read or write {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{} is not understood", path.display())]
+    Syntax { path: PathBuf, source: serde_json::Error },
+    #[error("{} has version {v}; this program knows version {VERSION}", path.display())]
+    Version { path: PathBuf, v: u32 },
+    #[error("no cluster {cluster} is known here")]
+    Unknown { cluster: String },
+    #[error(transparent)]
+    Parameters(#[from] ParametersError),
+}
+
+impl Known {
+    pub fn of(config: &ClusterConfig) -> Self {
+        Self {
+            v: VERSION,
+            name: config.name.clone(),
+            domain: config.domain.clone(),
+            backend: config.backend.clone(),
+            workers_on: config.workers_on.clone(),
+            rehearsal: config.is_rehearsal(),
+            sizes: Some(config.sizes()),
+            platform_timeout: Some(config.timeouts.platform.as_secs()),
+        }
+    }
+
+    pub fn id(&self) -> ClusterId {
+        ClusterId::new(&self.name, &self.domain)
+    }
+
+    /// The backend that machines of this role are made on.
+    pub fn backend_of(&self, role: Role) -> &BackendConfig {
+        backend_of(role, &self.backend, self.workers_on.as_ref())
+    }
+
+    /// The platform of all, and that of the workers where they have their own.
+    pub fn all_platforms(&self) -> impl Iterator<Item = &BackendConfig> {
+        std::iter::once(&self.backend).chain(self.workers_on.iter().map(|workers| &workers.backend))
+    }
+
+    /// E.g. `ovirt, workers on kubevirt`.
+    pub fn platforms(&self) -> String {
+        platform_names(&self.backend, self.workers_on.as_ref())
+    }
+
+    /// Writes `cluster.json` unless it already says the same.
+    pub fn write(&self, dir: &ClusterDir) -> Result<(), InventoryError> {
+        let path = dir.known();
+        if Self::read(dir)?.as_ref() == Some(self) {
+            return Ok(());
+        }
+        let text = serde_json::to_vec_pretty(self).map_err(|source| InventoryError::Syntax {
+            path: path.clone(),
+            source,
+        })?;
+        write_private(&path, &text).map_err(|source| InventoryError::Io { path, source })
+    }
+
+    /// `None` when the folder or the file is not there.
+    pub fn read(dir: &ClusterDir) -> Result<Option<Self>, InventoryError> {
+        #[derive(Deserialize)]
+        struct Head {
+            v: u32,
+        }
+        let path = dir.known();
+        let text = match fs_err::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(InventoryError::Io { path, source }),
+        };
+        let syntax = |source| InventoryError::Syntax {
+            path: path.clone(),
+            source,
+        };
+        let head: Head = serde_json::from_slice(&text).map_err(syntax)?;
+        if head.v != VERSION {
+            return Err(InventoryError::Version { path, v: head.v });
+        }
+        serde_json::from_slice(&text).map(Some).map_err(syntax)
+    }
+}
+
+/// A cluster with what its folder tells.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub known: Known,
+    /// `None` before the end of pass one.
+    pub parameters: Option<Parameters>,
+}
+
+/// All clusters known here, by name.
+pub fn clusters(home: &Home) -> Result<Vec<Cluster>, InventoryError> {
+    let names = home.cluster_names().map_err(|source| InventoryError::Io {
+        path: home.clusters(),
+        source,
+    })?;
+    let mut clusters = Vec::new();
+    for name in names {
+        clusters.extend(find(home, &name)?);
+    }
+    Ok(clusters)
+}
+
+/// One cluster by name; `None` when its folder tells nothing.
+pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> {
+    let dir = home.cluster(name);
+    let Some(known) = Known::read(&dir)? else {
+        return Ok(None);
+    };
+    Ok(Some(Cluster {
+        known,
+        parameters: Parameters::read(&dir.parameters())?,
+    }))
+}
+
+/// What all clusters but one hold on one network.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours {
+    pub addresses: Others,
+    pub macs: BTreeSet<Mac>,
+    pub virtual_router_ids: BTreeMap<u8, String>,
+}
+
+impl Neighbours {
+    /// What a table claims and another cluster has: a hand's edit, or a file that was copied.
+    pub fn clashes(&self, parameters: &Parameters) -> Vec<String> {
+        let addresses = parameters.leases().into_iter().filter_map(|lease| {
+            let owner = self.addresses.get(&lease.ip)?;
+            Some(format!("{} {} belongs to {owner}", lease.name, lease.ip))
+        });
+        let ids = [
+            ("virtual_router_id", parameters.virtual_router_id),
+            ("ingress_virtual_router_id", parameters.ingress_virtual_router_id),
+        ];
+        let ids = ids.into_iter().filter_map(|(name, id)| {
+            let owner = self.virtual_router_ids.get(&id)?;
+            Some(format!("{name} {id} belongs to {owner}"))
+        });
+        addresses.chain(ids).collect()
+    }
+}
+
+/// Collects what the clusters of a network hold, except cluster `me`.
+///
+/// MACs count wherever they are: two networks may share one wire.
+pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) -> Neighbours {
+    let mut found = Neighbours::default();
+    for parameters in clusters.iter().filter_map(|cluster| cluster.parameters.as_ref()) {
+        if parameters.id() == *me {
+            continue;
+        }
+        let leases = parameters.leases();
+        found.macs.extend(leases.iter().map(|lease| lease.mac));
+        if parameters.network_identity != network_identity {
+            continue;
+        }
+        for lease in leases {
+            found
+                .addresses
+                .insert(lease.ip, format!("{} of cluster {}", lease.name, parameters.cluster));
+        }
+        for (vip, id) in Vip::ALL
+            .into_iter()
+            .zip([parameters.virtual_router_id, parameters.ingress_virtual_router_id])
+        {
+            found
+                .virtual_router_ids
+                .insert(id, format!("{vip} of cluster {}", parameters.cluster));
+        }
+    }
+    found
+}
+
+/// Held while addresses and VRIDs are chosen and written, so that clusters started at once never choose the same.
+pub struct Allocation {
+    _file: File,
+}
+
+/// Waits for the allocation lock; it is held for milliseconds.
+pub fn allocate(home: &Home) -> Result<Allocation, InventoryError> {
+    let path = home.root().join("inventory.lock");
+    let io = |source| InventoryError::Io {
+        path: path.clone(),
+        source,
+    };
+    create_private_dir(home.root()).map_err(io)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(NO_LINK)
+        .open(&path)
+        .map_err(io)?;
+    file.file().lock().map_err(io)?;
+    Ok(Allocation { _file: file })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::parameters;
+
+    fn cluster(name: &str, network_identity: &str) -> Cluster {
+        let mut parameters = parameters::tests::example();
+        parameters.cluster = name.to_owned();
+        parameters.network_identity = network_identity.to_owned();
+        let known = Known {
+            name: name.to_owned(),
+            ..Known::of(&ClusterConfig::example())
+        };
+        Cluster {
+            known,
+            parameters: Some(parameters),
+        }
+    }
+
+    #[test]
+    fn only_others_on_the_same_network_hold_addresses_but_macs_count_everywhere() {
+        let clusters = [cluster("lab", "a"), cluster("prod", "a"), cluster("far", "b")];
+        let lab = clusters[0].known.id();
+        let found = neighbours(&clusters, "a", &lab);
+        let api = "192.168.122.10".parse().unwrap();
+        assert_eq!(
+            found.addresses.get(&api).map(String::as_str),
+            Some("api of cluster prod")
+        );
+        assert_eq!(
+            found.virtual_router_ids.get(&10).map(String::as_str),
+            Some("api of cluster prod")
+        );
+        assert_eq!(found.addresses.len(), 8, "two VIPs and six nodes");
+        assert_eq!(
+            neighbours(&clusters[..1], "a", &lab).macs.len(),
+            0,
+            "one's own do not count"
+        );
+        assert_eq!(neighbours(&clusters[2..], "a", &lab).macs.len(), 8);
+        assert_eq!(neighbours(&clusters[2..], "a", &lab).addresses.len(), 0);
+    }
+
+    #[test]
+    fn a_table_edited_by_hand_is_held_against_the_others() {
+        let clusters = [cluster("lab", "a"), cluster("prod", "a")];
+        let mut mine = parameters::tests::example();
+        mine.api_ip = "192.168.122.111".parse().unwrap();
+        mine.ingress_ip = mine.api_ip;
+        mine.nodes.clear();
+        mine.virtual_router_id = 111;
+        mine.ingress_virtual_router_id = 10;
+        let found = neighbours(&clusters, "a", &clusters[0].known.id());
+        assert_eq!(
+            found.clashes(&mine),
+            ["ingress_virtual_router_id 10 belongs to api of cluster prod"]
+        );
+        mine.api_ip = "192.168.122.10".parse().unwrap();
+        assert_eq!(
+            found.clashes(&mine)[0],
+            "api 192.168.122.10 belongs to api of cluster prod"
+        );
+        assert_eq!(Neighbours::default().clashes(&mine), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_known_cluster_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        assert!(find(&home, "lab").unwrap().is_none());
+        let known = Known::of(&ClusterConfig::example());
+        known.write(&home.cluster("lab")).unwrap();
+        let found = clusters(&home).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].known, known);
+        assert!(found[0].parameters.is_none());
+    }
+}

@@ -1,0 +1,759 @@
+//! The journal of one cluster: which steps were done with which input, and the lock over it.
+//!
+//! `journal.jsonl` holds one JSON object a line: `{v, seq, time, event, step, input, output|error}`.
+//! Effects come first, then `done`: after a crash a step is done again, so every effect must bear that.
+//!
+//! Nothing is written before the first line of a run, not even the file itself: a command that is refused leaves the
+//! cluster's records as they were. What a run is to record besides is handed over (`at_first_line`,
+//! `note_at_first_line`) and written just before that line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context;
+use fs_err::os::unix::fs::OpenOptionsExt;
+use fs_err::{File, OpenOptions};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::sha256;
+use crate::state::dir::NO_LINK;
+use crate::state::home::ClusterDir;
+
+/// Version of a line's layout.
+const VERSION: u32 = 1;
+
+/// The note that each run begins with: what was open before is not under way any more.
+pub const RUN: &str = "run";
+
+/// The step after which a cluster is installed.
+pub const INSTALLED: &str = "install-complete";
+
+/// What can go wrong with the journal itself.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("cluster {cluster} is in use by {holder}")]
+    Held { cluster: String, holder: String },
+    #[error("the journal {} is damaged at byte {at}", path.display())]
+    Damaged {
+        path: PathBuf,
+        at: u64,
+        source: serde_json::Error,
+    },
+    #[error("the journal {} has a line of version {v}; this program knows version {VERSION}", path.display())]
+    Version { path: PathBuf, v: u32 },
+    #[error("step {step} was done with other settings")]
+    OtherInput {
+        cluster: String,
+        step: String,
+        /// Then it works as it is, and is not to be made again.
+        installed: bool,
+    },
+    #[error("cannot keep the journal in {}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+impl JournalError {
+    /// What a user can do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Held { .. } => "wait until it ends; the lock goes away with its process".to_owned(),
+            Self::Damaged { path, .. } => format!(
+                "restore the file from a backup; the cluster itself is not affected. A cluster that is not installed yet \
+                 is removed without the journal: `ocpdeploy destroy {}`",
+                cluster_of(path)
+            ),
+            Self::Version { .. } => "use the program that wrote it, or a newer one".to_owned(),
+            Self::OtherInput {
+                cluster,
+                installed: true,
+                ..
+            } => format!(
+                "put the settings back: cluster {cluster} is installed, and `deploy` does not change it. \
+                 `ocpdeploy scale {cluster} --workers N` changes the number of workers"
+            ),
+            Self::OtherInput { cluster, .. } => format!(
+                "put the settings back. The cluster is not installed yet: `ocpdeploy destroy {cluster} --keep-addresses`, \
+                 then deploy again, takes the new ones"
+            ),
+            Self::Io { .. } => "check the folder's rights and the free space".to_owned(),
+        }
+    }
+}
+
+/// What happened to a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Event {
+    Begun,
+    Done,
+    Failed,
+    /// `step` and the steps beneath it count as never done from here on.
+    Forgotten,
+}
+
+impl Event {
+    /// Whether a step is `forgotten` or beneath it, as `a/b` is beneath `a`; all are beneath the empty one.
+    pub fn forgets(forgotten: &str, step: &str) -> bool {
+        forgotten.is_empty()
+            || step
+                .strip_prefix(forgotten)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// One line of the journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    pub v: u32,
+    pub seq: u64,
+    pub time: Timestamp,
+    pub event: Event,
+    pub step: String,
+    /// Names the step's input without telling it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub input: String,
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub output: serde_json::Value,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+impl Entry {
+    /// A fact kept by `note`: nothing was begun for it.
+    pub fn is_note(&self) -> bool {
+        self.event == Event::Done && self.input.is_empty()
+    }
+}
+
+/// An open journal, which only one process has at a time.
+pub struct Journal {
+    dir: ClusterDir,
+    path: PathBuf,
+    open: Mutex<Open>,
+    _lock: Lock,
+}
+
+/// Writes a record that belongs before a run's first line.
+type Record = Box<dyn Fn() -> anyhow::Result<()> + Send>;
+
+struct Open {
+    /// `None` before the first line of this run.
+    file: Option<File>,
+    /// Where the whole lines of earlier runs end; behind it is at most one torn line.
+    good: u64,
+    seq: u64,
+    done: BTreeMap<String, Entry>,
+    /// Steps of earlier runs that were begun, whatever came of them, and not forgotten since.
+    begun: BTreeSet<String>,
+    records: Vec<Record>,
+    notes: Vec<(String, serde_json::Value)>,
+}
+
+impl Journal {
+    /// Locks the cluster's folder and reads what was done before. Nothing but the lock is written.
+    pub fn open(dir: &ClusterDir, cluster: &str) -> Result<Self, JournalError> {
+        let path = dir.journal();
+        let lock = Lock::take(dir, cluster)?;
+        let (entries, good) = match OpenOptions::new().read(true).custom_flags(NO_LINK).open(&path) {
+            Ok(mut file) => read_entries(&mut file, &path)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Vec::new(), 0),
+            Err(source) => return Err(JournalError::Io { path, source }),
+        };
+        let open = Open {
+            file: None,
+            good,
+            seq: entries.last().map_or(0, |entry| entry.seq),
+            begun: begun_steps(&entries),
+            done: done_steps(entries),
+            records: Vec::new(),
+            notes: Vec::new(),
+        };
+        Ok(Self {
+            dir: dir.clone(),
+            path,
+            open: Mutex::new(open),
+            _lock: lock,
+        })
+    }
+
+    /// Writes a record just before this run's first line, and never where the run writes none.
+    pub fn at_first_line(&self, record: impl Fn() -> anyhow::Result<()> + Send + 'static) {
+        self.locked().records.push(Box::new(record));
+    }
+
+    /// As `note`, just before this run's first line.
+    pub fn note_at_first_line(&self, name: &str, fact: &impl Serialize) -> anyhow::Result<()> {
+        let fact = serde_json::to_value(fact)?;
+        self.locked().notes.push((name.to_owned(), fact));
+        Ok(())
+    }
+
+    /// Whether an earlier run began a step whose name begins like this, and no later one forgot it.
+    pub fn was_begun(&self, beginning: &str) -> bool {
+        self.locked().begun.iter().any(|step| step.starts_with(beginning))
+    }
+
+    /// Whether this run has written a line.
+    pub fn is_begun(&self) -> bool {
+        self.locked().file.is_some()
+    }
+
+    /// Refuses an input that is not the one a step was done with; a step that was not done takes any.
+    pub fn judge(&self, step: &str, input: &impl Serialize) -> anyhow::Result<()> {
+        match self.is_outdated(step, input)? {
+            true => Err(self.other_input(step).into()),
+            false => Ok(()),
+        }
+    }
+
+    fn other_input(&self, step: &str) -> JournalError {
+        JournalError::OtherInput {
+            cluster: cluster_of(&self.path).to_owned(),
+            step: step.to_owned(),
+            installed: self.done_before(INSTALLED).is_some(),
+        }
+    }
+
+    /// Runs `work` once for one input: a step done before returns what it returned then.
+    ///
+    /// The output must hold no secret. Other input than last time is an error, and `work` is not run.
+    pub async fn step<I, T, W>(&self, step: &str, input: &I, work: W) -> anyhow::Result<T>
+    where
+        I: Serialize,
+        T: Serialize + DeserializeOwned,
+        W: Future<Output = anyhow::Result<T>>,
+    {
+        let input = fingerprint(input)?;
+        if let Some(before) = self.done_before(step) {
+            if before.input != input {
+                return Err(self.other_input(step).into());
+            }
+            return Ok(serde_json::from_value(before.output)?);
+        }
+        self.append(Event::Begun, step, &input, serde_json::Value::Null, String::new())?;
+        match work.await {
+            Ok(output) => {
+                self.append(Event::Done, step, &input, serde_json::to_value(&output)?, String::new())?;
+                Ok(output)
+            }
+            Err(error) => {
+                self.append(
+                    Event::Failed,
+                    step,
+                    &input,
+                    serde_json::Value::Null,
+                    format!("{error:#}"),
+                )?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps a fact for those who read the journal, as a step without an input; once as long as it stays the same.
+    ///
+    /// No run goes by it, so it does not wait for the disk.
+    pub fn note(&self, name: &str, fact: &impl Serialize) -> anyhow::Result<()> {
+        let fact = serde_json::to_value(fact)?;
+        if self.done_before(name).is_none_or(|before| before.output != fact) {
+            let mut open = self.locked();
+            self.begin(&mut open)?;
+            self.write(&mut open, Event::Done, name, "", fact, String::new())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a step was done, with another input.
+    pub fn is_outdated(&self, step: &str, input: &impl Serialize) -> anyhow::Result<bool> {
+        let input = fingerprint(input)?;
+        Ok(self.done_before(step).is_some_and(|before| before.input != input))
+    }
+
+    /// When a step was done, if it was.
+    pub fn done_at(&self, step: &str) -> Option<Timestamp> {
+        self.done_before(step).map(|entry| entry.time)
+    }
+
+    /// What a step returned, if it was done.
+    pub fn output<T: DeserializeOwned>(&self, step: &str) -> anyhow::Result<Option<T>> {
+        let done = self.done_before(step);
+        Ok(done.map(|entry| serde_json::from_value(entry.output)).transpose()?)
+    }
+
+    /// Makes a step and the steps beneath it count as never done; the empty name means all.
+    pub fn forget(&self, forgotten: &str) -> anyhow::Result<()> {
+        self.append(Event::Forgotten, forgotten, "", serde_json::Value::Null, String::new())?;
+        self.locked().done.retain(|step, _| !Event::forgets(forgotten, step));
+        Ok(())
+    }
+
+    fn done_before(&self, step: &str) -> Option<Entry> {
+        self.locked().done.get(step).cloned()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(
+        &self,
+        event: Event,
+        step: &str,
+        input: &str,
+        output: serde_json::Value,
+        error: String,
+    ) -> anyhow::Result<()> {
+        let mut open = self.locked();
+        self.begin(&mut open)?;
+        self.write(&mut open, event, step, input, output, error)?;
+        match open.file.as_ref().map(File::sync_data) {
+            Some(Err(source)) => Err(self.io(source).into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn io(&self, source: std::io::Error) -> JournalError {
+        let path = self.path.clone();
+        JournalError::Io { path, source }
+    }
+
+    /// What comes before this run's first line: the records, a file without a torn line, and the notes.
+    ///
+    /// Done again from its start where it failed, since no line may stand there without its records.
+    fn begin(&self, open: &mut Open) -> anyhow::Result<()> {
+        if open.file.is_some() {
+            return Ok(());
+        }
+        self.dir.create().context("make the cluster's folder")?;
+        self.dir
+            .sweep()
+            .context("remove unfinished files from the cluster's folder")?;
+        for record in &open.records {
+            record()?;
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .custom_flags(NO_LINK)
+            .open(&self.path);
+        let file = file.map_err(|source| self.io(source))?;
+        file.set_len(open.good).map_err(|source| self.io(source))?;
+        open.file = Some(file);
+        for (name, fact) in std::mem::take(&mut open.notes) {
+            if open.done.get(&name).is_none_or(|before| before.output != fact) {
+                self.write(open, Event::Done, &name, "", fact, String::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        open: &mut Open,
+        event: Event,
+        step: &str,
+        input: &str,
+        output: serde_json::Value,
+        error: String,
+    ) -> Result<(), JournalError> {
+        open.seq += 1;
+        let entry = Entry {
+            v: VERSION,
+            seq: open.seq,
+            time: Timestamp::now(),
+            event,
+            step: step.to_owned(),
+            input: input.to_owned(),
+            output,
+            error,
+        };
+        let mut line = serde_json::to_vec(&entry).map_err(|error| self.io(error.into()))?;
+        line.push(b'\n');
+        if let Some(file) = &mut open.file {
+            file.write_all(&line).map_err(|source| self.io(source))?;
+        }
+        if event == Event::Done {
+            open.done.insert(step.to_owned(), entry);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a step was done and not forgotten since.
+pub fn is_done(journal: &[Entry], step: &str) -> bool {
+    let told = journal.iter().rev().find(|entry| match entry.event {
+        Event::Done => entry.step == step,
+        Event::Forgotten => Event::forgets(&entry.step, step),
+        _ => false,
+    });
+    told.is_some_and(|entry| entry.event == Event::Done)
+}
+
+/// The cluster whose journal this is: its folder bears its name.
+fn cluster_of(journal: &Path) -> &str {
+    let folder = journal.parent().and_then(Path::file_name);
+    folder.and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Reads a journal without locking it; what `status` and reports are made of.
+pub fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
+    match File::open(path) {
+        Ok(mut file) => Ok(read_entries(&mut file, path)?.0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(JournalError::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Whether anything was begun that was not forgotten since.
+pub fn has_steps(entries: &[Entry]) -> bool {
+    !begun_steps(entries).is_empty()
+}
+
+/// The whole lines of a journal and where they end; `path` is what errors name.
+pub fn read_entries(file: impl Read, path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
+    let io = |source| JournalError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let (mut entries, mut good) = (Vec::<Entry>::new(), 0u64);
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        reader.read_until(b'\n', &mut line).map_err(io)?;
+        if !line.ends_with(b"\n") {
+            // The end, or a line torn by a crash: its step simply was not recorded.
+            return Ok((entries, good));
+        }
+        let entry: Entry = serde_json::from_slice(&line).map_err(|source| JournalError::Damaged {
+            path: path.to_owned(),
+            at: good,
+            source,
+        })?;
+        if entry.v != VERSION {
+            return Err(JournalError::Version {
+                path: path.to_owned(),
+                v: entry.v,
+            });
+        }
+        good += line.len() as u64;
+        entries.push(entry);
+    }
+}
+
+fn done_steps(entries: Vec<Entry>) -> BTreeMap<String, Entry> {
+    let mut done = BTreeMap::new();
+    for entry in entries {
+        match entry.event {
+            Event::Done => drop(done.insert(entry.step.clone(), entry)),
+            Event::Forgotten => done.retain(|step: &String, _| !Event::forgets(&entry.step, step)),
+            Event::Begun | Event::Failed => {}
+        }
+    }
+    done
+}
+
+fn begun_steps(entries: &[Entry]) -> BTreeSet<String> {
+    let mut begun = BTreeSet::new();
+    for entry in entries {
+        match entry.event {
+            Event::Forgotten => begun.retain(|step: &String| !Event::forgets(&entry.step, step)),
+            _ if entry.is_note() => {}
+            _ => _ = begun.insert(entry.step.clone()),
+        }
+    }
+    begun
+}
+
+/// Names a value without telling it.
+fn fingerprint(value: &impl Serialize) -> Result<String, serde_json::Error> {
+    Ok(sha256(serde_json::to_vec(value)?)[..16].to_owned())
+}
+
+/// Locks a cluster's folder without reading its journal, which may be damaged.
+pub fn lock(dir: &ClusterDir, cluster: &str) -> Result<Lock, JournalError> {
+    Lock::take(dir, cluster)
+}
+
+/// An exclusive lock on a cluster's folder; the kernel drops it with the process.
+pub struct Lock {
+    _file: File,
+}
+
+/// The process that has a cluster's lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub host: String,
+    pub pid: u32,
+    pub since: Timestamp,
+}
+
+/// Who works on a cluster now, without getting in its way; `None` when nobody does.
+pub fn holder(dir: &ClusterDir) -> Option<Holder> {
+    let mut file = File::open(dir.lock()).ok()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    let holder: Holder = serde_json::from_str(&text).ok()?;
+    // A lock that is tried must not be the one that a process beginning now does not get: here its pid will do.
+    if holder.host == host_name() && !Path::new("/proc").join(holder.pid.to_string()).exists() {
+        return None;
+    }
+    let is_free = file.file().try_lock_shared().is_ok();
+    (!is_free).then_some(holder)
+}
+
+impl Lock {
+    fn take(dir: &ClusterDir, cluster: &str) -> Result<Self, JournalError> {
+        let path = dir.lock();
+        let io = |source| JournalError::Io {
+            path: path.clone(),
+            source,
+        };
+        loop {
+            dir.create_bare().map_err(io)?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .read(true)
+                .write(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(NO_LINK)
+                .open(&path)
+                .map_err(io)?;
+            match file.file().try_lock() {
+                Ok(()) => {}
+                Err(std::fs::TryLockError::WouldBlock) => {
+                    return Err(JournalError::Held {
+                        cluster: cluster.to_owned(),
+                        holder: read_holder(&mut file),
+                    });
+                }
+                Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
+            }
+            // `destroy` may have removed the folder between the open and the lock; then this file is nobody's.
+            let same =
+                fs_err::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
+            if !same {
+                continue;
+            }
+            let holder = Holder {
+                host: host_name(),
+                pid: std::process::id(),
+                since: Timestamp::now(),
+            };
+            let text = serde_json::to_vec(&holder).map_err(|error| io(error.into()))?;
+            file.set_len(0).map_err(io)?;
+            file.write_all(&text).map_err(io)?;
+            return Ok(Self { _file: file });
+        }
+    }
+}
+
+fn read_holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file
+        .read_to_string(&mut text)
+        .ok()
+        .and_then(|_| serde_json::from_str::<Holder>(&text).ok())
+    {
+        Some(Holder { host, pid, since }) => format!("process {pid} on {host} since {since:.0}"),
+        None => "another process that has just started".to_owned(),
+    }
+}
+
+fn host_name() -> String {
+    fs_err::read_to_string("/proc/sys/kernel/hostname").map_or("this host".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::home::Home;
+    use std::cell::Cell;
+
+    fn home() -> (tempfile::TempDir, ClusterDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Home::new(folder.path()).cluster("lab");
+        (folder, dir)
+    }
+
+    async fn run(journal: &Journal, input: u32, runs: &Cell<u32>) -> anyhow::Result<u32> {
+        journal
+            .step("one", &input, async {
+                runs.set(runs.get() + 1);
+                Ok(input * 10)
+            })
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_step_runs_once_for_its_input_even_after_a_torn_line() {
+        let (_folder, dir) = home();
+        let runs = Cell::new(0);
+        assert_eq!(run(&Journal::open(&dir, "lab").unwrap(), 4, &runs).await.unwrap(), 40);
+        let mut file = OpenOptions::new().append(true).open(dir.journal()).unwrap();
+        file.write_all(b"{\"v\":1,\"seq\":9,\"ti").unwrap();
+        drop(file);
+        let journal = Journal::open(&dir, "lab").unwrap();
+        assert_eq!(run(&journal, 4, &runs).await.unwrap(), 40);
+        assert_eq!(runs.get(), 1);
+        let error = run(&journal, 5, &runs).await.unwrap_err();
+        assert!(
+            matches!(error.downcast_ref(), Some(JournalError::OtherInput { .. })),
+            "{error}"
+        );
+        journal.forget("on").unwrap();
+        assert_eq!(journal.output("one").unwrap(), Some(40), "`one` is not beneath `on`");
+        journal.forget("one").unwrap();
+        drop(journal);
+        assert_eq!(run(&Journal::open(&dir, "lab").unwrap(), 5, &runs).await.unwrap(), 50);
+        assert_eq!(runs.get(), 2);
+        assert!(
+            read(&dir.journal())
+                .unwrap()
+                .windows(2)
+                .all(|pair| pair[0].seq < pair[1].seq)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_note_is_kept_once_and_is_no_step() {
+        let (_folder, dir) = home();
+        let journal = Journal::open(&dir, "lab").unwrap();
+        run(&journal, 4, &Cell::new(0)).await.unwrap();
+        for fact in ["a", "a", "b"] {
+            journal.note("made/master-0", &fact).unwrap();
+        }
+        let entries = read(&dir.journal()).unwrap();
+        let notes: Vec<_> = entries.iter().filter(|entry| entry.is_note()).collect();
+        assert_eq!(notes.len(), 2, "{entries:?}");
+        assert_eq!(notes[1].output, "b");
+        assert_eq!(entries.len(), 4, "begun and done of the step, and two notes");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_writes_no_line_leaves_every_byte_as_it_was() {
+        let (_folder, dir) = home();
+        let files = || {
+            let mut files: Vec<_> = std::fs::read_dir(dir.path())
+                .unwrap()
+                .map(|file| file.unwrap().path())
+                .collect();
+            files.sort();
+            files
+        };
+        drop(Journal::open(&dir, "lab").unwrap());
+        assert_eq!(files(), [dir.lock()], "a new cluster has its lock, and nothing else");
+        let runs = Cell::new(0);
+        run(&Journal::open(&dir, "lab").unwrap(), 4, &runs).await.unwrap();
+        let mut file = OpenOptions::new().append(true).open(dir.journal()).unwrap();
+        file.write_all(b"{\"v\":1,\"seq\":9,\"ti").unwrap();
+        std::fs::write(dir.path().join(".new-x"), "torn").unwrap();
+        let (before, journal) = (files(), std::fs::read(dir.journal()).unwrap());
+        let open = Journal::open(&dir, "lab").unwrap();
+        let path = dir.path().join("record");
+        let record = path.clone();
+        open.at_first_line(move || Ok(std::fs::write(&record, "record")?));
+        open.note_at_first_line(RUN, &1).unwrap();
+        // Done with this input, then refused for another.
+        run(&open, 4, &runs).await.unwrap();
+        assert!(open.judge("one", &5).is_err() && run(&open, 5, &runs).await.is_err());
+        assert_eq!((files(), std::fs::read(dir.journal()).unwrap()), (before, journal));
+        // The first line brings all of it.
+        open.forget("one").unwrap();
+        assert_eq!(std::fs::read(path).unwrap(), b"record");
+        assert!(!dir.path().join(".new-x").exists());
+        let steps: Vec<_> = read(&dir.journal())
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.step)
+            .collect();
+        assert_eq!(
+            steps,
+            ["one", "one", "run", "one"],
+            "the torn line is gone, the note stands before the line"
+        );
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_lets_no_line_be_written() {
+        let (_folder, dir) = home();
+        let journal = Journal::open(&dir, "lab").unwrap();
+        journal.at_first_line(|| anyhow::bail!("disk full"));
+        assert!(journal.forget("one").is_err() && journal.note("two", &2).is_err());
+        assert!(!dir.journal().exists());
+    }
+
+    #[test]
+    fn who_works_on_a_cluster_is_known_from_outside_and_only_while_it_does() {
+        let (_folder, dir) = home();
+        assert_eq!(holder(&dir), None);
+        let lock = Lock::take(&dir, "lab").unwrap();
+        let found = holder(&dir).unwrap();
+        assert_eq!((found.pid, found.host), (std::process::id(), host_name()));
+        drop(lock);
+        assert_eq!(holder(&dir), None, "this process lives, and has no lock");
+        let gone = Holder {
+            host: host_name(),
+            pid: u32::MAX,
+            since: Timestamp::UNIX_EPOCH,
+        };
+        std::fs::write(dir.lock(), serde_json::to_vec(&gone).unwrap()).unwrap();
+        assert_eq!(holder(&dir), None, "such a process is not there");
+    }
+
+    #[test]
+    fn forgetting_a_step_forgets_those_beneath_it_only() {
+        for (forgotten, step, forgets) in [
+            ("", "any", true),
+            ("join/worker-1", "join/worker-1", true),
+            ("join/worker-1", "join/worker-1/ready", true),
+            ("join/worker-1", "join/worker-10/ready", false),
+            ("join/worker-1/ready", "join/worker-1", false),
+        ] {
+            assert_eq!(Event::forgets(forgotten, step), forgets, "{forgotten}, {step}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_step_is_run_again() {
+        let (_folder, dir) = home();
+        let journal = Journal::open(&dir, "lab").unwrap();
+        let failed: anyhow::Result<u32> = journal.step("one", &1, async { anyhow::bail!("no luck") }).await;
+        assert!(failed.is_err());
+        assert_eq!(journal.step("one", &1, async { Ok(7) }).await.unwrap(), 7);
+    }
+
+    #[test]
+    fn the_lock_names_its_holder() {
+        let (_folder, dir) = home();
+        let _held = Journal::open(&dir, "lab").unwrap();
+        let Err(error) = Journal::open(&dir, "lab") else {
+            panic!("two processes hold one cluster")
+        };
+        assert!(
+            error.to_string().contains(&format!("process {}", std::process::id())),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn damage_inside_is_told_with_its_place() {
+        let (_folder, dir) = home();
+        dir.create().unwrap();
+        fs_err::write(dir.journal(), "nonsense\n{}\n").unwrap();
+        assert!(matches!(
+            Journal::open(&dir, "lab"),
+            Err(JournalError::Damaged { at: 0, .. })
+        ));
+    }
+}

@@ -1,0 +1,433 @@
+//! The parameter file: the table that pass one harvests and pass two, the checks and later runs live on.
+//!
+//! YAML that a person can read and edit; keys are kcli's where kcli has one.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use ipnetwork::Ipv4Network;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{ClusterId, Door, Harvest, Lease, Mac, NodeName, Role, Vip};
+use crate::state::home;
+
+/// Version of the file's layout.
+const VERSION: u32 = 1;
+
+/// All addresses of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameters {
+    v: u32,
+    /// Which program wrote it.
+    written_by: String,
+    pub cluster: String,
+    pub domain: String,
+    pub backend: String,
+    pub network: String,
+    /// Tells networks of equal names apart; two clusters of one identity share addresses and VRIDs.
+    pub network_identity: String,
+    pub machine_network: Ipv4Network,
+    pub gateway: Option<Ipv4Addr>,
+    /// Name servers that DHCP offers on the network.
+    pub resolvers: Vec<Ipv4Addr>,
+    /// Where nodes do not reach each other at the addresses below: `<machine>.<peer_domain>` leads to where they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_domain: Option<String>,
+    /// How the table came about.
+    pub harvest: Harvest,
+    /// Where this computer reaches `api_ip`, if not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_door: Option<Door>,
+    pub api_ip: Ipv4Addr,
+    pub api_mac: Mac,
+    pub ingress_ip: Ipv4Addr,
+    pub ingress_mac: Mac,
+    /// VRRP id of `api_ip`, 1–255.
+    pub virtual_router_id: u8,
+    /// VRRP id of `ingress_ip`.
+    pub ingress_virtual_router_id: u8,
+    /// What the cluster's keepalived know each other by; files of earlier programs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrrp_password: Option<VrrpPassword>,
+    pub nodes: Vec<NodeAddress>,
+}
+
+/// The password in VRRP adverts, which cross the network in clear: it keeps clusters apart, not intruders out.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VrrpPassword(String);
+
+impl VrrpPassword {
+    /// Eight characters, as many as keepalived takes, from as many random bytes.
+    pub fn from_random(bytes: [u8; 8]) -> Self {
+        const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+        Self(
+            bytes
+                .map(|byte| char::from(LETTERS[usize::from(byte % 32)]))
+                .iter()
+                .collect(),
+        )
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Others would be cut by keepalived, or read as something else.
+    fn is_fit(&self) -> bool {
+        (1..=8).contains(&self.0.len()) && self.0.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    }
+}
+
+impl fmt::Debug for VrrpPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeAddress {
+    pub name: NodeName,
+    pub role: Role,
+    pub mac: Mac,
+    pub ip: Ipv4Addr,
+}
+
+impl NodeAddress {
+    pub fn lease(&self) -> Lease {
+        Lease {
+            name: self.name.clone(),
+            mac: self.mac,
+            ip: self.ip,
+        }
+    }
+}
+
+/// What is wrong with a parameter file.
+#[derive(Debug, thiserror::Error)]
+pub enum ParametersError {
+    #[error("cannot read the parameter file {}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("the parameter file {} is not understood", path.display())]
+    Syntax {
+        path: PathBuf,
+        source: Box<serde_saphyr::Error>,
+    },
+    #[error("the parameter file {} has version {v}, written by {written_by}; this program knows version {VERSION}", path.display())]
+    Version { path: PathBuf, v: u32, written_by: String },
+    #[error("the parameter file {}: {problem}", path.display())]
+    Content { path: PathBuf, problem: String },
+}
+
+impl Parameters {
+    /// The table of a finished harvest; `leases` hold every node and both VIPs.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site, each argument a line of the file"
+    )]
+    pub fn new(
+        cluster: &str,
+        domain: &str,
+        backend: &str,
+        network: &str,
+        facts: &crate::backend::NetworkFacts,
+        machine_network: Ipv4Network,
+        harvest: Harvest,
+        vips: [Lease; 2],
+        virtual_router_ids: [u8; 2],
+        nodes: Vec<NodeAddress>,
+    ) -> Self {
+        let [api, ingress] = vips;
+        let [virtual_router_id, ingress_virtual_router_id] = virtual_router_ids;
+        Self {
+            v: VERSION,
+            written_by: concat!("ocpdeploy ", env!("CARGO_PKG_VERSION")).to_owned(),
+            cluster: cluster.to_owned(),
+            domain: domain.to_owned(),
+            backend: backend.to_owned(),
+            network: network.to_owned(),
+            network_identity: facts.identity.clone(),
+            machine_network,
+            gateway: facts.gateway,
+            resolvers: facts.resolvers.clone(),
+            peer_domain: facts.peer_domain.clone(),
+            harvest,
+            api_door: None,
+            api_ip: api.ip,
+            api_mac: api.mac,
+            ingress_ip: ingress.ip,
+            ingress_mac: ingress.mac,
+            virtual_router_id,
+            ingress_virtual_router_id,
+            vrrp_password: None,
+            nodes,
+        }
+    }
+
+    /// Reads and checks a parameter file. `None` when there is none.
+    pub fn read(path: &Path) -> Result<Option<Self>, ParametersError> {
+        match fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, path).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(ParametersError::Io {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// The table in a text; `path` is what errors name.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ParametersError> {
+        #[derive(Deserialize)]
+        struct Head {
+            v: u32,
+            #[serde(default)]
+            written_by: String,
+        }
+        let syntax = |source| ParametersError::Syntax {
+            path: path.to_owned(),
+            source: Box::new(source),
+        };
+        // The version is judged first: a newer layout's unknown keys are not the reader's business.
+        let head: Head = serde_saphyr::from_str(text).map_err(syntax)?;
+        if head.v != VERSION {
+            return Err(ParametersError::Version {
+                path: path.to_owned(),
+                v: head.v,
+                written_by: head.written_by,
+            });
+        }
+        let parameters: Self = serde_saphyr::from_str(text).map_err(syntax)?;
+        match parameters.problem() {
+            Some(problem) => Err(ParametersError::Content {
+                path: path.to_owned(),
+                problem,
+            }),
+            None => Ok(parameters),
+        }
+    }
+
+    /// Writes the file whole or not at all, mode 0600; and not at all what `read` would refuse.
+    pub fn write(&self, path: &Path) -> Result<(), ParametersError> {
+        if let Some(problem) = self.problem() {
+            return Err(ParametersError::Content {
+                path: path.to_owned(),
+                problem,
+            });
+        }
+        let io = |source| ParametersError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        home::write_private(path, self.to_yaml().map_err(io)?.as_bytes()).map_err(io)
+    }
+
+    /// The file's text.
+    pub fn to_yaml(&self) -> std::io::Result<String> {
+        // Quoted throughout: a YAML 1.1 reader takes a plain 52:54:00:12:34:56 for a number of base 60.
+        let options = serde_saphyr::ser_options! { quote_all: true };
+        let body = serde_saphyr::to_string_with_options(self, options).map_err(std::io::Error::other)?;
+        Ok(format!(
+            "# Addresses of cluster {}, from pass one; `ocpdeploy deploy --harvest` makes it anew.\n{body}",
+            self.id()
+        ))
+    }
+
+    pub fn id(&self) -> ClusterId {
+        ClusterId::new(&self.cluster, &self.domain)
+    }
+
+    pub fn node(&self, name: &NodeName) -> Option<&NodeAddress> {
+        self.nodes.iter().find(|node| &node.name == name)
+    }
+
+    /// The nodes of a role, in the order of the file.
+    pub fn of_role(&self, role: Role) -> impl Iterator<Item = &NodeAddress> {
+        self.nodes.iter().filter(move |node| node.role == role)
+    }
+
+    /// Where this computer reaches the API.
+    pub fn api_door(&self) -> Door {
+        self.api_door.clone().unwrap_or_else(|| self.api_ip.into())
+    }
+
+    pub fn vip(&self, vip: Vip) -> Lease {
+        let (ip, mac) = match vip {
+            Vip::Api => (self.api_ip, self.api_mac),
+            Vip::Ingress => (self.ingress_ip, self.ingress_mac),
+        };
+        Lease {
+            name: NodeName::vip(vip),
+            mac,
+            ip,
+        }
+    }
+
+    /// Every address of the cluster: VIPs first, then nodes.
+    pub fn leases(&self) -> Vec<Lease> {
+        let nodes = self.nodes.iter().map(NodeAddress::lease);
+        Vip::ALL.into_iter().map(|vip| self.vip(vip)).chain(nodes).collect()
+    }
+
+    /// The first thing that a hand's edit may have broken.
+    fn problem(&self) -> Option<String> {
+        let leases = self.leases();
+        for (index, lease) in leases.iter().enumerate() {
+            for other in &leases[..index] {
+                if other.name == lease.name {
+                    return Some(format!("{} appears twice", lease.name));
+                }
+                if other.ip == lease.ip && !(is_vip(&other.name) && is_vip(&lease.name)) {
+                    return Some(format!(
+                        "{} and {} have the same address {}",
+                        other.name, lease.name, lease.ip
+                    ));
+                }
+                if other.mac == lease.mac && !(is_vip(&other.name) && is_vip(&lease.name)) {
+                    return Some(format!(
+                        "{} and {} have the same MAC {}",
+                        other.name, lease.name, lease.mac
+                    ));
+                }
+            }
+            // A balancer of the platform's may be anywhere.
+            let is_elsewhere = self.peer_domain.is_some() && is_vip(&lease.name);
+            if !self.machine_network.contains(lease.ip) && !is_elsewhere {
+                return Some(format!(
+                    "{} of {} is outside {}",
+                    lease.ip, lease.name, self.machine_network
+                ));
+            }
+            if !lease.mac.is_unicast() {
+                return Some(format!("{} of {} is not a unicast MAC", lease.mac, lease.name));
+            }
+        }
+        if self.virtual_router_id == 0 || self.ingress_virtual_router_id == 0 {
+            return Some("a VRRP id is 1 to 255".to_owned());
+        }
+        if self.vrrp_password.as_ref().is_some_and(|password| !password.is_fit()) {
+            return Some("vrrp_password is not 1 to 8 letters and digits".to_owned());
+        }
+        None
+    }
+}
+
+/// Both VIPs may be one address, as kcli allows.
+fn is_vip(name: &NodeName) -> bool {
+    Vip::ALL.into_iter().any(|vip| *name == NodeName::vip(vip))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::backend::NetworkFacts;
+    use crate::cluster::ClusterConfig;
+    use crate::plan::machines;
+
+    /// The table of the example cluster: nodes from .11, VIPs .10 and .9.
+    pub(crate) fn example() -> Parameters {
+        let config = ClusterConfig::example();
+        let macs = machines::macs(&config, &Default::default());
+        let ip = |last| Ipv4Addr::new(192, 168, 122, last);
+        let vip = |vip, last| Lease {
+            name: NodeName::vip(vip),
+            mac: macs[&NodeName::vip(vip)],
+            ip: ip(last),
+        };
+        let nodes = config.nodes().into_iter().zip(11..);
+        let nodes = nodes.map(|((name, role), last)| NodeAddress {
+            mac: macs[&name],
+            ip: ip(last),
+            name,
+            role,
+        });
+        let facts = NetworkFacts {
+            identity: "sim/default".to_owned(),
+            gateway: Some(ip(1)),
+            resolvers: vec![ip(1)],
+            ..NetworkFacts::default()
+        };
+        let network = Ipv4Network::new(ip(0), 24).unwrap();
+        let vips = [vip(Vip::Api, 10), vip(Vip::Ingress, 9)];
+        let nodes = nodes.collect();
+        Parameters::new(
+            "lab",
+            "example.com",
+            "sim",
+            "default",
+            &facts,
+            network,
+            Harvest::Boot,
+            vips,
+            [10, 9],
+            nodes,
+        )
+    }
+
+    #[test]
+    fn the_file_reads_back_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("parameters.yaml");
+        assert_eq!(Parameters::read(&path).unwrap(), None);
+        example().write(&path).unwrap();
+        assert_eq!(Parameters::read(&path).unwrap(), Some(example()));
+        insta::assert_snapshot!(std::fs::read_to_string(&path).unwrap());
+    }
+
+    #[test]
+    fn the_vrrp_password_is_kept_and_never_shown() {
+        let password = VrrpPassword::from_random([0, 31, 32, 255, 5, 6, 7, 8]);
+        assert_eq!(password.expose(), "a9a9fghi");
+        let parameters = Parameters {
+            vrrp_password: Some(password),
+            ..example()
+        };
+        assert!(!format!("{parameters:?}").contains("a9a9"), "{parameters:?}");
+        let text = parameters.to_yaml().unwrap();
+        assert_eq!(Parameters::parse(&text, Path::new("p.yaml")).unwrap(), parameters);
+        for wrong in ["", "too long!", "123456789", "a b", "a#b", "{}"] {
+            let text = text.replace("a9a9fghi", wrong);
+            let error = Parameters::parse(&text, Path::new("p.yaml")).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "the parameter file p.yaml: vrrp_password is not 1 to 8 letters and digits"
+            );
+        }
+    }
+
+    #[test]
+    fn a_hand_s_slip_is_told_in_words() {
+        let good = example().to_yaml().unwrap();
+        let cases = [
+            ("v: 1", "v: 2", "has version 2, written by ocpdeploy"),
+            (
+                "api_ip: '192.168.122.10'",
+                "api_ip: '192.168.122.12'",
+                "api and master-0 have the same address 192.168.122.12",
+            ),
+            (
+                "api_ip: '192.168.122.10'",
+                "api_ip: '192.168.123.10'",
+                "192.168.123.10 of api is outside 192.168.122.0/24",
+            ),
+            (
+                "api_ip: '192.168.122.10'",
+                "api_ip: '192.168.122.999'",
+                "is not understood",
+            ),
+            ("virtual_router_id: 10", "virtual_router_id: 0", "a VRRP id is 1 to 255"),
+            ("resolvers:", "resolver:", "is not understood"),
+            ("name: 'master-1'", "name: 'master-0'", "master-0 appears twice"),
+        ];
+        for (from, to, words) in cases {
+            assert!(good.contains(from), "{from} is in the file:\n{good}");
+            let error = Parameters::parse(&good.replacen(from, to, 1), Path::new("p.yaml")).unwrap_err();
+            assert!(error.to_string().contains(words), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! What `ocpdeploy audit` finds on a platform, and that `destroy` takes its own and nothing else.
+
+use crate::support::place::{DOMAIN, Place};
+use serde_json::{Value, json};
+
+const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
+
+/// A pretend platform with one cluster on it.
+fn with_lab() -> Place {
+    let place = Place::new(json!({}));
+    place.env("lab", SMALL);
+    place.deploy("lab").succeeded();
+    place
+}
+
+/// The audit's JSON, and its exit code.
+fn audit(place: &Place, more: &[&str]) -> (Value, Option<i32>) {
+    let outcome = place.run(&[&["audit", "--output", "json"], more].concat());
+    let json = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{}", outcome.stderr));
+    (json, outcome.code)
+}
+
+/// The state of each cluster that was found.
+fn states(audit: &Value) -> Vec<(String, String)> {
+    let platforms = audit["platforms"].as_array().unwrap().iter();
+    let clusters = platforms.flat_map(|platform| platform["clusters"].as_array().unwrap());
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    clusters
+        .map(|found| (text(&found["cluster"]), text(&found["state"])))
+        .collect()
+}
+
+fn state_of(audit: &Value, cluster: &str) -> String {
+    let id = format!("{cluster}.{DOMAIN}");
+    let found = states(audit).into_iter().find(|(found, _)| *found == id);
+    found.unwrap_or_else(|| panic!("{id} is not in {audit}")).1
+}
+
+/// All of the pretend platform but what is `of` a cluster; faults and counters are no things.
+fn things_not_of(place: &Place, of: &str) -> Value {
+    let mut world = place.state();
+    let is_its = |thing: &Value| thing["cluster"] == format!("{of}.{DOMAIN}");
+    world["machines"]
+        .as_object_mut()
+        .unwrap()
+        .retain(|_, machine| !is_its(machine));
+    for network in world["networks"].as_object_mut().unwrap().values_mut() {
+        network["reservations"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|_, kept| !is_its(kept));
+        // A lease outlives its machine.
+        network["leases"] = json!({});
+    }
+    json!([
+        world["machines"],
+        world["networks"],
+        world["images"],
+        world["strangers"]
+    ])
+}
+
+#[test]
+fn a_live_cluster_is_all_there_is_to_tell() {
+    let place = with_lab();
+    let (found, code) = audit(&place, &[]);
+    assert_eq!(states(&found), [("lab.example.com".to_owned(), "alive".to_owned())]);
+    assert_eq!(code, Some(0));
+    let text = place.run(&["audit"]).succeeded().stdout;
+    assert!(
+        text.contains("lab.example.com: alive, ") && !text.contains("hint"),
+        "{text}"
+    );
+    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    let (found, code) = audit(&place, &["--env", "lab.sh"]);
+    assert_eq!((states(&found), code), (vec![], Some(0)));
+}
+
+#[test]
+fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
+    let place = with_lab();
+    for cluster in ["half", "lost", "begun"] {
+        place.env(cluster, SMALL);
+    }
+    place.deploy("half").succeeded();
+    place.deploy("lost").succeeded();
+    // A destroy that was cut after its first machines.
+    place.edit(|world| {
+        world["machines"].as_object_mut().unwrap().remove("half-master-0");
+    });
+    std::fs::remove_dir_all(place.home().cluster("lost").path()).unwrap();
+    place.run(&["harvest", "begun.sh", "--rehearse"]).succeeded();
+    // A machine of pass one that came late.
+    place.edit(|world| {
+        let mut machine = world["machines"]["lab-worker-0"].clone();
+        machine["pass"] = json!("one");
+        world["machines"]["lab-harvest-worker-0"] = machine;
+    });
+    let (found, code) = audit(&place, &[]);
+    assert_eq!(code, Some(1));
+    for (cluster, state) in [
+        ("lab", "alive"),
+        ("half", "half-gone"),
+        ("lost", "not-known-here"),
+        ("begun", "unfinished"),
+    ] {
+        assert_eq!(state_of(&found, cluster), state, "{cluster}");
+    }
+    let lab = found["platforms"][0]["clusters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["cluster"] == "lab.example.com");
+    assert_eq!(lab.unwrap()["should_be_gone"], json!(["lab-harvest-worker-0"]));
+
+    // The hints are commands, and they do what they say.
+    let text = place.run(&["audit"]).stdout;
+    let mut done = 0;
+    for command in text.split('`').filter(|part| part.starts_with("ocpdeploy destroy ")) {
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        let before = place.state();
+        place.run(&[&words[..], &["--yes"]].concat()).succeeded();
+        if words.contains(&"--dry-run") {
+            assert_eq!(place.state()["machines"], before["machines"], "{command}");
+        }
+        done += 1;
+    }
+    assert_eq!(done, 4, "{text}");
+    assert!(
+        text.contains("`ocpdeploy verify lab --repair` removes what should be gone"),
+        "{text}"
+    );
+    let repaired = place.run(&["verify", "lab", "--repair"]).succeeded();
+    let told = "removed: lab-harvest-worker-0 had done its work";
+    assert!(repaired.stdout.contains(told), "{}", repaired.stdout);
+    let (found, code) = audit(&place, &[]);
+    assert_eq!(states(&found), [("lab.example.com".to_owned(), "alive".to_owned())]);
+    assert_eq!(code, Some(0), "{found}");
+}
+
+#[test]
+fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
+    let place = with_lab();
+    let elsewhere = ["--home", place.path().join("other-home").to_str().unwrap()].map(str::to_owned);
+    let there = |arguments: &[&str]| {
+        let home: Vec<&str> = elsewhere.iter().map(String::as_str).collect();
+        place.run(&[arguments, &home].concat())
+    };
+    let told = there(&["audit", "--env", "lab.sh"]);
+    assert_eq!(told.code, Some(1), "{}", told.stderr);
+    assert!(
+        told.stdout.contains("lab.example.com: not known here"),
+        "{}",
+        told.stdout
+    );
+    let destroy = "ocpdeploy destroy lab.example.com --from-backend --env lab.sh";
+    assert!(
+        told.stdout.contains(&format!("`{destroy}` removes it")),
+        "{}",
+        told.stdout
+    );
+
+    let nowhere = there(&["destroy", "lab.example.com", "--from-backend", "--yes"]);
+    assert_eq!(nowhere.code, Some(2));
+    assert!(
+        nowhere.stderr.contains("no platform is known here"),
+        "{}",
+        nowhere.stderr
+    );
+
+    let words: Vec<&str> = destroy.split(' ').skip(1).collect();
+    let before = place.state();
+    let shown = there(&[&words[..], &["--dry-run"]].concat()).succeeded().stdout;
+    assert_eq!(place.state()["machines"], before["machines"]);
+    assert_eq!(place.state()["networks"], before["networks"]);
+    for (name, _) in place.machines(Some("lab")) {
+        assert!(shown.contains(&name), "{name} is not in {shown}");
+    }
+    there(&[&words[..], &["--yes"]].concat()).succeeded();
+    assert_eq!(place.machines(Some("lab")), []);
+    assert_eq!(place.reservations(Some("lab")), []);
+}
+
+#[test]
+fn a_cluster_known_here_goes_from_the_backend_as_it_goes_by_name() {
+    let place = with_lab();
+    place
+        .run(&["destroy", "lab.example.com", "--from-backend", "--yes"])
+        .succeeded();
+    assert_eq!(place.machines(None), []);
+    assert_eq!(place.home().cluster_names().unwrap(), [""; 0]);
+    let again = place.run(&[
+        "destroy",
+        "lab.example.com",
+        "--from-backend",
+        "--env",
+        "lab.sh",
+        "--yes",
+    ]);
+    again.succeeded();
+}
+
+#[test]
+fn the_folder_of_another_cluster_of_the_same_name_stays() {
+    let place = with_lab();
+    let other = place.path().join("other.json").display().to_string();
+    let env = std::fs::read_to_string(place.path().join("lab.sh")).unwrap();
+    let here = place.path().join("sim.json").display().to_string();
+    for (file, text) in [
+        ("domain.sh", env.replace("domain=example.com", "domain=example.org")),
+        ("platform.sh", env.replace(&here, &other)),
+    ] {
+        std::fs::write(place.path().join(file), text).unwrap();
+        let before = place.state();
+        let outcome = place.run(&["destroy", "lab", "--env", file, "--yes"]).succeeded();
+        assert!(outcome.stderr.contains("and stays"), "{file}: {}", outcome.stderr);
+        assert!(place.home().cluster("lab").journal().exists(), "{file}");
+        assert_eq!(place.state()["machines"], before["machines"], "{file}");
+    }
+    let id = "lab.example.org";
+    place
+        .run(&["destroy", id, "--from-backend", "--env", "domain.sh", "--yes"])
+        .succeeded();
+    assert!(place.home().cluster("lab").journal().exists());
+    place.run(&["status", "lab"]).succeeded();
+}
+
+/// Everything that looks like the cluster's and is not: by prefix, by suffix, by name, by domain.
+#[test]
+fn decoys_of_every_kind_survive() {
+    let place = with_lab();
+    for cluster in ["lab2", "lab-master", "la", "b"] {
+        place.env(cluster, SMALL);
+        place.deploy(cluster).succeeded();
+    }
+    let env = std::fs::read_to_string(place.path().join("lab2.sh")).unwrap();
+    let nested = env
+        .replace("cluster=lab2", "cluster=a")
+        .replace("domain=example.com", "domain=lab.example.com");
+    std::fs::write(place.path().join("a.sh"), nested).unwrap();
+    place.deploy("a").succeeded();
+    place.edit(|world| {
+        for name in [
+            "lab",
+            "lab-",
+            "lab-master-00",
+            "lab-bootstrap",
+            "lab-harvest-helper-7",
+            "lab.example.com",
+        ] {
+            world["strangers"][name] = json!({"macs": []});
+        }
+        let network = world["networks"]["default"]["reservations"].as_object_mut().unwrap();
+        for (index, name) in ["lab-master-0", "api", "lab"].iter().enumerate() {
+            let mac = format!("52:54:01:00:00:0{index}");
+            let host = format!("{name}.lab.example.com");
+            network.insert(
+                format!("192.168.122.{}", 240 + index),
+                json!({"mac": mac, "name": name, "cluster": null, "dns_names": [host]}),
+            );
+        }
+        let images = world["images"].as_array_mut().unwrap();
+        images.extend(["lab", "lab-coreos", "ocpdeploy-lab.example.com"].map(|name| json!(name)));
+        // Listings offer all of them for deletion.
+        world["script"]["ignores_filters"] = json!(true);
+    });
+    let before = things_not_of(&place, "lab");
+    let its: Vec<String> = place.machines(Some("lab")).into_iter().map(|(name, _)| name).collect();
+    let shown = place.run(&["destroy", "lab", "--dry-run"]).succeeded().stdout;
+    let listed: Vec<&str> = shown
+        .lines()
+        .filter_map(|line| line.strip_prefix("machine "))
+        .map(str::trim)
+        .collect();
+    assert_eq!(listed, its, "{shown}");
+
+    let destroyed = place.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(
+        destroyed.stderr.matches("this server ignores filters").count(),
+        1,
+        "{}",
+        destroyed.stderr
+    );
+    assert_eq!(place.machines(Some("lab")), []);
+    assert_eq!(place.reservations(Some("lab")), []);
+    assert_eq!(things_not_of(&place, "lab"), before);
+    println!("reliability: 0 wrong deletions among {} decoys", decoys(&before));
+    println!(
+        "reliability: {} foreign objects among unfiltered listings",
+        decoys(&before)
+    );
+    println!("reliability: 0 foreign objects changed");
+    // None of them is taken for a cluster of ours.
+    let (found, code) = audit(&place, &[]);
+    assert_eq!(code, Some(0), "{found}");
+    assert_eq!(states(&found).len(), 5, "{found}");
+}
+
+fn decoys(things: &Value) -> usize {
+    let count =
+        |value: &Value| value.as_object().map_or(0, serde_json::Map::len) + value.as_array().map_or(0, Vec::len);
+    let reserved = things[1]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|network| count(&network["reservations"]));
+    count(&things[0]) + reserved.sum::<usize>() + count(&things[2]) + count(&things[3])
+}
+
+#[test]
+fn one_platform_that_does_not_answer_hides_no_other() {
+    let place = with_lab();
+    let broken = place.path().join("broken.json");
+    std::fs::write(&broken, "not JSON").unwrap();
+    let env = std::fs::read_to_string(place.path().join("lab.sh")).unwrap();
+    let here = place.path().join("sim.json").display().to_string();
+    std::fs::write(
+        place.path().join("env.sh"),
+        env.replace(&here, &broken.display().to_string()),
+    )
+    .unwrap();
+    let outcome = place.run(&["audit"]);
+    assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("lab.example.com: alive"), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("broken.json"), "{}", outcome.stderr);
+}

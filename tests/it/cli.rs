@@ -1,0 +1,439 @@
+//! The binary as a person or a script meets it: output, exit codes, and what is left on the disk.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use assert_cmd::Command;
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::journal::Journal;
+use serde_json::Value;
+
+const SECRET: &str = "c2VjcmV0LW9mLXRoZS10ZXN0";
+
+/// A computer of its own: a home, a working folder with an env file, a state folder, a pretend platform.
+struct Place(tempfile::TempDir);
+
+/// What one command did.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        for folder in ["home", "work"] {
+            fs::create_dir(place.path(folder)).unwrap();
+        }
+        place
+    }
+
+    /// A cluster whose addresses are all given, so that pass one boots nothing.
+    fn with_cluster(name: &str) -> Self {
+        let place = Self::new();
+        place.write("work/env.sh", &env_file(name, 10));
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"));
+        command
+            .args(arguments.split_whitespace())
+            .current_dir(self.path("work"))
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.path("home"))
+            .env("OCPDEPLOY_HOME", self.path("state"))
+            .timeout(Duration::from_secs(60));
+        command
+    }
+
+    fn run(&self, arguments: &str) -> Ran {
+        self.ran(&mut self.command(arguments))
+    }
+
+    fn ran(&self, command: &mut Command) -> Ran {
+        let output = command.output().unwrap();
+        let place = self.0.path().to_str().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(place, "$PLACE");
+        Ran {
+            code: output.status.code().unwrap(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
+    /// Runs commands one after the other and writes down what each said.
+    fn transcript(&self, commands: &[&str]) -> String {
+        let mut text = String::new();
+        for command in commands {
+            let Ran { code, out, err } = self.run(command);
+            text += &format!("$ ocpdeploy {command}\n{out}");
+            text.extend(err.lines().map(|line| format!("2> {}\n", timeless(line))));
+            text += &format!("=> {code}\n\n");
+        }
+        text
+    }
+}
+
+impl Ran {
+    fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.err);
+        self.out
+    }
+
+    fn json(self) -> Value {
+        serde_json::from_str(&self.ok()).unwrap()
+    }
+}
+
+/// A progress line without its time.
+fn timeless(line: &str) -> &str {
+    match line.strip_prefix('[').and_then(|line| line.split_once("s] ")) {
+        Some((time, rest)) if time.parse::<f64>().is_ok() => rest,
+        _ => line,
+    }
+}
+
+fn env_file(name: &str, first: u8) -> String {
+    let ip = |n: u8| format!("192.168.122.{}", first + n);
+    format!(
+        "cluster={name}\ndomain=example.com\nbackend=sim\nmasters=3\nworkers=1\nharvest=static\n\
+         machine_network=192.168.122.0/24\napi_ip={}\ningress_ip={}\nbootstrap_ip={}\n\
+         master_ips='{} {} {}'\nworker_ips={}\n",
+        ip(0),
+        ip(1),
+        ip(2),
+        ip(3),
+        ip(4),
+        ip(5),
+        ip(6)
+    )
+}
+
+/// The same cluster, whose addresses pass one finds.
+fn without_addresses(name: &str) -> String {
+    let given = env_file(name, 10);
+    let lines = given
+        .lines()
+        .filter(|line| !line.contains("_ip") && !line.contains("harvest"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_whole_life_of_a_cluster_that_is_only_harvested() {
+    let place = Place::with_cluster("lab");
+    let text = place.transcript(&[
+        "plan --rehearse",
+        "list",
+        "harvest --rehearse",
+        "list",
+        "plan --rehearse",
+        "status lab",
+        "destroy lab --dry-run",
+        "destroy lab",
+        "destroy lab --yes",
+        "status",
+    ]);
+    insta::assert_snapshot!(text);
+    assert!(!place.path("state/clusters/lab").exists());
+}
+
+#[test]
+fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
+    let place = Place::with_cluster("lab");
+    place.write("work/env.sh", &without_addresses("lab"));
+    let first = place.run("deploy --rehearse").ok();
+    let rows: Vec<Vec<&str>> = first
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    for row in &rows[..5] {
+        assert_eq!((row[1], row[2]), (row[3], row[4]), "{first}");
+        assert_eq!(row[5], "yes", "{first}");
+    }
+    assert!(
+        first.ends_with("\nthe rehearsal of cluster lab.example.com ended well\n"),
+        "{first}"
+    );
+    let second = place.run("deploy --rehearse").ok();
+    let table = |text: &str| text.lines().take(6).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(table(&first), table(&second));
+    assert!(
+        second.contains("\npass one was skipped: the addresses were known\n"),
+        "{second}"
+    );
+    let status = place.run("status lab").ok();
+    assert!(status.contains("\nphase   rehearsal succeeded\n"), "{status}");
+    assert_eq!(status.matches("  running  ok\n").count(), 4, "{status}");
+    place.run("destroy lab --yes --keep-addresses").ok();
+    let plan = place.run("plan --rehearse").ok();
+    assert!(plan.contains("pass one is skipped"), "{plan}");
+    place.run("destroy lab --yes").ok();
+    let world: Value = serde_json::from_slice(&fs::read(place.path("state/sim.json")).unwrap()).unwrap();
+    assert_eq!(world["machines"].as_object().unwrap().len(), 0);
+}
+
+#[test]
+fn the_json_forms_say_the_same_as_the_tables() {
+    let place = Place::with_cluster("lab");
+    place.run("harvest --rehearse --quiet").ok();
+    let plan = place.run("plan --rehearse --output json").json();
+    assert_eq!(plan["v"], 1);
+    assert_eq!(plan["pass_two"].as_array().unwrap().len(), 5);
+    assert_eq!(plan["pass_two"][1]["name"], "lab-master-0");
+    assert_eq!(plan["pass_two"][1]["ip"], "192.168.122.13");
+    let list = place.run("list --output json").json();
+    assert_eq!(list["clusters"][0]["addresses"]["api_ip"], "192.168.122.10");
+    assert_eq!(list["clusters"][0]["addresses"]["masters"], 3);
+    let status = place.run("status lab --output json").json();
+    assert_eq!(status["v"], 1);
+    assert_eq!(status["clusters"][0]["nodes"][4]["node"], "worker-0");
+    assert_eq!(status["clusters"][0]["nodes"][4]["verdict"], "not-made");
+    let config = place.run("config --rehearse --output json").json();
+    assert!(config["settings"].as_array().unwrap().len() > 20);
+}
+
+#[test]
+fn plan_says_when_the_known_addresses_do_not_fit() {
+    let place = Place::with_cluster("lab");
+    place.run("harvest --rehearse").ok();
+    assert_eq!(place.run("plan --rehearse").err, "");
+    place.write(
+        "work/more.sh",
+        &(without_addresses("lab") + "\nworkers=4\n").replace("workers=1\n", ""),
+    );
+    let plan = place.run("plan more.sh --rehearse");
+    assert_eq!(plan.code, 0, "{}", plan.err);
+    assert!(plan.err.contains("no address for worker-1"), "{}", plan.err);
+    assert_eq!(place.run("deploy more.sh --rehearse").code, 3);
+}
+
+#[test]
+fn plan_config_list_and_status_leave_no_trace() {
+    let place = Place::with_cluster("lab");
+    for command in ["plan --rehearse", "config --rehearse", "list", "status"] {
+        place.run(command).ok();
+    }
+    assert!(!place.path("state").exists());
+    assert_eq!(fs::read_dir(place.path("home")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(place.path("work")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_this_over_the_file() {
+    let place = Place::with_cluster("lab");
+    let origin = |command: &mut Command| {
+        let config: Value = place.ran(command).json();
+        let settings = config["settings"].as_array().unwrap().clone();
+        let found = settings
+            .into_iter()
+            .find(|setting| setting["name"] == "numcpus")
+            .unwrap();
+        format!(
+            "{} from {}",
+            found["value"].as_str().unwrap(),
+            found["origin"].as_str().unwrap()
+        )
+    };
+    let config = "config --rehearse --output json";
+    place.write("work/env.sh", &(env_file("lab", 10) + "numcpus=3\n"));
+    assert_eq!(origin(&mut place.command(config)), "3 from env.sh:13");
+    let environment = |command: &str| {
+        let mut command = place.command(command);
+        command.env("OCPDEPLOY_NUMCPUS", "5");
+        command
+    };
+    assert_eq!(origin(&mut environment(config)), "5 from environment OCPDEPLOY_NUMCPUS");
+    let flag = origin(&mut environment(&format!("{config} --set numcpus=7")));
+    assert!(flag.starts_with("7 from flag"), "{flag}");
+}
+
+#[test]
+fn each_failure_has_its_words_and_its_exit_code() {
+    let place = Place::with_cluster("lab");
+    place.write("work/faulty.sh", "cluster=lab\nworkrs=2\ndomain=$(touch pwned)\n");
+    place.write("work/file", "");
+    let text = place.transcript(&[
+        "deply",
+        "plan --set workers",
+        "plan nosuch.sh",
+        "plan faulty.sh",
+        "status nosuch",
+        "destroy nosuch --yes",
+        "destroy nosuch --env env.sh",
+        "harvest --rehearse --home file",
+        "harvest --rehearse --set network=nosuch",
+    ]);
+    insta::assert_snapshot!(text);
+    assert!(!place.path("work/pwned").exists());
+    assert!(!place.path("state/clusters").exists(), "nothing was begun");
+}
+
+#[test]
+fn a_platform_that_refuses_is_not_one_that_is_slow() {
+    for (what, code) in [("denied", 5), ("timeout_before", 6)] {
+        let place = Place::with_cluster("lab");
+        fs::create_dir(place.path("state")).unwrap();
+        let fault = format!(
+            r#"{{ "v": 1, "script": {{ "faults": [ {{ "call": "preflight", "what": "{what}", "times": 99 }} ] }} }}"#
+        );
+        place.write("state/sim.json", &fault);
+        let ran = place.run("harvest --rehearse");
+        assert_eq!(ran.code, code, "{}", ran.err);
+        assert!(ran.err.contains("\nerror: look at the pretend platform"), "{}", ran.err);
+        assert!(ran.err.contains("\n\nhint: "), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_second_run_on_the_same_cluster_is_refused() {
+    let place = Place::with_cluster("lab");
+    place.run("harvest --rehearse").ok();
+    let dir = Home::new(place.path("state")).cluster("lab");
+    let _lock = Journal::open(&dir, "lab").unwrap();
+    for command in ["harvest --rehearse", "destroy lab --yes"] {
+        let ran = place.run(command);
+        assert_eq!(ran.code, 7, "{}", ran.err);
+        assert!(
+            ran.err.contains(&format!("process {} ", std::process::id())),
+            "{}",
+            ran.err
+        );
+    }
+    assert_eq!(place.run("status lab").code, 0);
+}
+
+#[test]
+fn quiet_says_nothing_and_the_log_says_all_in_private() {
+    let place = Place::with_cluster("lab");
+    let ran = place.run("harvest --rehearse --quiet");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let path = place.path("state/clusters/lab/log/ocpdeploy.jsonl");
+    let log = fs::read_to_string(&path).unwrap();
+    let steps: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(steps.iter().any(|line| line["fields"]["step"] == "addresses"), "{log}");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_secret_is_in_no_output_and_in_no_file_of_the_state() {
+    let place = Place::with_cluster("lab");
+    let secret = format!(r#"{{"auths":{{"quay.io":{{"auth":"{SECRET}"}}}}}}"#);
+    place.write("work/pull.json", &secret);
+    place.write("work/env.sh", &(env_file("lab", 10) + "pull_secret=pull.json\n"));
+    let said = place.transcript(&[
+        "config --rehearse",
+        "harvest --rehearse -v",
+        "plan --rehearse",
+        "status lab",
+    ]);
+    assert!(!said.contains(SECRET), "{said}");
+    for file in [
+        "cluster.json",
+        "parameters.yaml",
+        "journal.jsonl",
+        "log/ocpdeploy.jsonl",
+    ] {
+        let text = fs::read_to_string(place.path("state/clusters/lab").join(file)).unwrap();
+        assert!(!text.contains(SECRET), "{file}");
+    }
+}
+
+#[test]
+fn two_clusters_of_one_network_stand_together() {
+    let place = Place::with_cluster("lab");
+    place.write("work/other.sh", &env_file("other", 30));
+    place.run("harvest --rehearse").ok();
+    place.run("harvest other.sh --rehearse").ok();
+    insta::assert_snapshot!(place.run("list").ok());
+    place.run("destroy lab --yes").ok();
+    let left = place.run("destroy other --dry-run").ok();
+    assert!(left.contains("192.168.122.30"), "{left}");
+}
+
+#[test]
+fn destroy_works_without_the_clusters_folder() {
+    let place = Place::with_cluster("lab");
+    place.run("harvest --rehearse").ok();
+    fs::remove_dir_all(place.path("state/clusters/lab")).unwrap();
+    assert_eq!(place.run("destroy lab --yes").code, 2);
+    let sample = "destroy lab --env env.sh --dry-run";
+    let owned = place.run(sample).ok();
+    assert!(owned.contains("192.168.122.10"), "{owned}");
+    place.run("destroy lab --env env.sh --yes").ok();
+    assert!(
+        place
+            .run(sample)
+            .ok()
+            .starts_with("nothing on the platform belongs to lab.example.com")
+    );
+}
+
+#[test]
+fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
+    let place = Place::with_cluster("lab");
+    fs::create_dir(place.path("state")).unwrap();
+    let slow = r#"{ "v": 1, "script": { "latency_ms": { "hold_address": 60000 } } }"#;
+    for signal in ["-INT", "-TERM"] {
+        place.write("state/sim.json", slow);
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .args(["harvest", "--rehearse"])
+            .current_dir(place.path("work"))
+            .env_clear()
+            .env("OCPDEPLOY_HOME", place.path("state"))
+            .env("HOME", place.path("home"))
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let waits = lines.find(|line| line.as_ref().unwrap().contains("addresses"));
+        assert!(waits.is_some(), "it ended too early");
+        let kill = std::process::Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{signal}");
+        let last = lines.last().unwrap().unwrap();
+        assert_eq!(last, "stopped; run the same command again to continue");
+    }
+    let world = fs::read_to_string(place.path("state/sim.json")).unwrap();
+    place.write("state/sim.json", &world.replace("60000", "0"));
+    place.run("harvest --rehearse").ok();
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::with_cluster("lab");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+        .args(["plan", "--rehearse"])
+        .current_dir(place.path("work"))
+        .env_clear()
+        .env("OCPDEPLOY_HOME", place.path("state"))
+        .env("HOME", place.path("home"))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,317 @@
+//! The program is killed at every change that it makes, and is given a full disk at every write; then it is run again.
+//!
+//! strace stops the process at the n-th call of a kind that changes something: a write, a rename, a folder, a sync, a
+//! child. On the pretend platform, whose state is a file, that is also before and after each call of the backend. A
+//! usual test run takes samples; `OCPDEPLOY_CUTS=all` takes every one (`make reliability`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::backup::Backup;
+use crate::support::place::{Outcome, Place, outcome};
+use serde_json::{Value, json};
+
+/// The calls by which the program changes anything, or has it changed by a child.
+const CHANGES: [&str; 16] = [
+    "chmod",
+    "execve",
+    "fchmod",
+    "fdatasync",
+    "fsync",
+    "ftruncate",
+    "linkat",
+    "mkdir",
+    "mkdirat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "rmdir",
+    "unlink",
+    "unlinkat",
+    "write",
+];
+
+/// One master and one worker are enough: every kind of change is in it.
+const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25l a test";
+
+/// A place that can be put back to where it was; paths in it stay the same.
+struct Ground {
+    place: Place,
+    backup: Backup,
+}
+
+impl Ground {
+    /// A place after these commands.
+    fn after(commands: &[&[&str]]) -> Self {
+        let place = Place::new(json!({}));
+        place.env("lab", SMALL);
+        // Another cluster, which must not notice anything.
+        place.env("lab-2", SMALL);
+        place.deploy("lab-2").succeeded();
+        for command in commands {
+            place.run(command).succeeded();
+        }
+        let backup = Backup::of(place.path());
+        Self { place, backup }
+    }
+
+    fn restore(&self) {
+        self.backup.restore(self.place.path());
+    }
+
+    /// All that must be the same however often a command was cut.
+    fn state(&self) -> Value {
+        let machines: BTreeMap<_, _> = self
+            .place
+            .machines(None)
+            .into_iter()
+            .map(|(name, machine)| {
+                let all = json!([
+                    machine["cluster"],
+                    machine["node"],
+                    machine["pass"],
+                    machine["off"],
+                    machine["nics"][0]["mac"]
+                ]);
+                (name, all)
+            })
+            .collect();
+        let reservations = self.place.reservations(None).into_iter();
+        let reserved: BTreeSet<String> = reservations.map(|(_, kept)| format!("{}", kept["name"])).collect();
+        let state = self.place.state();
+        json!({
+            "machines": machines,
+            "reserved": reserved,
+            "images": [state["images"], state["uploads"]],
+            "files": self.files(),
+        })
+    }
+
+    /// The files of the state folder by name; nothing half made may be among them.
+    fn files(&self) -> BTreeSet<String> {
+        let mut files = BTreeSet::new();
+        let mut folders = vec![self.place.home().root().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => _ = files.insert(path.strip_prefix(self.place.path()).unwrap().display().to_string()),
+                }
+            }
+        }
+        files
+    }
+
+    /// Each machine of pass two is at its address of the table, which nobody else has.
+    #[track_caller]
+    fn is_consistent(&self, why: &str) {
+        let mut taken = BTreeSet::new();
+        for cluster in ["lab", "lab-2"] {
+            let Some(table) = self.place.parameters(cluster) else {
+                continue;
+            };
+            for lease in table.leases() {
+                assert!(taken.insert(lease.ip), "{why}: {} is used twice", lease.ip);
+            }
+            let machines: BTreeMap<_, _> = self.place.machines(Some(cluster)).into_iter().collect();
+            for node in &table.nodes {
+                if let Some(machine) = machines.get(&format!("{cluster}-{}", node.name)) {
+                    assert_eq!(machine["nics"][0]["mac"], node.mac.to_string(), "{why}: {}", node.name);
+                }
+            }
+        }
+    }
+
+    /// Runs the program with `inject` of strace's done to it; on `only` this file where one is named.
+    fn disturbed(&self, arguments: &[&str], inject: &str, only: Option<&Path>) -> Outcome {
+        let call = inject.split(':').next().unwrap_or_default();
+        let program = self.place.command(arguments);
+        // A disturbed program may hang, which is no way to end either.
+        let mut strace = Command::new("timeout");
+        strace.args(["60", "strace", "-f", "-qq", "-o", "/dev/null", "-e"]);
+        strace.args([format!("trace={call}"), "-e".to_owned(), format!("inject={inject}")]);
+        if let Some(path) = only {
+            strace.arg("-P").arg(path);
+        }
+        strace.arg(program.get_program()).args(program.get_args()).env_clear();
+        strace.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        strace.env("PATH", std::env::var_os("PATH").unwrap());
+        strace.current_dir(self.place.path()).stdin(Stdio::null());
+        let child = strace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        outcome(child.expect("timeout and strace are installed"))
+    }
+}
+
+/// How many calls are left out between two that are tried.
+fn stride(usual: usize) -> usize {
+    match std::env::var("OCPDEPLOY_CUTS").as_deref() {
+        Ok("all") => 1,
+        _ => usual,
+    }
+}
+
+/// Cuts a command at each change; run again, it must end as if it had not been cut. Gives the number of cuts.
+fn cut_everywhere(ground: &Ground, arguments: &[&str], usual: usize, done: impl Fn(&Outcome) -> bool) -> usize {
+    let quiet: Vec<&str> = ["-q"].iter().chain(arguments).copied().collect();
+    ground.place.run(&quiet).succeeded();
+    let expected = ground.state();
+    let (mut cuts, stride) = (0, stride(usual));
+    for (offset, call) in CHANGES.iter().enumerate() {
+        // The first of its own kind, too.
+        for n in (1 + offset % stride..).step_by(stride) {
+            ground.restore();
+            let cut = ground.disturbed(&quiet, &format!("{call}:signal=SIGKILL:when={n}"), None);
+            if cut.code == Some(0) {
+                break;
+            }
+            assert_eq!(cut.code, None, "{arguments:?} was not killed: {}", cut.stderr);
+            cuts += 1;
+            let why = format!("{arguments:?} killed at {call} {n}");
+            if *call == "fdatasync" {
+                tear(&ground.place.home().cluster("lab").journal());
+            }
+            let again = ground.place.run(&quiet);
+            assert!(done(&again), "{why}: {}", again.stderr);
+            same(&ground.state(), &expected, &why);
+            ground.is_consistent(&why);
+        }
+    }
+    cuts
+}
+
+/// Tells only what differs.
+#[track_caller]
+fn same(state: &Value, expected: &Value, why: &str) {
+    for (part, value) in state.as_object().unwrap() {
+        assert_eq!(value, &expected[part], "{why}: {part}");
+    }
+}
+
+/// What was written and not yet synced may be there in part.
+fn tear(journal: &PathBuf) {
+    let Ok(text) = std::fs::read_to_string(journal) else {
+        return;
+    };
+    let last = text.lines().last().map_or(0, str::len);
+    let file = std::fs::OpenOptions::new().write(true).open(journal).unwrap();
+    file.set_len((text.len() - last / 2) as u64).unwrap();
+}
+
+fn succeeded(outcome: &Outcome) -> bool {
+    outcome.code == Some(0)
+}
+
+/// Tells the number to who looks for it (`make reliability`).
+fn tell(what: &str, number: usize) {
+    println!("reliability: {number} {what}");
+    assert!(number > 10, "{number} {what}: too few to mean anything");
+}
+
+#[test]
+fn a_deployment_cut_anywhere_ends_as_if_it_had_not_been() {
+    let ground = Ground::after(&[]);
+    let cuts = cut_everywhere(&ground, &["deploy", "lab.sh", "--rehearse"], 13, succeeded);
+    tell("cuts of deploy", cuts);
+}
+
+#[test]
+fn a_harvest_cut_anywhere_ends_as_if_it_had_not_been() {
+    let ground = Ground::after(&[]);
+    let cuts = cut_everywhere(&ground, &["harvest", "lab.sh", "--rehearse"], 9, succeeded);
+    tell("cuts of harvest", cuts);
+}
+
+#[test]
+fn scaling_cut_anywhere_ends_as_if_it_had_not_been() {
+    let deploy: &[&str] = &["deploy", "lab.sh", "--rehearse"];
+    let up: &[&str] = &["scale", "lab", "--workers", "3"];
+    let ground = Ground::after(&[deploy]);
+    let mut cuts = cut_everywhere(&ground, up, 9, succeeded);
+    let ground = Ground::after(&[deploy, up]);
+    cuts += cut_everywhere(&ground, &["scale", "lab", "--workers", "1"], 5, succeeded);
+    tell("cuts of scale, up and down", cuts);
+}
+
+#[test]
+fn replacing_a_node_cut_anywhere_ends_as_if_it_had_not_been() {
+    let ground = Ground::after(&[&["deploy", "lab.sh", "--rehearse"]]);
+    let cuts = cut_everywhere(
+        &ground,
+        &["node", "replace", "worker-0", "--cluster", "lab"],
+        5,
+        succeeded,
+    );
+    tell("cuts of node replace", cuts);
+}
+
+#[test]
+fn destroying_cut_anywhere_leaves_nothing() {
+    let ground = Ground::after(&[&["deploy", "lab.sh", "--rehearse"]]);
+    // Cut after its last change, nothing is known of the cluster any more.
+    let done = |again: &Outcome| succeeded(again) || again.stderr.contains("no cluster lab is known here");
+    let cuts = cut_everywhere(&ground, &["destroy", "lab", "--yes"], 2, done);
+    assert_eq!(ground.place.machines(Some("lab")), []);
+    assert_eq!(ground.place.reservations(Some("lab")), []);
+    assert_eq!(ground.place.home().cluster_names().unwrap(), ["lab-2"]);
+    println!("reliability: 0 objects left");
+    tell("cuts of destroy", cuts);
+}
+
+#[test]
+fn bringing_an_image_cut_anywhere_ends_as_if_it_had_not_been() {
+    let mut ground = Ground::after(&[]);
+    for (name, text) in [
+        ("coreos.qcow2", "QFI\u{fb} a node"),
+        ("helper.qcow2", "QFI\u{fb} a helper"),
+        (
+            "pull-secret.json",
+            r#"{"auths": {"registry.example.com": {"auth": "YTpi"}}}"#,
+        ),
+        ("key.pub", KEY),
+    ] {
+        std::fs::write(ground.place.path().join(name), text).unwrap();
+    }
+    let images = "image=./coreos.qcow2\nhelper_image=./helper.qcow2\npull_secret=pull-secret.json\npub_key=key.pub";
+    ground.place.env("lab", images);
+    ground.backup = Backup::of(ground.place.path());
+    let cuts = cut_everywhere(&ground, &["image", "push", "lab.sh"], 1, succeeded);
+    tell("cuts of image push", cuts);
+}
+
+#[test]
+fn a_full_disk_is_told_of_and_nothing_is_lost() {
+    let ground = Ground::after(&[]);
+    let deploy = ["deploy", "lab.sh", "--rehearse"];
+    ground.place.run(&deploy).succeeded();
+    let expected = ground.state();
+    let (mut faults, stride) = (0, stride(4));
+    let journal = ground.place.home().cluster("lab").journal();
+    for (call, only) in [
+        ("write", Some(journal.as_path())),
+        ("fdatasync", None),
+        ("fsync", None),
+        ("mkdir", None),
+        ("renameat", None),
+    ] {
+        for n in (1..).step_by(stride) {
+            ground.restore();
+            let full = ground.disturbed(&deploy, &format!("{call}:error=ENOSPC:when={n}"), only);
+            let why = format!("no room at {call} {n}");
+            if full.code != Some(0) {
+                faults += 1;
+                let told = full.message().contains("No space left on device");
+                assert!(told && full.code != Some(70), "{why}: {:?} {}", full.code, full.stderr);
+            }
+            ground.place.run(&deploy).succeeded();
+            same(&ground.state(), &expected, &why);
+            if full.code == Some(0) {
+                break;
+            }
+        }
+    }
+    tell("full disks", faults);
+}

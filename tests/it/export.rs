@@ -1,0 +1,376 @@
+//! What is written for other programs is judged by them: dnsmasq, haproxy, BIND's and ISC's checkers, Python's YAML.
+//! Whole texts are golden files.
+
+use crate::support::cluster;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use ocpdeploy::cluster::{Affinity, ClusterConfig, Dns, Role, Size, Sizes};
+use ocpdeploy::export::{ansible, dhcp, haproxy, hosts, kcli, resolver, zone};
+use ocpdeploy::node::host::HostParts;
+use ocpdeploy::node::services::{self, IMAGES, Input, Release};
+use ocpdeploy::state::parameters::Parameters;
+use serde_json::Value;
+
+/// Masters, workers, whether both VIPs are one, and prefix length.
+const SHAPES: [(usize, usize, bool, u8); 20] = [
+    (1, 0, false, 24),
+    (1, 0, true, 24),
+    (1, 1, false, 24),
+    (1, 2, true, 26),
+    (3, 0, false, 24),
+    (3, 0, true, 23),
+    (3, 1, false, 24),
+    (3, 1, true, 26),
+    (3, 2, false, 24),
+    (3, 2, true, 24),
+    (3, 2, false, 23),
+    (3, 2, true, 26),
+    (3, 50, false, 24),
+    (3, 50, true, 23),
+    (5, 0, false, 26),
+    (5, 0, true, 24),
+    (5, 2, false, 23),
+    (5, 2, true, 26),
+    (5, 50, false, 24),
+    (5, 50, true, 23),
+];
+
+struct Made {
+    config: ClusterConfig,
+    parameters: Parameters,
+}
+
+impl Made {
+    fn new((masters, workers, one_vip, prefix): (usize, usize, bool, u8)) -> Self {
+        let config = ClusterConfig {
+            masters,
+            workers,
+            ..cluster::config()
+        };
+        let mut parameters = cluster::parameters(&config, Ipv4Addr::new(10, 0, 4, 8));
+        parameters.machine_network = format!("10.0.4.0/{prefix}").parse().unwrap();
+        if one_vip {
+            parameters.ingress_ip = parameters.api_ip;
+            parameters.ingress_mac = parameters.api_mac;
+        }
+        if prefix == 23 {
+            // Some of them in the network's second half.
+            parameters.nodes.last_mut().unwrap().ip = Ipv4Addr::new(10, 0, 5, 200);
+        }
+        Self { config, parameters }
+    }
+
+    fn standard() -> Self {
+        Self::new((3, 2, false, 24))
+    }
+
+    fn parts(&self, dns: Dns, version: (u32, u32)) -> HostParts {
+        let image = |name: &&str| ((*name).to_owned(), format!("registry.example.com/{name}@sha256:0"));
+        let release = Release {
+            version,
+            images: IMAGES.iter().map(image).collect(),
+        };
+        let config = ClusterConfig {
+            dns,
+            ..self.config.clone()
+        };
+        let input = Input {
+            config: &config,
+            parameters: &self.parameters,
+            release: &release,
+            leased: &[],
+        };
+        let mut parts = services::dns::parts(&input).unwrap();
+        parts.extend(services::resolver::parts(&input));
+        parts
+    }
+}
+
+fn content<'a>(parts: &'a HostParts, path: &str) -> &'a str {
+    let file = parts.files.iter().find(|file| file.path == path);
+    &file.unwrap_or_else(|| panic!("there is no {path}")).content
+}
+
+fn sizes() -> Sizes {
+    let size = |memory_mib, extra: &[u64]| Size {
+        cpus: 4,
+        memory_mib,
+        disk_gib: 120,
+        extra_disks_gib: extra.to_vec(),
+    };
+    Sizes {
+        bootstrap: size(8192, &[]),
+        master: size(16384, &[10]),
+        worker: size(12288, &[10, 200]),
+    }
+}
+
+/// Writes `text` to a file and runs a checker with its path as the last argument.
+#[track_caller]
+fn judge(command: &[&str], text: &str) -> String {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let mut command = command.to_vec();
+    let path = file.path().to_str().unwrap();
+    let last = command.pop().unwrap();
+    let output = Command::new(command[0])
+        .args(&command[1..])
+        .arg(format!("{last}{path}"))
+        .output()
+        .unwrap_or_else(|error| panic!("{} is missing ({error}); tests/lab/install.sh installs it", command[0]));
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(output.status.success(), "{said}\n{text}");
+    said
+}
+
+/// What Python's YAML, Ansible's and kcli's own reader, makes of a text.
+#[track_caller]
+fn python_reads(text: &str) -> Value {
+    let script = "import json,sys,yaml\nprint(json.dumps(yaml.safe_load(sys.stdin)))";
+    let mut python = Command::new("python3")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    python.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = python.wait_with_output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn every_shape_s_files_are_taken_by_their_programs() {
+    for shape in SHAPES {
+        let made = Made::new(shape);
+        let parameters = &made.parameters;
+        for version in [(4, 3), (4, 19)] {
+            let parts = made.parts(Dns::Dnsmasq, version);
+            judge(
+                &["dnsmasq", "--test", "--conf-file="],
+                content(&parts, "/etc/ocpdeploy/dnsmasq.conf"),
+            );
+            let parts = made.parts(Dns::Coredns, version);
+            let text = content(&parts, "/etc/ocpdeploy/dns/zone");
+            judge(&["named-checkzone", "-q", "lab.example.com", ""], text);
+        }
+        judge(&["dnsmasq", "--test", "--conf-file="], &resolver::dnsmasq(parameters));
+        judge(&["dnsmasq", "--test", "--conf-file="], &dhcp::dnsmasq(parameters));
+        judge(&["haproxy", "-c", "-f", ""], &haproxy::balancer(parameters));
+        for etcd in [false, true] {
+            let text = zone::forward(parameters, etcd, 7);
+            let said = judge(&["named-checkzone", "lab.example.com", ""], &text);
+            assert!(said.contains("loaded serial 7"), "{said}");
+        }
+        let text = zone::reverse(parameters, 1);
+        let origin = text
+            .lines()
+            .next()
+            .unwrap()
+            .trim_start_matches("$ORIGIN ")
+            .trim_end_matches('.');
+        judge(&["named-checkzone", "-q", origin, ""], &text);
+        // `show` in place of `send`: all is read, and nobody is asked.
+        for text in [zone::nsupdate(parameters, true), zone::nsupdate_reverse(parameters)] {
+            assert!(text.ends_with("send\n"));
+            let said = judge(&["nsupdate", ""], &text.replace("send\n", "show\n"));
+            assert_eq!(
+                said.lines()
+                    .filter(|line| line.split_whitespace().nth(2) == Some("IN"))
+                    .count(),
+                text.matches("update add").count(),
+                "{said}"
+            );
+        }
+        python_reads(&kcli::parameter_file(parameters, &sizes()));
+        python_reads(&ansible::inventory(
+            parameters,
+            &sizes(),
+            "/home/u/ignition",
+            Affinity::Soft,
+        ));
+    }
+}
+
+/// Needs ISC's server, which is not everywhere any more.
+#[test]
+#[ignore = "needs the lab"]
+fn isc_takes_its_declarations() {
+    for shape in SHAPES {
+        judge(
+            &["dhcpd", "-4", "-t", "-cf", ""],
+            &dhcp::isc(&Made::new(shape).parameters),
+        );
+    }
+}
+
+#[test]
+fn bash_and_shellcheck_have_nothing_against_the_scripts() {
+    let parts = made_all();
+    let mut scripts = 0;
+    for file in parts.files.iter().filter(|file| file.content.starts_with("#!")) {
+        assert_eq!(file.mode, 0o755, "{}", file.path);
+        judge(&["bash", "-n", ""], &file.content);
+        judge(&["shellcheck", ""], &file.content);
+        scripts += 1;
+    }
+    assert_eq!(scripts, 3);
+}
+
+fn made_all() -> HostParts {
+    Made::standard().parts(Dns::Dnsmasq, (4, 19))
+}
+
+#[test]
+fn with_dns_of_the_user_s_nothing_is_put_on_nodes() {
+    assert_eq!(Made::standard().parts(Dns::User, (4, 19)), HostParts::default());
+}
+
+#[test]
+fn etcd_has_names_up_to_4_3_only() {
+    let made = Made::standard();
+    for (version, expected) in [
+        ((4, 1), true),
+        ((4, 3), true),
+        ((4, 4), false),
+        ((4, 19), false),
+        ((0, 0), false),
+    ] {
+        for (dns, path) in [
+            (Dns::Dnsmasq, "/etc/ocpdeploy/dnsmasq.conf"),
+            (Dns::Coredns, "/etc/ocpdeploy/dns/zone"),
+        ] {
+            let parts = made.parts(dns, version);
+            assert_eq!(
+                content(&parts, path).contains("_etcd-server-ssl"),
+                expected,
+                "{version:?} {path}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_files_of_a_standard_cluster() {
+    let made = Made::standard();
+    let text = |parts: HostParts| -> String {
+        let files = parts.files.into_iter().filter(|file| !file.content.starts_with("#!"));
+        files
+            .map(|file| format!("==> {} {:o}\n{}", file.path, file.mode, file.content))
+            .collect()
+    };
+    insta::assert_snapshot!("nodes_dnsmasq", text(made.parts(Dns::Dnsmasq, (4, 3))));
+    insta::assert_snapshot!("nodes_coredns", text(made.parts(Dns::Coredns, (4, 19))));
+}
+
+#[test]
+fn the_texts_of_a_standard_cluster() {
+    let parameters = &Made::standard().parameters;
+    insta::assert_snapshot!("hosts", hosts::block(parameters));
+    insta::assert_snapshot!("zone", zone::forward(parameters, true, 1));
+    insta::assert_snapshot!("zone_reverse", zone::reverse(parameters, 1));
+    insta::assert_snapshot!(
+        "nsupdate",
+        zone::nsupdate(parameters, false) + &zone::nsupdate_reverse(parameters)
+    );
+    insta::assert_snapshot!("haproxy", haproxy::balancer(parameters));
+    insta::assert_snapshot!("dhcp_isc", dhcp::isc(parameters));
+    insta::assert_snapshot!("dhcp_dnsmasq", dhcp::dnsmasq(parameters));
+    insta::assert_snapshot!("kcli", kcli::parameter_file(parameters, &sizes()));
+}
+
+#[test]
+fn kcli_finds_each_machine_s_mac_by_kcli_s_own_names() {
+    let made = Made::new((3, 11, false, 24));
+    let read = python_reads(&kcli::parameter_file(&made.parameters, &sizes()));
+    assert_eq!((&read["ctlplanes"], &read["workers"]), (&3.into(), &11.into()));
+    assert_eq!(read["bootstrap_mac"], made.parameters.nodes[0].mac.to_string());
+    let rules = read["vmrules"].as_array().unwrap();
+    assert_eq!(rules.len(), 14);
+    for node in &made.parameters.nodes[1..] {
+        let name = node.name.as_str().replace("master", "ctlplane");
+        // A rule's key is a pattern from the name's start: worker-1 must not be worker-10's.
+        let pattern = format!("lab-{name}$");
+        let rule = rules.iter().find_map(|rule| rule.get(&pattern)).unwrap();
+        assert_eq!(rule["nets"][0]["mac"], node.mac.to_string());
+        assert_eq!(rule["nets"][0]["name"], "default");
+    }
+}
+
+#[test]
+fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
+    let made = Made::standard();
+    let inventory = python_reads(&ansible::inventory(
+        &made.parameters,
+        &sizes(),
+        "/home/u/ignition",
+        Affinity::Hard,
+    ));
+    let groups = &inventory["all"]["children"];
+    for node in &made.parameters.nodes {
+        let (group, memory) = match node.role {
+            Role::Bootstrap => ("bootstrap", 8192),
+            Role::Master => ("masters", 16384),
+            _ => ("workers", 12288),
+        };
+        let host = &groups[group]["hosts"][format!("lab-{}", node.name)];
+        assert_eq!(host["mac"], node.mac.to_string());
+        assert_eq!(host["ip"], node.ip.to_string());
+        assert_eq!(groups[group]["vars"]["memory_mib"], memory);
+        let restarts = node.role != Role::Bootstrap;
+        assert_eq!(groups[group]["vars"]["high_availability"], restarts);
+    }
+    let all = &inventory["all"]["vars"];
+    assert_eq!(
+        (&all["masters_apart"], &all["masters_apart_always"]),
+        (&true.into(), &true.into())
+    );
+    // Every variable that the playbook uses is the inventory's, its own, or Ansible's.
+    let playbook = python_reads(ansible::playbook());
+    let mut known: Vec<&str> = vec![
+        "inventory_hostname",
+        "item",
+        "number",
+        "lookup",
+        "groups",
+        "group_names",
+        "if",
+        "else",
+        "in",
+    ];
+    known.extend(playbook[0]["vars"].as_object().unwrap().keys().map(String::as_str));
+    known.extend(inventory["all"]["vars"].as_object().unwrap().keys().map(String::as_str));
+    known.extend(
+        groups["masters"]["vars"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str),
+    );
+    known.extend(["node", "mac", "ip"]);
+    let text = ansible::playbook();
+    let mut used = 0;
+    for expression in text.split("{{ ").skip(1).filter_map(|rest| rest.split(" }}").next()) {
+        for word in expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '\'' || c == '.')) {
+            let is_name = word.starts_with(|c: char| c.is_ascii_lowercase()) && !word.ends_with('\'');
+            if is_name {
+                assert!(known.contains(&word), "{word} in {expression}");
+                used += 1;
+            }
+        }
+    }
+    assert!(used > 15, "{used}");
+    for task in playbook[0]["tasks"].as_array().unwrap() {
+        let modules: Vec<&String> = task
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|key| key.contains('.'))
+            .collect();
+        assert_eq!(modules.len(), 1, "{task}");
+        let known = ["vm", "disk", "affinity_group"].map(|name| format!("ovirt.ovirt.ovirt_{name}"));
+        assert!(known.contains(modules[0]), "{modules:?}");
+    }
+}

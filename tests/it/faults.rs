@@ -1,0 +1,666 @@
+//! Every call of a platform fails in every way, once or for ever: what is silent is asked again, the rest is told.
+//!
+//! The commands run here on the pretend platform, behind one that fails where it is told to. A usual test run takes
+//! samples; `OCPDEPLOY_FAULTS=all` takes every call and every fault (`make reliability`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::support::backup::Backup;
+use crate::support::faulty::{Fault, Faulty, When};
+use crate::support::place::Place;
+use ocpdeploy::backend::retry::Patient;
+use ocpdeploy::backend::sim::Sim;
+use ocpdeploy::backend::{
+    Backend, BackendError, BackendErrorKind as Kind, Balancer, Hold, ImageHandle, ImageRequest, MachineSpec, Needs,
+    Nic, Payload, Stop,
+};
+use ocpdeploy::cluster::{ClusterConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip};
+use ocpdeploy::failure::explain;
+use ocpdeploy::openshift::drain::Drain;
+use ocpdeploy::passes::{self, DeployOptions, ScaleOptions, StopOptions};
+use ocpdeploy::settings::{self, Sources};
+use ocpdeploy::state::inventory::Known;
+use serde_json::{Value, json};
+
+const fn fault(name: &'static str, kind: Kind) -> Fault {
+    Fault {
+        name,
+        kind,
+        done: false,
+        pause: None,
+    }
+}
+
+const fn done(name: &'static str, kind: Kind) -> Fault {
+    Fault {
+        done: true,
+        ..fault(name, kind)
+    }
+}
+
+/// As clients tell what happened; a pause that was asked for is honoured.
+const SILENCES: [Fault; 6] = [
+    fault("no route to host", Kind::Unreachable),
+    fault("HTTP 503", Kind::Unreachable),
+    done("half a body", Kind::Unreachable),
+    fault("no answer, and it was not done", Kind::Timeout),
+    done("no answer, but it was done", Kind::Timeout),
+    Fault {
+        pause: Some(Duration::from_millis(15)),
+        ..fault("HTTP 429, Retry-After", Kind::Quota)
+    },
+];
+
+const REFUSALS: [Fault; 5] = [
+    fault("denied", Kind::Denied),
+    fault("over quota", Kind::Quota),
+    fault("in the way", Kind::Conflict),
+    fault("too large", Kind::TooLarge),
+    fault("HTTP 500", Kind::Rejected),
+];
+
+/// As 2 minutes are to a user, where it comes to an end.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Where it does not: no call takes as long on any computer.
+const MORE: Duration = Duration::from_secs(3);
+
+/// More calls than patience allows one of them, for all that are under way at once.
+const MOST_CALLS: usize = 40 * 8;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Deed {
+    Harvest,
+    Deploy,
+    ScaleUp,
+    ScaleDown,
+    Replace,
+    Stop,
+    Start,
+    Destroy,
+}
+
+/// A pretend platform with two clusters' files, which can be put back to where it was.
+struct Ground {
+    place: Place,
+    backup: Backup,
+}
+
+impl Ground {
+    async fn after(deeds: &[Deed]) -> Self {
+        let place = Place::new(json!({"script": {"boot_ms": 0}}));
+        let backup = Backup::of(place.path());
+        let mut ground = Self { place, backup };
+        // Another cluster, which must not notice anything.
+        ground.undisturbed(Deed::Deploy, "lab-2").await;
+        for deed in deeds {
+            ground.undisturbed(*deed, "lab").await;
+        }
+        ground.backup = Backup::of(ground.place.path());
+        ground
+    }
+
+    fn restore(&self) {
+        self.backup.restore(self.place.path());
+    }
+
+    fn sim(&self) -> Sim {
+        let state = self.place.path().join("sim.json");
+        Sim::open(&SimConfig { state }).unwrap()
+    }
+
+    async fn undisturbed(&self, deed: Deed, cluster: &str) {
+        let faulty = Faulty::new(self.sim(), REFUSALS[0], When::Never);
+        let outcome = self.run(deed, cluster, &faulty).await;
+        outcome.unwrap_or_else(|error| panic!("{deed:?} {cluster}: {}", explain(&error)));
+    }
+
+    async fn run(&self, deed: Deed, cluster: &str, faulty: &Faulty<Sim>) -> anyhow::Result<()> {
+        let patience = if faulty.is_for_ever() { PATIENCE } else { MORE };
+        let backend = &Patient::new(faulty).for_at_most(patience);
+        let workers = match deed {
+            Deed::ScaleUp => 3,
+            _ => 1,
+        };
+        let (config, home) = (config(self.place.path(), cluster, workers), self.place.home());
+        let drain = Drain {
+            limit: Duration::from_secs(1),
+            force: false,
+            delete_emptydir_data: false,
+        };
+        match deed {
+            Deed::Harvest => {
+                let options = DeployOptions { harvest_again: true };
+                passes::harvest(backend, &config, &home, options).await.map(drop)
+            }
+            Deed::Deploy => passes::deploy(backend, &config, &home, DeployOptions::default())
+                .await
+                .map(drop),
+            Deed::ScaleUp | Deed::ScaleDown => {
+                let options = ScaleOptions {
+                    drain,
+                    installed_workers: 1,
+                };
+                passes::scale(backend, &config, &home, options).await.map(drop)
+            }
+            Deed::Replace => {
+                let node = NodeName::node(Role::Worker, 0);
+                passes::replace(backend, &config, &home, &node, drain).await.map(drop)
+            }
+            Deed::Stop => {
+                let options = StopOptions {
+                    limit: Duration::from_secs(60),
+                    force: false,
+                    power_off: false,
+                };
+                passes::stop(backend, &Known::of(&config), &home, options)
+                    .await
+                    .map(drop)
+            }
+            Deed::Start => {
+                let limit = Duration::from_secs(60);
+                passes::start(backend, &Known::of(&config), &home, limit)
+                    .await
+                    .map(drop)
+            }
+            Deed::Destroy => {
+                passes::destroy(
+                    backend,
+                    &config.id(),
+                    &config.name,
+                    Some(&home.cluster(cluster)),
+                    false,
+                    || {},
+                )
+                .await
+            }
+        }
+    }
+
+    /// All that must be the same whatever failed on the way.
+    fn state(&self) -> Value {
+        let machines: BTreeMap<_, _> = self.place.machines(None).into_iter().collect();
+        let machines: BTreeMap<_, _> = machines
+            .into_iter()
+            .map(|(name, machine)| {
+                let kept = ["cluster", "node", "pass", "off", "nics"].map(|key| machine[key].clone());
+                (name, kept)
+            })
+            .collect();
+        let reserved: BTreeMap<_, _> = self.place.reservations(None).into_iter().collect();
+        let state = self.place.state();
+        json!({
+            "machines": machines,
+            "reserved": reserved,
+            "images": state["uploads"],
+            "files": files(self.place.home().root()),
+        })
+    }
+}
+
+fn config(folder: &Path, cluster: &str, workers: usize) -> ClusterConfig {
+    let state = folder.join("sim.json");
+    let text = format!(
+        "cluster={cluster}\ndomain=example.com\nbackend=sim\nsim_state={}\nmasters=1\nworkers={workers}\n\
+         image=coreos\nhelper_image=helper\n",
+        state.display()
+    );
+    let sources = Sources {
+        env_file: Some((folder.join("lab.sh"), text)),
+        environment: BTreeMap::from([("HOME".to_owned(), folder.display().to_string())]),
+        flags: BTreeMap::new(),
+        current_dir: folder.to_owned(),
+        home: folder.join("home"),
+        rehearse: true,
+        read_file: &|path| std::fs::read_to_string(path),
+        is_file: &Path::is_file,
+        is_dir: &Path::is_dir,
+    };
+    settings::load(&sources)
+        .unwrap_or_else(|error| panic!("{error}"))
+        .config
+}
+
+fn files(root: &Path) -> BTreeSet<PathBuf> {
+    let mut files = BTreeSet::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => _ = files.insert(path.strip_prefix(root).unwrap().to_owned()),
+            }
+        }
+    }
+    files
+}
+
+/// Tells only what differs.
+#[track_caller]
+fn same(state: &Value, expected: &Value, why: &str) {
+    for (part, value) in state.as_object().unwrap() {
+        assert_eq!(value, &expected[part], "{why}: {part}");
+    }
+}
+
+/// How many calls are left out between two that are tried.
+fn stride(usual: usize) -> usize {
+    match std::env::var("OCPDEPLOY_FAULTS").as_deref() {
+        Ok("all") => 1,
+        _ => usual,
+    }
+}
+
+/// As `disturbed`, with the stack of a program: unoptimized, a whole deployment takes more than a test's thread has.
+fn disturb(deed: Deed, before: &'static [Deed], usual: usize) {
+    let thread = std::thread::Builder::new().stack_size(8 << 20);
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(disturbed(deed, before, usual));
+    };
+    if let Err(panic) = thread.spawn(run).unwrap().join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Makes each call of a deed fail in each way; then it is done again, and must end as if nothing had failed.
+async fn disturbed(deed: Deed, before: &[Deed], usual: usize) {
+    let ground = Ground::after(before).await;
+    let calm = Faulty::new(ground.sim(), REFUSALS[0], When::Never);
+    ground.run(deed, "lab", &calm).await.unwrap();
+    let calls = calm.calls().len();
+    drop(calm);
+    let expected = ground.state();
+
+    // Each call fails first and is repeated; with what was done already, too.
+    for fault in SILENCES {
+        ground.restore();
+        let faulty = Faulty::new(ground.sim(), fault, When::EachFirst);
+        let outcome = ground.run(deed, "lab", &faulty).await;
+        let why = format!("{deed:?}: {} at each call's first time", fault.name);
+        outcome.unwrap_or_else(|error| panic!("{why}: {}", explain(&error)));
+        assert!(
+            faulty.failed() * 3 > calls,
+            "{why}: {} of {calls} failed",
+            faulty.failed()
+        );
+        drop(faulty);
+        same(&ground.state(), &expected, &why);
+    }
+
+    let every = (0..calls).flat_map(|call| {
+        let silences = SILENCES.map(|fault| (fault, When::Ever(call)));
+        let once = REFUSALS.map(|fault| (fault, When::Once(call)));
+        let ever = REFUSALS.map(|fault| (fault, When::Ever(call)));
+        let silent_once = SILENCES.map(|fault| (fault, When::Once(call)));
+        [&silences[..], &once[..], &ever[..], &silent_once[..]].concat()
+    });
+    let mut tried = 0;
+    for (fault, when) in every.step_by(stride(usual)) {
+        ground.restore();
+        tried += 1;
+        let faulty = Faulty::new(ground.sim(), fault, when);
+        let begun = Instant::now();
+        let outcome = ground.run(deed, "lab", &faulty).await;
+        let why = format!("{deed:?}: {} {when:?} ({:?})", fault.name, faulty.failing());
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{why}: {:?}",
+            begun.elapsed()
+        );
+        assert!(
+            faulty.failed() > 0 && faulty.failed() < MOST_CALLS,
+            "{why}: {} failed",
+            faulty.failed()
+        );
+        let method = faulty.failing().unwrap();
+        drop(faulty);
+        match outcome {
+            Ok(()) => {
+                let is_silence = SILENCES.iter().any(|silence| silence.name == fault.name);
+                assert!(is_silence && matches!(when, When::Once(_)), "{why}: nobody noticed");
+            }
+            Err(error) => {
+                is_well_told(&ground, deed, method, &fault, &error, &why).await;
+                ground.undisturbed(deed, "lab").await;
+            }
+        }
+        same(&ground.state(), &expected, &why);
+        if tried % 10 == 1 && deed != Deed::Destroy {
+            ground.undisturbed(Deed::Destroy, "lab").await;
+            assert_eq!(ground.place.machines(Some("lab")), [], "{why}");
+            assert_eq!(ground.place.reservations(Some("lab")), [], "{why}");
+            assert_eq!(ground.place.home().cluster_names().unwrap(), ["lab-2"], "{why}");
+        }
+    }
+    println!("reliability: {} faults of {deed:?}", tried + SILENCES.len() * calls);
+    assert!(tried > 5, "{tried} faults are too few to mean anything");
+}
+
+/// The words name the deed, the platform's own words, what is there, and what to type; the exit code fits.
+async fn is_well_told(ground: &Ground, deed: Deed, method: &str, fault: &Fault, error: &anyhow::Error, why: &str) {
+    let told = explain(error);
+    let text = told.to_string();
+    assert!(text.contains(method) && text.contains(fault.name), "{why}: {text}");
+    assert!(text.contains("\nhint: "), "{why}: {text}");
+    let owned = ground.sim().list_owned(&ClusterId::new("lab", "example.com")).await;
+    let nothing_is_there = owned.unwrap().is_empty();
+    let first_look = match deed {
+        Deed::Deploy | Deed::Harvest => ["preflight", "look_at_network"].contains(&method),
+        Deed::ScaleUp | Deed::ScaleDown | Deed::Replace => method == "look_at_network",
+        // Twice the same look; the first is before it begins.
+        Deed::Stop | Deed::Start => method == "list_machines",
+        Deed::Destroy => false,
+    };
+    match told.kind.exit_code() {
+        7 => {
+            assert!(text.contains("stopped half way"), "{why}: {text}");
+            assert!(text.contains("on the platform"), "{why}: {text}");
+            assert!(text.contains("run the same command again"), "{why}: {text}");
+        }
+        code @ (5 | 6) => {
+            assert_eq!(code == 6, fault.kind == Kind::Timeout, "{why}: {text}");
+            let is_first = deed == Deed::Destroy && method == "list_machines";
+            assert!(nothing_is_there || first_look || is_first, "{why}: {text}");
+        }
+        code => panic!("{why}: {code}: {text}"),
+    }
+}
+
+#[test]
+fn a_harvest_bears_every_fault() {
+    disturb(Deed::Harvest, &[], 41);
+}
+
+#[test]
+fn a_deployment_bears_every_fault() {
+    disturb(Deed::Deploy, &[], 43);
+}
+
+#[test]
+fn scaling_up_bears_every_fault() {
+    disturb(Deed::ScaleUp, &[Deed::Deploy], 53);
+}
+
+#[test]
+fn scaling_down_bears_every_fault() {
+    disturb(Deed::ScaleDown, &[Deed::Deploy, Deed::ScaleUp], 13);
+}
+
+#[test]
+fn replacing_a_node_bears_every_fault() {
+    disturb(Deed::Replace, &[Deed::Deploy], 23);
+}
+
+#[test]
+fn stopping_bears_every_fault() {
+    disturb(Deed::Stop, &[Deed::Deploy], 11);
+}
+
+#[test]
+fn starting_bears_every_fault() {
+    disturb(Deed::Start, &[Deed::Deploy, Deed::Stop], 11);
+}
+
+#[test]
+fn destroying_bears_every_fault() {
+    disturb(Deed::Destroy, &[Deed::Deploy], 11);
+}
+
+/// Tries one call of the trait against every fault.
+macro_rules! bears {
+    ($sim:expr, |$backend:ident| $call:expr) => {{
+        let calm = {
+            let $backend = &Faulty::new($sim, REFUSALS[0], When::Never);
+            format!("{:?}", $call.await.unwrap())
+        };
+        for fault in SILENCES {
+            let faulty = Faulty::new($sim, fault, When::EachFirst);
+            let answer = {
+                let $backend = Patient::new(&faulty).for_at_most(MORE);
+                $call.await
+            };
+            let answer = format!("{:?}", answer.unwrap());
+            // What an answer that got lost has done is found done.
+            let found_done = calm.replace("Done(", "AlreadySo(");
+            assert!(
+                answer == calm || (fault.done && answer == found_done),
+                "{fault:?}: {answer}, not {calm}"
+            );
+            assert_eq!(faulty.calls().len(), 2, "{fault:?}");
+
+            let faulty = Faulty::new($sim, fault, When::Ever(0));
+            let answer: Result<_, BackendError> = {
+                let $backend = Patient::new(&faulty).for_at_most(MORE);
+                $call.await
+            };
+            assert_eq!(answer.unwrap_err().kind, fault.kind);
+            assert_eq!(faulty.calls().len(), 3, "{fault:?}: it never answered");
+        }
+        for fault in REFUSALS {
+            let faulty = Faulty::new($sim, fault, When::Ever(0));
+            let answer = {
+                let $backend = Patient::new(&faulty).for_at_most(PATIENCE);
+                $call.await
+            };
+            assert_eq!(answer.unwrap_err().kind, fault.kind);
+            assert_eq!(faulty.calls().len(), 1, "{fault:?}: a refusal is not asked again");
+        }
+    }};
+}
+
+#[tokio::test]
+async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("sim.json");
+    std::fs::write(&state, r#"{"v": 1, "script": {"boot_ms": 0}}"#).unwrap();
+    let sim = || Sim::open(&SimConfig { state: state.clone() }).unwrap();
+    let cluster = ClusterId::new("lab", "example.com");
+    let node = NodeName::node(Role::Worker, 0);
+    let name = MachineName::of_node("lab", &node);
+    let mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+    let spec = MachineSpec {
+        cluster: cluster.clone(),
+        name: name.clone(),
+        node: node.clone(),
+        role: Role::Worker,
+        pass: Pass::Two,
+        cpus: 1,
+        memory_mib: 1024,
+        disk_gib: 1,
+        extra_disks_gib: vec![],
+        image: ImageHandle("coreos".to_owned()),
+        nics: vec![Nic {
+            network: "default".to_owned(),
+            mac,
+        }],
+        payload: Payload::Ignition(b"{}".to_vec()),
+        autostart: false,
+    };
+    let hold = Hold {
+        cluster: cluster.clone(),
+        network: "default".to_owned(),
+        lease: Lease {
+            name: node,
+            mac,
+            ip: Ipv4Addr::new(192, 168, 122, 77),
+        },
+        dns_names: vec!["worker-0.lab.example.com".to_owned()],
+    };
+    let balancer = Balancer {
+        cluster: cluster.clone(),
+        network: "default".to_owned(),
+        vip: Vip::Api,
+        ports: vec![6443],
+        roles: vec![Role::Master],
+        checked: true,
+    };
+    let image = ImageRequest::Platform("coreos".to_owned());
+    bears!(sim(), |backend| backend.preflight(&Needs::default()));
+    bears!(sim(), |backend| backend.look_at_network("default"));
+    bears!(sim(), |backend| backend.ensure_image(&cluster, &image));
+    bears!(sim(), |backend| backend.ensure_image_for(
+        Role::Worker,
+        &cluster,
+        &image
+    ));
+    bears!(sim(), |backend| backend.hold_address(&hold));
+    bears!(sim(), |backend| backend.list_held(&cluster));
+    sim().create_machine(&spec).await.unwrap();
+    bears!(sim(), |backend| backend.create_machine(&spec));
+    bears!(sim(), |backend| backend.list_machines(&cluster));
+    bears!(sim(), |backend| backend.describe_machine(&cluster, &name));
+    bears!(sim(), |backend| backend.console_tail(&cluster, &name));
+    bears!(sim(), |backend| backend.list_owned(&cluster));
+    bears!(sim(), |backend| backend.list_clusters());
+    bears!(sim(), |backend| async {
+        backend.console(&cluster, &name).await.map(|console| console.is_some())
+    });
+    sim().stop_machine(&cluster, &name, Stop::Force).await.unwrap();
+    bears!(sim(), |backend| backend.stop_machine(&cluster, &name, Stop::Ask));
+    sim().start_machine(&cluster, &name).await.unwrap();
+    bears!(sim(), |backend| backend.start_machine(&cluster, &name));
+    sim().delete_machine(&cluster, &name).await.unwrap();
+    bears!(sim(), |backend| backend.delete_machine(&cluster, &name));
+    sim().release_address(&hold).await.unwrap();
+    bears!(sim(), |backend| backend.release_address(&hold));
+    bears!(sim(), |backend| backend.release_addresses(&cluster));
+    bears!(sim(), |backend| backend.balance(&balancer));
+    bears!(sim(), |backend| backend.offers());
+    bears!(sim(), |backend| backend.disks_here());
+    bears!(sim(), |backend| backend.clock());
+}
+
+#[tokio::test]
+async fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("sim.json");
+    for (asked, calls) in [(50, 2), (60_000, 1)] {
+        let fault = Fault {
+            pause: Some(Duration::from_millis(asked)),
+            ..SILENCES[5]
+        };
+        let sim = Sim::open(&SimConfig { state: state.clone() }).unwrap();
+        let faulty = Faulty::new(sim, fault, When::Once(0));
+        let patient = Patient::new(&faulty).for_at_most(MORE);
+        let begun = Instant::now();
+        let answer = patient.look_at_network("default").await;
+        assert_eq!((answer.is_ok(), faulty.calls().len()), (calls == 2, calls));
+        assert!(calls == 1 || begun.elapsed() >= Duration::from_millis(asked));
+    }
+}
+
+#[tokio::test]
+async fn a_platform_that_was_given_up_is_not_waited_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("sim.json");
+    let sim = Sim::open(&SimConfig { state }).unwrap();
+    let faulty = Faulty::new(sim, SILENCES[0], When::Ever(1));
+    let patient = Patient::new(&faulty).for_at_most(PATIENCE);
+    let asked = || faulty.calls().len();
+    patient.look_at_network("default").await.unwrap();
+    patient.look_at_network("default").await.unwrap_err();
+    let with_patience = asked() - 1;
+    patient.look_at_network("default").await.unwrap_err();
+    let without = asked() - 1 - with_patience;
+    assert!(with_patience > 5 && without == 3, "{with_patience}, then {without}");
+}
+
+/// Commands that know a cluster by its name only wait as long as its settings said, and not the usual two minutes.
+#[test]
+fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
+    let place = Place::new(json!({"script": {"boot_ms": 0}}));
+    place.env("lab", "masters=1\nworkers=1\nplatform_timeout=1s");
+    place.deploy("lab").succeeded();
+    let mut all = String::new();
+    for (call, words) in [
+        ("stop_machine", &["stop", "lab"][..]),
+        ("start_machine", &["start", "lab"]),
+        ("console_tail", &["node", "console", "master-0"]),
+        ("delete_machine", &["destroy", "lab", "--yes"]),
+    ] {
+        place.edit(|world| {
+            let fault = json!({"call": call, "nth": 1, "times": 9_999, "what": "unreachable"});
+            world["script"] = json!({"boot_ms": 0, "faults": [fault]});
+        });
+        let begun = Instant::now();
+        let failed = place.run(words);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(60), "{words:?}: {took:?}");
+        all += &format!(
+            "$ ocpdeploy {}\nexit code {}\n{}\n",
+            words.join(" "),
+            failed.code.unwrap_or(-1),
+            failed.message()
+        );
+        place.edit(|world| world["script"] = json!({"boot_ms": 0}));
+        if words[0] != "node" {
+            place.run(words).succeeded();
+        }
+    }
+    // Both machines are deleted at once: which of them is told of is chance.
+    let filters = [(r"delete machine lab-(master|worker)-0", "delete machine <machine>")];
+    insta::with_settings!({filters => filters}, { insta::assert_snapshot!(all) });
+}
+
+#[test]
+fn an_image_push_bears_every_fault() {
+    let kinds = [
+        ("unreachable", 7),
+        ("timeout_before", 7),
+        ("timeout_after", 7),
+        ("denied", 7),
+        ("quota", 7),
+        ("rejected", 7),
+    ];
+    for (what, code) in kinds {
+        for nth in [1, 2] {
+            let silent = !["denied", "quota", "rejected"].contains(&what);
+            for times in [1, 99] {
+                let fault = json!({"call": "ensure_image", "nth": nth, "times": times, "what": what});
+                let place = Place::new(json!({"script": {"faults": [fault]}}));
+                for (name, text) in [
+                    ("coreos.qcow2", "QFI\u{fb} a node"),
+                    ("helper.qcow2", "QFI\u{fb} a helper"),
+                ] {
+                    std::fs::write(place.path().join(name), text).unwrap();
+                }
+                let secret = r#"{"auths": {"registry.example.com": {"auth": "YTpi"}}}"#;
+                std::fs::write(place.path().join("pull-secret.json"), secret).unwrap();
+                let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25l a test";
+                std::fs::write(place.path().join("key.pub"), key).unwrap();
+                place.env(
+                    "lab",
+                    "image=./coreos.qcow2\nhelper_image=./helper.qcow2\npull_secret=pull-secret.json\n\
+                     pub_key=key.pub\nplatform_timeout=1s",
+                );
+                let push = || place.run(&["image", "push", "lab.sh"]);
+                let why = format!("{what} at {nth}, {times} times");
+                let first = push();
+                // The first image may be there, done and not told.
+                let is_there = nth == 2 || what == "timeout_after";
+                let expected = match (silent && times == 1, is_there) {
+                    (true, _) => 0,
+                    (false, true) => code,
+                    (false, false) if what.starts_with("timeout") => 6,
+                    (false, false) => 5,
+                };
+                assert_eq!(first.code, Some(expected), "{why}: {}", first.stderr);
+                if expected == 7 {
+                    assert!(
+                        first.stderr.contains("on the platform now: "),
+                        "{why}: {}",
+                        first.stderr
+                    );
+                }
+                place.edit(|world| world["script"] = json!({}));
+                push().succeeded();
+                assert_eq!(place.state()["uploads"].as_object().unwrap().len(), 2, "{why}");
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! openshift-install as it is found and fetched: from a mirror with folders like the real ones.
+
+use crate::support::cluster;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ocpdeploy::backend::ImageRequest;
+use ocpdeploy::cluster::{ClusterConfig, ImageSource, InstallerChoice};
+use ocpdeploy::digest::sha256;
+use ocpdeploy::failure::explain;
+use ocpdeploy::openshift::installer::Installer;
+use ocpdeploy::passes::image_sources::Shop;
+use ocpdeploy::state::home::{ClusterDir, Home};
+use serde_json::json;
+
+use crate::support::mirror::{Mirror, Served};
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(future)
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+/// A program that tells a version, and a stream where it has one.
+fn program(version: &str, stream: Option<&str>) -> String {
+    let stream = match stream {
+        Some(stream) => format!("cat <<'EOF'\n{stream}\nEOF\n"),
+        None => "echo unknown command >&2; exit 1".to_owned(),
+    };
+    format!(
+        "#!/bin/sh\ncase \"$*\" in\nversion) echo \"openshift-install {version}\"; echo 'built from commit 0a1b2c3d';;\n\
+         'coreos print-stream-json') {stream};;\n*) exit 9;;\nesac\n"
+    )
+}
+
+/// An archive of files; a path is written as it is, so that it may lead anywhere.
+fn archive(members: &[(&str, &str)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (path, content) in members {
+        let mut header = tar::Header::new_ustar();
+        header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_mode(0o755);
+        match content.strip_prefix("link:") {
+            Some(target) => {
+                header.set_entry_type(tar::EntryType::Link);
+                header.set_link_name(target).unwrap();
+                header.set_size(0);
+                header.set_cksum();
+                tar.append(&header, &b""[..]).unwrap();
+            }
+            None => {
+                header.set_entry_type(tar::EntryType::Regular);
+                header.set_size(content.len() as u64);
+                header.set_cksum();
+                tar.append(&header, content.as_bytes()).unwrap();
+            }
+        }
+    }
+    gzip(&tar.into_inner().unwrap())
+}
+
+struct Bench {
+    mirror: Mirror,
+    folder: tempfile::TempDir,
+    config: ClusterConfig,
+    dir: ClusterDir,
+}
+
+impl Bench {
+    fn new(version: &str) -> Self {
+        let mirror = Mirror::start();
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = cluster::config();
+        config.installer = InstallerChoice::OpenshiftInstall(None);
+        config.downloads.cache = folder.path().join("cache");
+        config.downloads.mirror = Some(mirror.url("/clients"));
+        // The lists are not signed here: signatures are tested in tests/security.
+        config.downloads.mirror_insecure = true;
+        config.downloads.image_mirror = None;
+        config.downloads.version = Some(version.parse().unwrap());
+        let dir = Home::new(folder.path().join("home")).cluster("lab");
+        dir.create().unwrap();
+        Self {
+            mirror,
+            folder,
+            config,
+            dir,
+        }
+    }
+
+    /// Publishes a release the way the real mirror does.
+    fn publish(&self, place: &str, version: &str, members: &[(&str, &str)]) {
+        let client = archive(&[
+            ("README.md", "x"),
+            ("oc", "#!/bin/sh\necho oc\n"),
+            ("kubectl", "link:oc"),
+        ]);
+        let mut sums = String::new();
+        for (start, content) in [("openshift-client", client), ("openshift-install", archive(members))] {
+            for end in ["-linux-arm64", "-linux"] {
+                let name = format!("{start}{end}-{version}.tar.gz");
+                sums += &format!("{}  {name}\n", sha256(&content));
+                self.mirror
+                    .serve(&format!("/clients/{place}/{name}"), Served::new(content.clone()));
+            }
+        }
+        sums += &format!("{}  release.txt\n", "0".repeat(64));
+        self.mirror
+            .serve(&format!("/clients/{place}/sha256sum.txt"), Served::new(sums));
+    }
+
+    fn obtain(&self) -> anyhow::Result<Installer> {
+        run(Installer::obtain(&self.config, &self.dir))
+    }
+
+    fn version(&self) -> String {
+        run(self.obtain().unwrap_or_else(|error| panic!("{error:#}")).version()).unwrap()
+    }
+
+    fn fails(&self) -> String {
+        let failure = explain(&self.obtain().unwrap_err());
+        assert_eq!(failure.kind.exit_code(), 4, "{failure}");
+        assert!(!failure.hints.is_empty(), "{failure}");
+        assert!(self.installers().is_empty(), "{:?}", self.installers());
+        failure.render(false)
+    }
+
+    /// Whole installers in the cache.
+    fn installers(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.config.downloads.cache.join("installers"))
+            .into_iter()
+            .flatten();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name.starts_with('4')).collect();
+        names.sort();
+        names
+    }
+
+    fn write(&self, path: &Path, text: &str) -> PathBuf {
+        let path = self.folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+}
+
+#[test]
+fn a_version_is_fetched_once_verified_and_kept_beside_others() {
+    let mut bench = Bench::new("4.19.3");
+    for version in ["4.19.3", "4.18.7"] {
+        let real = program(version, None);
+        bench.publish(
+            &format!("ocp/{version}"),
+            version,
+            &[("README.md", "x"), ("openshift-install", &real)],
+        );
+    }
+    assert_eq!(bench.version(), "4.19.3");
+    let asked = bench.mirror.asked().len();
+    assert_eq!(bench.version(), "4.19.3");
+    assert_eq!(bench.mirror.asked().len(), asked, "no server is asked for what is here");
+    bench.config.downloads.version = Some("4.18.7".parse().unwrap());
+    assert_eq!(bench.version(), "4.18.7");
+    assert_eq!(bench.installers(), ["4.18.7", "4.19.3"]);
+    let folder = bench.config.downloads.cache.join("installers/4.19.3");
+    for name in ["openshift-install", "oc", "kubectl"] {
+        let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o111, 0o111, "{name}");
+    }
+    assert_eq!(
+        fs::read_dir(&folder).unwrap().count(),
+        4,
+        "programs, their digests, nothing else"
+    );
+    assert_eq!(
+        fs::read_dir(bench.config.downloads.cache.join("files"))
+            .unwrap()
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn channels_lead_to_the_version_that_is_published_there() {
+    for (wanted, place, version) in [
+        ("stable", "ocp/stable", "4.19.3"),
+        ("candidate", "ocp/candidate", "4.20.0-rc.1"),
+        (
+            "nightly",
+            "ocp-dev-preview/latest",
+            "4.21.0-0.nightly-2026-11-01-012345",
+        ),
+        ("4.18", "ocp/stable-4.18", "4.18.30"),
+        ("4.21.0-ec.1", "ocp-dev-preview/4.21.0-ec.1", "4.21.0-ec.1"),
+        ("okd", "latest/download", "4.19.0-okd-scos.9"),
+    ] {
+        let bench = Bench::new(wanted);
+        bench.publish(place, version, &[("openshift-install", &program(version, None))]);
+        assert_eq!(bench.version(), version, "{wanted}");
+    }
+    let bench = Bench::new("4.18");
+    bench.publish(
+        "ocp/stable-4.18",
+        "4.19.3",
+        &[("openshift-install", &program("4.19.3", None))],
+    );
+    assert!(bench.fails().contains("is openshift-install 4.19.3, and version=4.18"));
+}
+
+#[test]
+fn the_cluster_stays_with_its_installer_when_the_channel_moves_on() {
+    let bench = Bench::new("stable");
+    bench.publish(
+        "ocp/stable",
+        "4.19.3",
+        &[("openshift-install", &program("4.19.3", None))],
+    );
+    let installer = bench.obtain().unwrap();
+    installer.pin(&bench.config, &bench.dir).unwrap();
+    bench.publish(
+        "ocp/stable",
+        "4.19.4",
+        &[("openshift-install", &program("4.19.4", None))],
+    );
+    assert_eq!(bench.version(), "4.19.3");
+    fs::remove_dir_all(bench.dir.path().join("bin")).unwrap();
+    assert_eq!(bench.version(), "4.19.4");
+    // Without the mirror the newest one that is here is as good.
+    let mut bench = bench;
+    bench.config.downloads.mirror = Some("http://127.0.0.1:1/clients".to_owned());
+    bench.config.downloads.version = Some("4.19.3".parse().unwrap());
+    assert_eq!(bench.version(), "4.19.3");
+}
+
+#[test]
+fn a_given_installer_of_another_version_is_refused() {
+    let mut bench = Bench::new("4.19.3");
+    let path = bench.write(Path::new("mine/openshift-install"), &program("4.18.1", None));
+    bench.write(Path::new("mine/oc"), "#!/bin/sh\n");
+    bench.config.installer = InstallerChoice::OpenshiftInstall(Some(path.clone()));
+    let text = bench.fails();
+    let expected = format!(
+        "error: {} is openshift-install 4.18.1, and version=4.19.3\n",
+        path.display()
+    );
+    assert!(text.starts_with(&expected), "{text}");
+    assert!(
+        text.contains("hint: leave out one of the settings version, installer and mirror"),
+        "{text}"
+    );
+    assert!(bench.mirror.asked().is_empty());
+}
+
+#[test]
+fn what_a_mirror_serves_wrongly_is_refused_and_nothing_stays() {
+    let real = program("4.19.3", None);
+    let evil = |members: &[(&str, &str)]| {
+        let bench = Bench::new("4.19.3");
+        bench.publish("ocp/4.19.3", "4.19.3", members);
+        let text = bench.fails();
+        assert!(!bench.folder.path().join("cache/evil").exists() && !bench.folder.path().join("evil").exists());
+        text
+    };
+    let text = evil(&[("openshift-install", &real), ("../../evil", "x")]);
+    assert!(
+        text.contains("is refused: its member ../../evil leads out of it"),
+        "{text}"
+    );
+    let text = evil(&[("/tmp/openshift-install", &real)]);
+    assert!(text.contains("leads out of it"), "{text}");
+    let text = evil(&[("openshift-install", "link:../../../etc/passwd")]);
+    assert!(text.contains("is a link to elsewhere"), "{text}");
+    let text = evil(&[("README.md", "x"), ("sub/openshift-install", &real)]);
+    assert!(text.contains("it has no openshift-install"), "{text}");
+    let text = evil(&[("openshift-install", &program("4.19.2", None))]);
+    assert!(
+        text.contains("is openshift-install 4.19.2, and version=4.19.3"),
+        "{text}"
+    );
+
+    let bench = Bench::new("4.19.3");
+    bench.publish("ocp/4.19.3", "4.19.3", &[("openshift-install", &real)]);
+    for name in [
+        "openshift-install-linux-4.19.3.tar.gz",
+        "openshift-install-linux-arm64-4.19.3.tar.gz",
+    ] {
+        let other = archive(&[("openshift-install", "#!/bin/sh\nrm -rf /\n")]);
+        bench.mirror.change(&format!("/clients/ocp/4.19.3/{name}"), |served| {
+            served.body = other.into()
+        });
+    }
+    let text = bench.fails();
+    assert!(text.contains("is not the published one: expected sha256 "), "{text}");
+
+    let bench = Bench::new("4.19.3");
+    let text = bench.fails();
+    assert!(text.contains("/clients/ocp/4.19.3/sha256sum.txt: 404"), "{text}");
+    bench
+        .mirror
+        .serve("/clients/ocp/4.19.3/sha256sum.txt", Served::new("<html>login</html>"));
+    bench
+        .mirror
+        .serve("/clients/ocp/4.19.3/release.txt", Served::new("<html>login</html>"));
+    let text = bench.fails();
+    assert!(
+        text.contains("lists no openshift-install and client for this computer"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_coreos_of_the_release_is_fetched_for_the_platform() {
+    let content = b"a disk".repeat(10_000);
+    let packed = gzip(&content);
+    for old in [false, true] {
+        let mut bench = Bench::new("4.19.3");
+        let name = "rhcos-9.6.2-0-qemu.x86_64.qcow2.gz";
+        bench
+            .mirror
+            .serve(&format!("/images/{name}"), Served::new(packed.clone()));
+        let (sha, content_sha) = (sha256(&packed), sha256(&content));
+        bench.config.downloads.image_mirror = Some(bench.mirror.url("/images"));
+        let stream = if old {
+            let data = json!({"baseURI": "https://unreachable.invalid/", "images": {"qemu":
+                {"path": name, "sha256": sha, "uncompressed-sha256": content_sha}}});
+            bench.mirror.serve("/images/rhcos.json", Served::new(data.to_string()));
+            None
+        } else {
+            let disk = json!({"location": format!("https://unreachable.invalid/art/{name}"), "sha256": sha,
+                "uncompressed-sha256": content_sha});
+            Some(
+                json!({"stream": "rhcos-4.19", "architectures": {"x86_64": {"artifacts": {"qemu": {"formats":
+                {"qcow2.gz": {"disk": disk}}}}}}})
+                .to_string(),
+            )
+        };
+        let real = program("4.19.3", stream.as_deref());
+        bench.publish("ocp/4.19.3", "4.19.3", &[("openshift-install", &real)]);
+        let installer = bench.obtain().unwrap();
+        let shop = Shop {
+            downloads: &bench.config.downloads,
+            installer: Some(&installer),
+            platform: "qemu",
+            fetched_there: false,
+        };
+        let ImageRequest::File { path, sha256, bytes } = run(shop.request(&ImageSource::Release)).unwrap() else {
+            panic!("not a file");
+        };
+        assert_eq!(path.file_name().unwrap(), "rhcos-9.6.2-0-qemu.x86_64.qcow2");
+        assert_eq!((sha256, bytes), (content_sha, content.len() as u64));
+    }
+}
+
+#[test]
+fn a_helper_is_what_its_publisher_lists_and_the_last_one_when_nobody_answers() {
+    let mut bench = Bench::new("4.19.3");
+    let name = "CentOS-Stream-GenericCloud-9-latest.x86_64.qcow2";
+    let folder = bench.mirror.url("/images");
+    bench.config.downloads.image_mirror = Some(folder.clone());
+    bench.mirror.serve(&format!("/images/{name}"), Served::new("one"));
+    let sums = format!("# {name}: 3 bytes\nSHA256 ({name}) = {}\n", sha256("one"));
+    bench
+        .mirror
+        .serve(&format!("/images/{name}.SHA256SUM"), Served::new(sums));
+    let helper = |bench: &Bench| {
+        let shop = Shop {
+            downloads: &bench.config.downloads,
+            installer: None,
+            platform: "qemu",
+            fetched_there: false,
+        };
+        run(shop.helper("centos9stream"))
+    };
+    let cached = helper(&bench).unwrap();
+    assert_eq!(fs::read(&cached.path).unwrap(), b"one");
+    bench
+        .mirror
+        .serve(&format!("/images/{name}.SHA256SUM"), Served::new("nothing"));
+    let error = explain(&helper(&bench).unwrap_err());
+    assert_eq!(
+        error.chain,
+        [format!("{folder}/{name}.SHA256SUM lists no sum of {name}")]
+    );
+}

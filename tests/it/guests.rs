@@ -1,0 +1,168 @@
+//! Guests and DHCP servers that misbehave: each has its words, its exit code, and an end that is well.
+//!
+//! Every case fails first; then its cause is mended, and what the hint says is typed. More words are in `two_passes.rs`.
+
+use crate::support::place::Place;
+use serde_json::{Value, json};
+
+const LINES: &str = "masters=1\nworkers=1\nharvest_timeout=1s\naddress_timeout=1s\nplatform_timeout=0s";
+
+const FILTERS: [(&str, &str); 1] = [(r"after \d+ s", "after <n> s")];
+
+/// What is typed after the cause was mended.
+#[derive(Clone, Copy, PartialEq)]
+enum Next {
+    /// The same command.
+    Again,
+    /// `destroy`, then the same command.
+    Anew,
+}
+
+fn place(world: Value) -> Place {
+    let place = Place::new(world);
+    place.env("lab", LINES);
+    place
+}
+
+fn guest(name: &str, guest: Value) -> Value {
+    json!({"script": {"boot_ms": 0, "guests": {name: guest}}})
+}
+
+/// Fails with the words of the snapshot, then ends well.
+#[track_caller]
+fn ends(place: &Place, snapshot: &str, next: Next) {
+    let failed = place.deploy("lab");
+    let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
+    insta::with_settings!({filters => FILTERS, prepend_module_to_snapshot => true}, {
+        insta::assert_snapshot!(snapshot, text);
+    });
+    place.edit(|world| {
+        world["script"] = json!({"boot_ms": 0});
+        world["strangers"] = json!({});
+        world["networks"]["default"]["squatters"] = json!([]);
+    });
+    if next == Next::Anew {
+        place.run(&["destroy", "lab", "--yes"]).succeeded();
+    }
+    place.deploy("lab").succeeded();
+    let table = place.parameters("lab").expect("a parameter file");
+    assert_eq!(place.of_pass("lab", "one"), [""; 0]);
+    assert_eq!(place.of_pass("lab", "two"), ["lab-master-0", "lab-worker-0"]);
+    for (name, machine) in place.machines(Some("lab")) {
+        let node = table
+            .nodes
+            .iter()
+            .find(|node| name == format!("lab-{}", node.name))
+            .unwrap();
+        assert_eq!(machine["nics"][0]["addresses"], json!([node.ip.to_string()]), "{name}");
+    }
+    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!((place.machines(None), place.reservations(None)), (vec![], vec![]));
+}
+
+#[test]
+fn each_guest_that_misbehaves_in_pass_one_has_its_words_and_its_end() {
+    let worker = "lab-harvest-worker-0";
+    for (snapshot, does, next) in [
+        ("one_never_boots", json!({"late_ms": 99_999_999_999u64}), Next::Anew),
+        ("one_no_lease", json!({"does": "no_lease"}), Next::Again),
+        ("one_second_client_id", json!({"does": "second_address"}), Next::Anew),
+        ("one_other_wire", json!({"does": "wrong_network"}), Next::Anew),
+        ("one_pauses", json!({"does": "paused"}), Next::Anew),
+        ("one_goes_down", json!({"dies": 99}), Next::Again),
+    ] {
+        ends(&place(guest(worker, does)), snapshot, next);
+    }
+}
+
+#[test]
+fn each_guest_that_misbehaves_in_pass_two_has_its_words_and_its_end() {
+    let worker = "lab-worker-0";
+    for (snapshot, does, next) in [
+        ("two_never_boots", json!({"late_ms": 99_999_999_999u64}), Next::Anew),
+        ("two_no_lease", json!({"does": "no_lease"}), Next::Again),
+        ("two_moves", json!({"does": "moves"}), Next::Anew),
+        ("two_pauses", json!({"does": "paused"}), Next::Anew),
+        ("two_goes_down", json!({"dies": 99}), Next::Again),
+    ] {
+        ends(&place(guest(worker, does)), snapshot, next);
+    }
+}
+
+#[test]
+fn a_node_with_a_second_client_id_where_nobody_can_hold_addresses() {
+    let mut world = guest("lab-worker-0", json!({"does": "second_address"}));
+    world["limits"] = json!({"holds_addresses": false});
+    ends(&place(world), "two_second_client_id", Next::Anew);
+}
+
+/// A host that the DHCP server knows nothing of sits on a node's reserved address; the node's client declines it.
+#[test]
+fn an_address_that_a_stranger_uses_though_it_is_reserved() {
+    let place = place(json!({"script": {"boot_ms": 0}}));
+    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let table = place.parameters("lab").expect("a parameter file");
+    let worker = table
+        .nodes
+        .iter()
+        .find(|node| node.name.as_str() == "worker-0")
+        .unwrap();
+    place.edit(|world| {
+        let network = &mut world["networks"]["default"];
+        network["leases"] = json!({});
+        network["squatters"] = json!([worker.ip.to_string()]);
+    });
+    ends(&place, "two_stranger_on_its_address", Next::Anew);
+}
+
+#[test]
+fn a_virtual_ip_that_a_stranger_has_leased_is_told_before_anything_is_made() {
+    let theirs = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
+    let place = place(json!({"networks": {"default": {
+        "cidr": "192.168.122.0/24", "gateway": "192.168.122.1",
+        "dhcp_from": "192.168.122.2", "dhcp_to": "192.168.122.200", "leases": {"192.168.122.250": theirs},
+    }}}));
+    place.env("lab", &format!("{LINES}\napi_ip=192.168.122.250"));
+    let failed = place.deploy("lab");
+    let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
+    insta::assert_snapshot!("vip_of_a_stranger", text);
+    assert_eq!(place.machines(None), [], "nothing was made");
+    let lease = |place: &Place| place.state()["networks"]["default"]["leases"]["192.168.122.250"].clone();
+    assert_eq!(lease(&place)["client"], "theirs");
+    // One that is given back may be had, and then it is the cluster's own, also when it is looked at again.
+    place.edit(|world| world["networks"]["default"]["leases"] = json!({}));
+    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    place.deploy("lab").succeeded();
+    place.run(&["check", "lab.sh", "--rehearse"]).succeeded();
+    place.run(&["destroy", "lab", "--yes"]).succeeded();
+}
+
+/// Between the look before and the deed, somebody else takes it.
+#[test]
+fn a_virtual_ip_that_is_taken_half_way() {
+    let fault = json!({"call": "hold_address", "about": "api", "what": "rejected"});
+    let place = place(json!({"script": {"boot_ms": 0, "faults": [fault]}}));
+    place.env("lab", &format!("{LINES}\napi_ip=192.168.122.250"));
+    ends(&place, "vip_taken_half_way", Next::Again);
+}
+
+#[test]
+fn a_mac_that_a_stranger_has_is_refused_before_anything_is_made() {
+    let place = place(json!({"strangers": {"theirs": {"macs": ["52:54:00:00:00:99"]}}}));
+    place.env("lab", &format!("{LINES}\nworker_macs=52:54:00:00:00:99"));
+    let failed = place.deploy("lab");
+    let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
+    insta::assert_snapshot!("mac_of_a_stranger", text);
+    assert_eq!(place.machines(None), [], "nothing was made");
+}
+
+/// Between the look before and the deed, somebody else takes it.
+#[test]
+fn a_mac_that_is_refused_half_way() {
+    let fault = json!({"call": "create_machine", "about": "lab-worker-0", "what": "rejected"});
+    ends(
+        &place(json!({"script": {"boot_ms": 0, "faults": [fault]}})),
+        "mac_refused_half_way",
+        Next::Again,
+    );
+}

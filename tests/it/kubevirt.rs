@@ -1,0 +1,746 @@
+//! Whole runs on the pretend KubeVirt: both passes, cuts between any two changes, several clusters at once, and what a
+//! user is told who lacks something. `kubectl` judges the objects.
+
+use std::collections::BTreeSet;
+
+use crate::support::fake_kubevirt::World;
+use crate::support::fake_kubevirt::world::Fault;
+use crate::support::kubevirt_place::{Place, documented, kubectl, told};
+use ocpdeploy::backend::{Backend, ImageRequest};
+use ocpdeploy::cluster::ClusterId;
+use serde_json::{Value, json};
+
+const SMALL: &str = "masters=1\nworkers=1";
+
+fn place() -> Place {
+    Place::new(World::with_tenants(&["blue", "red"]))
+}
+
+/// What a deployed cluster of one master and one worker has in its namespace.
+fn small(cluster: &str) -> Vec<String> {
+    let mut all = vec![format!("configmaps/ocpdeploy.{cluster}.example.com")];
+    for node in ["master-0", "worker-0"] {
+        all.push(format!("datavolumes/{cluster}-{node}-root"));
+        all.push(format!("persistentvolumeclaims/{cluster}-{node}-root"));
+        all.push(format!("pods/virt-launcher-{cluster}-{node}"));
+        all.push(format!("secrets/{cluster}-{node}-first-boot"));
+        all.push(format!("virtualmachineinstances/{cluster}-{node}"));
+        all.push(format!("virtualmachines/{cluster}-{node}"));
+    }
+    all
+}
+
+fn without_images(inventory: Vec<String>) -> Vec<String> {
+    inventory
+        .into_iter()
+        .filter(|name| !name.contains("ocpdeploy-image-"))
+        .collect()
+}
+
+#[track_caller]
+fn is_deployed(place: &Place, cluster: &str) {
+    let mut expected = small(cluster);
+    expected.sort();
+    let mut found = without_images(place.inventory("blue"));
+    // Other clusters' names may begin or end alike.
+    let parts = ["bootstrap", "harvest", "master", "worker"].map(|part| format!("{cluster}-{part}"));
+    let of_machine = |name: &str| parts.iter().any(|part| name.starts_with(part));
+    found.retain(|name| {
+        let name = name.split_once('/').unwrap().1;
+        name == format!("ocpdeploy.{cluster}.example.com") || of_machine(name.trim_start_matches("virt-launcher-"))
+    });
+    found.sort();
+    assert_eq!(found, expected);
+    for node in place
+        .parameters(cluster)
+        .nodes
+        .iter()
+        .filter(|node| node.name.as_str() != "bootstrap")
+    {
+        let instance = place.object("virtualmachineinstances", "blue", &format!("{cluster}-{}", node.name));
+        let nic = &instance["status"]["interfaces"][0];
+        assert_eq!(
+            (&nic["mac"], &nic["ipAddress"]),
+            (&json!(node.mac.to_string()), &json!(node.ip.to_string()))
+        );
+    }
+}
+
+#[test]
+fn a_cluster_is_deployed_and_destroyed_with_the_rights_of_a_tenant() {
+    let place = place();
+    place.env("lab", SMALL);
+    let before = place.inventory("blue");
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+    let again = place.deploy("lab").unwrap();
+    assert!(again.skipped_pass_one);
+    is_deployed(&place, "lab");
+    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    assert!(
+        destroyed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&destroyed.stderr)
+    );
+    assert_eq!(place.inventory("blue"), before);
+    place.server.was_asked_well();
+}
+
+/// The kind of the rules by which a machine keeps away from others.
+fn rules(place: &Place, machine: &str) -> Vec<String> {
+    let machine = place.object("virtualmachines", "blue", machine);
+    let rules = machine["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"].as_object();
+    rules.into_iter().flat_map(|rules| rules.keys().cloned()).collect()
+}
+
+#[test]
+fn machines_keep_apart_as_hard_as_they_are_told() {
+    for (affinity, rule) in [("soft", Some("preferred")), ("hard", Some("required")), ("off", None)] {
+        let place = place();
+        place.env("lab", &format!("{SMALL}\nkubevirt_affinity={affinity}"));
+        place.deploy("lab").unwrap();
+        for node in ["lab-master-0", "lab-worker-0"] {
+            let found = rules(&place, node);
+            let expected = rule.map(|rule| format!("{rule}DuringSchedulingIgnoredDuringExecution"));
+            assert_eq!(found, Vec::from_iter(expected), "{affinity}");
+        }
+    }
+}
+
+#[test]
+fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
+    let rights: [&[&str]; 2] = [
+        &["create namespaces ", "delete namespaces fresh"],
+        &["create projectrequests "],
+    ];
+    for rights in rights {
+        let place = place();
+        place.server.with(|world| {
+            let user = world.users.get_mut("blue-token").unwrap();
+            user.more.extend(rights.iter().map(|right| (*right).to_owned()));
+            if rights.len() == 2 {
+                // Who makes namespaces has its rights in all of them.
+                user.edits.insert("fresh".to_owned());
+            }
+        });
+        let lines = format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan");
+        for cluster in ["lab", "other"] {
+            place.env(cluster, &lines);
+            place.deploy(cluster).unwrap();
+        }
+        let is_there = || {
+            place
+                .server
+                .with(|world| world.names("namespaces", "").contains(&"fresh".to_owned()))
+        };
+        assert!(is_there() && place.inventory("blue").is_empty());
+        for (cluster, stays) in [("lab", true), ("other", false)] {
+            let destroyed = place.run(&["destroy", cluster, "--yes"]);
+            assert!(
+                destroyed.status.success(),
+                "{}",
+                String::from_utf8_lossy(&destroyed.stderr)
+            );
+            assert_eq!(is_there(), stays, "after {cluster}");
+        }
+        assert!(place.inventory("fresh").is_empty());
+    }
+}
+
+/// With the namespace everything in it would go.
+#[test]
+fn a_namespace_of_our_own_stays_while_somebody_else_has_anything_in_it() {
+    let claim = json!({"resources": {"requests": {"storage": "1Gi"}}});
+    for (kind, spec) in [
+        ("persistentvolumeclaims", claim),
+        ("services", json!({"ports": [{"port": 80}]})),
+        ("pods", json!({"containers": []})),
+    ] {
+        let place = place();
+        place.server.with(|world| {
+            let user = world.users.get_mut("blue-token").unwrap();
+            user.more.insert("create projectrequests ".to_owned());
+        });
+        place.env(
+            "lab",
+            &format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan"),
+        );
+        place.deploy("lab").unwrap();
+        let about = json!({"namespace": "fresh", "name": "theirs"});
+        let put = place
+            .server
+            .with(|world| world.force(kind, json!({"metadata": about, "spec": spec})));
+        let destroyed = place.run(&["destroy", "lab", "--yes"]);
+        assert!(
+            destroyed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&destroyed.stderr)
+        );
+        place.server.with(|world| {
+            assert!(world.names("namespaces", "").contains(&"fresh".to_owned()), "{kind}");
+            let left = world.all(kind).into_iter().find(|((_, _, name), _)| name == "theirs");
+            let (_, left) = left.unwrap_or_else(|| panic!("{kind} went"));
+            assert_eq!(left["metadata"]["uid"], put["metadata"]["uid"], "{kind}");
+            assert_eq!(left["metadata"]["deletionTimestamp"], json!(null), "{kind}");
+        });
+    }
+}
+
+#[test]
+fn a_namespace_of_the_users_stays() {
+    let place = place();
+    place.env("lab", &format!("{SMALL}\nnamespace=blue\nmake_namespace=true"));
+    place.deploy("lab").unwrap();
+    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    assert!(destroyed.status.success());
+    assert!(
+        place
+            .server
+            .with(|world| world.names("namespaces", "").contains(&"blue".to_owned()))
+    );
+}
+
+#[test]
+fn a_machine_is_shown_as_kubernetes_has_it() {
+    let place = place();
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    let shown = place.run(&["machine", "show", "master-0", "--cluster", "lab", "--output", "json"]);
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["scheduling"], json!({"affinity": "soft", "namespace": "blue"}));
+    let form = &shown["configuration"]["platform"];
+    assert_eq!(form["name"], "VirtualMachine");
+    let object: Value = serde_json::from_str(form["text"].as_str().unwrap()).unwrap();
+    assert_eq!(object["metadata"]["name"], "lab-master-0");
+    assert_eq!(object["kind"], "VirtualMachine");
+}
+
+#[test]
+fn storage_that_waits_for_its_first_consumer_is_no_obstacle() {
+    let place = place();
+    place.env("lab", &format!("{SMALL}\nstorage_class=late"));
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+}
+
+/// The changes of a whole run: method and path of every request that writes.
+fn changes(place: &Place) -> Vec<String> {
+    let writes = |asked: &&String| !asked.starts_with("GET") && !asked.contains("selfsubject");
+    place
+        .server
+        .with(|world| world.asked.iter().filter(writes).cloned().collect())
+}
+
+#[test]
+fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
+    let untouched = place();
+    untouched.env("lab", SMALL);
+    untouched.deploy("lab").unwrap();
+    let count = changes(&untouched).len();
+    assert!(count > 10, "{count}");
+    let place = place();
+    place.env("lab", SMALL);
+    // Each kind of change fails twice: before it was made, and after, when only the answer is lost.
+    let mut kinds = BTreeSet::new();
+    for asked in changes(&untouched).iter().filter(|asked| asked.contains(" /api")) {
+        let (method, path) = asked.split_once(' ').unwrap();
+        // Up to the kind: names and verbs follow.
+        let mut parts: Vec<&str> = path.split('/').collect();
+        let kind = parts.iter().position(|part| *part == "blue").unwrap() + 1;
+        parts.truncate(kind + 1);
+        kinds.insert((method.to_owned(), parts.join("/")));
+    }
+    // Asked only when both images are there at the same moment.
+    kinds.retain(|(method, path)| !(method == "PATCH" && path.ends_with("configmaps")));
+    let methods = ["POST", "PATCH", "PUT", "DELETE"];
+    let faults = kinds.iter().flat_map(|(method, path)| {
+        [false, true].map(|done| Fault {
+            method: methods.into_iter().find(|name| name == method).unwrap(),
+            path: path.clone(),
+            code: 500,
+            done,
+        })
+    });
+    place.server.with(|world| world.faults = faults.collect());
+    let mut cut = 0;
+    while place.deploy("lab").is_err() {
+        cut += 1;
+        assert!(cut <= 2 * kinds.len(), "it never ends");
+    }
+    assert!(cut > 10, "only {cut} runs were cut");
+    place
+        .server
+        .with(|world| assert!(world.faults.is_empty(), "{:?}", world.faults));
+    is_deployed(&place, "lab");
+    assert_eq!(place.inventory("blue"), untouched.inventory("blue"));
+}
+
+#[test]
+fn a_run_that_is_killed_is_continued() {
+    let place = place();
+    place.env("lab", SMALL);
+    let deploy = ["deploy", "lab.sh", "--rehearse"];
+    let machines = |world: &World, part: &str| {
+        let names = world.names("virtualmachines", "blue");
+        names
+            .iter()
+            .filter(|name| name.contains("harvest") == (part == "one"))
+            .count()
+    };
+    place.kill(&deploy, |world| !world.names("datavolumes", "blue").is_empty());
+    place.kill(&deploy, |world| machines(world, "one") >= 2);
+    place.kill(&deploy, |world| {
+        machines(world, "one") == 0 && machines(world, "two") >= 1
+    });
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+}
+
+#[test]
+fn three_clusters_at_once_share_nothing_but_images() {
+    let place = place();
+    let clusters = ["lab", "lab-2", "blab"];
+    std::thread::scope(|scope| {
+        for cluster in clusters {
+            place.env(cluster, SMALL);
+            let place = &place;
+            scope.spawn(move || place.deploy(cluster).unwrap());
+        }
+    });
+    for cluster in clusters {
+        is_deployed(&place, cluster);
+    }
+    let images = |place: &Place| {
+        place
+            .inventory("blue")
+            .iter()
+            .filter(|name| name.starts_with("datavolumes/ocpdeploy-image"))
+            .count()
+    };
+    assert_eq!(images(&place), 2);
+    // What looks like ours and is not.
+    place.server.with(|world| {
+        for (plural, name) in [
+            ("virtualmachines", "lab-master-9"),
+            ("secrets", "lab-master-0-x"),
+            ("datavolumes", "lab-old"),
+        ] {
+            let labels = json!({"app": "lab", "ocpdeploy.io/cluster": "lab.example.org"});
+            world.force(
+                plural,
+                json!({"metadata": {"namespace": "blue", "name": name, "labels": labels}, "spec": {}}),
+            );
+        }
+    });
+    for (gone, cluster) in clusters.iter().enumerate() {
+        let destroyed = place.run(&["destroy", cluster, "--yes"]);
+        assert!(
+            destroyed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&destroyed.stderr)
+        );
+        for left in &clusters[gone + 1..] {
+            is_deployed(&place, left);
+        }
+    }
+    assert_eq!(images(&place), 0);
+    let left = place.inventory("blue");
+    assert_eq!(left.len(), 4, "{left:?}");
+}
+
+#[test]
+fn kubectl_reads_every_object_and_finds_nothing_to_change() {
+    let place = place();
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    for asked in [
+        "virtualmachines.kubevirt.io",
+        "datavolumes.cdi.kubevirt.io",
+        "secrets",
+        "configmaps",
+    ] {
+        let (succeeded, text) = kubectl(
+            &place,
+            &["get", asked, "-l", "ocpdeploy.io/cluster=lab.example.com", "-o", "json"],
+        );
+        assert!(succeeded, "{text}");
+        let list: Value = serde_json::from_str(&text).unwrap();
+        assert!(!list["items"].as_array().unwrap().is_empty(), "no {asked}");
+    }
+    let planned = place.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    let folder = place.path().join("manifests");
+    let written = std::fs::read_dir(&folder).unwrap().count();
+    // The bootstrap is of pass two as well, and is gone by now.
+    assert_eq!(written, 1 + 2 * 3);
+    for kind in ["virtualmachine", "secret"] {
+        std::fs::remove_file(folder.join(match kind {
+            "secret" => "secret-lab-bootstrap-first-boot.yaml".to_owned(),
+            kind => format!("{kind}-lab-bootstrap.yaml"),
+        }))
+        .unwrap();
+    }
+    let before = place.server.with(|world| world.version());
+    let folder = folder.display().to_string();
+    let diff = [
+        "diff",
+        "--server-side",
+        "--force-conflicts",
+        "--field-manager=ocpdeploy",
+        "-f",
+        &folder,
+    ];
+    let (succeeded, text) = kubectl(&place, &diff);
+    assert!(succeeded, "{text}");
+    let dry = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "--validate=false",
+        "-f",
+        &folder,
+    ];
+    let (succeeded, text) = kubectl(&place, &dry);
+    assert!(succeeded, "{text}");
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert_eq!(place.server.with(|world| world.version()), before);
+}
+
+macro_rules! tells {
+    ($($name:ident: $lines:expr, |$world:ident, $place:ident| $change:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                let $place = place();
+                $place.server.with(|$world: &mut World| { $change; });
+                insta::assert_snapshot!(told(&$place, &format!("{SMALL}\n{}", $lines)));
+            }
+        )+
+    };
+}
+
+tells! {
+    nobody_serves_kubevirt: "", |world, place| world.groups_absent.insert("kubevirt.io");
+    nobody_serves_cdi: "", |world, place| world.groups_absent.insert("cdi.kubevirt.io");
+    the_network_is_missing: "network=blue/no-such-lan", |world, place| world.faults.clear();
+    the_pod_network_is_a_further_one: "extra_networks=pod", |world, place| world.faults.clear();
+    hosts_for_hard_affinity: "kubevirt_affinity=hard", |world, place| {
+        world.users.get_mut("blue-token").unwrap().more.insert("list nodes ".to_owned());
+        for name in ["host-0", "host-1"] {
+            let about = json!({"name": name, "labels": {"kubevirt.io/schedulable": "false"}});
+            world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
+        }
+    };
+    a_namespace_that_may_not_be_made: "namespace=fresh\nmake_namespace=true", |world, place| world.faults.clear();
+    the_storage_class_is_unknown: "storage_class=slow", |world, place| {
+        let more = ["list storageclasses ".to_owned()];
+        world.users.get_mut("blue-token").unwrap().more.extend(more);
+    };
+    a_right_is_missing: "", |world, place| {
+        let lacks = ["create secrets".to_owned(), "delete datavolumes".to_owned()];
+        world.users.get_mut("blue-token").unwrap().lacks.extend(lacks);
+    };
+    the_quota_is_short: "", |world, place| {
+        let hard = json!({"requests.memory": "1Gi", "requests.storage": "1Gi"});
+        let about = json!({"namespace": "blue", "name": "small"});
+        world.force("resourcequotas", json!({"metadata": about, "status": {"hard": hard, "used": {"requests.memory": "512Mi"}}}))
+    };
+    the_token_has_expired: "", |world, place| world.users.remove("blue-token");
+    a_mac_of_another_tenant: "master_macs=52:54:00:00:00:77", |world, place| {
+        let nic = json!({"name": "net0", "macAddress": "52:54:00:00:00:77"});
+        let spec = json!({"template": {"spec": {"domain": {"devices": {"interfaces": [nic]}}}}});
+        world.force("virtualmachines", json!({"metadata": {"namespace": "red", "name": "theirs"}, "spec": spec}))
+    };
+    an_upload_that_is_refused: "", |world, place| {
+        world.faults.push(Fault { method: "POST", path: "uploadtokenrequests".to_owned(), code: 403, done: false });
+    };
+}
+
+/// What a check says of KubeVirt and CDI themselves.
+fn versions(change: impl FnOnce(&mut World)) -> Vec<String> {
+    let place = place();
+    place.server.with(change);
+    place.env("lab", SMALL);
+    let checked = place.run(&["check", "lab.sh", "--rehearse"]);
+    let text = String::from_utf8(checked.stdout).unwrap();
+    let port = place.server.address.port().to_string();
+    // Columns are as wide as they need to be.
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let about = |line: &String| line.contains("KubeVirt") || line.contains("CDI");
+    lines.filter(about).map(|line| line.replace(&port, "<port>")).collect()
+}
+
+#[test]
+fn versions_and_feature_gates_are_told_as_far_as_they_can_be_read() {
+    let administrator = |world: &mut World| {
+        let more = ["list kubevirts ", "list cdis "].map(str::to_owned);
+        world.users.get_mut("blue-token").unwrap().more.extend(more);
+    };
+    let installed = |world: &mut World, gates: Value, options: Value| {
+        administrator(world);
+        let developer = json!({"featureGates": gates});
+        let configuration = json!({"developerConfiguration": developer, "virtualMachineOptions": options});
+        world.force(
+            "kubevirts",
+            json!({"metadata": {"namespace": "kubevirt", "name": "kubevirt"}, "spec": {"configuration": configuration}}),
+        );
+        let about = json!({"metadata": {"name": "cdi"}, "status": {"observedVersion": "v1.63.0"}});
+        world.force("cdis", about);
+    };
+    let mut told = String::new();
+    let mut tell = |what: &str, lines: Vec<String>| told += &format!("{what}\n  {}\n", lines.join("\n  "));
+    tell(
+        "a tenant may not read them",
+        versions(|world| {
+            drop(
+                world
+                    .objects
+                    .remove(&("cdiconfigs", String::new(), "config".to_owned())),
+            )
+        }),
+    );
+    tell(
+        "gates are on",
+        versions(|world| {
+            installed(world, json!(["HotplugVolumes", "Snapshot"]), json!({}));
+            let config = ("cdiconfigs", String::new(), "config".to_owned());
+            let mut about = world.objects[&config].clone();
+            about["spec"] = json!({"featureGates": ["HonorWaitForFirstConsumer"]});
+            world.store(config, about, "MODIFIED");
+        }),
+    );
+    tell(
+        "no gate is on",
+        versions(|world| installed(world, json!([]), json!({}))),
+    );
+    tell(
+        "consoles are off",
+        versions(|world| installed(world, json!([]), json!({"disableSerialConsoleLog": {}}))),
+    );
+    tell(
+        "KubeVirt is old",
+        versions(|world| world.kubevirt_version = Some("v0.59.2")),
+    );
+    tell(
+        "KubeVirt tells no version",
+        versions(|world| world.kubevirt_version = None),
+    );
+    tell(
+        "their interfaces are too old",
+        versions(|world| {
+            world.older.insert("kubevirt.io", "v1alpha3");
+            world.older.insert("cdi.kubevirt.io", "v1alpha1");
+        }),
+    );
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn an_exec_plugin_that_fails() {
+    let place = place();
+    let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false",
+        "interactiveMode": "Never"}});
+    place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
+    insta::assert_snapshot!(told(&place, SMALL));
+}
+
+#[test]
+fn an_exec_plugin_that_is_not_there() {
+    let place = place();
+    let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin",
+        "interactiveMode": "Never"}});
+    place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
+    insta::assert_snapshot!(told(&place, SMALL));
+}
+
+#[test]
+fn a_server_that_prunes_in_silence_is_found_out() {
+    let place = place();
+    place.server.with(|world| {
+        world.ignores_field_validation = true;
+        world.prunes = vec!["rng".to_owned()];
+    });
+    place.env("lab", SMALL);
+    // Machines that were made beside the one that was found out are found out when they are to be adopted.
+    for _ in 0..2 {
+        let error = format!("{:#}", place.deploy("lab").unwrap_err());
+        assert!(
+            error.contains("spec.template.spec.domain.devices.rng is missing"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_documented_role_is_enough() {
+    let place = place();
+    place.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        user.edits.clear();
+        user.more.extend(documented(&[0]));
+    });
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    assert!(
+        destroyed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&destroyed.stderr)
+    );
+}
+
+/// What comes of an image named on the platform.
+fn image(place: &Place, image: &str) -> Result<String, String> {
+    let request = ImageRequest::Platform(image.to_owned());
+    let owner = ClusterId::new("lab", "example.com");
+    let found = place.on_backend(async |backend| backend.ensure_image(&owner, &request).await);
+    found.map(|handle| handle.0).map_err(|error| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        format!("{:?}: {}", error.kind, cause.unwrap_or_default())
+    })
+}
+
+#[test]
+fn images_are_fetched_and_found_where_they_are() {
+    let place = place();
+    place.server.with(|world| {
+        let size = json!({"resources": {"requests": {"storage": "16Gi"}}});
+        for namespace in ["blue", "red"] {
+            let about = json!({"namespace": namespace, "name": "rhcos"});
+            world.force("persistentvolumeclaims", json!({"metadata": about, "spec": size}));
+        }
+        let source = json!({"source": {"pvc": {"namespace": "blue", "name": "rhcos"}}});
+        world.force(
+            "datasources",
+            json!({"metadata": {"namespace": "blue", "name": "newest"}, "spec": source}),
+        );
+    });
+    for (name, expected) in [
+        ("rhcos", Ok("pvc:blue/rhcos")),
+        ("pvc:rhcos", Ok("pvc:blue/rhcos")),
+        ("newest", Ok("datasource:blue/newest")),
+        (
+            "containerdisk:registry.example.com/rhcos",
+            Ok("containerdisk:registry.example.com/rhcos"),
+        ),
+        ("docker://registry.example.com/rhcos", Ok("pvc:blue/ocpdeploy-image-")),
+        (
+            "import:https://mirror.example.com/rhcos.qcow2.gz",
+            Ok("pvc:blue/ocpdeploy-image-"),
+        ),
+        (
+            "pvc:red/rhcos",
+            Err("Denied: this user may not clone rhcos from namespace red"),
+        ),
+        (
+            "datasource:blue/older",
+            Err("NotFound: there is neither a data source nor a volume claim older"),
+        ),
+        (
+            "import:https://mirror.example.com/missing.qcow2",
+            Err("expected status code 200, got 404"),
+        ),
+    ] {
+        match (image(&place, name), expected) {
+            (Ok(handle), Ok(expected)) => assert!(handle.starts_with(expected), "{name}: {handle}"),
+            (Err(words), Err(expected)) => assert!(words.contains(expected), "{name}: {words}"),
+            (other, _) => panic!("{name}: {other:?}"),
+        }
+    }
+    place.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        user.more.insert("create datavolumes/source red".to_owned());
+    });
+    assert_eq!(image(&place, "pvc:red/rhcos").as_deref(), Ok("pvc:red/rhcos"));
+}
+
+#[test]
+fn an_ignition_config_that_no_secret_takes() {
+    let place = place();
+    // Chance cannot be packed.
+    let noise: String = (0..40_000u32)
+        .map(|n| ocpdeploy::digest::sha256(n.to_be_bytes()))
+        .collect();
+    let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{noise}")}});
+    let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
+    std::fs::write(place.path().join("noise.ign"), config.to_string()).unwrap();
+    let text = told(&place, &format!("{SMALL}\nignition_extra=noise.ign"));
+    insta::with_settings!({filters => [(r"\d{4,}", "<n>")]}, { insta::assert_snapshot!(text) });
+}
+
+/// Makes a good object a bad one.
+type Change = fn(&mut Value);
+
+/// The pretend server is as strict as the real ones: each of these is refused in the words that are told.
+#[test]
+fn the_pretend_server_refuses_what_real_ones_refuse() {
+    let place = place();
+    let machine = |change: fn(&mut Value)| {
+        let devices = json!({
+            "disks": [{"name": "first-boot", "cdrom": {"bus": "sata"}}],
+            "interfaces": [{"name": "net0", "macAddress": "52:54:00:00:00:01", "bridge": {}}],
+        });
+        let mut object = json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": "odd"},
+            "spec": {"runStrategy": "Halted", "template": {"spec": {
+                "domain": {"devices": devices},
+                "networks": [{"name": "net0", "multus": {"networkName": "lan"}}],
+                "volumes": [{"name": "first-boot", "cloudInitConfigDrive": {"userData": "{}"}}],
+            }}},
+        });
+        change(&mut object);
+        object.to_string()
+    };
+    let create = |text: &str| {
+        let file = place.path().join("object.json");
+        std::fs::write(&file, text).unwrap();
+        let path = "/apis/kubevirt.io/v1/namespaces/blue/virtualmachines?fieldValidation=Strict";
+        kubectl(&place, &["create", "--raw", path, "-f", &file.display().to_string()])
+    };
+    let cases: [(Change, &str); 7] = [
+        (
+            |vm| vm["spec"]["template"]["spec"]["domain"]["cpus"] = json!(4),
+            "unknown field",
+        ),
+        (|vm| vm["spec"]["runStrategy"] = json!(4), "must be of type string"),
+        (
+            |vm| vm["spec"]["running"] = json!(true),
+            "one of running and runStrategy",
+        ),
+        (
+            |vm| {
+                vm["spec"]["template"]["spec"]["volumes"][0]["cloudInitConfigDrive"]["userData"] =
+                    "x".repeat(2049).into()
+            },
+            "exceeds 2048 byte limit",
+        ),
+        (
+            |vm| {
+                let nic = &mut vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0];
+                nic["masquerade"] = json!({});
+            },
+            "2 bindings",
+        ),
+        (
+            |vm| vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = json!("52:54"),
+            "malformed MAC",
+        ),
+        (
+            |vm| vm["spec"]["template"]["spec"]["networks"][0] = json!({"name": "net0", "pod": {}}),
+            "bridge interface is not enabled",
+        ),
+    ];
+    for (change, words) in cases {
+        let (succeeded, text) = create(&machine(change));
+        assert!(!succeeded && text.contains(words), "{words}: {text}");
+    }
+    let (succeeded, text) = create(&machine(|_| {}));
+    assert!(succeeded, "{text}");
+}

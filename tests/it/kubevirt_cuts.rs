@@ -1,0 +1,67 @@
+//! Deployments on the pretend KubeVirt that end after their n-th change, on both networks: the same command continues, and
+//! `destroy` leaves nothing. A usual run takes samples; `OCPDEPLOY_CUTS=all` takes every n (`make reliability`).
+
+use crate::support::fake_kubevirt::World;
+use crate::support::kubevirt_place::Place;
+
+const SAMPLES: usize = 3;
+
+fn place(lines: &str) -> Place {
+    let place = Place::new(World::with_tenants(&["blue", "red"]));
+    place.env("lab", lines);
+    place
+}
+
+#[track_caller]
+fn destroy(place: &Place) {
+    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    assert!(
+        destroyed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&destroyed.stderr)
+    );
+}
+
+fn cut_after_each_change(lines: &str) {
+    let untouched = place(lines);
+    let before = untouched.inventory("blue");
+    untouched.deploy("lab").unwrap();
+    let whole = untouched.inventory("blue");
+    let count = untouched.server.with(|world| world.changes);
+    assert!(count > 20, "{count}");
+    let step = match std::env::var("OCPDEPLOY_CUTS").as_deref() {
+        Ok("all") => 1,
+        _ => count.div_ceil(SAMPLES),
+    };
+    let mut cuts = 0;
+    for changes in (1..=count).step_by(step) {
+        let place = place(lines);
+        cuts += usize::from(place.cut("lab", changes));
+        place.deploy("lab").unwrap();
+        assert_eq!(place.inventory("blue"), whole, "continued after change {changes}");
+        destroy(&place);
+        assert_eq!(place.inventory("blue"), before, "destroyed after change {changes}");
+        // At once, by a home that may know nothing of it.
+        cuts += usize::from(place.cut("lab", changes));
+        destroy(&place);
+        assert_eq!(
+            place.inventory("blue"),
+            before,
+            "cut and destroyed after change {changes}"
+        );
+        place.server.was_asked_well();
+    }
+    // What was refused while others changed it is asked for again, so runs differ by a change or two.
+    assert!(cuts + 4 >= 2 * (1..=count).step_by(step).count(), "{cuts} of {count}");
+    println!("reliability: {cuts} cuts on KubeVirt");
+}
+
+#[test]
+fn a_run_on_a_secondary_network_that_is_cut_is_continued_and_destroyed() {
+    cut_after_each_change("masters=1\nworkers=1");
+}
+
+#[test]
+fn a_run_on_pods_that_is_cut_is_continued_and_destroyed() {
+    cut_after_each_change("network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1");
+}

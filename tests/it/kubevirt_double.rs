@@ -1,0 +1,189 @@
+//! The pretend KubeVirt's watches, judged by clients that are not ours: kube's, and `kubectl`, which survives all of it.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::fake_kubevirt::World;
+use crate::support::kubevirt_place::Place;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::json;
+
+fn place() -> Place {
+    Place::new(World::with_tenants(&["blue", "red"]))
+}
+
+fn run(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(work);
+}
+
+async fn config_maps(place: &Place) -> Api<ConfigMap> {
+    let kubeconfig = Kubeconfig::read_from(place.kubeconfig("blue")).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    Api::default_namespaced(Client::try_from(config).unwrap())
+}
+
+/// Puts a config map there, or takes it away.
+fn put(place: &Place, namespace: &str, name: &str, word: &'static str) {
+    place.server.with(|world| {
+        let about = json!({"namespace": namespace, "name": name, "labels": {"name": name}});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about});
+        world.store(("configmaps", namespace.to_owned(), name.to_owned()), object, word);
+    });
+}
+
+type Event = Result<WatchEvent<ConfigMap>, kube::Error>;
+
+/// The next event in one word and a name; with bookmarks only where they are asked for.
+async fn next(watch: &mut (impl Stream<Item = Event> + Unpin), bookmarks: bool) -> String {
+    loop {
+        let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await;
+        let name = |object: ConfigMap| object.metadata.name.unwrap_or_default();
+        return match event.expect("no event") {
+            None => "end".to_owned(),
+            Some(Err(error)) => format!("failed: {error}"),
+            Some(Ok(WatchEvent::Bookmark(_))) if !bookmarks => continue,
+            Some(Ok(WatchEvent::Bookmark(mark))) => format!("bookmark {}", mark.metadata.resource_version),
+            Some(Ok(WatchEvent::Added(object))) => format!("added {}", name(object)),
+            Some(Ok(WatchEvent::Modified(object))) => format!("modified {}", name(object)),
+            Some(Ok(WatchEvent::Deleted(object))) => format!("deleted {}", name(object)),
+            Some(Ok(WatchEvent::Error(status))) => format!("error {}", status.code),
+        };
+    }
+}
+
+#[test]
+fn a_watch_tells_what_goes_on_and_marks_where_it_stands() {
+    let place = place();
+    run(tells(&place));
+}
+
+async fn tells(place: &Place) {
+    let api = config_maps(place).await;
+    put(place, "blue", "before", "ADDED");
+    let version = api
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .metadata
+        .resource_version
+        .unwrap();
+    let all = WatchParams::default().timeout(20);
+    let mut watch = Box::pin(api.watch(&all, &version).await.unwrap());
+    put(place, "red", "theirs", "ADDED");
+    put(place, "blue", "one", "ADDED");
+    put(place, "blue", "one", "MODIFIED");
+    put(place, "blue", "two", "ADDED");
+    put(place, "blue", "one", "DELETED");
+    for expected in ["added one", "modified one", "added two", "deleted one"] {
+        assert_eq!(next(&mut watch, false).await, expected);
+    }
+    let version = place.server.with(|world| world.version());
+    assert_eq!(next(&mut watch, true).await, format!("bookmark {version}"));
+    // Who asks for none gets none; labels choose; and from no version on, all that is there comes first.
+    let two = WatchParams::default().labels("name=two").disable_bookmarks().timeout(1);
+    let mut watch = Box::pin(api.watch(&two, "0").await.unwrap());
+    put(place, "blue", "three", "ADDED");
+    for expected in ["added two", "end"] {
+        assert_eq!(next(&mut watch, true).await, expected);
+    }
+}
+
+#[test]
+fn a_watch_that_expires_or_is_cut_loses_nothing_to_who_looks_anew() {
+    let place = place();
+    run(expires(&place));
+}
+
+async fn expires(place: &Place) {
+    let api = config_maps(place).await;
+    // Longer than an event is waited for: what ends sooner was ended.
+    let all = WatchParams::default().timeout(290);
+    let now = || place.server.with(|world| world.version().to_string());
+    put(place, "blue", "one", "ADDED");
+    // From before what is remembered.
+    place.server.with(|world| world.forgotten = world.version());
+    let early = api.watch(&all, "1").await.map(drop).unwrap_err();
+    assert!(
+        matches!(&early, kube::Error::Api(status) if status.code == 410),
+        "{early}"
+    );
+    // Forgotten in the middle: told, and then it ends.
+    let mut watch = Box::pin(api.watch(&all, &now()).await.unwrap());
+    put(place, "blue", "two", "ADDED");
+    assert_eq!(next(&mut watch, false).await, "added two");
+    place.server.with(|world| {
+        world.force("nodes", json!({"metadata": {"name": "host"}}));
+        world.forgotten = world.version() + 1;
+    });
+    put(place, "blue", "three", "ADDED");
+    for expected in ["error 410", "end"] {
+        assert_eq!(next(&mut watch, false).await, expected);
+    }
+    let list = api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 3);
+    // Cut in the middle: from where it stood nothing is missing.
+    let stood = list.metadata.resource_version.unwrap();
+    let mut watch = Box::pin(api.watch(&all, &stood).await.unwrap());
+    place.server.with(|world| world.cut = world.version() + 1);
+    // kube takes a line that fell for the end.
+    assert_eq!(next(&mut watch, false).await, "end");
+    put(place, "blue", "four", "ADDED");
+    place.server.with(|world| world.cut = 0);
+    let mut watch = Box::pin(api.watch(&all, &stood).await.unwrap());
+    assert_eq!(next(&mut watch, false).await, "added four");
+}
+
+#[test]
+fn kubectl_waits_through_expiry_and_cuts() {
+    let place = place();
+    place.server.with(|world| {
+        let about = json!({"namespace": "blue", "name": "held", "finalizers": ["example.com/hold"]});
+        world.force("configmaps", json!({"metadata": about}));
+    });
+    let mut kubectl = Command::new("kubectl")
+        .args(["delete", "configmap", "held", "--timeout=60s"])
+        .env("KUBECONFIG", place.kubeconfig("blue"))
+        .env("HOME", place.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this test needs kubectl: apt-get install kubernetes-client");
+    let asked = |times: usize| {
+        let begin = Instant::now();
+        let path = "GET /api/v1/namespaces/blue/configmaps";
+        let count = || {
+            place
+                .server
+                .with(|world| world.asked.iter().filter(|asked| *asked == path).count())
+        };
+        while count() < times {
+            assert!(begin.elapsed() < Duration::from_secs(60), "asked {} times", count());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // A list, then a watch; each fault makes it look anew.
+    asked(2);
+    put(&place, "blue", "other", "ADDED");
+    place.server.with(|world| world.cut = world.version() + 1);
+    asked(3);
+    place.server.with(|world| world.cut = 0);
+    asked(4);
+    place.server.with(|world| world.forgotten = world.version() + 1);
+    put(&place, "blue", "other", "MODIFIED");
+    asked(5);
+    assert!(kubectl.try_wait().unwrap().is_none(), "it gave up");
+    place.server.with(|world| {
+        let key = ("configmaps", "blue".to_owned(), "held".to_owned());
+        let object = world.objects[&key].clone();
+        world.store(key, object, "DELETED");
+    });
+    let ended = kubectl.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    place.server.was_asked_well();
+}

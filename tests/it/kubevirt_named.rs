@@ -1,0 +1,184 @@
+//! Whole runs through a kubeconfig file: on the server that `OCPDEPLOY_TEST_KUBECONFIG` names, or else on the pretend one.
+//! Nothing but `kubectl` is asked what there is. How to name a server is in CONTRIBUTING.md.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::fake_kubevirt::World;
+use crate::support::kubevirt_place::Place;
+
+/// All that this program makes.
+const KINDS: &str = "virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io,datavolumes.cdi.kubevirt.io,\
+                     persistentvolumeclaims,secrets,configmaps,services,networkpolicies";
+const NETWORKS: [&str; 2] = ["secondary", "pods"];
+
+/// The networks of a test: both on a real server. On the pretend one other tests do the rest.
+fn networks(pretend: &'static str) -> Vec<&'static str> {
+    match variable("") {
+        Some(_) => NETWORKS.to_vec(),
+        None => vec![pretend],
+    }
+}
+
+/// A place, and the server that is meant by its env files.
+struct Named {
+    place: Place,
+    kubeconfig: PathBuf,
+    /// Where a real server is named, its own settings.
+    lines: String,
+    on_pods: bool,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("OCPDEPLOY_TEST_KUBECONFIG{name}")).ok()
+}
+
+impl Named {
+    fn on(network: &str) -> Self {
+        let place = Place::new(World::with_tenants(&["blue", "red"]));
+        let on_pods = network == "pods";
+        let mut lines = "masters=1\nworkers=1\n".to_owned();
+        let kubeconfig = variable("").map_or(place.kubeconfig("blue"), PathBuf::from);
+        let kubeconfig = std::path::absolute(kubeconfig).unwrap();
+        lines += &format!("kubeconfig={}\n", kubeconfig.display());
+        lines += if on_pods { "network=pod\n" } else { "" };
+        match variable("") {
+            None if on_pods => lines += "pod_networks=10.128.0.0/14\n",
+            None => {}
+            Some(_) => {
+                let image = variable("_IMAGE").expect("OCPDEPLOY_TEST_KUBECONFIG_IMAGE names an image of the platform");
+                lines += &format!("image={image}\nhelper_image={image}\n");
+                if !on_pods {
+                    lines += &format!("network={}\n", variable("_NETWORK").unwrap_or("lan".to_owned()));
+                }
+                // E.g. machine_network, storage_class, pod_networks; one to a line.
+                lines += &variable("_SETTINGS").unwrap_or_default();
+            }
+        }
+        Self {
+            place,
+            kubeconfig,
+            lines,
+            on_pods,
+        }
+    }
+
+    /// What `kubectl` finds of a cluster, each as `kind/name`.
+    fn found(&self, cluster: &str) -> Vec<String> {
+        let label = format!("ocpdeploy.io/cluster={cluster}.example.com");
+        let output = Command::new("kubectl")
+            .args(["get", KINDS, "-l", &label, "-o", "name"])
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", self.place.path())
+            .output()
+            .expect("this test needs kubectl: apt-get install kubernetes-client");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut names: Vec<_> = String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[track_caller]
+    fn is_deployed(&self, cluster: &str) {
+        let found = self.found(cluster);
+        let machines = found
+            .iter()
+            .filter_map(|name| name.strip_prefix("virtualmachine.kubevirt.io/"));
+        let expected = ["master-0", "worker-0"].map(|node| format!("{cluster}-{node}"));
+        assert_eq!(machines.collect::<Vec<_>>(), expected);
+        let has = |part: &str| found.iter().filter(|name| name.starts_with(part)).count();
+        assert_eq!((has("configmap/"), has("secret/")), (1, 2), "{found:?}");
+        let on_pods = if self.on_pods { (4, 3) } else { (0, 0) };
+        assert_eq!((has("service/"), has("networkpolicy.")), on_pods, "{found:?}");
+    }
+
+    #[track_caller]
+    fn destroys(&self, cluster: &str) {
+        let destroyed = self.place.run(&["destroy", cluster, "--yes"]);
+        assert!(
+            destroyed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&destroyed.stderr)
+        );
+        assert_eq!(self.found(cluster), [""; 0]);
+    }
+}
+
+/// Nothing of a test stays on a real server.
+impl Drop for Named {
+    fn drop(&mut self) {
+        for cluster in ["named", "named-2", "amend"] {
+            if std::thread::panicking() && self.place.home().cluster(cluster).exists() {
+                self.place.run(&["destroy", cluster, "--yes"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn on_the_named_server_a_cluster_is_deployed_adopted_and_destroyed() {
+    for network in networks("pods") {
+        let named = Named::on(network);
+        named.place.env("named", &named.lines);
+        named.place.deploy("named").unwrap();
+        named.is_deployed("named");
+        let before = named.found("named");
+        assert!(named.place.deploy("named").unwrap().skipped_pass_one);
+        assert_eq!(named.found("named"), before);
+        named.destroys("named");
+    }
+}
+
+#[test]
+fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
+    for network in networks("secondary") {
+        let named = Named::on(network);
+        named.place.env("named", &named.lines);
+        for continues in [true, false] {
+            let mut child = named.place.start(&["deploy", "named.sh", "--rehearse"]);
+            let begin = Instant::now();
+            while !named
+                .found("named")
+                .iter()
+                .any(|name| name.starts_with("virtualmachine."))
+            {
+                assert!(child.try_wait().unwrap().is_none(), "it ended before it made a machine");
+                assert!(begin.elapsed() < Duration::from_secs(600), "it makes no machine");
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            if continues {
+                named.place.deploy("named").unwrap();
+                named.is_deployed("named");
+            }
+            named.destroys("named");
+        }
+    }
+}
+
+#[test]
+fn on_the_named_server_three_clusters_at_once_are_each_destroyed_alone() {
+    for network in networks("pods") {
+        let named = Named::on(network);
+        let clusters = ["named", "named-2", "amend"];
+        std::thread::scope(|scope| {
+            for cluster in clusters {
+                named.place.env(cluster, &named.lines);
+                let place = &named.place;
+                scope.spawn(move || place.deploy(cluster).unwrap());
+            }
+        });
+        for (gone, cluster) in clusters.iter().enumerate() {
+            named.is_deployed(cluster);
+            named.destroys(cluster);
+            for left in &clusters[gone + 1..] {
+                named.is_deployed(left);
+            }
+        }
+    }
+}

@@ -1,0 +1,642 @@
+//! Whole runs on the pods' own network of the pretend KubeVirt: Services in place of a harvest, policies that keep
+//! clusters apart, and what a user is told who lacks something.
+
+use crate::support::{fake_kubevirt, kubevirt_place};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use crate::support::fake_kubevirt::World;
+use crate::support::fake_kubevirt::world::Fault;
+use crate::support::kubevirt_place::Place;
+use ipnetwork::Ipv4Network;
+use ocpdeploy::backend::{Backend, BackendErrorKind, Held, Hold};
+use ocpdeploy::cluster::{ClusterId, Lease, NodeName};
+use serde_json::{Value, json};
+
+const SMALL: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
+
+fn place() -> Place {
+    Place::new(World::with_tenants(&["blue", "red"]))
+}
+
+/// What a deployed cluster of one master and one worker has in its namespace, images aside.
+fn small(cluster: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::from([
+        format!("configmaps/ocpdeploy.{cluster}.example.com"),
+        format!("routes/{cluster}-apps"),
+        format!("services/{cluster}-api-vip"),
+        format!("services/{cluster}-ingress-vip"),
+        format!("networkpolicies/{cluster}-machines"),
+        format!("networkpolicies/{cluster}-api"),
+        format!("networkpolicies/{cluster}-ingress"),
+    ]);
+    for node in ["master-0", "worker-0"] {
+        all.insert(format!("datavolumes/{cluster}-{node}-root"));
+        all.insert(format!("persistentvolumeclaims/{cluster}-{node}-root"));
+        all.insert(format!("pods/virt-launcher-{cluster}-{node}"));
+        all.insert(format!("secrets/{cluster}-{node}-first-boot"));
+        all.insert(format!("services/{cluster}-{node}"));
+        all.insert(format!("virtualmachineinstances/{cluster}-{node}"));
+        all.insert(format!("virtualmachines/{cluster}-{node}"));
+    }
+    all
+}
+
+fn without_images(inventory: Vec<String>) -> BTreeSet<String> {
+    inventory
+        .into_iter()
+        .filter(|name| !name.contains("ocpdeploy-image-"))
+        .collect()
+}
+
+#[track_caller]
+fn is_deployed(place: &Place, cluster: &str) {
+    let found = without_images(place.inventory("blue"));
+    let missing: Vec<_> = small(cluster).difference(&found).cloned().collect();
+    assert_eq!(missing, [""; 0], "{cluster} lacks these");
+    let table = place.parameters(cluster);
+    assert_eq!(table.peer_domain.as_deref(), Some("blue.svc"));
+    let mut addresses = BTreeSet::new();
+    for node in &table.nodes {
+        assert!(addresses.insert(node.ip), "{} is there twice", node.ip);
+        if node.name.as_str() == "bootstrap" {
+            continue;
+        }
+        let machine = place.object("virtualmachines", "blue", &format!("{cluster}-{}", node.name));
+        let guest = &machine["spec"]["template"]["spec"];
+        let range: Ipv4Network = guest["networks"][0]["pod"]["vmNetworkCIDR"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert_eq!((range.prefix(), range.nth(2)), (30, Some(node.ip)));
+        assert!(guest["domain"]["devices"]["interfaces"][0]["masquerade"].is_object());
+    }
+    let service = place.object("services", "blue", &format!("{cluster}-api-vip"));
+    let ip = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
+    assert_eq!(ip, &json!(table.api_ip.to_string()));
+}
+
+fn destroy(place: &Place, cluster: &str) {
+    let destroyed = place.run(&["destroy", cluster, "--yes"]);
+    assert!(
+        destroyed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&destroyed.stderr)
+    );
+}
+
+#[test]
+fn a_cluster_is_deployed_and_destroyed_without_a_harvest() {
+    let place = place();
+    place.env("lab", SMALL);
+    let before = place.inventory("blue");
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+    assert_eq!(without_images(place.inventory("blue")), small("lab"));
+    let harvested = place.server.with(|world| {
+        world
+            .events
+            .iter()
+            .any(|event| event.object.to_string().contains("harvest"))
+    });
+    assert!(!harvested, "a machine of pass one was made");
+    assert!(place.deploy("lab").unwrap().skipped_pass_one);
+    is_deployed(&place, "lab");
+    destroy(&place, "lab");
+    assert_eq!(place.inventory("blue"), before);
+    place.server.was_asked_well();
+}
+
+/// The files of a node's Ignition config.
+fn files(place: &Place, node: &str) -> Value {
+    let path = place.home().cluster("lab").ignition(node);
+    let config: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    config["storage"]["files"].clone()
+}
+
+#[test]
+fn nodes_know_their_own_address_and_where_to_find_the_others() {
+    use base64::Engine;
+    let place = place();
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    let table = place.parameters("lab");
+    let bootstrap = table
+        .nodes
+        .iter()
+        .find(|node| node.name.as_str() == "bootstrap")
+        .unwrap();
+    let hint = files(&place, "bootstrap");
+    let hint = hint
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|file| file["path"] == "/etc/default/nodeip-configuration");
+    let source = hint.unwrap()["contents"]["source"].as_str().unwrap();
+    let text = base64::engine::general_purpose::STANDARD
+        .decode(source.split_once(',').unwrap().1)
+        .unwrap();
+    let gateway = Ipv4Addr::from_bits(bootstrap.ip.to_bits() - 1);
+    assert!(
+        String::from_utf8(text)
+            .unwrap()
+            .contains(&format!("NODEIP_HINT={gateway}\n"))
+    );
+    let all = files(&place, "bootstrap").to_string();
+    for path in [
+        "/etc/ocpdeploy/peers",
+        "/usr/local/bin/ocpdeploy-peers",
+        "99_ocpdeploy-network.yaml",
+    ] {
+        assert!(all.contains(path), "no {path}");
+    }
+    for absent in ["keepalived", "haproxy", "vip-leases"] {
+        let found = files(&place, "bootstrap").as_array().unwrap().iter().any(|file| {
+            let path = file["path"].as_str().unwrap();
+            path.starts_with("/etc/") && path.contains(absent)
+        });
+        assert!(!found, "{absent} is there, and a Service has the virtual IP");
+    }
+}
+
+/// Methods and kinds of all requests that write in the namespace.
+fn changes(place: &Place) -> BTreeSet<(&'static str, String)> {
+    const WRITES: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
+    let asked = place.server.with(|world| world.asked.clone());
+    let mut all = BTreeSet::new();
+    for line in asked.iter().filter(|line| line.contains("/namespaces/blue/")) {
+        let (method, path) = line.split_once(' ').unwrap();
+        let mut parts: Vec<&str> = path.split('/').collect();
+        let kind = parts.iter().position(|part| *part == "blue").unwrap() + 1;
+        parts.truncate(kind + 1);
+        if let Some(method) = WRITES.into_iter().find(|write| *write == method) {
+            all.insert((method, parts.join("/")));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
+    let untouched = place();
+    untouched.env("lab", SMALL);
+    untouched.deploy("lab").unwrap();
+    let place = place();
+    place.env("lab", SMALL);
+    let mut kinds = changes(&untouched);
+    // Asked only when two come at the same moment.
+    kinds.retain(|(method, path)| !(*method == "PATCH" && path.ends_with("configmaps")));
+    let faults = kinds.iter().flat_map(|(method, path)| {
+        [false, true].map(|done| Fault {
+            method,
+            path: path.clone(),
+            code: 500,
+            done,
+        })
+    });
+    place.server.with(|world| world.faults = faults.collect());
+    let mut cut = 0;
+    while let Err(error) = place.deploy("lab") {
+        cut += 1;
+        println!("{error:#}");
+        assert!(cut <= 2 * kinds.len(), "it never ends");
+    }
+    assert!(cut > 10, "only {cut} runs were cut");
+    place
+        .server
+        .with(|world| assert!(world.faults.is_empty(), "{:?}", world.faults));
+    is_deployed(&place, "lab");
+    assert_eq!(place.inventory("blue"), untouched.inventory("blue"));
+}
+
+#[test]
+fn a_run_that_is_killed_is_continued() {
+    let place = place();
+    place.env("lab", SMALL);
+    let deploy = ["deploy", "lab.sh", "--rehearse"];
+    place.kill(&deploy, |world| !world.names("networkpolicies", "blue").is_empty());
+    place.kill(&deploy, |world| world.names("services", "blue").len() >= 3);
+    place.kill(&deploy, |world| !world.names("virtualmachines", "blue").is_empty());
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+    assert_eq!(without_images(place.inventory("blue")), small("lab"));
+}
+
+#[test]
+fn three_clusters_at_once_share_nothing_but_images() {
+    let place = place();
+    let clusters = ["lab", "lab-2", "blab"];
+    std::thread::scope(|scope| {
+        for cluster in clusters {
+            place.env(cluster, SMALL);
+            let place = &place;
+            scope.spawn(move || place.deploy(cluster).unwrap());
+        }
+    });
+    for (gone, cluster) in clusters.iter().enumerate() {
+        is_deployed(&place, cluster);
+        destroy(&place, cluster);
+        for left in &clusters[gone + 1..] {
+            is_deployed(&place, left);
+        }
+    }
+    assert_eq!(place.inventory("blue"), [""; 0]);
+}
+
+/// Someone who sends a packet.
+struct Sender {
+    /// With its labels; none is no pod.
+    pod: Option<(String, Value)>,
+    ip: Ipv4Addr,
+}
+
+fn chooses(selector: &Value, labels: &Value) -> bool {
+    assert!(
+        selector.get("matchExpressions").is_none(),
+        "the test knows no expressions"
+    );
+    let wanted = selector["matchLabels"].as_object().into_iter().flatten();
+    wanted.into_iter().all(|(label, value)| labels[label] == *value)
+}
+
+/// Whether a peer of a rule is this sender, for a policy of a namespace (networking.k8s.io/v1, NetworkPolicyPeer).
+fn is_peer(world: &World, namespace: &str, peer: &Value, sender: &Sender) -> bool {
+    if peer["ipBlock"].is_object() {
+        let within = |range: &Value| {
+            range
+                .as_str()
+                .unwrap()
+                .parse::<Ipv4Network>()
+                .unwrap()
+                .contains(sender.ip)
+        };
+        let except = peer["ipBlock"]["except"].as_array().into_iter().flatten();
+        return within(&peer["ipBlock"]["cidr"]) && !except.into_iter().any(within);
+    }
+    let Some((of, labels)) = &sender.pod else { return false };
+    let in_namespace = match &peer["namespaceSelector"] {
+        Value::Null => of == namespace,
+        selector => {
+            let key = ("namespaces", String::new(), of.clone());
+            chooses(selector, &world.objects[&key]["metadata"]["labels"])
+        }
+    };
+    in_namespace && (peer["podSelector"].is_null() || chooses(&peer["podSelector"], labels))
+}
+
+/// Whether policies let a packet in to a pod; without any that chooses the pod, all come in.
+fn comes_in(world: &World, to: &(String, Value), sender: &Sender, protocol: &str, port: u16) -> bool {
+    let policies: Vec<Value> = world
+        .all("networkpolicies")
+        .into_iter()
+        .filter(|((_, namespace, _), policy)| *namespace == to.0 && chooses(&policy["spec"]["podSelector"], &to.1))
+        .map(|(_, policy)| policy)
+        .collect();
+    let lets = |policy: &Value| {
+        policy["spec"]["ingress"].as_array().into_iter().flatten().any(|rule| {
+            let peers = rule["from"].as_array();
+            let from = peers.is_none_or(|peers| peers.iter().any(|peer| is_peer(world, &to.0, peer, sender)));
+            let ports = rule["ports"].as_array();
+            from && ports.is_none_or(|ports| {
+                ports
+                    .iter()
+                    .any(|open| open["protocol"] == protocol && open["port"] == port)
+            })
+        })
+    };
+    policies.is_empty() || policies.iter().any(lets)
+}
+
+/// Namespace and labels, name and address of each pod.
+fn pods(world: &World) -> Vec<((String, Value), String, Ipv4Addr)> {
+    let read = |((_, namespace, name), pod): (fake_kubevirt::world::Key, Value)| {
+        let ip = pod["status"]["podIP"].as_str().unwrap().parse().unwrap();
+        ((namespace, pod["metadata"]["labels"].clone()), name, ip)
+    };
+    world.all("pods").into_iter().map(read).collect()
+}
+
+#[test]
+fn two_tenants_reach_their_own_machines_and_not_each_other_s() {
+    let place = place();
+    place.env("lab", SMALL);
+    // Of the same name, in the namespace of another tenant; and a second one in the first namespace.
+    let red = place.kubeconfig("red").display().to_string();
+    place.env("red", &format!("{SMALL}\nkubeconfig={red}"));
+    place.env("next", SMALL);
+    for cluster in ["lab", "red", "next"] {
+        place.deploy(cluster).unwrap();
+    }
+    place.server.with(|world| {
+        let routers = json!({"network.openshift.io/policy-group": "ingress"});
+        world.force(
+            "namespaces",
+            json!({"metadata": {"name": "routers", "labels": routers}}),
+        );
+        world.force("namespaces", json!({"metadata": {"name": "others"}}));
+        let pods = pods(world);
+        assert_eq!(pods.len(), 6);
+        let cluster = |labels: &Value| labels["ocpdeploy.io/cluster"].as_str().unwrap().to_owned();
+        let within = [
+            ("TCP", 2379),
+            ("TCP", 10250),
+            ("UDP", 6082),
+            ("TCP", 30_000),
+            ("TCP", 22),
+            ("TCP", 22624),
+        ];
+        let open = [("TCP", 6443), ("TCP", 22623), ("TCP", 80), ("TCP", 443)];
+        for (to, name, _) in &pods {
+            for (from, of, ip) in &pods {
+                let sender = Sender {
+                    pod: Some(from.clone()),
+                    ip: *ip,
+                };
+                let is_own = cluster(&from.1) == cluster(&to.1);
+                for (protocol, port) in within.into_iter().chain(open) {
+                    let found = comes_in(world, to, &sender, protocol, port);
+                    assert_eq!(found, is_own, "{of} to {name} {port}");
+                }
+            }
+            let is_master = name.contains("master");
+            let pod = |namespace: &str| Some((namespace.to_owned(), json!({"app": "any"})));
+            let outside = Sender {
+                pod: None,
+                ip: Ipv4Addr::new(198, 51, 100, 7),
+            };
+            let router = Sender {
+                pod: pod("routers"),
+                ip: Ipv4Addr::new(10, 129, 0, 9),
+            };
+            let other = Sender {
+                pod: pod("others"),
+                ip: Ipv4Addr::new(10, 130, 0, 9),
+            };
+            for (protocol, port) in within.into_iter().chain(open) {
+                let of_api = is_master && [6443, 22623].contains(&port);
+                let of_ingress = !is_master && [80, 443].contains(&port);
+                let comes = |sender| comes_in(world, to, sender, protocol, port);
+                assert_eq!(comes(&outside), of_api || of_ingress, "the world to {name} {port}");
+                assert_eq!(comes(&router), of_ingress, "a router to {name} {port}");
+                assert!(!comes(&other), "a pod of somebody's to {name} {port}");
+            }
+        }
+    });
+}
+
+/// What became of keeping an address.
+fn hold(place: &Place, cluster: &str, node: &str, ip: &str, mac: &str) -> Result<Held, BackendErrorKind> {
+    let hold = Hold {
+        cluster: ClusterId::new(cluster, "example.com"),
+        network: "pod".to_owned(),
+        lease: Lease {
+            name: NodeName::from_platform(node),
+            mac: mac.parse().unwrap(),
+            ip: ip.parse().unwrap(),
+        },
+        dns_names: vec![],
+    };
+    let held = place.on_backend(async |backend| backend.hold_address(&hold).await);
+    held.map_err(|error| error.kind)
+}
+
+#[test]
+fn each_node_of_a_cluster_has_an_address_of_its_own() {
+    use BackendErrorKind::Conflict;
+    let place = place();
+    let [one, two] = ["52:54:00:00:00:01", "52:54:00:00:00:02"];
+    for (cluster, node, ip, mac, expected) in [
+        ("lab", "master-0", "10.0.2.2", one, Ok(Held::ByPlatform)),
+        ("lab", "master-0", "10.0.2.2", one, Ok(Held::ByPlatform)),
+        // No guest has it: the gateway, the ends of its network.
+        ("lab", "master-1", "10.0.2.5", two, Err(Conflict)),
+        ("lab", "master-1", "10.0.2.2", two, Err(Conflict)),
+        ("lab", "master-1", "10.0.2.6", one, Err(Conflict)),
+        ("lab", "master-0", "10.0.2.6", two, Err(Conflict)),
+        ("lab", "api", "172.30.0.9", two, Err(Conflict)),
+        // Another's addresses are another's.
+        ("other", "master-0", "10.0.2.2", one, Ok(Held::ByPlatform)),
+    ] {
+        assert_eq!(
+            hold(&place, cluster, node, ip, mac),
+            expected,
+            "{cluster} {node} {ip} {mac}"
+        );
+    }
+    place.server.with(|world| {
+        let about = json!({"namespace": "blue", "name": "lab-master-7"});
+        world.force("services", json!({"metadata": about, "spec": {}}));
+    });
+    assert_eq!(hold(&place, "lab", "master-7", "10.0.2.30", two), Err(Conflict));
+}
+
+#[test]
+fn services_lead_to_the_machines_that_are_meant() {
+    for (nodes, ingress) in [("masters=1\nworkers=1", "worker"), ("masters=1\nworkers=0", "master")] {
+        let place = place();
+        place.env("lab", &SMALL.replace("masters=1\nworkers=1", nodes));
+        place.deploy("lab").unwrap();
+        let behind = |service: &str| {
+            let service = place.object("services", "blue", service);
+            place.server.with(|world| {
+                let selector = json!({"matchLabels": service["spec"]["selector"]});
+                let chosen = pods(world).into_iter().filter(|(of, ..)| chooses(&selector, &of.1));
+                chosen.map(|(_, name, _)| name).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(behind("lab-api-vip"), ["virt-launcher-lab-master-0"]);
+        assert_eq!(behind("lab-ingress-vip"), [format!("virt-launcher-lab-{ingress}-0")]);
+        assert_eq!(behind("lab-master-0"), ["virt-launcher-lab-master-0"]);
+    }
+}
+
+#[test]
+fn a_cluster_is_seen_as_the_platform_offers() {
+    let kind = |place: &Place| {
+        let service = place.object("services", "blue", "lab-api-vip");
+        service["spec"]["type"].as_str().unwrap().to_owned()
+    };
+    for (lines, has_balancers, expected) in [
+        ("", true, "LoadBalancer"),
+        ("node_address=192.0.2.10", false, "NodePort"),
+        ("expose=nodeport\nnode_address=192.0.2.10", true, "NodePort"),
+        ("expose=clusterip", true, "ClusterIP"),
+    ] {
+        let place = place();
+        place.server.with(|world| world.has_balancers = has_balancers);
+        place.env("lab", &format!("{SMALL}\n{lines}"));
+        place.deploy("lab").unwrap();
+        assert_eq!(kind(&place), expected, "{lines}");
+        let table = place.parameters("lab");
+        let inside = place.object("services", "blue", "lab-api-vip")["spec"]["clusterIP"].clone();
+        assert_eq!(expected != "LoadBalancer", inside == table.api_ip.to_string());
+        let door = table.api_door().to(6443);
+        match expected {
+            "NodePort" => assert!(door.to_string().starts_with("192.0.2.10:30"), "{door}"),
+            _ => assert_eq!(door, std::net::SocketAddrV4::new(table.api_ip, 6443)),
+        }
+    }
+}
+
+#[test]
+fn routes_are_one_for_all_names_or_one_for_each() {
+    for (lines, wildcards, served, expected) in [
+        ("", true, true, vec!["lab-apps"]),
+        (
+            "",
+            false,
+            true,
+            vec!["lab-console-openshift-console", "lab-oauth-openshift"],
+        ),
+        ("routes=names\nroute_names=shop", true, true, vec!["lab-shop"]),
+        ("routes=off", true, true, vec![]),
+        ("", true, false, vec![]),
+    ] {
+        let place = place();
+        place.server.with(|world| {
+            world.takes_wildcards = wildcards;
+            if !served {
+                world.groups_absent.insert("route.openshift.io");
+            }
+        });
+        place.env("lab", &format!("{SMALL}\n{lines}"));
+        place.deploy("lab").unwrap();
+        let routes = place.server.with(|world| world.names("routes", "blue"));
+        assert_eq!(routes, expected, "{lines}");
+        for name in expected {
+            let route = place.object("routes", "blue", name);
+            let host = route["spec"]["host"].as_str().unwrap();
+            assert!(host.ends_with(".apps.lab.example.com"), "{host}");
+            assert_eq!(route["spec"]["tls"]["termination"], "passthrough");
+        }
+        destroy(&place, "lab");
+        assert_eq!(place.inventory("blue"), [""; 0]);
+    }
+}
+
+#[test]
+fn the_documented_role_is_enough() {
+    let place = place();
+    place.server.with(|world| {
+        let user = world.users.get_mut("blue-token").unwrap();
+        user.edits.clear();
+        user.more.extend(kubevirt_place::documented(&[0, 1]));
+    });
+    place.env("lab", SMALL);
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+    destroy(&place, "lab");
+}
+
+#[test]
+fn the_plan_s_manifests_are_all_that_was_made_and_change_nothing() {
+    for (lines, takes_wildcards, routes) in [
+        ("", true, &["lab-apps"][..]),
+        ("", false, &["lab-console-openshift-console", "lab-oauth-openshift"]),
+        ("routes=off", true, &[]),
+    ] {
+        let place = place();
+        place.server.with(|world| world.takes_wildcards = takes_wildcards);
+        place.env("lab", &format!("{SMALL}\n{lines}"));
+        place.deploy("lab").unwrap();
+        let planned = place.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
+        assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+        let folder = place.path().join("manifests");
+        let mut written = BTreeSet::new();
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if name.contains("lab-bootstrap") {
+                // It is gone by now.
+                std::fs::remove_file(path).unwrap();
+            } else {
+                let (kind, name) = name.split_once('-').unwrap();
+                written.insert(format!("{}/{name}", kind.replace("policy", "policie") + "s"));
+            }
+        }
+        // What controllers make of these is theirs.
+        let theirs = [
+            "datavolumes/",
+            "persistentvolumeclaims/",
+            "pods/",
+            "virtualmachineinstances/",
+        ];
+        let mut made = without_images(place.inventory("blue"));
+        made.retain(|name| !theirs.iter().any(|kind| name.starts_with(kind)));
+        assert_eq!(written, made, "{lines}");
+        let found: Vec<_> = made.iter().filter_map(|name| name.strip_prefix("routes/")).collect();
+        assert_eq!(found, routes, "{lines}");
+        let before = place.server.with(|world| world.version());
+        let folder = folder.display().to_string();
+        let diff = [
+            "diff",
+            "--server-side",
+            "--force-conflicts",
+            "--field-manager=ocpdeploy",
+            "-f",
+            &folder,
+        ];
+        let dry = ["--dry-run=server", "--validate=false", "-f", &folder];
+        let dry = [&["apply", "--server-side", "--force-conflicts"][..], &dry].concat();
+        for asked in [&diff[..], &dry] {
+            let (succeeded, text) = kubevirt_place::kubectl(&place, asked);
+            assert!(succeeded, "{lines}: {text}");
+        }
+        assert_eq!(place.server.with(|world| world.version()), before);
+    }
+}
+
+#[test]
+fn the_plan_states_the_limits() {
+    let place = place();
+    place.env("lab", SMALL);
+    let planned = place.run(&["plan", "lab.sh", "--rehearse"]);
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    insta::assert_snapshot!(String::from_utf8(planned.stdout).unwrap());
+}
+
+macro_rules! tells {
+    ($($name:ident: $lines:expr, |$world:ident| $change:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                let place = place();
+                place.server.with(|$world: &mut World| { $change; });
+                insta::assert_snapshot!(kubevirt_place::told(&place, &format!("{SMALL}\n{}", $lines)));
+            }
+        )+
+    };
+}
+
+tells! {
+    a_harvest_by_mac_is_asked_for: "harvest=boot", |world| world.faults.clear();
+    keepalived_is_asked_for: "lb=keepalived", |world| world.faults.clear();
+    a_virtual_ip_is_given: "api_ip=10.0.2.9", |world| world.faults.clear();
+    the_platform_s_range_is_the_cluster_s_as_well: "service_network=172.30.0.0/16", |world| world.faults.clear();
+    services_may_not_be_made: "", |world| {
+        let lacks = ["create services".to_owned(), "patch networkpolicies".to_owned()];
+        world.users.get_mut("blue-token").unwrap().lacks.extend(lacks);
+    };
+    no_node_s_address_is_known: "expose=nodeport", |world| world.faults.clear();
+    routes_may_have_no_host: "", |world| {
+        world.users.get_mut("blue-token").unwrap().lacks.insert("create routes/custom-host".to_owned());
+    };
+    a_wildcard_that_is_refused: "routes=wildcard", |world| world.takes_wildcards = false;
+}
+
+#[test]
+fn the_pods_range_is_not_known() {
+    let place = place();
+    let lines = SMALL.replace("pod_networks=10.128.0.0/14\n", "");
+    insta::assert_snapshot!(kubevirt_place::told(&place, &lines));
+    // An OpenShift may tell.
+    place.server.with(|world| {
+        let status = json!({"clusterNetwork": [{"cidr": "10.128.0.0/14"}]});
+        world.force("networks", json!({"metadata": {"name": "cluster"}, "status": status}));
+        let user = world.users.get_mut("blue-token").unwrap();
+        user.more.insert("get networks ".to_owned());
+    });
+    place.deploy("lab").unwrap();
+    is_deployed(&place, "lab");
+}

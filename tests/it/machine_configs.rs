@@ -1,0 +1,97 @@
+//! What clusters of many shapes give their nodes, judged by `ignition-validate`.
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use crate::support::shape::{Made, Shape};
+use ocpdeploy::cluster::{Dns, Role};
+use ocpdeploy::ignition::{Major, Version};
+use ocpdeploy::node::overlay::document;
+use ocpdeploy::node::services::{self, Input};
+use serde_json::Value;
+
+/// 1, 3 and 5 masters with 0, 1, 2 and 50 workers, and each way of DNS; the rest takes turns.
+fn shapes() -> impl Iterator<Item = (Shape, Dns)> {
+    let sizes = [1, 3, 5]
+        .into_iter()
+        .flat_map(|masters| [0, 1, 2, 50].map(|workers| (masters, workers)));
+    let with_dns = sizes.flat_map(|size| [Dns::Dnsmasq, Dns::Coredns, Dns::User].map(|dns| (size, dns)));
+    with_dns.enumerate().map(|(turn, ((masters, workers), dns))| {
+        let shape = Shape {
+            masters,
+            workers,
+            one_vip: turn % 2 == 1,
+            prefix: if workers == 50 { 23 } else { [24, 23, 26][turn % 3] },
+            use_br: turn % 4 > 1,
+            masters_schedulable: turn % 5 == 4,
+        };
+        (shape, dns)
+    })
+}
+
+fn refused(config: &Value) -> Option<String> {
+    let mut validator = Command::new("ignition-validate")
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this test needs ignition-validate: apt-get install ignition");
+    validator
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(config.to_string().as_bytes())
+        .unwrap();
+    let output = validator.wait_with_output().unwrap();
+    let words = [output.stdout, output.stderr].concat();
+    // It is silent when it has nothing to say; warnings count here.
+    (!output.status.success() || !words.is_empty()).then(|| String::from_utf8_lossy(&words).into_owned())
+}
+
+#[test]
+fn every_config_of_every_shape_is_ignition() {
+    let mut judged = 0;
+    for (shape, dns) in shapes() {
+        let mut made = Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10));
+        made.config.dns = dns;
+        let input = Input {
+            config: &made.config,
+            parameters: &made.parameters,
+            release: &made.release,
+            leased: &[],
+        };
+        let mut configs = Vec::new();
+        for manifest in services::manifests(&input).unwrap() {
+            let value: Value = serde_saphyr::from_str(&manifest.content).unwrap();
+            if value["kind"] == "MachineConfig" {
+                assert!(
+                    value["metadata"]["name"].as_str().unwrap().starts_with("99-"),
+                    "{value}"
+                );
+                configs.push((manifest.path, value["spec"]["config"].clone()));
+            }
+        }
+        // A role that gets nothing gets no MachineConfig; with a DNS of ours every role gets something.
+        assert!(
+            configs.len() == 2 || dns == Dns::User,
+            "{shape}, {dns:?}: {}",
+            configs.len()
+        );
+        let parts = services::parts(&input, Role::Bootstrap).unwrap();
+        let version = Version {
+            major: Major::Three,
+            minor: 2,
+            patch: 0,
+        };
+        configs.push(("bootstrap".to_owned(), document(&parts, version)));
+        for (name, config) in configs {
+            if let Some(why) = refused(&config) {
+                panic!("{shape}, {dns:?}: {name}: {why}");
+            }
+            judged += 1;
+        }
+    }
+    assert!(judged >= 12 * (3 + 3 + 1), "{judged}");
+}

@@ -1,0 +1,132 @@
+//! Asking the machine config server for what it serves: a real TLS server with the one name the real one has.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::support::mcs_server::McsServer;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ocpdeploy::ignition::{Major, Version};
+use ocpdeploy::node::pointer::{self, Server};
+use ocpdeploy::openshift::mcs::{McsError, fetch};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::json;
+
+const HOST: &str = "api-int.lab.example.com";
+
+/// A certificate authority and a machine config server that it has signed for.
+struct Mcs {
+    ca_pem: String,
+    server: McsServer,
+}
+
+impl Mcs {
+    /// Gives one answer after the other, and more than these to nobody.
+    fn start(answers: Vec<Option<(u16, Vec<u8>)>>) -> Self {
+        let mut ca = CertificateParams::new([]).unwrap();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_key = KeyPair::generate().unwrap();
+        let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+        let key = KeyPair::generate().unwrap();
+        let issuer = Issuer::new(ca, ca_key);
+        let names = CertificateParams::new([HOST.to_owned()]).unwrap();
+        let certificate = names.signed_by(&key, &issuer).unwrap();
+        let mut answers = answers.into_iter();
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let server = McsServer::start(address, &certificate.pem(), &key.serialize_pem(), move |path| {
+            assert_eq!(path, "/config/master");
+            answers.next().expect("asked once more")
+        });
+        Self { ca_pem, server }
+    }
+
+    /// As a pointer with this authority names it.
+    fn named(&self, ca_pem: &str) -> Server {
+        let ca = STANDARD.encode(ca_pem);
+        let pointer = json!({"ignition": {
+            "config": {"merge": [{"source": format!("https://{HOST}:22623/config/master")}]},
+            "security": {"tls": {"certificateAuthorities": [
+                {"source": format!("data:text/plain;charset=utf-8;base64,{ca}")}]}},
+            "version": "3.2.0",
+        }});
+        let mut server = pointer::server(&pointer).unwrap();
+        assert_eq!((server.host.as_str(), server.port), (HOST, 22623));
+        server.port = self.server.address.port();
+        server
+    }
+
+    fn url(&self) -> String {
+        format!("https://{HOST}:{}/config/master", self.server.address.port())
+    }
+}
+
+fn ask(server: &Server, limit: Duration) -> Result<Vec<u8>, McsError> {
+    let version = Version {
+        major: Major::Three,
+        minor: 2,
+        patch: 0,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(fetch(server, Ipv4Addr::LOCALHOST, version, limit))
+}
+
+#[test]
+fn it_waits_until_the_config_is_rendered_and_trusts_the_installers_authority_only() {
+    let config = br#"{"ignition":{"version":"3.2.0"}}"#.to_vec();
+    let mcs = Mcs::start(vec![None, Some((500, Vec::new())), Some((200, config.clone()))]);
+    assert_eq!(ask(&mcs.named(&mcs.ca_pem), Duration::from_secs(30)).unwrap(), config);
+    let heads = mcs.server.heads();
+    assert_eq!(heads.len(), 3);
+    assert!(heads[2].contains(&format!("host: {HOST}")), "{}", heads[2]);
+}
+
+#[test]
+fn another_clusters_server_is_told_from_ours_at_once() {
+    let mcs = Mcs::start(vec![Some((200, b"{}".to_vec()))]);
+    let other = Mcs::start(Vec::new());
+    let error = ask(&mcs.named(&other.ca_pem), Duration::from_secs(30)).unwrap_err();
+    assert!(
+        matches!(&error, McsError::Stranger { why, .. } if why.contains("certificate")),
+        "{error}"
+    );
+    assert!(!error.is_timeout());
+    assert_eq!(mcs.server.heads(), Vec::<String>::new());
+}
+
+#[test]
+fn a_final_refusal_is_not_asked_again() {
+    let mcs = Mcs::start(vec![Some((404, Vec::new()))]);
+    let error = ask(&mcs.named(&mcs.ca_pem), Duration::from_secs(30)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("the machine config server {} at 127.0.0.1 answers 404", mcs.url())
+    );
+}
+
+#[test]
+fn a_wait_in_vain_says_what_was_seen_last() {
+    let mcs = Mcs::start(vec![Some((500, Vec::new()))]);
+    let error = ask(&mcs.named(&mcs.ca_pem), Duration::from_millis(400)).unwrap_err();
+    assert!(error.is_timeout());
+    assert!(
+        error
+            .to_string()
+            .ends_with("served nothing within 0 s: not rendered yet (500 Internal Server Error)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pointer_without_authority_is_not_asked_blindly() {
+    let mcs = Mcs::start(Vec::new());
+    let mut server = mcs.named(&mcs.ca_pem);
+    server.authorities.clear();
+    let error = ask(&server, Duration::from_secs(1)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the pointer's machine config server cannot be asked: it names no certificate authority"
+    );
+}

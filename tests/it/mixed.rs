@@ -1,0 +1,197 @@
+//! Masters on one platform and workers on another: one journal, one table, one destroy.
+//!
+//! The pretend platform of the program itself has all but the workers, and a pretend oVirt engine those.
+
+use crate::support::qcow2;
+use std::collections::BTreeSet;
+
+use crate::support::fake_engine::{Agent, FakeEngine};
+use crate::support::place::Place;
+use ocpdeploy::digest;
+use serde_json::{Value, json};
+
+struct Two {
+    masters: Place,
+    workers: FakeEngine,
+}
+
+impl Two {
+    /// Both sides on one network, of which each gives other addresses.
+    fn new() -> Self {
+        let masters = Place::new(json!({"networks": {"default": {
+            "cidr": "192.168.99.0/24", "gateway": "192.168.99.1",
+            "dhcp_from": "192.168.99.100", "dhcp_to": "192.168.99.200",
+        }}}));
+        let workers = FakeEngine::with(|world| {
+            world.tick = 3_000;
+            world.uploaded_agent = Agent::Installed;
+        });
+        let file = |name: &str, bytes: &[u8]| std::fs::write(masters.path().join(name), bytes).unwrap();
+        file("helper.qcow2", &qcow2::empty());
+        file("coreos.qcow2", &[qcow2::empty(), vec![0; 512]].concat());
+        file("ca.pem", workers.ca_pem.as_bytes());
+        file("password", workers.password.as_bytes());
+        let two = Self { masters, workers };
+        two.env("lab", "");
+        two
+    }
+
+    fn env(&self, cluster: &str, lines: &str) {
+        let (url, user) = (&self.workers.url, &self.workers.user);
+        let usual = format!(
+            "masters=1\nworkers=2\nworker_backend=ovirt\nworker_network=ovirtmgmt\novirt_url={url}\n\
+             ovirt_user={user}\novirt_password_file=password\novirt_ca=ca.pem\novirt_storage_domain=data\n\
+             images_dir=.\n"
+        );
+        let name = |line: &str| line.split('=').next().unwrap_or_default().to_owned();
+        let given: BTreeSet<_> = lines.lines().map(name).collect();
+        let kept = usual.lines().filter(|line| !given.contains(&name(line)));
+        let text: Vec<&str> = kept.chain(lines.lines()).collect();
+        self.masters.env(cluster, &text.join("\n"));
+    }
+
+    fn vms(&self) -> BTreeSet<String> {
+        self.workers
+            .look(|world| world.vms.iter().map(|vm| vm.name.clone()).collect())
+    }
+
+    /// Each machine where it belongs, with its config, at its address, and nothing of pass one.
+    #[track_caller]
+    fn is_deployed(&self, cluster: &str, workers: usize) {
+        let table = self.masters.parameters(cluster).expect("a parameter file");
+        let machines = self.masters.machines(Some(cluster));
+        let names: Vec<&str> = machines.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, [format!("{cluster}-master-0")]);
+        let expected: BTreeSet<_> = (0..workers).map(|index| format!("{cluster}-worker-{index}")).collect();
+        assert_eq!(self.vms(), expected);
+        for node in table.nodes.iter().filter(|node| node.name.as_str() != "bootstrap") {
+            let name = format!("{cluster}-{}", node.name);
+            let config = self.masters.home().cluster(cluster).ignition(node.name.as_str());
+            let written = std::fs::read_to_string(config).unwrap();
+            if let Some((_, machine)) = machines.iter().find(|(known, _)| *known == name) {
+                assert_eq!(machine["nics"][0]["mac"], node.mac.to_string());
+                assert_eq!(machine["payload"]["sha512"], digest::sha512(written.as_bytes()));
+            } else {
+                let boot = self.workers.last_boot(&name).expect("it was started");
+                assert_eq!(boot.macs, [node.mac.to_string()]);
+                assert_eq!(
+                    boot.given.ignition(),
+                    Some(written.as_str()),
+                    "{name} found another config"
+                );
+            }
+        }
+        let addresses: BTreeSet<_> = table.leases().iter().map(|lease| lease.ip).collect();
+        assert_eq!(addresses.len(), table.nodes.len() + 2, "addresses are used twice");
+        // The engine cannot hold an address; the other side, on the same network, does it for its machines too.
+        let held: BTreeSet<_> = self
+            .masters
+            .reservations(Some(cluster))
+            .into_iter()
+            .map(|(ip, _)| ip)
+            .collect();
+        let lasting = table
+            .leases()
+            .into_iter()
+            .filter(|lease| lease.name.as_str() != "bootstrap");
+        assert_eq!(held, lasting.map(|lease| lease.ip.to_string()).collect());
+    }
+}
+
+#[test]
+fn workers_elsewhere_are_one_cluster_with_the_others() {
+    let two = Two::new();
+    let outcome = two.masters.deploy("lab").succeeded();
+    assert_eq!(outcome.stdout.matches(" yes ").count(), 4, "{}", outcome.stdout);
+    two.is_deployed("lab", 2);
+
+    let status = two.masters.run(&["status", "lab"]).succeeded().stdout;
+    assert!(status.contains("sim, workers on ovirt"), "{status}");
+    assert!(status.contains("worker-1"), "{status}");
+    for (node, platform) in [("master-0", "sim"), ("worker-0", "ovirt")] {
+        let shown = two
+            .masters
+            .run(&["machine", "show", node, "--output", "json"])
+            .succeeded();
+        let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+        assert_eq!(shown["platform"], platform, "{node}: {shown:#}");
+    }
+    let verified = two.masters.run(&["verify", "lab"]);
+    assert_eq!(verified.code, Some(0), "{}\n{}", verified.stdout, verified.stderr);
+
+    let owned = two.masters.run(&["destroy", "lab", "--dry-run"]).succeeded().stdout;
+    assert!(
+        owned.contains("lab-master-0") && owned.contains("lab-worker-1"),
+        "{owned}"
+    );
+    two.masters.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(two.vms(), BTreeSet::new());
+    assert_eq!(two.masters.machines(None), []);
+    assert_eq!(two.masters.reservations(None), []);
+    let disks = two.workers.look(|world| world.disks.len() + world.templates.len());
+    let before = FakeEngine::with(|_| ()).look(|world| world.disks.len() + world.templates.len());
+    assert_eq!(disks, before, "an image is left");
+}
+
+#[test]
+fn cut_in_either_pass_the_same_command_finishes() {
+    for step in ["pass-one/create", "pass-one/leases", "pass-two/create/worker-0"] {
+        let two = Two::new();
+        two.masters.kill_deployment("lab", |place| place.is_within("lab", step));
+        two.masters.deploy("lab").succeeded();
+        two.is_deployed("lab", 2);
+        two.masters.run(&["destroy", "lab", "--yes"]).succeeded();
+        assert_eq!(
+            (two.vms(), two.masters.machines(None)),
+            (BTreeSet::new(), vec![]),
+            "cut in {step}"
+        );
+    }
+}
+
+#[test]
+fn workers_come_and_go_on_their_platform() {
+    let two = Two::new();
+    two.masters.deploy("lab").succeeded();
+    two.masters.run(&["scale", "lab", "--workers", "3"]).succeeded();
+    two.is_deployed("lab", 3);
+    two.masters.run(&["scale", "lab", "--workers", "1"]).succeeded();
+    two.is_deployed("lab", 1);
+}
+
+#[test]
+fn the_two_sides_are_checked_before_anything_is_made() {
+    let two = Two::new();
+    for (lines, message) in [
+        ("worker_network=", "`worker_network` is not set"),
+        ("worker_network=nowhere", "nowhere"),
+        ("worker_backend=vmware", "`vmware` is not a backend"),
+        ("ovirt_user=nobody@internal", "denies it"),
+    ] {
+        two.env("lab", lines);
+        let outcome = two.masters.deploy("lab");
+        assert_ne!(outcome.code, Some(0), "{lines}");
+        assert!(outcome.message().contains(message), "{lines}: {}", outcome.stderr);
+        assert_eq!((two.vms(), two.masters.machines(None)), (BTreeSet::new(), vec![]));
+    }
+}
+
+#[test]
+fn the_plan_names_both_platforms_and_counts_each() {
+    let two = Two::new();
+    let plan = two.masters.run(&["plan", "lab.sh", "--rehearse"]).succeeded().stdout;
+    insta::assert_snapshot!(plan);
+}
+
+#[test]
+fn a_cluster_does_not_move_its_workers() {
+    let two = Two::new();
+    two.masters.deploy("lab").succeeded();
+    two.env("lab", "worker_backend=sim");
+    let refused = two.masters.deploy("lab");
+    assert!(
+        refused.message().contains("another place of its workers"),
+        "{}",
+        refused.stderr
+    );
+}

@@ -1,0 +1,738 @@
+//! OpenStack where real services do not misbehave on demand: the program against a thin cloud that does.
+//!
+//! What the services accept and answer is not judged here but by the real ones, see tests/lab/openstack.
+
+use crate::support::qcow2;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::fake_cloud::{ACCOUNT, FakeCloud, PASSWORD, Stores, Trouble, flavor};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A folder with an env file of a small cluster, in which the program is run.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let env = "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
+                   pull_secret='{\"auths\":{\"registry.example.com\":{\"auth\":\"eDp5\"}}}'\npub_key=key.pub\nimage=rhcos\n";
+        std::fs::write(folder.path().join("env.sh"), env).unwrap();
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
+        std::fs::write(folder.path().join("key.pub"), key).unwrap();
+        Self(folder)
+    }
+
+    fn write(&self, name: &str, text: &str) -> &Self {
+        std::fs::write(self.0.path().join(name), text).unwrap();
+        self
+    }
+
+    fn clouds(&self, auth_url: &str, more: &str) -> &Self {
+        self.write(
+            "clouds.yaml",
+            &format!(
+                "clouds:\n  lab:\n    region_name: one\n{more}    auth:\n      auth_url: {auth_url}\n      username: demo\n      \
+                 project_name: demo\n      password: {PASSWORD}\n"
+            ),
+        )
+    }
+
+    fn run(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.0.path())
+            .env("OCPDEPLOY_HOME", self.0.path().join("home"))
+            // What the client itself repeats is tested here.
+            .env("OCPDEPLOY_PLATFORM_TIMEOUT", "0s")
+            .envs(variables.iter().copied())
+            .current_dir(self.0.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// A rehearsal whose guests never tell of themselves, which the pretend computes cannot make them do.
+    fn deploy_in_vain(&self, lines: &str) -> String {
+        let is_set_anew = |line: &&str| {
+            let name = line.split_inclusive('=').next().unwrap_or_default();
+            lines.lines().any(|new| new.starts_with(name))
+        };
+        let usual = env(self, "");
+        let usual: Vec<_> = usual.lines().filter(|line| !is_set_anew(line)).collect();
+        self.write(
+            "env.sh",
+            &format!("{}\nbootstrap_timeout=1s\n{lines}", usual.join("\n")),
+        );
+        std::fs::create_dir_all(self.0.path().join("images")).unwrap();
+        for (name, end) in [("coreos", "c"), ("helper", "h")] {
+            let image = [&qcow2::empty()[..], end.as_bytes()].concat();
+            std::fs::write(self.0.path().join(format!("images/{name}.qcow2")), image).unwrap();
+        }
+        let output = self.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(6), "{text}");
+        text
+    }
+
+    fn destroy(&self) {
+        succeeded(&self.run(&["destroy", "lab", "--yes"], &[]));
+    }
+
+    fn harvest(&self) -> Output {
+        // Nova has no room for whole configs, so that a DNS must know where nodes fetch theirs.
+        self.run(&["harvest"], &[("OCPDEPLOY_DNS", "user")])
+    }
+
+    /// What a failing harvest says, without ports and folders of this run.
+    fn refusal(&self, code: i32) -> String {
+        let output = self.harvest();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(!text.contains(PASSWORD), "it tells the password: {text}");
+        text.find("error: ").map_or(String::new(), |at| text[at..].to_owned())
+    }
+}
+
+fn told(text: &str, place: &Place) -> String {
+    let folder = place.0.path().display().to_string();
+    let text = text.replace(&folder, "FOLDER");
+    let mut told = String::new();
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find("127.0.0.1:") {
+        told += &rest[..at];
+        told += "127.0.0.1:PORT";
+        rest = rest[at + 10..].trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    told + rest
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    text
+}
+
+#[test]
+fn a_harvest_makes_one_port_for_each_node_and_vip() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    succeeded(&place.harvest());
+    let world = cloud.finish();
+    let names: Vec<_> = world.ports.iter().map(|port| port["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["api", "bootstrap", "ingress", "master-0"].map(|name| format!("{name}.lab.example.com"))
+    );
+    for port in &world.ports {
+        assert_eq!(port["description"], "ocpdeploy lab.example.com");
+        assert_eq!(port["fixed_ips"][0]["subnet_id"], "sub-1");
+    }
+}
+
+#[test]
+fn a_service_that_asks_for_a_pause_gets_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.trouble("GET /network/v2.0/networks", [Trouble::Later(429, 1)]);
+    cloud.trouble(
+        "POST /network/v2.0/ports",
+        [Trouble::Later(503, 1), Trouble::Later(429, 1)],
+    );
+    let begin = Instant::now();
+    succeeded(&place.harvest());
+    assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert_eq!(cloud.finish().ports.len(), 4);
+}
+
+#[test]
+fn what_only_looks_is_asked_again_after_a_fault_and_what_makes_is_not() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    let broken = || Trouble::Status(502, json!("<html><h1>Bad Gateway</h1></html>"));
+    cloud.trouble("GET /compute/v2.1/limits", [broken(), broken()]);
+    cloud.trouble("POST /network/v2.0/ports", [broken()]);
+    let refusal = place.refusal(5);
+    assert!(
+        refusal.contains("Bad Gateway") && refusal.contains("hold address"),
+        "{refusal}"
+    );
+    assert_eq!(cloud.asked("POST /network/v2.0/ports"), 1);
+    // The same command goes on.
+    succeeded(&place.harvest());
+    assert_eq!(cloud.finish().ports.len(), 4);
+}
+
+#[test]
+fn a_port_whose_answer_was_cut_off_is_found_again_and_not_made_twice() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.trouble("POST /network/v2.0/ports", [Trouble::Half]);
+    let refusal = place.refusal(7);
+    assert!(refusal.contains("was cut off"), "{refusal}");
+    succeeded(&place.harvest());
+    let world = cloud.finish();
+    assert_eq!(world.ports.len(), 4, "{:?}", world.ports);
+}
+
+#[test]
+fn a_token_that_ends_under_way_is_renewed() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.trouble("GET /compute/v2.1/flavors", [Trouble::Expired]);
+    cloud.trouble("POST /network/v2.0/ports", [Trouble::Expired]);
+    succeeded(&place.harvest());
+    assert_eq!(cloud.asked("POST /identity/v3/auth/tokens"), 3);
+    assert_eq!(cloud.finish().ports.len(), 4);
+}
+
+#[test]
+fn a_token_that_ends_soon_is_renewed_before_it_is_used() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.lifetime = Some(200));
+    succeeded(&place.harvest());
+    let (renewed, refused) = (cloud.asked("POST /identity/"), cloud.asked("GET /"));
+    assert!(renewed > 5, "{renewed} tokens for {refused} requests");
+    cloud.finish();
+}
+
+#[test]
+fn slow_answers_are_waited_for() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.trouble("POST /network/v2.0/ports", [Trouble::Slow(Duration::from_secs(3))]);
+    succeeded(&place.harvest());
+    assert_eq!(cloud.asked("POST /network/v2.0/ports"), 4);
+    cloud.finish();
+}
+
+#[test]
+fn variables_and_application_credentials_let_in_too() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    let url = cloud.auth_url();
+    let plain = url.trim_end_matches("/v3");
+    let ways: [&[(&str, &str)]; 2] = [
+        &[
+            ("OS_AUTH_URL", plain),
+            ("OS_USERNAME", "demo"),
+            ("OS_PASSWORD", PASSWORD),
+            ("OS_PROJECT_NAME", "demo"),
+            ("OS_USER_DOMAIN_NAME", "Default"),
+        ],
+        &[
+            ("OS_AUTH_URL", &url),
+            ("OS_APPLICATION_CREDENTIAL_ID", "abc"),
+            ("OS_APPLICATION_CREDENTIAL_SECRET", PASSWORD),
+        ],
+    ];
+    for way in ways {
+        let variables = [way, &[("OCPDEPLOY_DNS", "user")]].concat();
+        succeeded(&place.run(&["harvest"], &variables));
+    }
+    // The password may stand in a file of its own.
+    place.clouds(&url, "").write(
+        "secure.yaml",
+        &format!("clouds:\n  lab:\n    auth:\n      password: {PASSWORD}\n"),
+    );
+    let clouds = std::fs::read_to_string(place.0.path().join("clouds.yaml")).unwrap();
+    place.write(
+        "clouds.yaml",
+        &clouds.replace(&format!("      password: {PASSWORD}\n"), ""),
+    );
+    succeeded(&place.harvest());
+    cloud.finish();
+}
+
+/// Nothing of the cluster, by whatever name.
+#[track_caller]
+fn is_empty(stores: &Stores) {
+    let kinds = [
+        &stores.images,
+        &stores.groups,
+        &stores.server_groups,
+        &stores.servers,
+        &stores.volumes,
+    ];
+    assert!(kinds.iter().all(|kind| kind.is_empty()), "{kinds:#?}");
+    assert!(stores.containers.is_empty() && stores.objects.is_empty());
+}
+
+fn user_data(server: &Value) -> Value {
+    let text = server["server"]["user_data"].as_str().unwrap();
+    serde_json::from_slice(&STANDARD.decode(text).unwrap()).unwrap()
+}
+
+#[test]
+fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["volumev3"]);
+    place.deploy_in_vain("os_boot=volume\nos_volume_type=ssd\nextra_disks=5,6\n");
+    cloud.with(|world| {
+        let mut volumes: Vec<_> = world
+            .stores
+            .volumes
+            .iter()
+            .map(|volume| {
+                assert_eq!(volume["metadata"], json!({"ocpdeploy.cluster": "lab.example.com"}));
+                assert_eq!(
+                    (volume["status"].as_str(), volume["volume_type"].as_str()),
+                    (Some("in-use"), Some("ssd"))
+                );
+                let has_image = if volume["imageRef"].is_null() {
+                    ""
+                } else {
+                    " of an image"
+                };
+                format!("{} {}{has_image}", volume["name"].as_str().unwrap(), volume["size"])
+            })
+            .collect();
+        volumes.sort();
+        assert_eq!(
+            volumes,
+            [
+                "lab-bootstrap:disk0 1 of an image",
+                "lab-master-0:disk0 1 of an image",
+                "lab-master-0:disk1 5",
+                "lab-master-0:disk2 6",
+            ]
+        );
+        for body in &world.stores.bodies {
+            assert_eq!(body["server"]["imageRef"], Value::Null);
+            let devices = body["server"]["block_device_mapping_v2"].as_array().unwrap();
+            assert!(devices.iter().all(|device| device["delete_on_termination"] == true));
+        }
+        // A volume that Nova forgot: its server is gone, and its name tells whose it is.
+        let mut lost = world.stores.volumes[0].clone();
+        lost["id"] = json!("volume-lost");
+        lost["status"] = json!("available");
+        lost["attachments"] = json!([]);
+        world.stores.volumes.push(lost);
+        let mut strangers = world.stores.volumes[0].clone();
+        strangers["id"] = json!("volume-stranger");
+        strangers["metadata"] = json!({});
+        strangers["attachments"] = json!([]);
+        world.stores.volumes.push(strangers);
+    });
+    let listed = place.run(&["destroy", "lab", "--dry-run"], &[]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert_eq!(
+        listed.lines().filter(|line| line.starts_with("volume ")).count(),
+        4,
+        "{listed}"
+    );
+    place.destroy();
+    cloud.with(|world| {
+        let left: Vec<_> = world
+            .stores
+            .volumes
+            .drain(..)
+            .map(|volume| volume["id"].clone())
+            .collect();
+        assert_eq!(left, ["volume-stranger"]);
+    });
+    let world = cloud.finish();
+    assert_eq!(world.ports, [Value::Null; 0]);
+    is_empty(&world.stores);
+}
+
+#[test]
+fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| {
+        world.more = vec!["volumev3"];
+        world.stores.bad_volumes = vec!["lab-bootstrap:disk0", "lab-master-0:disk0"];
+    });
+    place.write("env.sh", &env(&place, "os_boot=volume\n"));
+    let images = place.0.path().join("images");
+    std::fs::create_dir(&images).unwrap();
+    for name in ["coreos", "helper"] {
+        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
+    }
+    let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    assert!(text.contains("of 1 GiB went into status error"), "{text}");
+    cloud.with(|world| assert_eq!(world.stores.volumes, [Value::Null; 0]));
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess() {
+    for (lines, refusal, in_swift) in [
+        ("", None, false),
+        ("os_ignition=glance\n", None, false),
+        ("os_ignition=swift\n", None, true),
+        // Glance refuses one more image, and Swift takes it.
+        ("", Some(Trouble::Status(413, json!("quota of images"))), true),
+    ] {
+        let (cloud, place) = (FakeCloud::start(), Place::new());
+        place.clouds(&cloud.auth_url(), "");
+        cloud.with(|world| world.more = vec!["object-store"]);
+        if let Some(refusal) = refusal {
+            // The system's image is the first.
+            cloud.trouble("POST /image/v2/images", [Trouble::None, refusal]);
+        }
+        place.deploy_in_vain(lines);
+        cloud.with(|world| {
+            let stores = &world.stores;
+            let bodies = &stores.bodies;
+            let bootstrap = bodies
+                .iter()
+                .find(|body| body["server"]["name"] == "lab-bootstrap")
+                .unwrap();
+            let fetched = &user_data(bootstrap)["ignition"]["config"]["merge"][0];
+            let source = fetched["source"].as_str().unwrap();
+            let contents: Vec<_> = stores
+                .images
+                .iter()
+                .filter(|image| !image["ocpdeploy_content"].is_null())
+                .collect();
+            let hash = match in_swift {
+                true => {
+                    assert_eq!(contents, [&Value::Null; 0]);
+                    let (name, config) = stores.objects.first_key_value().unwrap();
+                    assert!(source.contains(&format!("{ACCOUNT}/{name}?temp_url_sig=")), "{source}");
+                    assert_eq!(fetched["httpHeaders"], Value::Null, "it needs no token");
+                    assert_eq!(stores.fetched, [name.as_str()], "it was tried as a machine fetches it");
+                    let random = name.rsplit('/').next().unwrap();
+                    assert!(random.len() == 32 && !name.contains(stores.containers.values().next().unwrap()));
+                    ocpdeploy::digest::sha512(config)
+                }
+                false => {
+                    assert!(stores.objects.is_empty() && stores.containers.is_empty());
+                    assert_eq!(
+                        (contents.len(), contents[0]["visibility"].as_str()),
+                        (1, Some("private"))
+                    );
+                    assert!(source.ends_with(&format!("/images/{}/file", contents[0]["id"].as_str().unwrap())));
+                    contents[0]["os_hash_value"].as_str().unwrap().to_owned()
+                }
+            };
+            assert_eq!(fetched["verification"]["hash"], format!("sha512-{hash}"));
+        });
+        place.destroy();
+        let world = cloud.finish();
+        assert_eq!(world.ports, [Value::Null; 0]);
+        is_empty(&world.stores);
+    }
+}
+
+#[test]
+fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    place.deploy_in_vain("os_ignition=swift\n");
+    let foreign = [
+        "ocpdeploy-lab.example.com/notes",
+        "ocpdeploy-lab.example.com/lab-bootstrap/backup.ign",
+    ];
+    cloud.with(|world| {
+        for name in foreign {
+            world.stores.objects.insert(name.to_owned(), b"theirs".to_vec());
+        }
+    });
+    place.destroy();
+    let stores = cloud.finish().stores;
+    assert_eq!(stores.objects.keys().collect::<Vec<_>>(), [foreign[1], foreign[0]]);
+    assert_eq!(stores.containers.len(), 1);
+}
+
+#[test]
+fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    cloud.trouble(&format!("HEAD {ACCOUNT}"), [Trouble::Status(401, Value::Null)]);
+    place.write("env.sh", &env(&place, "os_ignition=swift\n"));
+    let images = place.0.path().join("images");
+    std::fs::create_dir(&images).unwrap();
+    for name in ["coreos", "helper"] {
+        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
+    }
+    let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    assert!(text.contains("does not honour temporary URLs"), "{text}");
+    assert!(!text.contains("temp_url_sig"), "{text}");
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn members_of_a_soft_group_come_one_after_the_other_so_that_nova_keeps_them_apart() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    place.deploy_in_vain("masters=3\n");
+    cloud.with(|world| {
+        let servers = world.stores.servers.iter();
+        let masters = servers.filter(|server| server["name"].as_str().unwrap().contains("-master-"));
+        let mut hosts: Vec<_> = masters.map(|server| server["hostId"].as_str().unwrap()).collect();
+        hosts.sort_unstable();
+        assert_eq!(hosts, ["host-0", "host-0", "host-1"]);
+    });
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn a_machine_is_shown_in_novas_words_without_its_payload() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    place.deploy_in_vain("");
+    let shown = place.run(
+        &["machine", "show", "master-0", "--cluster", "lab", "--output", "json"],
+        &[],
+    );
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let form = &shown["configuration"]["platform"];
+    assert_eq!(form["name"], "Nova JSON", "{text}");
+    let server: Value = serde_json::from_str(form["text"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (server["name"].as_str(), server["status"].as_str()),
+        (Some("lab-master-0"), Some("ACTIVE"))
+    );
+    assert!(!text.contains("user_data"), "{text}");
+    place.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
+    let (cloud, place) = (FakeCloud::start(), Place::new());
+    place.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| {
+        world
+            .stores
+            .images
+            .push(json!({"id": "centos", "name": "centos", "status": "active", "tags": []}))
+    });
+    let lines = "harvest=boot\nhelper_image=centos\nharvest_timeout=5s\n";
+    place.write("env.sh", &env(&place, lines));
+    let refusal = place.refusal(6);
+    assert!(refusal.contains("lab-harvest-master-0"), "{refusal}");
+    cloud.with(|world| world.stores.consoles_tell = true);
+    succeeded(&place.harvest());
+    let world = cloud.finish();
+    assert_eq!(world.ports.len(), 4);
+    assert_eq!(world.stores.servers, [Value::Null; 0], "pass one leaves its ports only");
+}
+
+/// Each mistake, on a cloud of its own, and what the program says of it.
+#[test]
+fn mistakes_are_told_in_words() {
+    type Mistake = (&'static str, i32, fn(&FakeCloud, &Place));
+    let mistakes: [Mistake; 13] = [
+        ("unknown cloud", 5, |_, place| {
+            place.write("env.sh", &env(place, "os_cloud=lbo\n"));
+        }),
+        ("wrong password", 5, |cloud, place| {
+            let url = cloud.auth_url();
+            place
+                .clouds(&url, "")
+                .write("secure.yaml", "clouds:\n  lab:\n    auth:\n      password: other\n");
+        }),
+        ("missing catalog entry", 4, |cloud, _| {
+            cloud.with(|world| world.lacking = vec!["image"])
+        }),
+        ("unknown region", 4, |_, place| {
+            place.write("env.sh", &env(place, "os_region=two\n"));
+        }),
+        ("not verified", 5, |cloud, place| {
+            place.clouds(&cloud.auth_url(), "    verify: false\n");
+        }),
+        ("flavor too small", 4, |cloud, _| {
+            let flavors = json!({"flavors": [flavor("tiny", 1, 512, 10), flavor("large", 8, 32768, 80)]});
+            answer(cloud, "/compute/v2.1/flavors/detail", flavors);
+        }),
+        ("named flavor too small", 4, |cloud, place| {
+            place.write("env.sh", &env(place, "os_master_flavor=tiny\n"));
+            let flavors = json!({"flavors": [flavor("tiny", 1, 512, 10), flavor("large", 8, 32768, 120)]});
+            answer(cloud, "/compute/v2.1/flavors/detail", flavors);
+        }),
+        ("network without DHCP", 4, |cloud, _| {
+            let subnet = json!({"id": "sub-1", "network_id": "net-1", "ip_version": 4, "cidr": "10.20.0.0/24",
+                "enable_dhcp": false});
+            answer(cloud, "/network/v2.0/subnets", json!({"subnets": [subnet]}));
+        }),
+        ("quota short by one", 4, |cloud, _| {
+            let limits =
+                json!({"maxTotalCores": 20, "totalCoresUsed": 13, "maxTotalInstances": -1, "maxTotalRAMSize": -1});
+            answer(cloud, "/compute/v2.1/limits", json!({"limits": {"absolute": limits}}));
+        }),
+        ("image still queued", 5, |cloud, place| {
+            place.write("env.sh", &env(place, "harvest=boot\nhelper_image=centos\n"));
+            image(cloud, json!({"status": "queued"}));
+        }),
+        ("flavor too small for the image", 5, |cloud, place| {
+            place.write("env.sh", &env(place, "harvest=boot\nhelper_image=centos\n"));
+            image(cloud, json!({"status": "active", "min_disk": 200}));
+        }),
+        ("user_data over 65535", 4, |_, place| {
+            // It cannot be packed, and is not the bootstrap's, which fetches.
+            let noise: Vec<u8> = (0..1700_u32)
+                .flat_map(|n| ocpdeploy::digest::sha256(n.to_string()).into_bytes())
+                .collect();
+            let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{}", String::from_utf8(noise).unwrap())}});
+            let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
+            place.write("noise.ign", &config.to_string());
+            place.write("env.sh", &env(place, "ignition_extra=master:noise.ign\n"));
+        }),
+        ("another project's network", 4, |cloud, _| {
+            let network = json!({"id": "net-1", "name": "private", "project_id": "project-2"});
+            answer(cloud, "/network/v2.0/networks", json!({"networks": [network]}));
+            let fault = "((rule:create_port and rule:create_port:mac_address)) is disallowed by policy";
+            let fault = json!({"NeutronError": {"type": "PolicyNotAuthorized", "message": fault, "detail": ""}});
+            cloud.trouble("POST /network/v2.0/ports", [Trouble::Status(403, fault)]);
+        }),
+    ];
+    let mut all = String::new();
+    for (name, code, make) in mistakes {
+        let (cloud, place) = (FakeCloud::start(), Place::new());
+        place.clouds(&cloud.auth_url(), "");
+        make(&cloud, &place);
+        let said = told(&place.refusal(code), &place);
+        let said = match name {
+            "flavor too small for the image" => without_machine(said),
+            _ => said,
+        };
+        all += &format!("-- {name}\n{said}\n");
+        let made = cloud.finish().ports;
+        // What the checks find; the platform's own refusals come in the midst of making.
+        assert!(code != 4 || made.is_empty(), "{name}: {made:?} was made");
+    }
+    insta::assert_snapshot!(all);
+}
+
+/// All machines of pass one are made at once: which of them is told of is chance.
+fn without_machine(mut said: String) -> String {
+    for (role, number) in [("bootstrap", 0), ("master", 0), ("helper", 0), ("helper", 1)] {
+        said = said
+            .replace(&format!("lab-harvest-{role}-{number}"), "MACHINE")
+            .replace(&format!("os_{role}_flavor"), "os_ROLE_flavor");
+    }
+    said
+}
+
+/// Nobody on the network may become root on the nodes because a setting was left out.
+#[test]
+fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
+    for (lines, code) in [("", 4), ("mcs=auto\n", 4), ("mcs=http\n", 5), ("dns=user\n", 5)] {
+        let (cloud, place) = (FakeCloud::start(), Place::new());
+        place.clouds(&cloud.auth_url(), "");
+        // What comes after the checks ends at this image.
+        place.write(
+            "env.sh",
+            &env(&place, &format!("harvest=boot\nhelper_image=centos\n{lines}")),
+        );
+        image(&cloud, json!({"status": "queued"}));
+        let output = place.run(&["harvest"], &[]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{lines}: {text}");
+        let (refusal, risk) = (
+            "nodes cannot fetch their configuration securely",
+            "anybody on the network can give nodes their root configuration",
+        );
+        assert_eq!(text.contains(refusal), code == 4, "{lines}: {text}");
+        assert_eq!(text.contains(risk), !lines.starts_with("dns"), "{lines}: {text}");
+        let made = cloud.finish().ports;
+        assert!(code != 4 || made.is_empty(), "{lines}: {made:?} was made");
+    }
+}
+
+fn image(cloud: &FakeCloud, more: Value) {
+    let mut image = json!({"id": "centos", "name": "centos", "tags": []});
+    image.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    cloud.with(|world| world.stores.images.push(image));
+}
+
+fn env(place: &Place, more: &str) -> String {
+    std::fs::read_to_string(place.0.path().join("env.sh")).unwrap() + more
+}
+
+fn answer(cloud: &FakeCloud, path: &str, value: Value) {
+    cloud.with(|world| world.answers.insert(path.to_owned(), value));
+}
+
+#[test]
+fn a_cloud_whose_certificate_nobody_vouches_for_is_told_nothing() {
+    let place = Place::new();
+    let (ours, others) = (certificate(), certificate());
+    let (address, heard) = serve_tls(&ours);
+    let url = format!("https://localhost:{}/v3", address.port());
+    place
+        .write("ours.pem", &ours.cert.pem())
+        .write("others.pem", &others.cert.pem());
+    let mut all = String::new();
+    for (name, more) in [
+        ("no CA", ""),
+        ("wrong CA", "    cacert: others.pem\n"),
+        ("no file", "    cacert: none.pem\n"),
+    ] {
+        place.clouds(&url, more);
+        let text = place.refusal(5).replace(&address.port().to_string(), "PORT");
+        all += &format!("-- {name}\n{text}\n");
+        assert_eq!(heard.load(std::sync::atomic::Ordering::SeqCst), 0, "{name}");
+    }
+    insta::assert_snapshot!(all);
+    place.clouds(&url, "    cacert: ours.pem\n");
+    let text = place.refusal(5);
+    assert!(text.contains("does not let us in"), "{text}");
+    assert_eq!(heard.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+fn certificate() -> rcgen::CertifiedKey<rcgen::KeyPair> {
+    rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap()
+}
+
+/// Lets nobody in, and counts who asked.
+fn serve_tls(
+    certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
+) -> (std::net::SocketAddr, Arc<std::sync::atomic::AtomicUsize>) {
+    use rustls::pki_types::PrivateKeyDer;
+    let key = PrivateKeyDer::try_from(certificate.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (address, heard) = (listener.local_addr().unwrap(), Arc::default());
+    let count: Arc<std::sync::atomic::AtomicUsize> = Arc::clone(&heard);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    continue;
+                };
+                let mut request = [0; 4096];
+                if stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    let answer = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                    let _ = stream.write_all(answer).await;
+                    let _ = stream.shutdown().await;
+                }
+            }
+        });
+    });
+    (address, heard)
+}

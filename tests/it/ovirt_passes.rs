@@ -1,0 +1,813 @@
+//! Whole deployments on a pretend oVirt engine: both passes, cut anywhere, three at once, and what a user is told.
+//!
+//! No guest can be asked over the network here, so a deployment runs in a process of this test binary whose backend
+//! says so. All else, harvests and destroying among it, is the program itself.
+
+use crate::support::{fake_engine, ovirt_sdk, qcow2};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, World};
+use crate::support::quiet::Quiet;
+use ocpdeploy::backend::Backend;
+use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::cluster::{BackendConfig, ClusterId};
+use ocpdeploy::failure::explain;
+use ocpdeploy::passes::{self, DeployOptions};
+use ocpdeploy::settings::{self, Sources};
+use ocpdeploy::state::home::Home;
+use ocpdeploy::state::parameters::Parameters;
+
+const DOMAIN: &str = "example.com";
+/// Names the env file of the deployment that a process of this binary does.
+const ENV_FILE: &str = "OVIRT_PASSES_ENV";
+const SMALL: &str = "masters=1\nworkers=1";
+
+/// A pretend engine, a folder with images and env files, and a state folder.
+struct Place {
+    engine: FakeEngine,
+    folder: tempfile::TempDir,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+struct Outcome {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Outcome {
+    #[track_caller]
+    fn succeeded(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The message at the end, without the progress before it.
+    fn message(&self) -> &str {
+        self.stderr.find("error: ").map_or("", |at| &self.stderr[at..])
+    }
+}
+
+fn outcome(child: Child) -> Outcome {
+    let output = child.wait_with_output().unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// An engine whose site is changed first; its images have an agent.
+    fn with(change: impl FnOnce(&mut World)) -> Self {
+        let engine = FakeEngine::with(|world| {
+            // A look takes some seconds of the engine's time, so that nobody waits long for it.
+            world.tick = 3_000;
+            world.uploaded_agent = Agent::Installed;
+            change(world);
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+        file("helper.qcow2", &qcow2::empty());
+        // Of other bytes, so that it is another image.
+        file("coreos.qcow2", &[qcow2::empty(), vec![0; 512]].concat());
+        file("ca.pem", engine.ca_pem.as_bytes());
+        file("password", engine.password.as_bytes());
+        Self { engine, folder }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn home(&self) -> Home {
+        Home::new(self.path().join("home"))
+    }
+
+    /// Writes `<cluster>.sh` with these lines, and the usual ones that they do not set.
+    fn env(&self, cluster: &str, lines: &str) {
+        let (url, user) = (&self.engine.url, &self.engine.user);
+        let usual = format!(
+            "cluster={cluster}\ndomain={DOMAIN}\nbackend=ovirt\novirt_url={url}\novirt_user={user}\n\
+             ovirt_password_file=password\novirt_ca=ca.pem\novirt_storage_domain=data\n\
+             machine_network=192.168.99.0/24\nimages_dir=.\n"
+        );
+        let name = |line: &str| line.split('=').next().unwrap_or_default().to_owned();
+        let given: BTreeSet<_> = lines.lines().map(name).collect();
+        let usual = usual.lines().filter(|line| !given.contains(&name(line)));
+        let text: String = usual.chain(lines.lines()).map(|line| format!("{line}\n")).collect();
+        std::fs::write(self.path().join(format!("{cluster}.sh")), text).unwrap();
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("HOME", self.path())
+            .env("OCPDEPLOY_HOME", self.home().root())
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// The program itself.
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        let mut command = self.command(Path::new(env!("CARGO_BIN_EXE_ocpdeploy")));
+        outcome(command.args(arguments).spawn().unwrap())
+    }
+
+    fn start(&self, cluster: &str) -> Child {
+        let mut command = self.command(&std::env::current_exe().unwrap());
+        command
+            .args([
+                "--exact",
+                "ovirt_passes::a_deployment_in_a_process_of_its_own",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env(ENV_FILE, self.path().join(format!("{cluster}.sh")))
+            .spawn()
+            .unwrap()
+    }
+
+    fn deploy(&self, cluster: &str) -> Outcome {
+        outcome(self.start(cluster))
+    }
+
+    /// Kills a deployment without warning once the engine has been asked for this many changes.
+    fn kill_deployment(&self, cluster: &str, changes: usize) {
+        let mut child = self.start(cluster);
+        let begin = Instant::now();
+        while self.changes() < changes {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("it ended ({status}) before its change {changes}: {:?}", outcome(child));
+            }
+            assert!(
+                begin.elapsed() < Duration::from_secs(240),
+                "change {changes} did not come"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        assert_eq!(outcome(child).code, None, "it was not killed");
+    }
+
+    #[track_caller]
+    fn wait_for_changes(&self, changes: usize) {
+        let begin = Instant::now();
+        while self.changes() < changes {
+            assert!(
+                begin.elapsed() < Duration::from_secs(240),
+                "change {changes} did not come"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Requests so far that change something.
+    fn changes(&self) -> usize {
+        self.engine.look(|world| {
+            let changes = world.requests.iter().filter(|request| request.method != "GET");
+            changes.filter(|request| !request.path.contains("/sso/")).count()
+        })
+    }
+
+    fn parameters(&self, cluster: &str) -> Parameters {
+        Parameters::read(&self.home().cluster(cluster).parameters())
+            .unwrap()
+            .expect("a parameter file")
+    }
+
+    /// Names of machines, all or those of a cluster.
+    fn machines(&self, cluster: Option<&str>) -> Vec<String> {
+        let prefix = cluster.map(|cluster| format!("{cluster}-")).unwrap_or_default();
+        let mut names = self
+            .engine
+            .look(|world| world.vms.iter().map(|vm| vm.name.clone()).collect::<Vec<_>>());
+        names.retain(|name| name.starts_with(&prefix));
+        names.sort();
+        names
+    }
+}
+
+/// Not a test: other tests start it, and kill it.
+#[test]
+#[ignore = "other tests start it as a process"]
+fn a_deployment_in_a_process_of_its_own() {
+    let Some(env_file) = std::env::var_os(ENV_FILE).map(PathBuf::from) else {
+        return;
+    };
+    let home = Home::new(PathBuf::from(std::env::var_os("OCPDEPLOY_HOME").unwrap()));
+    let text = std::fs::read_to_string(&env_file).unwrap();
+    let sources = Sources {
+        env_file: Some((env_file.clone(), text)),
+        environment: std::env::vars().collect(),
+        flags: BTreeMap::new(),
+        current_dir: env_file.parent().unwrap().to_owned(),
+        home: home.root().to_owned(),
+        rehearse: true,
+        read_file: &|path| std::fs::read_to_string(path),
+        is_file: &Path::is_file,
+        is_dir: &Path::is_dir,
+    };
+    let config = settings::load(&sources).unwrap().config;
+    let BackendConfig::Ovirt(ovirt) = &config.backend else {
+        panic!("{:?}", config.backend)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let done = runtime.block_on(async {
+        let backend = Ovirt::connect(ovirt).await?;
+        let poll_interval = backend.limits().poll_interval;
+        let backend = Quiet { backend, poll_interval };
+        passes::deploy(&backend, &config, &home, DeployOptions { harvest_again: false }).await
+    });
+    if let Err(error) = done {
+        let failure = explain(&error);
+        eprint!("{}", failure.render(false));
+        std::process::exit(failure.kind.exit_code().into());
+    }
+}
+
+/// Every node booted with its MAC and exactly the config that was written for it.
+#[track_caller]
+fn found_its_config(place: &Place, cluster: &str, os_type: &str) {
+    for node in &place.parameters(cluster).nodes {
+        let name = format!("{cluster}-{}", node.name);
+        let boot = place.engine.last_boot(&name).expect("it was started");
+        let written = place.home().cluster(cluster).ignition(node.name.as_str());
+        let written = std::fs::read_to_string(written).unwrap();
+        assert_eq!(
+            boot.given.ignition(),
+            Some(written.as_str()),
+            "{name} found another config"
+        );
+        assert_eq!(
+            (boot.macs, boot.os_type.as_str()),
+            (vec![node.mac.to_string()], os_type)
+        );
+    }
+}
+
+/// A deployed cluster as it must be, whatever happened on the way.
+#[track_caller]
+fn is_deployed(place: &Place, cluster: &str) {
+    found_its_config(place, cluster, "rhcos_x64");
+    let parameters = place.parameters(cluster);
+    let nodes: Vec<_> = parameters
+        .nodes
+        .iter()
+        .filter(|node| node.name.as_str() != "bootstrap")
+        .collect();
+    let names: BTreeSet<String> = nodes.iter().map(|node| format!("{cluster}-{}", node.name)).collect();
+    assert_eq!(
+        place.machines(Some(cluster)).into_iter().collect::<BTreeSet<_>>(),
+        names
+    );
+    for node in nodes {
+        let name = format!("{cluster}-{}", node.name);
+        place.engine.look(|world| {
+            let vm = world.vm_named(&name).unwrap();
+            assert_eq!(vm.tags.len(), 1, "{name} bears no tag");
+            let disk = world.disk(&vm.disks[0].disk).unwrap();
+            assert_eq!(disk.status, "ok");
+            assert!(disk.description.contains(&name), "{name}: its disk is not marked");
+        });
+    }
+    let leases: BTreeSet<_> = parameters.leases().iter().map(|lease| lease.ip).collect();
+    assert_eq!(leases.len(), parameters.nodes.len() + 2, "addresses are used twice");
+    place.engine.look(|world| {
+        assert_eq!(
+            world
+                .transfers
+                .iter()
+                .filter(|transfer| !transfer.phase.starts_with("finished"))
+                .count(),
+            0
+        );
+        let masters = parameters
+            .nodes
+            .iter()
+            .filter(|node| node.name.as_str().starts_with("master"))
+            .count();
+        let group = world
+            .affinity_groups
+            .iter()
+            .find(|group| group.name.contains(&format!("{cluster}.")));
+        assert_eq!(
+            group.map(|group| (group.vms.len(), group.positive, group.enforcing)),
+            Some((masters, false, false))
+        );
+    });
+}
+
+/// All that an engine has, without ids and times.
+fn essence(place: &Place) -> BTreeSet<String> {
+    place.engine.look(|world| {
+        let mut all = BTreeSet::new();
+        for vm in &world.vms {
+            let nics: Vec<_> = vm.nics.iter().map(|nic| (&nic.name, &nic.mac)).collect();
+            let disks: Vec<_> = vm.disks.iter().filter_map(|disk| world.disk(&disk.disk)).collect();
+            let disks: Vec<_> = disks.iter().map(|disk| (&disk.name, disk.provisioned_size)).collect();
+            let place = (vm.shape.memory, vm.shape.cores, &vm.shape.os_type, &vm.status);
+            all.insert(format!("vm {} {nics:?} {disks:?} {place:?}", vm.name));
+        }
+        all.extend(
+            world
+                .disks
+                .iter()
+                .map(|disk| format!("disk {} {} {}", disk.name, disk.description, disk.status)),
+        );
+        all.extend(
+            world
+                .templates
+                .iter()
+                .map(|template| format!("template {} {}", template.name, template.status)),
+        );
+        all.extend(
+            world
+                .tags
+                .iter()
+                .map(|tag| format!("tag {} {}", tag.name, tag.description)),
+        );
+        all.extend(
+            world
+                .affinity_groups
+                .iter()
+                .map(|group| format!("group {} {}", group.name, group.vms.len())),
+        );
+        all
+    })
+}
+
+/// Lets everything that goes by itself come to its end.
+fn settle(place: &Place) {
+    place.engine.advance(Duration::from_secs(600));
+}
+
+#[test]
+fn a_fresh_deployment_ends_well_and_is_removed_whole() {
+    let place = Place::new();
+    let before = essence(&place);
+    place.env("lab", "masters=3\nworkers=2\nextra_disks=5");
+    place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    let extra = place
+        .engine
+        .look(|world| world.vm_named("lab-worker-0").unwrap().disks.len());
+    assert_eq!(extra, 2, "no extra disk");
+    let boots = place.engine.boots();
+    assert!(
+        boots
+            .iter()
+            .all(|boot| !matches!(boot.given, fake_engine::Given::Nothing(_))),
+        "{boots:?}"
+    );
+
+    place.deploy("lab").succeeded();
+    assert_eq!(
+        place.engine.boots().len(),
+        boots.len(),
+        "a second run started something"
+    );
+
+    let shown = place.run(&["destroy", "lab", "--dry-run"]).succeeded();
+    for name in place.machines(Some("lab")) {
+        assert!(shown.stdout.contains(&name), "{name} is not shown:\n{}", shown.stdout);
+    }
+    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    settle(&place);
+    assert_eq!(essence(&place), before);
+    ovirt_sdk::judge(&place.engine, 100);
+}
+
+/// What the others do in `survives` to the end of the same deployment.
+fn survives(changes: &[usize]) {
+    let untouched = Place::new();
+    let before = essence(&untouched);
+    untouched.env("lab", SMALL);
+    untouched.deploy("lab").succeeded();
+    settle(&untouched);
+    let place = Place::new();
+    place.env("lab", SMALL);
+    for changes in changes {
+        place.kill_deployment("lab", *changes);
+    }
+    place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    settle(&place);
+    assert_eq!(essence(&place), essence(&untouched));
+    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    settle(&place);
+    assert_eq!(essence(&place), before);
+}
+
+#[test]
+fn killed_while_images_are_uploaded() {
+    survives(&[2, 5, 9]);
+}
+
+#[test]
+fn killed_while_pass_one_makes_machines() {
+    survives(&[14, 25, 36]);
+}
+
+#[test]
+fn killed_while_pass_one_is_cleared_away_and_pass_two_made() {
+    survives(&[45, 55, 65, 72]);
+}
+
+#[test]
+fn what_a_killed_deployment_left_is_destroyed() {
+    for changes in [3, 8, 20, 40] {
+        let place = Place::new();
+        let before = essence(&place);
+        place.env("lab", SMALL);
+        place.kill_deployment("lab", changes);
+        place.run(&["destroy", "lab", "--yes"]).succeeded();
+        settle(&place);
+        assert_eq!(essence(&place), before, "after change {changes}");
+    }
+}
+
+#[test]
+fn answers_that_are_lost_and_sessions_that_end_stop_nothing() {
+    let place = Place::new();
+    place.env("lab", SMALL);
+    place.engine.fault(Fault::on("POST", "/vms").skip(3).times(2));
+    place
+        .engine
+        .fault(Fault::on("POST", "/vms/*/start").skip(1).what(What::Expired));
+    place
+        .engine
+        .fault(Fault::on("GET", "/vms").skip(9).what(What::LostAnswer));
+    place.engine.fault(Fault::on("PUT", "/vms/*/diskattachments/*").refused(
+        409,
+        "Cannot update VM Disk. The following disks are locked: x. Please try again in a few minutes.",
+    ));
+    place.engine.fault(Fault::on("DELETE", "/vms/*").what(What::Expired));
+    place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    ovirt_sdk::judge(&place.engine, 60);
+}
+
+#[test]
+fn an_engine_of_4_3_carries_ignition_through_cloud_init() {
+    let place = Place::with(|world| world.version = [4, 3, 10]);
+    place.env("lab", SMALL);
+    place.deploy("lab").succeeded();
+    found_its_config(&place, "lab", "rhel_7x64");
+    ovirt_sdk::judge(&place.engine, 60);
+}
+
+#[test]
+fn an_older_engine_carries_ignition_by_the_hook() {
+    let place = Place::with(|world| {
+        world.version = [4, 2, 8];
+        world.has_ignition_hook = true;
+    });
+    place.env("lab", &format!("{SMALL}\novirt_ignition=hook"));
+    place.deploy("lab").succeeded();
+    found_its_config(&place, "lab", "rhel_7x64");
+    ovirt_sdk::judge(&place.engine, 60);
+}
+
+#[test]
+fn disks_are_copied_where_it_is_wished_and_masters_may_share_a_host() {
+    let place = Place::new();
+    let lines = "ovirt_clone=true\novirt_storage_domain=slow\novirt_affinity=off\nextra_disks=3";
+    place.env("lab", &format!("{SMALL}\n{lines}"));
+    place.deploy("lab").succeeded();
+    found_its_config(&place, "lab", "rhcos_x64");
+    place.engine.look(|world| {
+        assert_eq!(world.affinity_groups.len(), 0);
+        let slow = world
+            .storage_domains
+            .iter()
+            .find(|domain| domain.name == "slow")
+            .unwrap();
+        for vm in &world.vms {
+            assert!(vm.is_clone, "{} is a layer upon its template", vm.name);
+            for disk in vm.disks.iter().filter_map(|disk| world.disk(&disk.disk)) {
+                assert_eq!(disk.storage_domain, slow.id, "{} of {}", disk.name, vm.name);
+            }
+        }
+    });
+    ovirt_sdk::judge(&place.engine, 60);
+}
+
+#[test]
+fn masters_are_kept_apart_by_force_when_that_is_wished() {
+    let place = Place::new();
+    place.env("lab", &format!("{SMALL}\novirt_affinity=hard"));
+    place.deploy("lab").succeeded();
+    let groups = place.engine.look(|world| world.affinity_groups.clone());
+    assert!(
+        matches!(groups.as_slice(), [group] if group.enforcing && !group.positive),
+        "{groups:?}"
+    );
+}
+
+const CLUSTERS: [&str; 3] = ["lab", "lab-2", "blab"];
+
+#[test]
+fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
+    let place = Place::with(|world| {
+        // Decoys: what looks like a cluster's and is not.
+        let id = ClusterId::new("lab", DOMAIN);
+        for (name, comment) in [
+            ("lab-master-9", String::new()),
+            ("lab-worker-9", format!("ocpdeploy-{id}")),
+            ("decoy", format!("ocpdeploy-{id}.org {{}}")),
+        ] {
+            world.put_vm(name);
+            world.vms.last_mut().unwrap().comment = comment;
+        }
+    });
+    let before = essence(&place);
+    let children: Vec<_> = CLUSTERS
+        .iter()
+        .map(|cluster| {
+            place.env(cluster, SMALL);
+            place.start(cluster)
+        })
+        .collect();
+    for child in children {
+        outcome(child).succeeded();
+    }
+    let mut taken = BTreeSet::new();
+    for cluster in CLUSTERS {
+        let parameters = place.parameters(cluster);
+        let mine = parameters
+            .leases()
+            .into_iter()
+            .flat_map(|lease| [lease.mac.to_string(), lease.ip.to_string()]);
+        let ids = [parameters.virtual_router_id, parameters.ingress_virtual_router_id].map(|id| format!("VRID {id}"));
+        for thing in mine.chain(ids) {
+            assert!(
+                taken.insert(thing.clone()),
+                "{thing} is used twice, the second time by {cluster}"
+            );
+        }
+    }
+    let images = place.engine.look(|world| world.templates.len());
+    assert_eq!(images, 3 + 2, "images are not shared");
+    settle(&place);
+    for (index, cluster) in CLUSTERS.iter().enumerate() {
+        let others: Vec<_> = CLUSTERS[index + 1..].iter().collect();
+        let of_others = |essence: BTreeSet<String>| {
+            let is = |line: &String| others.iter().any(|other| line.contains(&format!(" {other}-")));
+            essence.into_iter().filter(is).collect::<Vec<_>>()
+        };
+        let theirs = of_others(essence(&place));
+        place.run(&["destroy", cluster, "--yes"]).succeeded();
+        settle(&place);
+        assert_eq!(
+            of_others(essence(&place)),
+            theirs,
+            "destroying {cluster} changed something of another"
+        );
+    }
+    assert_eq!(essence(&place), before);
+}
+
+/// The words of a run that must fail, its exit code first; what differs from run to run is replaced.
+fn words(place: &Place, outcome: &Outcome) -> String {
+    let text = format!("exit code {}\n{}", outcome.code.unwrap_or(-1), outcome.message());
+    let port = place
+        .engine
+        .url
+        .split(':')
+        .nth(2)
+        .unwrap()
+        .split('/')
+        .next()
+        .unwrap()
+        .to_owned();
+    text.replace(&place.path().display().to_string(), "<place>")
+        .replace(&port, "<port>")
+}
+
+const FILTERS: [(&str, &str); 3] = [
+    (r"correlation id ocpdeploy-[0-9a-f]+-\d+", "correlation id <id>"),
+    // Others are under way when one fails.
+    (r"on the platform now: .*", "on the platform now: <what is there>"),
+    (r"after \d+ s", "after <n> s"),
+];
+
+macro_rules! harvest_fails_with_words {
+    ($place:expr, $lines:expr) => {{
+        $place.env("lab", &format!("{SMALL}\n{}", $lines));
+        let outcome = $place.run(&["harvest", "lab.sh", "--rehearse"]);
+        insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&$place, &outcome)) });
+        assert_eq!($place.machines(Some("lab")).len(), 0, "something was made");
+    }};
+}
+
+#[test]
+fn a_wrong_url() {
+    let place = Place::new();
+    let url = place.engine.url.replace("/ovirt-engine", "/shop");
+    place.engine.edit(|world| world.surprises.clear());
+    harvest_fails_with_words!(place, format!("ovirt_url={url}"));
+    place.engine.edit(|world| world.surprises.clear());
+}
+
+#[test]
+fn an_engine_that_is_not_there() {
+    let place = Place::new();
+    harvest_fails_with_words!(place, "ovirt_url=https://127.0.0.1:1/ovirt-engine");
+}
+
+#[test]
+fn a_wrong_ca() {
+    let place = Place::new();
+    std::fs::write(place.path().join("ca.pem"), &FakeEngine::start().ca_pem).unwrap();
+    harvest_fails_with_words!(place, "");
+}
+
+#[test]
+fn a_wrong_password() {
+    let place = Place::new();
+    std::fs::write(place.path().join("password"), "wrong").unwrap();
+    harvest_fails_with_words!(place, "");
+}
+
+#[test]
+fn an_engine_that_is_too_old() {
+    let place = Place::with(|world| world.version = [4, 2, 8]);
+    harvest_fails_with_words!(place, "");
+}
+
+#[test]
+fn a_name_over_64() {
+    let place = Place::new();
+    let cluster = "a".repeat(54);
+    place.env("lab", &format!("{SMALL}\ncluster={cluster}"));
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::assert_snapshot!(words(&place, &outcome));
+}
+
+#[test]
+fn a_template_without_disks() {
+    let place = Place::new();
+    std::fs::write(
+        place.path().join("key.pub"),
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n",
+    )
+    .unwrap();
+    std::fs::write(
+        place.path().join("pull.json"),
+        r#"{"auths":{"registry.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
+    )
+    .unwrap();
+    place.env(
+        "lab",
+        &format!("{SMALL}\nhelper_template=Blank\npub_key=key.pub\npull_secret=pull.json"),
+    );
+    let outcome = place.run(&["harvest", "lab.sh"]);
+    insta::assert_snapshot!(words(&place, &outcome));
+}
+
+#[test]
+fn a_storage_domain_that_is_full() {
+    let place = Place::with(|world| {
+        for domain in &mut world.storage_domains {
+            domain.available = GIB / 2;
+        }
+    });
+    harvest_fails_with_words!(place, "");
+}
+
+#[test]
+fn a_mac_that_another_machine_has() {
+    let place = Place::with(|world| {
+        world.put_vm("stranger");
+    });
+    place.engine.fault(Fault::on("POST", "/vms/*/nics").times(99).refused(
+        409,
+        "Cannot add Interface. MAC Address 52:54:00:12:34:56 is already in use by VM or snapshot: stranger.",
+    ));
+    place.env("lab", SMALL);
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    place.engine.edit(|world| world.faults.clear());
+    let first = words(&place, &outcome);
+    insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(first) });
+    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    settle(&place);
+    assert_eq!(place.machines(None), ["stranger"]);
+}
+
+#[test]
+fn an_image_without_an_agent() {
+    let place = Place::with(|world| world.uploaded_agent = Agent::Never);
+    place.env("lab", &format!("{SMALL}\nharvest_timeout=20s"));
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&place, &outcome)) });
+}
+
+#[test]
+fn a_machine_that_goes_down_is_started_again_with_all_it_needs() {
+    let place = Place::new();
+    let (master, worker) = ("52:54:00:aa:bb:01", "52:54:00:aa:bb:02");
+    place.engine.guest(
+        worker,
+        Guest {
+            dies: Some((2, 9_000)),
+            ..Guest::default()
+        },
+    );
+    place.env("lab", &format!("{SMALL}\nmaster_macs={master}\nworker_macs={worker}"));
+    let outcome = place.deploy("lab").succeeded();
+    is_deployed(&place, "lab");
+    let boots = place.engine.boots();
+    let harvested: Vec<_> = boots
+        .iter()
+        .filter(|boot| boot.name == "lab-harvest-worker-0")
+        .collect();
+    assert_eq!(harvested.len(), 3, "{}", outcome.stderr);
+    assert!(
+        harvested.iter().all(|boot| boot.given == harvested[0].given),
+        "{harvested:?}"
+    );
+}
+
+#[test]
+fn a_machine_that_always_goes_down() {
+    let place = Place::new();
+    let mac = "52:54:00:aa:bb:cc";
+    place.engine.guest(
+        mac,
+        Guest {
+            dies: Some((99, 9_000)),
+            ..Guest::default()
+        },
+    );
+    place.env("lab", &format!("{SMALL}\nworker_macs={mac}"));
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&place, &outcome)) });
+}
+
+#[test]
+fn a_guest_without_a_lease() {
+    let place = Place::new();
+    let mac = "52:54:00:aa:bb:cc";
+    place.engine.guest(
+        mac,
+        Guest {
+            gets_none: true,
+            ..Guest::default()
+        },
+    );
+    place.env("lab", &format!("{SMALL}\nworker_macs={mac}\nharvest_timeout=20s"));
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&place, &outcome)) });
+}
+
+#[test]
+fn a_session_that_ends_and_a_password_that_was_changed() {
+    let place = Place::new();
+    place.env("lab", SMALL);
+    let mut command = place.command(Path::new(env!("CARGO_BIN_EXE_ocpdeploy")));
+    let child = command.args(["harvest", "lab.sh", "--rehearse"]).spawn().unwrap();
+    // In the middle of pass one the engine forgets its sessions, and takes another password from then on.
+    place.wait_for_changes(20);
+    let password = place.engine.edit(|world| {
+        world.tokens.clear();
+        std::mem::replace(&mut world.password, "another".to_owned())
+    });
+    let outcome = outcome(child);
+    place.engine.edit(|world| world.password = password);
+    insta::with_settings!({filters => [(r" \(correlation id \S+\)", ""), (r"(create|list|delete) machine\S* [^:]+:", "<deed>:"), (r"list the machines of cluster [^:]+:", "<deed>:")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    // With a session again the same command goes on.
+    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+}
+
+#[test]
+fn a_storage_domain_that_fills_up_half_way() {
+    let place = Place::new();
+    place.env("lab", SMALL);
+    place.engine.fault(
+        Fault::on("POST", "/vms")
+            .skip(3)
+            .times(99)
+            .refused(409, "Cannot add VM. Low disk space on Storage Domain data."),
+    );
+    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
+    place.engine.edit(|world| world.faults.clear());
+    insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+}

@@ -1,0 +1,178 @@
+//! What is left on a terminal: each command's result, whole, beneath lines of progress that moved and are gone.
+
+use crate::support::terminal;
+use std::num::NonZero;
+use std::process::Command;
+
+use crate::support::place::Place;
+use crate::support::terminal::{Terminal, ended};
+use serde_json::json;
+
+const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
+
+/// Slow enough for lines to move.
+fn lab() -> Place {
+    let place =
+        Place::new(json!({"script": {"latency_ms": {"list_machines": 60, "list_owned": 60, "delete_machine": 200}}}));
+    place.env("lab", LAB);
+    std::fs::create_dir_all(place.path().join("root/etc")).unwrap();
+    std::fs::write(place.path().join("root/etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    place
+}
+
+fn on_terminal(command: &mut Command) -> &mut Command {
+    command.env("TERM", "xterm").env("NO_COLOR", "1")
+}
+
+/// The lines that a person sees at last, and those that moved on above.
+fn screen(terminal: &Terminal) -> Vec<String> {
+    let [rows, columns] = [terminal::ROWS, terminal::COLUMNS].map(|size| NonZero::new(size).unwrap());
+    let mut screen = vt100::Parser::new(rows, columns, 0);
+    screen.process(terminal.shown_at_last().as_bytes());
+    let lines = screen.screen().rows(0, terminal::COLUMNS);
+    let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
+    let last = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |at| at + 1);
+    lines[..last].to_vec()
+}
+
+/// Runs a command on a terminal; what is on the screen when it has ended.
+#[track_caller]
+fn seen(place: &Place, arguments: &str, keys: Option<(&str, &str)>) -> Vec<String> {
+    let mut terminal = Terminal::new();
+    let words: Vec<&str> = arguments.split(' ').collect();
+    let child = terminal.start(on_terminal(&mut place.command(&words)));
+    if let Some((question, answer)) = keys {
+        terminal.shows(question);
+        terminal.types(answer);
+    }
+    let code = ended(child).code();
+    assert_eq!(code, Some(0), "{arguments}: {}", terminal.shown());
+    screen(&terminal)
+}
+
+#[test]
+fn each_result_stands_whole_on_the_last_screen() {
+    let place = lab();
+    let lines = |lines: &[String]| lines.join("\n");
+    for (arguments, results) in [
+        (
+            "harvest lab.sh --rehearse",
+            vec!["NAME       MAC                IP", "written to "],
+        ),
+        (
+            "deploy lab.sh --rehearse",
+            vec![
+                "NODE       PASS ONE MAC",
+                "the rehearsal of cluster lab.example.com ended well",
+            ],
+        ),
+        (
+            "status lab --watch",
+            vec![
+                "cluster lab.example.com on sim, a rehearsal",
+                "phase   rehearsal succeeded",
+            ],
+        ),
+        ("status lab", vec!["phase   rehearsal succeeded"]),
+        ("list", vec!["lab.example.com  sim (rehearsal)"]),
+        ("audit", vec!["lab.example.com: "]),
+        ("check lab.sh --rehearse", vec!["RESULT  CHECK"]),
+        ("plan lab.sh --rehearse", vec!["at most at one time: "]),
+        ("machine show worker-0", vec!["lab-worker-0 on sim"]),
+        ("node console worker-0", vec!["lab-worker-0 starts"]),
+        (
+            "scale lab --workers 2",
+            vec!["came: worker-1", "cluster lab.example.com has 2 workers"],
+        ),
+        (
+            "node replace worker-1",
+            vec!["worker-1 of cluster lab.example.com is made anew, with "],
+        ),
+        ("verify lab", vec!["lines of the table are as they should be"]),
+        (
+            "stop lab",
+            vec!["cluster lab.example.com is off; `ocpdeploy start lab` starts it"],
+        ),
+        (
+            "start lab",
+            vec!["cluster lab.example.com runs, with the addresses it had"],
+        ),
+        (
+            "dns apply lab --root root",
+            vec!["has the names of cluster lab.example.com now"],
+        ),
+        ("image push lab.sh --rehearse", vec!["coreos"]),
+        ("image list", vec!["helper images", "in the cache"]),
+        ("report lab -o report.html", vec!["written to report.html"]),
+    ] {
+        let screen = seen(&place, arguments, None);
+        for result in results {
+            assert!(
+                screen.iter().any(|line| line.contains(result)),
+                "{arguments}: no `{result}` in:\n{}",
+                lines(&screen)
+            );
+        }
+        // What moved is gone: each step is one line, with its time.
+        assert!(
+            !screen
+                .iter()
+                .any(|line| line.contains(['⠁', '⠉', '⠙', '⠚', '⠤', '⠴', '⠦', '⠒', '█', '░'])),
+            "{arguments}: {}",
+            lines(&screen)
+        );
+    }
+    let question = "destroy lab.example.com? [y/N] ";
+    let screen = seen(&place, "destroy lab --root root", Some((question, "y\r")));
+    let at = screen.iter().position(|line| line == &format!("{question}y"));
+    assert!(at.is_some(), "{}", lines(&screen));
+    assert_eq!(
+        screen.last().unwrap(),
+        "cluster lab.example.com is destroyed",
+        "{}",
+        lines(&screen)
+    );
+}
+
+#[test]
+fn a_failure_stands_whole_beneath_what_moved() {
+    let place = lab();
+    place.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "paused"}}));
+    let terminal = Terminal::new();
+    let child = terminal.start(on_terminal(&mut place.command(&["harvest", "lab.sh", "--rehearse"])));
+    assert_eq!(ended(child).code(), Some(5), "{}", terminal.shown());
+    let screen = screen(&terminal);
+    let at = screen
+        .iter()
+        .position(|line| line.starts_with("error: pass one: 1 machine"));
+    let rest = &screen[at.unwrap_or_else(|| panic!("{}", screen.join("\n")))..];
+    assert!(
+        rest.iter().any(|line| line.starts_with("hint: ")),
+        "{}",
+        screen.join("\n")
+    );
+    assert!(
+        rest.iter().all(|line| !line.starts_with("pass one  ")),
+        "{}",
+        screen.join("\n")
+    );
+}
+
+#[test]
+fn a_signal_is_told_of_and_nothing_is_drawn_over_it() {
+    let place = lab();
+    place.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "no_lease"}}));
+    let terminal = Terminal::new();
+    let child = terminal.start(on_terminal(&mut place.command(&["harvest", "lab.sh", "--rehearse"])));
+    terminal.shows("lab-harvest-worker-0");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(ended(child).code(), Some(7), "{}", terminal.shown());
+    let screen = screen(&terminal);
+    assert_eq!(
+        screen.last().unwrap(),
+        "stopped; run the same command again to continue",
+        "{}",
+        screen.join("\n")
+    );
+}

@@ -1,0 +1,587 @@
+//! Canaries in place of secrets, looked for wherever they must not be: on the screen, in logs and journals, in files that
+//! others can read, in what children are told. All runs have the most careless umask. And names and folders that lead astray.
+
+use crate::support::{fake_cloud, qcow2};
+use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::fake_cloud::FakeCloud;
+use crate::support::fake_engine::{Agent, FakeEngine};
+use crate::support::fake_kubevirt::{FakeKubevirt, World};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ocpdeploy::digest::sha256;
+
+const PUBLIC_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
+/// In the state folder, these may hold secrets and are private; everything else there may not.
+const MAY_HOLD: [&str; 4] = ["installer", "installer.old", "ignition", "settings.json"];
+/// But what is kept for people to look at holds none.
+const FOR_PEOPLE: &str = "install-config.kept.yaml";
+
+/// Something that nobody would write by chance.
+fn canary(what: &str) -> String {
+    let unique = format!("{what} {} {:?}", std::process::id(), std::time::SystemTime::now());
+    format!("canary{}", &sha256(unique)[..24])
+}
+
+/// A computer on which the program is run, and the secrets that it knows.
+struct Place {
+    folder: tempfile::TempDir,
+    canaries: Vec<(String, String)>,
+    /// All that was printed.
+    said: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Self {
+            folder,
+            canaries: Vec::new(),
+            said: String::new(),
+        };
+        place.write("key.pub", PUBLIC_KEY);
+        place.write("image.qcow2", &String::from_utf8_lossy(&qcow2::empty()));
+        for (name, end) in [("coreos", "c"), ("helper", "h")] {
+            let image = [&qcow2::empty()[..], end.as_bytes()].concat();
+            std::fs::write(place.path(&format!("{name}.qcow2")), image).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn home(&self) -> PathBuf {
+        self.path("home")
+    }
+
+    /// A file of the user's own, private.
+    /// The pretend platform's network is this computer's own.
+    fn is_on_the_loopback(&self) {
+        let network = r#"{"cidr": "127.94.1.0/24", "gateway": "127.94.1.1", "dhcp_from": "127.94.1.2", "dhcp_to": "127.94.1.254"}"#;
+        self.write(
+            "sim.json",
+            &format!(r#"{{"v": 1, "networks": {{"default": {network}}}}}"#),
+        );
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn secret(&mut self, what: &str) -> String {
+        let canary = canary(what);
+        self.knows(what, &canary);
+        canary
+    }
+
+    /// Something to be looked for, also as base64 has it.
+    fn knows(&mut self, what: &str, secret: &str) {
+        self.canaries.push((what.to_owned(), secret.to_owned()));
+        self.canaries.push((
+            format!("{what} in base64"),
+            STANDARD.encode(secret).trim_end_matches('=').to_owned(),
+        ));
+    }
+
+    /// A pull secret; its canary stands in it as registries want it.
+    fn pull_secret(&mut self) -> String {
+        let auth = STANDARD.encode(format!("me:{}", self.secret("pull secret")));
+        self.knows("pull secret's entry", &auth);
+        format!(r#"{{"auths":{{"a.example.com":{{"auth":"{auth}"}}}}}}"#)
+    }
+
+    /// Runs the program where everything that is made without care can be read and written by everybody.
+    fn run(&mut self, arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
+        let output = Command::new("sh")
+            .args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_ocpdeploy")])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("OCPDEPLOY_HOME", self.home())
+            .envs(environment.iter().copied())
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        self.said += &format!("$ ocpdeploy {}\n{said}", arguments.join(" "));
+        (output.status.code(), said.into_owned())
+    }
+
+    /// Runs commands that must end with one of these codes.
+    #[track_caller]
+    fn all(&mut self, environment: &[(&str, &str)], commands: &[(&str, &[i32])]) {
+        for (command, codes) in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            let (code, said) = self.run(&words, environment);
+            assert!(
+                code.is_some_and(|code| codes.contains(&code)),
+                "{command}: {code:?} {said}"
+            );
+        }
+    }
+
+    /// The canary that a text holds.
+    fn found_in(&self, bytes: &[u8]) -> Option<&str> {
+        let holds = |canary: &str| bytes.windows(canary.len()).any(|part| part == canary.as_bytes());
+        self.canaries
+            .iter()
+            .find(|(_, canary)| holds(canary))
+            .map(|(what, _)| what.as_str())
+    }
+
+    /// Looks everywhere; gives the number of places that were looked at.
+    #[track_caller]
+    fn holds_no_secret(&self, given: &BTreeSet<PathBuf>) -> usize {
+        assert_eq!(
+            self.found_in(self.said.as_bytes()),
+            None,
+            "on the screen: {}",
+            self.said
+        );
+        let mut looked_at = 1;
+        for path in everything(self.folder.path()) {
+            if given.contains(&path) {
+                continue;
+            }
+            let data = std::fs::symlink_metadata(&path).unwrap();
+            let shown = path.strip_prefix(self.folder.path()).unwrap().display().to_string();
+            let is_state = path.starts_with(self.home());
+            if is_state && !data.is_symlink() {
+                assert_eq!(data.mode() & 0o077, 0, "others may use {shown}: {:o}", data.mode());
+            }
+            if data.is_dir() || data.is_symlink() {
+                continue;
+            }
+            looked_at += 1;
+            let of_cluster = shown.split('/').nth(3).unwrap_or_default();
+            let may_hold = is_state && MAY_HOLD.contains(&of_cluster) && !shown.ends_with(FOR_PEOPLE);
+            if !may_hold {
+                assert_eq!(self.found_in(&contents(&path)), None, "in {shown}");
+            }
+        }
+        looked_at
+    }
+}
+
+/// A file as it is read by whoever gets it: a tar is unpacked.
+fn contents(path: &Path) -> Vec<u8> {
+    let is_tar = path.extension().is_some_and(|end| end == "gz" || end == "tar");
+    let bytes = std::fs::read(path).unwrap();
+    if !is_tar {
+        return bytes;
+    }
+    let unpacked = Command::new("tar").arg("-xaOf").arg(path).output().unwrap();
+    match unpacked.status.success() {
+        true => unpacked.stdout,
+        false => bytes,
+    }
+}
+
+/// All files and folders beneath a folder.
+fn everything(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            }
+            found.insert(entry.path());
+        }
+    }
+    found
+}
+
+fn tell(looked_at: usize) {
+    println!("reliability: {looked_at} places looked at for secrets");
+    println!("reliability: 0 secrets found");
+}
+
+#[test]
+fn a_deployment_tells_no_secret_to_screen_files_or_children() {
+    let mut place = Place::new();
+    let pull_secret = place.pull_secret();
+    place.write("pull-secret.json", &pull_secret);
+    let private = place.secret("private key");
+    place.write("key", &format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{private}\n"));
+    for program in ["openshift-install", "oc"] {
+        let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
+        symlink(fake, place.path(program)).unwrap();
+    }
+    // What the fake always writes as kubeadmin's password.
+    place.knows("kubeadmin's password", "aB3dE-fGh1j-Klmn0-pqrst");
+    // The installer's kubeconfig, which the fake copies.
+    let token = place.secret("the admin's token");
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: admin\n\
+         clusters: [{{name: lab, cluster: {{server: 'https://api.lab.example.com:6443'}}}}]\n\
+         contexts: [{{name: admin, context: {{cluster: lab, user: admin}}}}]\nusers: [{{name: admin, user: {{token: {token}}}}}]\n"
+    );
+    place.write("kubeconfig", &kubeconfig);
+    // Nothing answers for an API there.
+    place.is_on_the_loopback();
+    place.write(
+        "env.sh",
+        "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=1\n\
+         installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./coreos.qcow2\n\
+         helper_image=./helper.qcow2\nbootstrap_timeout=2s\n",
+    );
+    let given = everything(place.folder.path());
+    let elsewhere = place.secret("another platform's password");
+    let environment = [
+        ("OCPDEPLOY_OVIRT_PASSWORD", elsewhere.as_str()),
+        ("OS_PASSWORD", elsewhere.as_str()),
+    ];
+    let commands: [(&str, &[i32]); 12] = [
+        ("config", &[0]),
+        ("config --output json", &[0]),
+        ("check", &[0, 4]),
+        ("plan", &[0]),
+        ("harvest -v", &[0]),
+        // Nothing answers at the VIP.
+        ("deploy -v", &[4, 6, 7]),
+        ("status", &[0]),
+        ("status lab --output json", &[0]),
+        ("list --output json", &[0]),
+        ("ignition show master-0 --cluster lab", &[0]),
+        ("audit --output json", &[0, 1]),
+        ("verify lab --output json", &[0, 1]),
+    ];
+    place.all(&environment, &commands);
+    assert!(
+        place
+            .home()
+            .join("clusters/lab/installer/auth/kubeadmin-password")
+            .exists()
+    );
+    // What the fakes recorded of themselves: arguments and environment as /proc shows them.
+    let seen = place.path("create-manifests.seen");
+    let seen = std::fs::read_to_string(seen).expect("the installer was run");
+    assert_eq!(place.found_in(seen.as_bytes()), None, "a child was told: {seen}");
+    let mut own = given.clone();
+    // Written by the fake beside itself, for the tests; the real one writes nothing there.
+    own.extend(["install-config.json", "openshift.json"].map(|name| place.path(name)));
+    let looked_at = place.holds_no_secret(&own);
+    assert!(looked_at > 20, "only {looked_at} places");
+    // A tool that fails with a secret in its words.
+    place.all(&environment, &[("destroy lab --keep-addresses --yes", &[0])]);
+    place.write("fail", "");
+    place.all(&environment, &[("deploy", &[4])]);
+    own.insert(place.path("fail"));
+    place.holds_no_secret(&own);
+    place.all(
+        &environment,
+        &[("destroy lab --dry-run", &[0]), ("destroy lab --yes", &[0])],
+    );
+    tell(place.holds_no_secret(&own));
+    assert_eq!(
+        everything(&place.home()).iter().filter(|path| path.is_file()).count(),
+        1,
+        "the inventory's lock is left"
+    );
+}
+
+#[test]
+fn the_password_of_ovirt_is_told_to_nobody() {
+    let engine = FakeEngine::with(|world| {
+        world.tick = 3_000;
+        world.uploaded_agent = Agent::Installed;
+    });
+    let mut place = Place::new();
+    place.knows("the engine's password", &engine.password);
+    let wrong = place.secret("a wrong password");
+    place.write("ca.pem", &engine.ca_pem);
+    let env = |password: &str| {
+        format!(
+            "cluster=lab\ndomain=example.com\nbackend=ovirt\novirt_url={}\novirt_user={}\n{password}\novirt_ca=ca.pem\n\
+             ovirt_storage_domain=data\nmachine_network=192.168.99.0/24\nimages_dir=.\nmasters=1\nworkers=1\n",
+            engine.url, engine.user
+        )
+    };
+    place.write("env.sh", &env(&format!("ovirt_password='{}'", engine.password)));
+    place.write("wrong.sh", &env(&format!("ovirt_password='{wrong}'")));
+    place.write("none.sh", &env(""));
+    let given = everything(place.folder.path());
+    let commands: [(&str, &[i32]); 7] = [
+        ("config --rehearse --output json", &[0]),
+        ("check --rehearse", &[0, 4]),
+        ("check wrong.sh --rehearse", &[4, 5]),
+        ("harvest wrong.sh --rehearse", &[4, 5]),
+        ("harvest --rehearse -v", &[0]),
+        ("harvest --rehearse --set ovirt_user=nobody@internal", &[3, 4, 5, 7]),
+        ("audit --output json", &[0, 1]),
+    ];
+    place.all(&[], &commands);
+    let password = engine.password.clone();
+    let told = [("OCPDEPLOY_OVIRT_PASSWORD", password.as_str())];
+    place.all(
+        &told,
+        &[("status lab --output json", &[0]), ("destroy lab --dry-run", &[0])],
+    );
+    tell(place.holds_no_secret(&given));
+    place.all(&told, &[("destroy lab --yes", &[0])]);
+    place.holds_no_secret(&given);
+}
+
+#[test]
+fn the_password_of_openstack_is_told_to_nobody() {
+    let cloud = FakeCloud::start();
+    let mut place = Place::new();
+    place.knows("the cloud's password", fake_cloud::PASSWORD);
+    let wrong = place.secret("a wrong password");
+    let pull_secret = place.pull_secret();
+    place.write(
+        "env.sh",
+        &format!(
+            "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
+             pull_secret='{pull_secret}'\npub_key=key.pub\nimage=rhcos\nmcs=http\n"
+        ),
+    );
+    let clouds = |password: &str| {
+        format!(
+            "clouds:\n  lab:\n    region_name: one\n    auth:\n      auth_url: {}\n      username: demo\n      \
+             project_name: demo\n      password: {password}\n",
+            cloud.auth_url()
+        )
+    };
+    place.write("clouds.yaml", &clouds(fake_cloud::PASSWORD));
+    let given = everything(place.folder.path());
+    let commands: [(&str, &[i32]); 5] = [
+        ("config --output json", &[0]),
+        ("harvest -v", &[0]),
+        ("status lab --output json", &[0]),
+        ("destroy lab --yes", &[0]),
+        ("list", &[0]),
+    ];
+    place.all(&[], &commands);
+    place.write("clouds.yaml", &clouds(&wrong));
+    place.run(&["harvest"], &[]);
+    place.write("clouds.yaml", "clouds: {lab: {auth: {password: [");
+    place.run(&["harvest"], &[]);
+    tell(place.holds_no_secret(&given));
+    cloud.finish();
+}
+
+#[test]
+fn the_token_of_kubevirt_is_told_to_nobody() {
+    let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
+    let mut place = Place::new();
+    place.knows("the tenant's token", "blue-token");
+    let wrong = place.secret("a wrong token");
+    for (file, token) in [("blue.kubeconfig", "blue-token"), ("wrong.kubeconfig", wrong.as_str())] {
+        server.kubeconfig(&place.path(file), token, "blue");
+        let env = format!(
+            "cluster=lab\ndomain=example.com\nbackend=kubevirt\nkubeconfig={file}\nnetwork=lan\n\
+             machine_network=10.7.0.0/24\nimages_dir=.\nmasters=1\nworkers=0\n"
+        );
+        place.write(&file.replace("kubeconfig", "sh"), &env);
+    }
+    let given = everything(place.folder.path());
+    let commands: [(&str, &[i32]); 9] = [
+        ("config blue.sh --rehearse --output json", &[0]),
+        ("check blue.sh --rehearse", &[0]),
+        ("check wrong.sh --rehearse", &[4]),
+        ("harvest wrong.sh --rehearse", &[5]),
+        ("harvest blue.sh --rehearse -v --set harvest_timeout=5s", &[0]),
+        ("status", &[0]),
+        ("audit --env blue.sh --output json", &[1]),
+        ("audit --env wrong.sh", &[5]),
+        ("destroy lab --yes", &[0]),
+    ];
+    place.all(&[], &commands);
+    tell(place.holds_no_secret(&given));
+}
+
+/// What ssh is told it may tell other computers; it gets what it needs, and no more.
+#[test]
+fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
+    let mut place = Place::new();
+    place.write(
+        "env.sh",
+        "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n",
+    );
+    // Elsewhere nobody is led to an address of the pretend platform.
+    place.is_on_the_loopback();
+    place.write("ssh", "#!/bin/sh\nenv > seen\necho \"$@\" >> seen\n");
+    std::fs::set_permissions(place.path("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!(
+        "{}:{}",
+        place.folder.path().display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let secret = place.secret("a password of the shell");
+    let environment = [
+        ("PATH", path.as_str()),
+        ("SSH_AUTH_SOCK", "/run/agent"),
+        ("LC_ALL", "C"),
+        ("TERM", "dumb"),
+        ("OCPDEPLOY_OVIRT_PASSWORD", secret.as_str()),
+        ("OS_PASSWORD", secret.as_str()),
+        ("SSHPASS", secret.as_str()),
+        ("ANYTHING", secret.as_str()),
+    ];
+    let commands: [(&str, &[i32]); 2] = [
+        ("harvest --rehearse", &[0]),
+        ("node ssh master-0 --cluster lab -- uptime", &[0]),
+    ];
+    place.all(&environment, &commands);
+    let seen = std::fs::read_to_string(place.path("seen")).expect("ssh was run");
+    assert_eq!(place.found_in(seen.as_bytes()), None, "{seen}");
+    for line in [
+        "SSH_AUTH_SOCK=/run/agent",
+        "LC_ALL=C",
+        "TERM=dumb",
+        &format!("PATH={path}"),
+    ] {
+        assert!(seen.lines().any(|seen| seen == line), "{line} is not in {seen}");
+    }
+    assert!(seen.ends_with(" uptime\n"), "{seen}");
+    place.holds_no_secret(&BTreeSet::new());
+}
+
+#[test]
+fn a_secret_in_an_env_file_that_others_can_read_is_warned_of() {
+    let mut place = Place::new();
+    let pull_secret = place.pull_secret();
+    place.write(
+        "env.sh",
+        &format!("cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\npull_secret='{pull_secret}'\npub_key=key.pub\nimage=coreos\n"),
+    );
+    for (mode, warned) in [(0o600, false), (0o640, true), (0o644, true)] {
+        std::fs::set_permissions(place.path("env.sh"), std::fs::Permissions::from_mode(mode)).unwrap();
+        let (code, said) = place.run(&["plan"], &[]);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(
+            said.contains("others can read pull_secret, a secret in env.sh"),
+            warned,
+            "{mode:o}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_cluster_name_leads_nowhere_else() {
+    let mut place = Place::new();
+    // What a name must not lead to: it looks like a cluster's folder.
+    let elsewhere = place.path("elsewhere");
+    std::fs::create_dir_all(elsewhere.join("installer")).unwrap();
+    std::fs::write(elsewhere.join("journal.jsonl"), "").unwrap();
+    let absolute = elsewhere.display().to_string();
+    let base = "domain=example.com\nbackend=sim\nsim_state=sim.json\nimage=coreos\nhelper_image=helper\n";
+    let mut tried = 0;
+    let names = [
+        "../elsewhere",
+        "../../elsewhere",
+        absolute.as_str(),
+        "lab\n../x",
+        "lab/../..",
+        ".",
+        "..",
+        "-lab",
+    ];
+    for name in names {
+        place.write("env.sh", &format!("cluster='{name}'\n{base}"));
+        let before = everything(place.folder.path());
+        let (code, said) = place.run(&["deploy", "--rehearse"], &[]);
+        assert_eq!(code, Some(3), "{name:?}: {said}");
+        for command in [
+            &["destroy", "--yes", "--", name][..],
+            &["destroy", "--yes", "--from-backend", "--env", "env.sh", "--", name],
+            &["destroy", "--yes", "--env", "env.sh", "--", name],
+            &["status", "--", name],
+            &["scale", "--workers", "1", "--", name],
+            &["stop", "--", name],
+            &["start", "--", name],
+            &["verify", "--repair", "--", name],
+            &["kubeconfig", "--", name],
+            &["deploy", "--rehearse", "--cluster", name],
+        ] {
+            let (code, said) = place.run(command, &[]);
+            assert!(matches!(code, Some(2..=4)), "{command:?}: {code:?} {said}");
+            tried += 1;
+        }
+        assert_eq!(everything(place.folder.path()), before, "{name:?}");
+    }
+    println!("reliability: {tried} inputs tried that lead astray");
+}
+
+/// Runs the program as nobody, in a folder that everybody may enter.
+fn as_nobody(program: &Path, home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(program)
+        .args(arguments)
+        .env_clear()
+        .env("HOME", home)
+        .env("OCPDEPLOY_HOME", home)
+        .current_dir("/")
+        .output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+#[test]
+fn a_state_folder_that_is_not_ones_own_is_refused() {
+    let me = std::fs::metadata("/proc/self").unwrap().uid();
+    let mut place = Place::new();
+    std::fs::create_dir(place.home()).unwrap();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    open(&place.home(), 0o777);
+    let (code, said) = place.run(&["list"], &[]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(
+        said.contains("everybody may write in") && said.contains("--home"),
+        "{said}"
+    );
+    open(&place.home(), 0o755);
+    assert_eq!(place.run(&["list"], &[]).0, Some(0));
+
+    if me != 0 {
+        eprintln!("LEFT OUT: only root can make folders of another user");
+        return;
+    }
+    open(place.folder.path(), 0o755);
+    let program = place.path("ocpdeploy");
+    std::fs::copy(env!("CARGO_BIN_EXE_ocpdeploy"), &program).unwrap();
+    let theirs = place.path("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(65533), Some(65533)).unwrap();
+    open(&theirs, 0o755);
+    let (code, said) = as_nobody(&program, &theirs, &["list"]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("belongs to user 65533"), "{said}");
+    // A link that somebody else left where anybody may leave one; root, too, does not follow it.
+    let shared = place.path("shared");
+    std::fs::create_dir(&shared).unwrap();
+    open(&shared, 0o1777);
+    let link = shared.join("state");
+    symlink(&theirs, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(65533), Some(65533)).unwrap();
+    for (code, said) in [
+        as_nobody(&program, &link, &["list"]),
+        place.run(&["list", "--home", link.to_str().unwrap()], &[]),
+    ] {
+        assert_eq!(code, Some(4), "{said}");
+        assert!(
+            said.contains("is a link of user 65533") || said.contains("Permission denied"),
+            "{said}"
+        );
+    }
+    let own = place.path("own");
+    std::fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    let (code, said) = as_nobody(&program, &own, &["list"]);
+    assert_eq!(code, Some(0), "{said}");
+}

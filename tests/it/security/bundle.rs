@@ -1,0 +1,184 @@
+//! A bundle that somebody sends to his vendor: no secret is in it, however it is encoded there.
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use flate2::{Compression, write::GzEncoder};
+
+const PASSWORD: &str = "canary4f21bb\"%/+";
+const ADMIN: &str = "canary81d0c3admin";
+
+fn gzip(bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes.as_ref()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn percent(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// Each file holds a secret once, and the word `kept`.
+fn files(pull_secret: &str) -> Vec<(&'static str, Vec<u8>)> {
+    let basic = STANDARD.encode(format!("me:{PASSWORD}"));
+    let wrapped = STANDARD.encode(format!("{{\"kind\": \"Secret\", \"data\": {{\"a\": \"{basic}\"}}}}"));
+    let wrapped: Vec<_> = wrapped.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    let ignition = format!(
+        r#"{{"storage": {{"files": [{{"path": "/var/lib/kubelet/config.json", "contents": {{"source": "data:,{}"}}}}]}}}}"#,
+        percent(pull_secret)
+    );
+    let packed = STANDARD.encode(gzip(&ignition));
+    let packed = format!(r#"{{"source": "data:;base64,{packed}", "compression": "gzip"}}"#);
+    let key = "-----BEGIN EC PRIVATE KEY-----\ncanary77e9key\n-----END EC PRIVATE KEY-----";
+    vec![
+        ("plain", format!("kept {PASSWORD}").into_bytes()),
+        ("pull-secret", format!("kept {pull_secret}").into_bytes()),
+        ("auth", format!("kept Authorization: Basic {basic}").into_bytes()),
+        ("base64", format!("kept {}", STANDARD.encode(PASSWORD)).into_bytes()),
+        (
+            "base64-1",
+            format!("kept {}", STANDARD.encode(format!("1{PASSWORD}"))).into_bytes(),
+        ),
+        (
+            "base64-2",
+            format!("kept {}", URL_SAFE_NO_PAD.encode(format!("22{PASSWORD}"))).into_bytes(),
+        ),
+        (
+            "wrapped.yaml",
+            format!("kept: |\n  {}\n", wrapped.join("\n  ")).into_bytes(),
+        ),
+        (
+            "percent",
+            format!("kept https://me:{}@host/", percent(PASSWORD)).into_bytes(),
+        ),
+        ("json", format!("kept {}", serde_json::json!(PASSWORD)).into_bytes()),
+        (
+            "json-2",
+            format!("kept {}", serde_json::json!(serde_json::json!(PASSWORD).to_string())).into_bytes(),
+        ),
+        ("ignition.json", format!("kept {ignition}").into_bytes()),
+        ("packed.json", format!("kept {packed}").into_bytes()),
+        (
+            "machineconfigs.json",
+            format!("kept {}", serde_json::json!(packed)).into_bytes(),
+        ),
+        ("openapi.json.gz", gzip(format!("kept {PASSWORD}"))),
+        ("kubeconfig", format!("kept token: {ADMIN}").into_bytes()),
+        ("key", format!("kept {key}").into_bytes()),
+        (
+            "key-data",
+            format!("kept client-key-data: {}", STANDARD.encode(key)).into_bytes(),
+        ),
+        ("kubeadmin", b"kept aB3dE-fGh1j-Klmn0-pqrst".to_vec()),
+    ]
+}
+
+/// Looks through everything in a file that can be decoded, with another program than ours.
+fn found_in(file: &Path) -> String {
+    let output = Command::new("python3")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/decode_all.py"))
+        .arg(file)
+        .args(["canary", "aB3dE-fGh1j"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_bundle_holds_no_secret_in_any_encoding() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let write = |name: &str, bytes: &[u8]| std::fs::write(path(name), bytes).unwrap();
+    for program in ["openshift-install", "oc"] {
+        symlink(
+            format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR")),
+            path(program),
+        )
+        .unwrap();
+    }
+    let auth = STANDARD.encode(format!("me:{PASSWORD}"));
+    let pull_secret = format!(r#"{{"auths":{{"a.example.com":{{"auth":"{auth}"}}}}}}"#);
+    let network =
+        r#"{"cidr": "127.94.2.0/24", "gateway": "127.94.2.1", "dhcp_from": "127.94.2.2", "dhcp_to": "127.94.2.254"}"#;
+    write(
+        "sim.json",
+        format!(r#"{{"v": 1, "networks": {{"default": {network}}}}}"#).as_bytes(),
+    );
+    write("pull-secret.json", pull_secret.as_bytes());
+    write(
+        "key.pub",
+        b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab",
+    );
+    for image in ["coreos", "helper"] {
+        write(
+            &format!("{image}.qcow2"),
+            &[&crate::support::qcow2::empty()[..], image.as_bytes()].concat(),
+        );
+    }
+    let ca = STANDARD.encode(crate::support::fake_kube::authority::Authority::new().pem());
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: admin\n\
+         clusters: [{{name: lab, cluster: {{server: 'https://api.lab.example.com:6443', certificate-authority-data: {ca}}}}}]\n\
+         contexts: [{{name: admin, context: {{cluster: lab, user: admin}}}}]\nusers: [{{name: admin, user: {{token: {ADMIN}}}}}]\n"
+    );
+    write("kubeconfig", kubeconfig.as_bytes());
+    write(
+        "env.sh",
+        b"cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n\
+          installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./coreos.qcow2\n\
+          helper_image=./helper.qcow2\nbootstrap_timeout=1s\n",
+    );
+    // What the installer finds on the nodes.
+    std::fs::create_dir(path("gathered")).unwrap();
+    let files = files(&pull_secret);
+    for (name, bytes) in &files {
+        write(&format!("gathered/{name}"), bytes);
+        assert!(
+            !found_in(&path(&format!("gathered/{name}"))).is_empty(),
+            "the judge sees nothing in {name}"
+        );
+    }
+    write("gathered/journal.bin", b"\0canary");
+    let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+        .arg("deploy")
+        .env_clear()
+        .env("HOME", folder.path())
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("OCPDEPLOY_HOME", path("home"))
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    let state = std::fs::read_dir(path("home/clusters/lab"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let bundle = state
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|end| end == "tar"))
+        .unwrap();
+    assert_eq!(found_in(&bundle), "");
+    assert!(said.contains("rendered-assets/journal.bin is left out"), "{said}");
+    // And what is around the secrets is still there.
+    let mut tar = tar::Archive::new(std::fs::File::open(&bundle).unwrap());
+    let mut kept = 0;
+    for entry in tar.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let is_one = entry.path().unwrap().to_string_lossy().contains("rendered-assets/");
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+        if is_one {
+            assert!(text.contains("kept") && text.contains("****"), "{text}");
+            kept += 1;
+        }
+    }
+    assert_eq!(kept, files.len());
+    println!("reliability: {} places looked at for secrets", files.len());
+    println!("reliability: 0 secrets found");
+}

@@ -1,0 +1,113 @@
+//! A small download that holds any number of zeros must not fill the disk.
+
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use ocpdeploy::artifacts::catalogue::Artifact;
+use ocpdeploy::artifacts::download::{Cache, DownloadError, Patience};
+
+use crate::support::mirror::{Mirror, Served};
+
+/// This many MiB of zeros, packed.
+fn bomb(mib: usize) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..mib {
+        out.write_all(&zeros).unwrap();
+    }
+    out.finish().unwrap()
+}
+
+fn fetch(cache: &Cache, artifact: &Artifact) -> Result<ocpdeploy::artifacts::download::Cached, DownloadError> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(cache.fetch(artifact))
+}
+
+#[test]
+fn what_holds_more_than_an_image_may_is_given_up_and_nothing_of_it_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let patience = Patience {
+        tries: 2,
+        first_pause: Duration::from_millis(5),
+    };
+    let cache = Cache::new(folder.path()).with_patience(patience).with_largest(8 << 20);
+    let mirror = Mirror::start();
+    mirror.serve("/packed.gz", Served::new(bomb(9)));
+    mirror.serve("/plain", Served::new(vec![0; 9 << 20]));
+    mirror.serve("/right.gz", Served::new(bomb(8)));
+    let artifact = |name: &str| Artifact {
+        url: mirror.url(name),
+        sha256: None,
+        content_sha256: None,
+        unpack: true,
+    };
+    for name in ["/packed.gz", "/plain"] {
+        let error = fetch(&cache, &artifact(name)).unwrap_err().to_string();
+        assert!(
+            error.contains(name) && error.contains("it holds more than 8 MiB"),
+            "{error}"
+        );
+        let left = fs::read_dir(folder.path().join("partial")).unwrap();
+        let left = left.flat_map(|entry| fs::read_dir(entry.unwrap().path()).into_iter().flatten());
+        assert_eq!(left.count(), 0, "{name}");
+    }
+    assert_eq!(fetch(&cache, &artifact("/right.gz")).unwrap().bytes, 8 << 20);
+}
+
+#[test]
+fn a_download_leaves_some_of_the_disk_free() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("LEFT OUT: only root can mount a small disk");
+        return;
+    }
+    let mirror = Mirror::start();
+    mirror.serve("/a.qcow2.gz", Served::new(bomb(400)));
+    let folder = tempfile::tempdir().unwrap();
+    // A disk of 320 MiB in a mount namespace that ends with it; the least that was ever free is the last line.
+    let script = r#"
+        mount -t tmpfs -o size=320m none "$1"; shift
+        free() { df -B1M --output=avail cache | tail -1; }
+        "$@" & least=$(free)
+        while kill -0 $! 2>/dev/null; do now=$(free); [ "$now" -ge "$least" ] || least=$now; done
+        wait $!; code=$?; echo "$code $least $(free)"
+    "#;
+    fs::create_dir(folder.path().join("cache")).unwrap();
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh", "cache"])
+        .arg(env!("CARGO_BIN_EXE_ocpdeploy"))
+        .args([
+            "image",
+            "pull",
+            "--image",
+            &mirror.url("/a.qcow2.gz"),
+            "--cache",
+            "cache",
+        ])
+        .current_dir(folder.path())
+        .env("HOME", folder.path())
+        .env_remove("OCPDEPLOY_HOME")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[&output.stderr[..], &output.stdout[..]].concat()).into_owned();
+    let numbers: Vec<u64> = said
+        .lines()
+        .last()
+        .unwrap()
+        .split_whitespace()
+        .map(|n| n.parse().unwrap())
+        .collect();
+    let [code, least, after] = numbers[..] else {
+        panic!("{said}")
+    };
+    assert_eq!(code, 4, "{said}");
+    assert!(
+        said.contains("would stay free on this disk") && said.contains("ocpdeploy image prune"),
+        "{said}"
+    );
+    assert!(least > 200, "{said}");
+    // The packed bytes stay for the next run; what they hold does not.
+    assert!(after > 310, "{said}");
+}

@@ -1,0 +1,18 @@
+//! Attacks: a hostile guest, platform, mirror, file or neighbour, and what it must not get.
+//!
+//! One module for each attacked surface; each test performs the attack and asserts that it failed.
+
+mod bundle;
+mod cache;
+mod core_file;
+mod csr;
+mod disk_space;
+mod env_file;
+mod hostile;
+mod libvirt_uri;
+mod plain_http;
+mod release;
+mod signatures;
+mod state;
+mod terminal;
+mod users;

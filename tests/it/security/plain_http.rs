@@ -1,0 +1,166 @@
+//! Servers that nobody vouches for: a credential goes to them only when the user says so, and a warning says it each time.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::security::hostile::server::{Authority, Reply, Server};
+
+const TOKEN: &str = "canary-token";
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Checks what an env file of these lines describes.
+fn check(folder: &Path, lines: &str, variables: &[(&str, &str)]) -> (Output, String) {
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
+    std::fs::write(folder.join("key.pub"), key).unwrap();
+    let env = format!(
+        "cluster=lab\ndomain=example.com\npub_key=key.pub\n\
+         pull_secret='{{\"auths\":{{\"registry.example.com\":{{\"auth\":\"eDp5\"}}}}}}'\n{lines}"
+    );
+    std::fs::write(folder.join("env.sh"), env).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+        .arg("check")
+        .env_clear()
+        .env("HOME", folder)
+        .env("OCPDEPLOY_HOME", folder.join("home"))
+        .env("OCPDEPLOY_PLATFORM_TIMEOUT", "0s")
+        .envs(variables.iter().copied())
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let text = [&output.stdout[..], &output.stderr].concat();
+    (
+        output,
+        String::from_utf8(text)
+            .unwrap()
+            .replace(&folder.display().to_string(), "FOLDER"),
+    )
+}
+
+fn kubeconfig(folder: &Path, cluster: Value) {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "mine",
+        "clusters": [{"name": "infra", "cluster": cluster}],
+        "users": [{"name": "me", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "mine", "context": {"cluster": "infra", "user": "me", "namespace": "blue"}}],
+    });
+    std::fs::write(folder.join("kubeconfig"), config.to_string()).unwrap();
+}
+
+const KUBEVIRT: &str = "backend=kubevirt\nkubeconfig=kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\n";
+
+#[test]
+fn an_insecure_kubeconfig_is_refused_unless_the_user_allows_it_and_is_warned_of_then() {
+    let authority = Authority::new();
+    for (tls, why) in [
+        (true, "insecure-skip-tls-verify is set"),
+        (false, "is http, so anybody on the way can read the token"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start(
+            HERE,
+            tls.then_some(&authority),
+            Box::new(|_, _| Reply::json(200, &json!({}))),
+        );
+        let port = server.address.port();
+        // An address that is not one of the loopback, and leads there all the same.
+        kubeconfig(
+            folder.path(),
+            match tls {
+                true => json!({"server": format!("https://localhost:{port}"), "insecure-skip-tls-verify": true}),
+                false => json!({"server": format!("http://0.0.0.0:{port}")}),
+            },
+        );
+        let (refused, text) = check(folder.path(), KUBEVIRT, &[]);
+        assert_eq!(refused.status.code(), Some(4), "{text}");
+        assert!(
+            text.contains("cluster infra in kubeconfig FOLDER/kubeconfig: "),
+            "{text}"
+        );
+        assert!(text.contains(why) && text.contains("kubevirt_insecure=true"), "{text}");
+        assert_eq!(server.asked().len(), 0, "it was asked all the same");
+
+        let by_setting = (format!("{KUBEVIRT}kubevirt_insecure=true\n"), vec![]);
+        let by_variable = (KUBEVIRT.to_owned(), vec![("OCPDEPLOY_KUBEVIRT_INSECURE", "true")]);
+        for (lines, variables) in [by_setting, by_variable] {
+            let before = server.asked().len();
+            let (_, text) = check(folder.path(), &lines, &variables);
+            assert!(server.asked().len() > before, "it was not asked: {text}");
+            let warning = text.lines().find(|line| line.contains("cluster infra in kubeconfig"));
+            assert!(
+                warning.is_some_and(|line| line.contains("warn") && line.contains(why)),
+                "{text}"
+            );
+        }
+        assert!(server.asked().iter().any(|request| request.raw.contains(TOKEN)));
+    }
+}
+
+/// As `kubectl proxy` is reached.
+#[test]
+fn plain_http_on_this_computer_needs_no_permission() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(HERE, None, Box::new(|_, _| Reply::json(200, &json!({}))));
+    kubeconfig(folder.path(), json!({"server": format!("http://{}", server.address)}));
+    let (_, text) = check(folder.path(), KUBEVIRT, &[]);
+    assert!(
+        !server.asked().is_empty() && !text.contains("anybody on the way"),
+        "{text}"
+    );
+}
+
+#[test]
+fn each_service_of_openstack_that_is_asked_without_tls_is_warned_of_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(
+        HERE,
+        None,
+        Box::new(|request, _| {
+            let host = request
+                .raw
+                .lines()
+                .find_map(|line| line.strip_prefix("host: "))
+                .unwrap_or_default();
+            let entry = |kind: &str| {
+                let url = format!("http://{host}/{kind}");
+                json!({"type": kind, "endpoints": [{"interface": "public", "region": "one", "url": url}]})
+            };
+            let catalog = ["compute", "network", "image"].map(entry);
+            let token = json!({"token": {
+                "expires_at": "2199-01-01T00:00:00Z", "project": {"id": "p"}, "catalog": catalog,
+            }});
+            match request.path.as_str() {
+                "/v3/auth/tokens" => {
+                    let headers = vec![("X-Subject-Token", TOKEN.to_owned())];
+                    Reply::Whole(201, headers, token.to_string().into_bytes())
+                }
+                _ => Reply::json(403, &json!({"error": {"message": "no"}})),
+            }
+        }),
+    );
+    let clouds = |host: &str| {
+        let url = format!("http://{host}:{}/v3", server.address.port());
+        let clouds = format!(
+            "clouds:\n  lab:\n    auth:\n      auth_url: {url}\n      username: demo\n      project_name: demo\n      \
+             password: x\n"
+        );
+        std::fs::write(folder.path().join("clouds.yaml"), clouds).unwrap();
+    };
+    let lines = "backend=openstack\nnetwork=private\nimage=rhcos\n";
+    clouds("0.0.0.0");
+    let (_, text) = check(folder.path(), lines, &[]);
+    let said = |what: &str| {
+        text.lines()
+            .filter(|line| line.contains(what) && line.contains("anybody on the way"))
+            .count()
+    };
+    assert_eq!(said("auth_url http://0.0.0.0"), 1, "{text}");
+    for service in ["compute (Nova)", "network (Neutron)"] {
+        assert_eq!(said(service), 1, "{service}: {text}");
+    }
+    clouds("127.0.0.1");
+    let (_, text) = check(folder.path(), lines, &[]);
+    assert!(!text.contains("anybody on the way"), "{text}");
+}

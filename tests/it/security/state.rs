@@ -1,0 +1,162 @@
+//! The state folder holds secrets and leads to what is run: one that others own or may change is refused, and no link in
+//! it is written through.
+
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::security::users::{MALLORY, mode};
+
+/// A state folder with one cluster, in a place of its own.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::create_dir_all(place.cluster()).unwrap();
+        for folder in [place.home(), place.home().join("clusters"), place.cluster()] {
+            mode(&folder, 0o700);
+        }
+        let env =
+            "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nimage=coreos\nhelper_image=helper\n";
+        fs::write(place.0.path().join("env.sh"), env).unwrap();
+        place
+    }
+
+    fn home(&self) -> std::path::PathBuf {
+        self.0.path().join("home")
+    }
+
+    fn cluster(&self) -> std::path::PathBuf {
+        self.home().join("clusters/lab")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.0.path())
+            .env("OCPDEPLOY_HOME", self.home())
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    #[track_caller]
+    fn refuses(&self, why: &str) {
+        let output = self.command(&["list"]).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.contains(why) && said.contains("hint: "), "{said}");
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn is_root() -> bool {
+    match rustix::process::geteuid().is_root() {
+        true => true,
+        false => {
+            eprintln!("LEFT OUT: only root can make folders of another user");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_its_group_or_others_may_write_is_refused() {
+    let place = Place::new();
+    assert!(place.command(&["list"]).status().unwrap().success());
+    for (folder, bits, why) in [
+        (place.home(), 0o770, "its group may write in"),
+        (place.home().join("clusters"), 0o775, "its group may write in"),
+        (place.cluster(), 0o730, "its group may write in"),
+        (place.cluster(), 0o707, "everybody may write in"),
+    ] {
+        mode(&folder, bits);
+        place.refuses(&format!("{why} {}", folder.display()));
+        mode(&folder, 0o700);
+    }
+}
+
+#[test]
+fn a_folder_of_another_user_is_refused_also_by_root() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    for folder in [place.home(), place.home().join("clusters"), place.cluster()] {
+        chown(&folder, Some(MALLORY), None).unwrap();
+        place.refuses(&format!("{} belongs to user {MALLORY}", folder.display()));
+        // Who calls root by sudo may have root work in his own folder: `sudo ocpdeploy --home … dns apply`.
+        let mut by_sudo = place.command(&["list"]);
+        assert!(by_sudo.env("SUDO_UID", MALLORY.to_string()).status().unwrap().success());
+        assert!(!by_sudo.env("SUDO_UID", "61099").status().unwrap().success());
+        chown(&folder, Some(0), None).unwrap();
+    }
+}
+
+#[test]
+fn a_link_in_place_of_a_folder_is_refused() {
+    let place = Place::new();
+    let elsewhere = place.0.path().join("elsewhere");
+    for folder in [place.cluster(), place.home().join("clusters")] {
+        fs::rename(&folder, &elsewhere).unwrap();
+        symlink(&elsewhere, &folder).unwrap();
+        place.refuses(&format!("{} is a link", folder.display()));
+        fs::remove_file(&folder).unwrap();
+        fs::rename(&elsewhere, &folder).unwrap();
+    }
+    // The user's own link to the whole is fine.
+    fs::rename(place.home(), &elsewhere).unwrap();
+    symlink(&elsewhere, place.home()).unwrap();
+    assert!(place.command(&["list"]).status().unwrap().success());
+}
+
+#[test]
+fn no_file_is_written_through_a_link() {
+    for name in [
+        "journal.jsonl",
+        "lock",
+        "log",
+        "log/ocpdeploy.jsonl",
+        "parameters.yaml",
+        "cluster.json",
+        "settings.json",
+    ] {
+        let place = Place::new();
+        let victim = place.0.path().join("victim");
+        let is_folder = name == "log";
+        if is_folder {
+            fs::create_dir(&victim).unwrap();
+        } else {
+            fs::write(&victim, "").unwrap();
+        }
+        let link = place.cluster().join(name);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(&victim, &link).unwrap();
+        let output = place.command(&["deploy", "env.sh", "--rehearse"]).output().unwrap();
+        let untouched = match is_folder {
+            true => fs::read_dir(&victim).unwrap().count() == 0,
+            false => fs::read(&victim).unwrap().is_empty(),
+        };
+        assert!(untouched, "{name}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_kubeconfig_goes_where_the_user_says_also_by_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = folder.path().join("real");
+    fs::create_dir(&real).unwrap();
+    symlink(&real, folder.path().join("link")).unwrap();
+    let write = |path: &Path| ocpdeploy::state::home::write_where_asked(path, b"x");
+    write(&folder.path().join("link/kubeconfig")).unwrap();
+    assert_eq!(fs::read(real.join("kubeconfig")).unwrap(), b"x");
+    let error = ocpdeploy::state::home::write_private(&folder.path().join("link/secret"), b"x").unwrap_err();
+    assert!(error.to_string().contains("is a link"), "{error}");
+}

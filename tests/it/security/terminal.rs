@@ -1,0 +1,351 @@
+//! Hostile text in every field that somebody else writes, and what of it reaches a terminal, a page, JSON or a log.
+//!
+//! | who writes it | what | commands that show it |
+//! |---|---|---|
+//! | the platform | names of machines, nodes, networks, images, objects; status; forms | status, audit, machine show, verify, destroy, check, plan |
+//! | the platform | error messages | each command that asks it |
+//! | a guest | its console | node console, errors of a pass, the bundle (`whole_run.rs`) |
+//! | the journal, the log | errors and warnings of earlier runs | status, list, report |
+//! | an Ignition config | paths, units, users, contents | ignition show, check, diff, merge |
+//! | an env file | values, names of settings | config, plan, check, deploy |
+//! | the API of the cluster | requests, operators, conditions | deploy, verify (`whole_run.rs`) |
+
+use crate::support::fake_cloud::{FakeCloud, PASSWORD, Trouble};
+use crate::support::place::{Outcome, Place};
+use crate::support::terminal::{Terminal, ended};
+use ocpdeploy::printable::{printable_console, printable_json, printable_line, printable_text};
+use serde_json::{Value, json};
+
+use crate::support::qcow2;
+
+/// Fills the clipboard (OSC 52), hides a link (OSC 8), clears the screen (C0 and C1), turns text around, and begins lines
+/// that look like ours, on a terminal and on a page.
+const HOSTILE: &str = "evil\u{1b}]52;c;cm0gLXJm\u{7}\u{1b}]8;;http://192.0.2.1/\u{7}\u{1b}[2J\u{9b}2J\u{202e}\r\n\
+    hint: forged\nerror: forged\ncaused by: forged\nwarning: forged\n[0.1s] lab-master-0: forged\r[0.1s] forged\
+    <script>alert(1)</script><img src=x onerror=alert(1)>";
+const FORGED: [&str; 6] = [
+    "hint: f",
+    "error: f",
+    "caused by: f",
+    "warning: f",
+    "[0.1s] lab-master-0: f",
+    "[0.1s] f",
+];
+
+/// Fails where text would do something to a terminal, or has a line that it did not write itself.
+#[track_caller]
+fn is_safe(what: &str, text: &str) {
+    assert_eq!(printable_text(text), text, "{what}");
+    for line in text.lines() {
+        assert!(
+            !FORGED.iter().any(|forged| line.starts_with(forged)),
+            "{what}: a forged line\n{text}"
+        );
+    }
+}
+
+#[track_caller]
+fn shown_safely(place: &Place, arguments: &[&str]) -> Outcome {
+    let outcome = place.run(arguments);
+    match arguments {
+        // There all lines are the guest's.
+        ["node", "console", ..] => assert_eq!(printable_text(&outcome.stdout), outcome.stdout),
+        _ => is_safe(&format!("{arguments:?}, stdout"), &outcome.stdout),
+    }
+    is_safe(&format!("{arguments:?}, stderr"), &outcome.stderr);
+    assert_ne!(outcome.code, Some(70), "{arguments:?}: {}", outcome.stderr);
+    outcome
+}
+
+/// A rehearsal that ended well, on a platform and with a folder that were written by somebody hostile since.
+fn haunted() -> Place {
+    let place = Place::new(json!({}));
+    place.env("lab", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
+    place.deploy("lab").succeeded();
+    place.edit(|world| {
+        let mut machine = world["machines"]["lab-worker-0"].clone();
+        for field in ["node", "image"] {
+            machine[field] = json!(HOSTILE);
+        }
+        machine["nics"][0]["network"] = json!(HOSTILE);
+        world["machines"][format!("lab-{HOSTILE}")] = machine;
+        world["machines"]["lab-worker-0"]["nics"][0]["network"] = json!(HOSTILE);
+        let mut helper = world["machines"]["lab-master-0"].clone();
+        helper["pass"] = json!("one");
+        world["machines"][format!("lab-harvest-{HOSTILE}")] = helper;
+        world["images"].as_array_mut().unwrap().push(json!(HOSTILE));
+        world["strangers"][HOSTILE] = json!({});
+        let network = world["networks"]["default"].clone();
+        world["networks"][HOSTILE] = network;
+        let kept = world["networks"]["default"]["reservations"].as_object_mut().unwrap();
+        for one in kept.values_mut() {
+            one["name"] = json!(HOSTILE);
+        }
+    });
+    let dir = place.home().cluster("lab");
+    let add = |path: &std::path::Path, line: Value| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        std::fs::write(path, format!("{text}{line}\n")).unwrap();
+    };
+    let journal = dir.journal();
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let mut last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    last["seq"] = json!(last["seq"].as_u64().unwrap() + 1);
+    last["event"] = json!("failed");
+    last["step"] = json!("bootstrap-complete");
+    last["error"] = json!(HOSTILE);
+    last.as_object_mut().unwrap().remove("output");
+    add(&journal, last);
+    add(
+        &dir.log().join("ocpdeploy.jsonl"),
+        json!({"timestamp": "2026-11-22T12:00:00Z", "level": "WARN", "fields": {"message": HOSTILE}, "target": "x"}),
+    );
+    place
+}
+
+#[test]
+fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
+    let place = haunted();
+    let mut seen = 0;
+    for arguments in [
+        &["list"][..],
+        &["list", "--output", "json"],
+        &["status"],
+        &["status", "lab", "--watch"],
+        &["status", "--output", "json"],
+        &["status", "--watch", "--output", "json"],
+        &["audit", "--env", "lab.sh"],
+        &["audit", "--output", "json"],
+        &["verify", "lab"],
+        &["verify", "lab", "--output", "json"],
+        &["machine", "show", "worker-0"],
+        &["machine", "show", HOSTILE],
+        &["machine", "show", HOSTILE, "--output", "json"],
+        &["node", "console", "worker-0"],
+        &["node", "console", HOSTILE],
+        &["node", "replace", HOSTILE],
+        &["check", "lab.sh", "--rehearse"],
+        &["check", "lab.sh", "--rehearse", "--output", "json"],
+        &["check", "lab.sh", "--rehearse", "--set", &format!("network={HOSTILE}")],
+        &["plan", "lab.sh", "--rehearse"],
+        &["plan", "lab.sh", "--rehearse", "--output", "json"],
+        &["plan", "lab.sh", "--rehearse", "--set", &format!("network={HOSTILE}")],
+        &["config", "lab.sh", "--rehearse", "--set", &format!("network={HOSTILE}")],
+        &[
+            "config",
+            "lab.sh",
+            "--rehearse",
+            "--output",
+            "json",
+            "--set",
+            &format!("network={HOSTILE}"),
+        ],
+        &["deploy", "lab.sh", "--rehearse", "--set", &format!("image={HOSTILE}")],
+        &[
+            "harvest",
+            "lab.sh",
+            "--rehearse",
+            "--set",
+            &format!("helper_image={HOSTILE}"),
+        ],
+        &["status", &HOSTILE.replace('\n', "")],
+        &["image", "list"],
+        &["image", "pull", HOSTILE],
+        &["image", "push", "lab.sh", "--rehearse"],
+        &["export", "hosts", "--cluster", "lab"],
+        &["export", "ansible", "--cluster", "lab", "--format", "inventory"],
+        &["stop", "lab"],
+        &["start", "lab"],
+        &["scale", "lab", "--workers", "2"],
+        &["verify", "lab", "--repair"],
+        &["destroy", "lab", "--dry-run"],
+        &["destroy", "lab"],
+    ] {
+        let outcome = shown_safely(&place, arguments);
+        let all = outcome.stdout.clone() + &outcome.stderr;
+        seen += usize::from(all.contains("forged"));
+        if arguments.contains(&"json") && !outcome.stdout.is_empty() {
+            let values = serde_json::Deserializer::from_str(&outcome.stdout).into_iter::<Value>();
+            values.for_each(|value| drop(value.unwrap()));
+        }
+    }
+    assert!(seen > 12, "only {seen} commands saw what is hostile");
+    // Data stays data.
+    let shown = place.run(&["machine", "show", HOSTILE, "--output", "json"]).succeeded();
+    let value: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(value["machine"], format!("lab-{HOSTILE}"));
+    let log = place.home().cluster("lab").log().join("ocpdeploy.jsonl");
+    let log = std::fs::read_to_string(log).unwrap();
+    // All but the line that was planted.
+    let mut own = log.lines().filter(|line| !line.ends_with(r#""target":"x"}"#));
+    assert!(own.clone().any(|line| line.contains("forged")), "{log}");
+    assert!(own.all(|line| printable_json(line) == line), "{log}");
+    shown_safely(&place, &["destroy", "lab", "--yes"]);
+}
+
+#[test]
+fn a_page_shows_hostile_text_as_text() {
+    let place = haunted();
+    place.run(&["report", "lab", "-o", "report.html"]).succeeded();
+    let page = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    assert!(
+        page.contains("forged") && page.contains("&lt;script"),
+        "nothing hostile is in it"
+    );
+    for markup in ["<script", "<img", "onerror=alert(1)>"] {
+        assert!(!page.contains(markup), "{markup}");
+    }
+    assert_eq!(printable_text(&page), page);
+    let piped = place.run(&["report", "lab", "-o", "-"]).succeeded().stdout;
+    assert!(!piped.contains("<script"));
+}
+
+#[test]
+fn on_a_terminal_there_are_no_sequences_but_our_own() {
+    let place = haunted();
+    let unit = json!({"name": format!("{HOSTILE}.service"), "contents": HOSTILE});
+    let source = format!(
+        "data:,{}",
+        HOSTILE.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>()
+    );
+    let file = json!({"path": "/etc/x", "contents": {"source": source}});
+    let config = json!({"ignition": {"version": "3.2.0"}, "systemd": {"units": [unit]}, "storage": {"files": [file]},
+        "passwd": {"users": [{"name": HOSTILE}]}, HOSTILE: 1});
+    std::fs::write(place.path().join("x.ign"), config.to_string()).unwrap();
+    std::fs::write(place.path().join("empty.ign"), r#"{"ignition": {"version": "3.2.0"}}"#).unwrap();
+    // A file or a program gets what the config has.
+    let mut command = place.command(&["ignition", "show", "x.ign", "--file", "/etc/x"]);
+    assert_eq!(command.output().unwrap().stdout, HOSTILE.as_bytes());
+    for arguments in [
+        &["status", "lab"][..],
+        &["status", "lab", "--watch"],
+        &["audit", "--env", "lab.sh"],
+        &["machine", "show", HOSTILE],
+        &[
+            "harvest",
+            "lab.sh",
+            "--rehearse",
+            "--set",
+            &format!("helper_image={HOSTILE}"),
+        ],
+        &["report", "lab", "-o", "-"],
+        &["ignition", "show", "x.ign"],
+        &["ignition", "show", "x.ign", "--decode"],
+        &["ignition", "show", "x.ign", "--file", "/etc/x"],
+        &["ignition", "check", "x.ign"],
+        &["ignition", "diff", "empty.ign", "x.ign", "--decode"],
+        &["ignition", "merge", "x.ign", "empty.ign"],
+        &["destroy", "lab", "--yes"],
+    ] {
+        let terminal = Terminal::new();
+        let child = terminal.start(place.command(arguments).env("TERM", "xterm"));
+        ended(child);
+        let shown = terminal.shown_at_last();
+        let rest = without_own(&shown);
+        assert_eq!(printable_text(&rest), rest, "{arguments:?}");
+    }
+}
+
+/// What a terminal got, without new lines, returns and the sequences of bars, colours and redrawing.
+fn without_own(shown: &str) -> String {
+    let mut rest = String::new();
+    let mut pieces = shown.split("\u{1b}[");
+    rest += pieces.next().unwrap_or_default();
+    for piece in pieces {
+        let end = piece
+            .find(|c: char| !c.is_ascii_digit() && c != ';' && c != '?')
+            .unwrap_or(0);
+        let own = piece[end..].starts_with(['A', 'B', 'C', 'D', 'H', 'J', 'K', 'm', 'h', 'l']);
+        // The whole screen is cleared by nobody here.
+        let own = own && !(piece.starts_with("2J"));
+        rest += if own { &piece[end + 1..] } else { "\u{1b}[" };
+    }
+    rest.replace("\r\n", "\n").replace('\r', "")
+}
+
+#[test]
+fn the_words_of_a_hostile_cloud_are_words() {
+    let cloud = FakeCloud::start();
+    let place = Place::new(json!({}));
+    let clouds = format!(
+        "clouds:\n  lab:\n    region_name: one\n    auth:\n      auth_url: {}\n      username: demo\n      \
+         project_name: demo\n      password: {PASSWORD}\n",
+        cloud.auth_url()
+    );
+    std::fs::write(place.path().join("clouds.yaml"), clouds).unwrap();
+    let env = "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
+               images_dir=.\nplatform_timeout=0s\n";
+    std::fs::write(place.path().join("lab.sh"), env).unwrap();
+    for image in ["coreos.qcow2", "helper.qcow2"] {
+        std::fs::write(place.path().join(image), qcow2::empty()).unwrap();
+    }
+    let bodies = [
+        json!({"error": {"code": 403, "message": HOSTILE, "title": HOSTILE}}),
+        json!({"forbidden": {"message": HOSTILE}}),
+        json!({HOSTILE: HOSTILE}),
+        json!(HOSTILE),
+    ];
+    for body in bodies {
+        for arguments in [
+            &["check", "lab.sh", "--rehearse"][..],
+            &["harvest", "lab.sh", "--rehearse"],
+            &["audit", "--env", "lab.sh"],
+        ] {
+            cloud.trouble("POST /identity/v3/auth/tokens", [Trouble::Status(403, body.clone())]);
+            let said = shown_safely(&place, arguments);
+            assert_ne!(said.code, Some(0), "{arguments:?}");
+        }
+    }
+    cloud.finish();
+}
+
+#[test]
+fn an_env_file_forges_no_line() {
+    let place = Place::new(json!({}));
+    let state = place.path().join("sim.json");
+    for setting in [
+        "cluster",
+        "domain",
+        "network",
+        "profile",
+        "image",
+        "api_ip",
+        "masters",
+        "machine_network",
+        "ntp_servers",
+        "no_such_setting",
+        "pub_key",
+        "installer",
+        "proxy",
+        "dns",
+        "extra_networks",
+    ] {
+        for value in [format!("'{HOSTILE}'"), HOSTILE.to_owned()] {
+            let text = format!(
+                "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state={}\n{setting}={value}\n",
+                state.display()
+            );
+            std::fs::write(place.path().join("hostile.sh"), text).unwrap();
+            for command in ["config", "plan", "check", "deploy"] {
+                let outcome = place.run(&[command, "hostile.sh", "--rehearse"]);
+                for text in [&outcome.stdout, &outcome.stderr] {
+                    assert_eq!(&printable_text(text), text, "{setting} {command}");
+                }
+                let forged = outcome
+                    .stderr
+                    .lines()
+                    .find(|line| line.contains("forged") && FORGED.iter().any(|f| line.starts_with(f)));
+                assert_eq!(forged, None, "{setting} {command}: {}", outcome.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_made_safe_is_known_in_full() {
+    for safe in [printable_line(HOSTILE), printable_json(&json!(HOSTILE).to_string())] {
+        is_safe("one line", &safe);
+        assert!(!safe.contains('\n'));
+    }
+    assert_eq!(printable_text(&printable_console(HOSTILE)), printable_console(HOSTILE));
+}

@@ -1,0 +1,459 @@
+//! The waits for a cluster that is being installed, and who is let into it: against an API that is slow, restarts and lies.
+
+use crate::support::{cluster, fake_kube};
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ocpdeploy::cluster::{NodeName, Role};
+use ocpdeploy::failure::explain;
+use ocpdeploy::openshift::api::ClusterApi;
+use ocpdeploy::openshift::wait::Cluster;
+use ocpdeploy::state::parameters::Parameters;
+use serde_json::json;
+
+use crate::support::fake_kube::authority::Authority;
+use crate::support::fake_kube::server::FakeKube;
+use crate::support::fake_kube::world::{EtcdOperator, Faults, LEASES, NODES, OPERATORS, REQUESTS, Stage, World};
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Bench {
+    kube: FakeKube,
+    authority: Authority,
+    table: Parameters,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A cluster of the usual table in `127.92.<network>.0/24`, with every hostile request there is.
+    fn new(network: u8, gate: Stage) -> Self {
+        let vip = Ipv4Addr::new(127, 92, network, 10);
+        let table = cluster::parameters(&cluster::config(), vip);
+        let authority = Authority::new();
+        let certificate = authority.server("api.lab.example.com", |_| {});
+        let mut world = World::new(table.clone()).hostile();
+        world.gate = gate;
+        let kube = FakeKube::start(world, SocketAddr::from((vip, 0)), &authority, &certificate);
+        Self {
+            kube,
+            authority,
+            table,
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    async fn api(&self) -> ClusterApi {
+        let path = self.folder.path().join("kubeconfig");
+        let server = format!("https://api.lab.example.com:{}", self.kube.address().port());
+        std::fs::write(&path, self.authority.kubeconfig("lab", &server)).unwrap();
+        ClusterApi::open(&path, self.table.api_ip).await.unwrap()
+    }
+
+    fn install(&self, limit: Duration) -> anyhow::Result<()> {
+        run(async {
+            let (api, table) = (self.api().await, &self.table);
+            Ok(Cluster { api: &api, table }.install_complete(limit).await?)
+        })
+    }
+
+    fn bootstrap(&self, limit: Duration) -> anyhow::Result<()> {
+        run(async {
+            let (api, table) = (self.api().await, &self.table);
+            Ok(Cluster { api: &api, table }.bootstrap_complete(limit).await?)
+        })
+    }
+
+    /// Ends the server; exactly the rightful requests were approved, each once.
+    #[track_caller]
+    fn finish(self) -> World {
+        let world = self.kube.finish();
+        let mut approved = world.approved.clone();
+        approved.sort();
+        assert_eq!(
+            approved,
+            [
+                "csr-client-worker-0",
+                "csr-client-worker-1",
+                "csr-serving-worker-0",
+                "csr-serving-worker-1"
+            ]
+        );
+        world
+    }
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(future)
+}
+
+/// Does something to the world as soon as it is so.
+fn when(
+    world: &Arc<Mutex<World>>,
+    is: impl Fn(&World) -> bool + Send + 'static,
+    then: impl FnOnce(&mut World) + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    let world = world.clone();
+    std::thread::spawn(move || {
+        let begun = Instant::now();
+        loop {
+            let mut world = world.lock().unwrap();
+            if is(&world) {
+                return then(&mut world);
+            }
+            drop(world);
+            assert!(begun.elapsed() < LONG, "the moment did not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    })
+}
+
+#[test]
+fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
+    let bench = Bench::new(1, Stage::Installed);
+    bench.bootstrap(LONG).unwrap();
+    bench.install(LONG).unwrap();
+    let world = bench.finish();
+    assert!(world.watched > 0, "requests were not watched");
+    let hostile = fake_kube::requests::hostile(&cluster::parameters(&cluster::config(), Ipv4Addr::new(127, 92, 1, 10)));
+    assert_eq!(hostile.len(), 16);
+    for request in hostile {
+        let name = request["metadata"]["name"].as_str().unwrap();
+        assert_eq!(
+            world.get(REQUESTS, name).unwrap()["status"],
+            json!({}),
+            "{name} was touched"
+        );
+    }
+}
+
+#[test]
+fn a_busy_server_that_resets_and_forgets_is_borne() {
+    let bench = Bench::new(2, Stage::Installed);
+    let faults = || Faults {
+        too_many: 4,
+        unavailable: 4,
+        resets: 3,
+        conflicts: 3,
+    };
+    bench.kube.with(|world| world.faults = faults());
+    bench.bootstrap(LONG).unwrap();
+    bench.kube.with(|world| world.faults = faults());
+    let again = when(
+        &bench.kube.world,
+        |world| world.approved.len() == 2,
+        move |world| {
+            world.forget();
+            world.faults = faults();
+        },
+    );
+    bench.install(LONG).unwrap();
+    again.join().unwrap();
+    bench.finish();
+}
+
+#[test]
+fn a_server_that_restarts_in_the_middle_loses_nothing() {
+    let mut bench = Bench::new(3, Stage::Installed);
+    bench.kube.with(|world| world.gate = Stage::Workers);
+    let table = bench.table.clone();
+    let api = run(bench.api());
+    drop(api);
+    let path = bench.folder.path().join("kubeconfig");
+    let waiting = std::thread::spawn(move || {
+        run(async {
+            let api = ClusterApi::open(&path, table.api_ip).await.unwrap();
+            let cluster = Cluster {
+                api: &api,
+                table: &table,
+            };
+            cluster.install_complete(LONG).await.unwrap();
+        });
+    });
+    for count in [1, 3, 4] {
+        when(&bench.kube.world, move |world| world.approved.len() >= count, |_| {})
+            .join()
+            .unwrap();
+        bench.kube.stop();
+        std::thread::sleep(Duration::from_millis(300));
+        bench.kube.again();
+    }
+    bench.kube.with(|world| world.gate = Stage::Installed);
+    waiting.join().unwrap();
+    bench.finish();
+}
+
+#[test]
+fn a_wait_in_vain_tells_what_it_saw_last() {
+    let bench = Bench::new(4, Stage::Masters);
+    let error = bench.bootstrap(Duration::from_secs(2)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no bootstrap-complete within 2 s; seen last:\n  masters: all 3 Ready\n  etcd: 3 members are available"
+    );
+    bench.kube.with(|world| world.gate = Stage::Workers);
+    let error = bench.install(Duration::from_secs(3)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no install-complete within 3 s; seen last:\n  nodes: all 5 Ready\n  \
+         operators: 0 of 5 available; waiting for authentication, console, dns, etcd, ingress\n  \
+         operator authentication not available: no replicas are available\n  \
+         operator console not available: no replicas are available\n  \
+         operator dns not available: no replicas are available\n  \
+         version: Working towards 4.19.0: 0 of 900 done (0% complete)"
+    );
+    assert_eq!(explain(&error).kind.exit_code(), 6);
+}
+
+#[test]
+fn an_operator_that_is_degraded_in_the_end_is_waited_for() {
+    let bench = Bench::new(5, Stage::Installed);
+    bench.bootstrap(LONG).unwrap();
+    let degrade = when(
+        &bench.kube.world,
+        |world| {
+            world
+                .get(OPERATORS, "ingress")
+                .is_some_and(|seen| seen["status"]["conditions"][0]["status"] == "True")
+        },
+        |world| {
+            world.edit(OPERATORS, "ingress", |seen| {
+                seen["status"]["conditions"][2]["status"] = json!("True")
+            })
+        },
+    );
+    let error = bench.install(Duration::from_secs(5)).unwrap_err();
+    degrade.join().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("waiting for ingress\n  operator ingress degraded"),
+        "{error}"
+    );
+    bench.kube.with(|world| {
+        world.edit(OPERATORS, "ingress", |seen| {
+            seen["status"]["conditions"][2]["status"] = json!("False")
+        })
+    });
+    bench.install(LONG).unwrap();
+    bench.finish();
+}
+
+#[test]
+fn a_vip_that_stays_silent_is_told_with_cause_and_hint() {
+    let mut bench = Bench::new(6, Stage::Api);
+    bench.kube.stop();
+    let error = bench.bootstrap(Duration::from_secs(1)).unwrap_err();
+    let port = bench.kube.address().port().to_string();
+    let failure = explain(&error);
+    assert_eq!(failure.kind.exit_code(), 6);
+    insta::assert_snapshot!(failure.render(false).replace(&port, "<port>"));
+}
+
+#[test]
+fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
+    for (network, words) in [(10, EtcdOperator::New), (11, EtcdOperator::Old)] {
+        let bench = Bench::new(network, Stage::Bootstrapped);
+        bench.kube.with(|world| world.etcd_operator = words);
+        bench.bootstrap(LONG).unwrap();
+        let removed = |limit| -> anyhow::Result<()> {
+            run(async {
+                let (api, table) = (bench.api().await, &bench.table);
+                Ok(Cluster { api: &api, table }.bootstrap_member_removed(limit).await?)
+            })
+        };
+        let error = removed(Duration::from_secs(1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no bootstrap-member-removed within 1 s; seen last:\n  \
+             etcd: its operator has not removed the bootstrap's member yet: enough members found"
+        );
+        bench.kube.with(|world| world.gate = Stage::MemberRemoved);
+        removed(LONG).unwrap();
+    }
+}
+
+#[test]
+fn a_cluster_whose_api_does_not_know_etcds_operator_is_not_waited_for() {
+    let bench = Bench::new(12, Stage::Bootstrapped);
+    bench.kube.with(|world| world.etcd_operator = EtcdOperator::Absent);
+    bench.bootstrap(LONG).unwrap();
+    run(async {
+        let (api, table) = (bench.api().await, &bench.table);
+        assert!(api.etcd().await.unwrap().is_none(), "404 in plain text is absence, too");
+        let cluster = Cluster { api: &api, table };
+        cluster.bootstrap_member_removed(LONG).await.unwrap();
+    });
+}
+
+/// An installed cluster that is off in parts, and comes back.
+struct Resting {
+    bench: Bench,
+    /// Nodes whose machines are off.
+    off: Arc<Mutex<BTreeSet<NodeName>>>,
+}
+
+impl Resting {
+    fn new(network: u8) -> Self {
+        let bench = Bench::new(network, Stage::Installed);
+        bench.bootstrap(LONG).unwrap();
+        bench.install(LONG).unwrap();
+        let off = Arc::new(Mutex::new(BTreeSet::new()));
+        let seen = off.clone();
+        bench.kube.with(|world| {
+            world.present = Some(Box::new(move |node| !seen.lock().unwrap().contains(node)));
+            world.certificates_ended = true;
+            // As in a cluster that was off as a whole.
+            world.nobody_watches = true;
+        });
+        Self { bench, off }
+    }
+
+    /// Switches a machine off, and on again where that is wished once its kubelet is gone.
+    fn off(&self, node: &NodeName, and_on: bool) {
+        self.off.lock().unwrap().insert(node.clone());
+        let host = self.bench.table.id().fqdn(node.as_str());
+        when(&self.bench.kube.world, move |world| world.is_lost(&host), |_| {})
+            .join()
+            .unwrap();
+        if and_on {
+            self.off.lock().unwrap().remove(node);
+        }
+    }
+
+    /// Waits until all nodes are back, of which these were seen off.
+    fn start(&self, off: &[&NodeName], limit: Duration) -> anyhow::Result<()> {
+        let nodes = self
+            .bench
+            .table
+            .nodes
+            .iter()
+            .filter(|node| node.role != Role::Bootstrap);
+        let nodes: BTreeSet<NodeName> = nodes.map(|node| node.name.clone()).collect();
+        let off = off.iter().copied().cloned().collect();
+        run(async {
+            let (api, table) = (self.bench.api().await, &self.bench.table);
+            Ok(Cluster { api: &api, table }.nodes_back(&nodes, &off, limit).await?)
+        })
+    }
+
+    /// Asks in the name of a node for a client certificate.
+    fn forge(&self, node: &NodeName, name: &str, is_approved: bool) {
+        let mut request = fake_kube::requests::client(&self.bench.table.id().fqdn(node.as_str())).object(name);
+        if is_approved {
+            request["status"] =
+                json!({"conditions": [{"type": "Approved", "status": "True", "reason": "OcpdeployApproved"}]});
+        }
+        self.bench.kube.with(|world| world.put(REQUESTS, request));
+    }
+
+    fn approved(&self, name: &str) -> bool {
+        self.bench
+            .kube
+            .with(|world| world.approved.iter().any(|approved| approved == name))
+    }
+}
+
+fn master(index: usize) -> NodeName {
+    NodeName::node(Role::Master, index)
+}
+
+fn worker(index: usize) -> NodeName {
+    NodeName::node(Role::Worker, index)
+}
+
+#[test]
+fn a_node_that_is_ready_from_yesterday_is_not_believed() {
+    let resting = Resting::new(13);
+    // Clocks do not matter, not even one that is ahead by a year.
+    resting
+        .bench
+        .kube
+        .with(|world| world.skew = jiff::SignedDuration::from_hours(9000));
+    resting.off(&worker(1), false);
+    let error = resting.start(&[], Duration::from_secs(4)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no Ready nodes within 4 s; seen last:\n  \
+         nodes: 4 of 5 Ready; worker-1 not Ready (its kubelet has not renewed its Lease since)"
+    );
+    resting.off.lock().unwrap().clear();
+    resting.start(&[], LONG).unwrap();
+    assert!(resting.approved("csr-again-worker-1"));
+}
+
+#[test]
+fn only_who_is_silent_is_let_in_again() {
+    let resting = Resting::new(14);
+    resting.off(&worker(0), true);
+    resting.forge(&worker(1), "csr-forged-worker-1", false);
+    resting.forge(&master(0), "csr-forged-master-0", false);
+    resting.start(&[&master(0)], LONG).unwrap();
+    assert!(resting.approved("csr-again-worker-0"));
+    for forged in ["csr-forged-worker-1", "csr-forged-master-0"] {
+        assert!(!resting.approved(forged), "{forged} is of a node that runs");
+    }
+}
+
+#[test]
+fn a_node_that_left_the_cluster_is_not_let_in_by_a_start() {
+    let resting = Resting::new(15);
+    resting.off(&worker(0), false);
+    let host = "worker-0.lab.example.com";
+    resting.bench.kube.with(|world| world.delete(NODES, host));
+    resting.forge(&worker(0), "csr-forged-worker-0", false);
+    resting.start(&[&worker(0)], Duration::from_secs(6)).unwrap_err();
+    assert!(!resting.approved("csr-forged-worker-0"));
+}
+
+#[test]
+fn a_master_is_let_in_again_only_when_its_machine_was_seen_off() {
+    let resting = Resting::new(16);
+    resting.off(&master(2), true);
+    resting.start(&[&master(1)], Duration::from_secs(6)).unwrap_err();
+    assert!(!resting.approved("csr-again-master-2"));
+    resting.start(&[&master(2)], LONG).unwrap();
+    assert!(resting.approved("csr-again-master-2"));
+}
+
+#[test]
+fn a_node_with_a_certificate_that_it_has_not_used_gets_no_second() {
+    let resting = Resting::new(17);
+    resting
+        .bench
+        .kube
+        .with(|world| world.skew = jiff::SignedDuration::from_secs(-5));
+    let renewed = |world: &World| world.get(LEASES, "worker-0.lab.example.com").unwrap()["spec"]["renewTime"].clone();
+    let before = resting.bench.kube.with(|world| renewed(world));
+    when(&resting.bench.kube.world, move |world| renewed(world) != before, |_| {})
+        .join()
+        .unwrap();
+    resting.off(&worker(0), false);
+    resting.forge(&worker(0), "csr-granted", true);
+    resting.off.lock().unwrap().clear();
+    resting.start(&[], Duration::from_secs(6)).unwrap_err();
+    assert!(!resting.approved("csr-again-worker-0"));
+    // It was used: the kubelet has renewed its Lease since.
+    resting.bench.kube.with(|world| {
+        world.edit(LEASES, "worker-0.lab.example.com", |lease| {
+            lease["spec"]["renewTime"] = json!("2040-01-01T00:00:00.000000Z")
+        })
+    });
+    resting.start(&[], LONG).unwrap();
+    assert!(resting.approved("csr-again-worker-0"));
+}
+
+#[test]
+fn who_is_in_the_cluster_needs_no_first_certificate_when_others_join() {
+    let resting = Resting::new(18);
+    resting.off(&worker(1), false);
+    resting.forge(&worker(1), "csr-forged-worker-1", false);
+    run(async {
+        let (api, table) = (resting.bench.api().await, &resting.bench.table);
+        let workers = [worker(0), worker(1)].into();
+        Cluster { api: &api, table }.nodes_ready(&workers, LONG).await.unwrap();
+    });
+    assert!(!resting.approved("csr-forged-worker-1"));
+}

@@ -1,0 +1,253 @@
+//! The life of a cluster that has an API, with the binary: nodes that are replaced, and a rest of the whole cluster.
+
+use crate::support::fake_kube::server::FakeKube;
+use crate::support::fake_kube::world::{PODS, Stage};
+use crate::support::place::{Outcome, outcome};
+use crate::support::site::{Site, until};
+use ocpdeploy::cluster::{NodeName, Role};
+use ocpdeploy::state::journal;
+use ocpdeploy::state::parameters::NodeAddress;
+use serde_json::json;
+
+/// An installed cluster of 3 masters and 2 workers, and its API.
+struct Life {
+    site: Site,
+    kube: FakeKube,
+}
+
+impl Life {
+    fn new(network: u8) -> Self {
+        let site = Site::new(network, "");
+        let mut child = site.start(&[]);
+        let kube = site.kube(&mut child, Stage::Installed);
+        outcome(child).succeeded();
+        // The same settings, and little patience.
+        let env = std::fs::read_to_string(site.place.path().join("lab.sh")).unwrap();
+        std::fs::write(
+            site.place.path().join("hasty.sh"),
+            format!("{env}\ninstall_timeout=3s\n"),
+        )
+        .unwrap();
+        Self { site, kube }
+    }
+
+    fn replace(&self, node: &str) -> Outcome {
+        self.site.place.run(&["node", "replace", node, "--cluster", "lab"])
+    }
+
+    /// As `replace`, without waiting for long.
+    fn replace_hastily(&self, node: &str) -> Outcome {
+        let words = ["node", "replace", node, "--cluster", "lab", "--env", "hasty.sh"];
+        self.site.place.run(&words)
+    }
+
+    /// When a node's machine was made.
+    fn made(&self, node: &str) -> u64 {
+        self.site.place.state()["machines"][format!("lab-{node}")]["created_ms"]
+            .as_u64()
+            .unwrap()
+    }
+
+    fn node(&self, name: &str) -> NodeAddress {
+        let table = self.site.place.parameters("lab").unwrap();
+        table.nodes.into_iter().find(|node| node.name.as_str() == name).unwrap()
+    }
+
+    /// Takes a master's member out of etcd, as its user does.
+    fn leave_etcd(&self, node: &str) {
+        self.kube.with(|world| world.voting.remove(&host(node)).unwrap());
+        self.etcd_says_so();
+    }
+
+    /// Waits until etcd's operator has told its members.
+    fn etcd_says_so(&self) {
+        let moment = self.kube.with(|world| world.moments());
+        until("etcd's operator", || {
+            self.kube.with(|world| world.moments()) > moment + 1
+        });
+    }
+
+    /// How often a node that was off was let in.
+    fn let_in(&self, node: &str) -> usize {
+        let name = format!("csr-again-{node}");
+        self.kube
+            .with(|world| world.approved.iter().filter(|approved| **approved == name).count())
+    }
+
+    /// Ends the API; no request was approved that should not be.
+    fn finish(self) {
+        let world = self.kube.finish();
+        let strange: Vec<_> = world
+            .approved
+            .iter()
+            .filter(|name| !world.rightful.contains(name))
+            .collect();
+        assert_eq!(strange, [""; 0]);
+    }
+}
+
+fn host(node: &str) -> String {
+    format!("{node}.lab.example.com")
+}
+
+#[test]
+fn a_machine_that_never_became_ready_is_replaced_when_that_is_asked_again() {
+    let life = Life::new(20);
+    life.kube.with(|world| world.sick.insert(host("worker-0")));
+    let first = life.replace_hastily("worker-0");
+    assert_eq!(first.code, Some(6), "{}", first.stderr);
+    let stuck = life.made("worker-0");
+    let second = life.replace_hastily("worker-0");
+    assert_eq!(second.code, Some(6), "{}", second.stderr);
+    let again = life.made("worker-0");
+    assert_ne!(again, stuck, "the machine that is stuck was not replaced");
+
+    // One that came up in the end is what was asked for.
+    life.kube.with(|world| world.sick.clear());
+    until("Ready", || life.kube.with(|world| world.is_ready(&host("worker-0"))));
+    life.replace("worker-0").succeeded();
+    assert_eq!(life.made("worker-0"), again);
+    life.replace("worker-0").succeeded();
+    assert_ne!(
+        life.made("worker-0"),
+        again,
+        "a node that is Ready is replaced when that is asked"
+    );
+    life.finish();
+}
+
+#[test]
+fn a_replacement_that_was_cut_after_the_removal_only_comes_back() {
+    let life = Life::new(21);
+    life.kube.with(|world| world.sick.insert(host("worker-1")));
+    assert_eq!(life.replace_hastily("worker-1").code, Some(6));
+    life.site.place.edit(|world| {
+        world["machines"]
+            .as_object_mut()
+            .unwrap()
+            .remove("lab-worker-1")
+            .unwrap();
+    });
+    life.kube.with(|world| {
+        world.sick.clear();
+        // It would not leave, if anybody asked it.
+        world.put(
+            PODS,
+            json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": host("worker-1"), "containers": []},
+            "metadata": {"name": "alone", "namespace": "shop"}, "status": {"phase": "Running"}}),
+        );
+    });
+    life.replace("worker-1").succeeded();
+    life.finish();
+}
+
+#[test]
+fn masters_are_replaced_one_at_a_time_and_each_becomes_a_member_of_etcd() {
+    let life = Life::new(22);
+    until("members", || life.kube.with(|world| world.voting.len()) == 3);
+    life.etcd_says_so();
+    let is_refused = |node: &str, why: &str| {
+        let refused = life.replace(node);
+        assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+        assert!(refused.message().contains(why), "{why}\n{}", refused.stderr);
+    };
+    is_refused("master-1", "still is a member of etcd");
+    is_refused(
+        "master-1",
+        "the others are well: switch the machine off, then take its member out of etcd",
+    );
+    life.leave_etcd("master-1");
+    life.leave_etcd("master-2");
+    let (one, two) = (life.node("master-1"), life.node("master-2"));
+    is_refused(
+        "master-1",
+        &format!("master-2 ({}) is not a voting member of etcd", two.ip),
+    );
+    is_refused("master-1", "repair these first, and remove no member");
+    life.kube.with(|world| world.voting.insert(host("master-2"), two));
+    life.etcd_says_so();
+
+    // It is Ready, and no more than a learner.
+    life.kube.with(|world| world.learners.insert(host("master-1")));
+    let before = life.made("master-1");
+    let late = life.replace_hastily("master-1");
+    assert_eq!(late.code, Some(6), "{}", late.stderr);
+    let why = format!(
+        "no etcd members within 3 s; seen last:\n  master-1 ({}) is not a voting member of etcd",
+        one.ip
+    );
+    assert!(late.message().contains(&why), "{}", late.stderr);
+    let made = life.made("master-1");
+    assert_ne!(made, before);
+    is_refused("master-2", "is not a voting member of etcd");
+
+    life.kube.with(|world| world.learners.clear());
+    life.replace("master-1").succeeded();
+    assert_eq!(
+        life.made("master-1"),
+        made,
+        "the one that was Ready already was waited for"
+    );
+    life.finish();
+}
+
+#[test]
+fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
+    let life = Life::new(23);
+    life.kube.with(|world| {
+        world.certificates_ended = true;
+        world.nobody_watches = true;
+    });
+    life.site.place.run(&["stop", "lab", "--force"]).succeeded();
+    let nodes: Vec<NodeName> = [Role::Master, Role::Worker]
+        .into_iter()
+        .flat_map(|role| (0..if role == Role::Master { 3 } else { 2 }).map(move |index| NodeName::node(role, index)))
+        .collect();
+    until("the end", || {
+        let is_lost = |node: &NodeName| life.kube.with(|world| world.is_lost(&host(node.as_str())));
+        nodes.iter().all(is_lost)
+    });
+    // The first start is cut after it has switched the machines on; the second finds them on.
+    let mut child = life.site.place.start(&["start", "lab"]);
+    until("the machines", || {
+        let machines = life.site.place.machines(None);
+        machines.iter().all(|(_, machine)| machine["off"] == false)
+    });
+    child.kill().unwrap();
+    outcome(child);
+    let said = life.site.place.run(&["start", "lab"]).succeeded();
+    assert!(said.stdout.contains("its nodes are Ready"), "{}", said.stdout);
+    for node in &nodes {
+        assert_eq!(life.let_in(node.as_str()), 1, "{node} was not let in, or twice");
+    }
+
+    // A machine that somebody else switched off is seen by `start` itself.
+    life.site
+        .place
+        .edit(|world| world["machines"]["lab-master-0"]["off"] = json!(true));
+    until("its end", || life.kube.with(|world| world.is_lost(&host("master-0"))));
+    life.site.place.run(&["start", "lab"]).succeeded();
+    assert_eq!(life.let_in("master-0"), 2);
+
+    // One that went off and on while nobody looked is not.
+    life.site
+        .place
+        .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(true));
+    until("its end", || life.kube.with(|world| world.is_lost(&host("master-1"))));
+    life.site
+        .place
+        .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(false));
+    let refused = life.site.place.run(&["start", "lab", "--timeout", "8s"]);
+    assert_eq!(refused.code, Some(6), "{}", refused.stderr);
+    let why = "neither `stop` nor `start` has seen the machine of master-1 off";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    assert_eq!(life.let_in("master-1"), 1);
+
+    let journal = journal::read(&life.site.place.home().cluster("lab").journal()).unwrap();
+    let forgotten = journal.iter().filter(|entry| entry.step == "off").count();
+    assert_eq!(
+        forgotten, 3,
+        "what was seen off counts in one rest, until the nodes are Ready again"
+    );
+    life.finish();
+}

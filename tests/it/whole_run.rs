@@ -1,0 +1,315 @@
+//! The binary from nothing to a running cluster: pretend machines, a strict fake of openshift-install, and a fake API on the VIP.
+
+use crate::support::mcs_server;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::fake_kube::server::FakeKube;
+use crate::support::fake_kube::world::{EtcdOperator, SIGNERS, Stage};
+use crate::support::place::outcome;
+use crate::support::site::{Site, until};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+const NODES: [&str; 5] = [
+    "lab-master-0",
+    "lab-master-1",
+    "lab-master-2",
+    "lab-worker-0",
+    "lab-worker-1",
+];
+
+/// Ends the API; all rightful requests were approved, each once, and no other.
+#[track_caller]
+fn finish(kube: FakeKube) {
+    let mut world = kube.finish();
+    world.approved.sort();
+    world.rightful.sort();
+    assert_eq!(world.rightful.len(), 4);
+    assert_eq!(world.approved, world.rightful);
+}
+
+/// What a master or a worker finds at its first boot, where its own config has all of it.
+fn config_of(site: &Site, node: &str) -> Value {
+    let path = site.place.home().cluster("lab").ignition(node);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
+    let site = Site::new(7, "mcs=embed\n");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Installed);
+    let table = site.place.parameters("lab").unwrap();
+    let certificate = site.authority.server("api-int.lab.example.com", |_| {});
+    let mut asked = 0;
+    let address = SocketAddr::from((table.api_ip, 22623));
+    let rendered = |path: &str| {
+        let file = json!({"path": "/etc/served", "mode": 420, "contents": {"source": format!("data:,{path}"), "compression": ""}});
+        json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file]}}).to_string()
+    };
+    let server = mcs_server::McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
+        asked += 1;
+        // Bootstrap's server takes a while, and never has anything for workers.
+        (asked > 2)
+            .then(|| (200, rendered(path).into_bytes()))
+            .or(Some((500, Vec::new())))
+    });
+    outcome(child).succeeded();
+    let heads = server.heads();
+    let first_words: Vec<_> = heads
+        .iter()
+        .map(|head| head.lines().next().unwrap_or_default())
+        .collect();
+    assert_eq!(
+        first_words,
+        [
+            "get /config/master http/1.1",
+            "get /config/master http/1.1",
+            "get /config/master http/1.1",
+            "get /config/worker http/1.1"
+        ]
+    );
+    finish(kube);
+    assert_eq!(site.machines(), NODES);
+    for (node, role) in [("master-2", "master"), ("worker-1", "worker")] {
+        let config = config_of(&site, node);
+        assert_eq!(
+            config["ignition"]["config"]["merge"],
+            json!([]),
+            "{node} fetches something"
+        );
+        let files = config["storage"]["files"].as_array().unwrap();
+        let content = |path: &str| {
+            files
+                .iter()
+                .find(|file| file["path"] == path)
+                .map(|file| file["contents"]["source"].clone())
+        };
+        assert_eq!(content("/etc/served").unwrap(), format!("data:,/config/{role}"));
+        assert!(content("/etc/hostname").is_some());
+    }
+    let shown = site
+        .place
+        .run(&["ignition", "show", "worker-1", "--cluster", "lab"])
+        .succeeded();
+    assert!(
+        shown.stdout.contains("the machine config server's worker"),
+        "{}",
+        shown.stdout
+    );
+}
+
+#[test]
+fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
+    let site = Site::new(1, "");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Installed);
+    let outcome = outcome(child).succeeded();
+    for (days, words) in [
+        (1, "before the first rotation: 23 h left"),
+        (29, "the first rotation is done"),
+    ] {
+        let signer = site.authority.server("signer", |params| {
+            params.not_before = rcgen::date_time_ymd(2026, 11, 1);
+            params.not_after = rcgen::date_time_ymd(2026, 11, 1 + days);
+        });
+        let certificate = STANDARD.encode(signer.certificate);
+        kube.with(|world| {
+            world.put(
+                SIGNERS,
+                json!({"metadata": {"name": "csr-signer"}, "data": {"tls.crt": certificate}}),
+            )
+        });
+        // `status` gives the API a few seconds; a busy machine may want more.
+        until(words, || {
+            let status = site.place.run(&["status", "lab"]).succeeded();
+            status.stdout.contains(words)
+        });
+    }
+    finish(kube);
+    let silent = site.place.run(&["status", "lab"]).succeeded();
+    assert!(
+        silent.stdout.contains("whether the cluster has its own is not known"),
+        "{}",
+        silent.stdout
+    );
+    assert_eq!(site.machines(), NODES);
+    assert!(!site.holds_bootstrap());
+    let folder = site.place.home().cluster("lab");
+    let told = [
+        format!("kubeconfig {}\n", folder.kubeconfig().display()),
+        "console    https://console-openshift-console.apps.lab.example.com\n".to_owned(),
+        format!("kubeadmin's password is in {}\n", folder.kubeadmin_password().display()),
+        " api.lab.example.com\n".to_owned(),
+    ];
+    for told in told {
+        assert!(outcome.stdout.contains(&told), "{told}\n{}", outcome.stdout);
+    }
+    let all = outcome.stdout + &outcome.stderr;
+    assert!(!all.contains("pqrst"), "the password is told");
+    for told in [
+        "lab-worker-0: client certificate approved (csr-client-worker-0)",
+        "lab-worker-1: serving certificate approved (csr-serving-worker-1)",
+        "request csr-hostile-foreign-ip of system:node:worker-1.lab.example.com is not approved: 192.0.2.66 is not the address of worker-1",
+    ] {
+        assert!(all.contains(told), "{told}\n{all}");
+    }
+    let refusals = all.matches("csr-hostile-foreign-ip").count();
+    assert_eq!(refusals, 1, "it is told once\n{all}");
+}
+
+#[test]
+fn killed_in_the_middle_of_each_wait() {
+    let site = Site::new(2, "");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Api);
+    site.kill_within(child, &kube, "bootstrap-complete");
+    assert_eq!(site.machines().len(), 6);
+    for (gate, step, machines) in [
+        (Stage::Masters, "bootstrap-complete", 6),
+        (Stage::Bootstrapped, "bootstrap-member-removed", 6),
+        (Stage::Bootstrapped, "bootstrap-member-removed", 6),
+        (Stage::MemberRemoved, "install-complete", 5),
+        (Stage::Workers, "install-complete", 5),
+        (Stage::Operators, "install-complete", 5),
+    ] {
+        kube.with(|world| world.gate = gate);
+        site.kill_within(site.start(&[]), &kube, step);
+        assert_eq!(site.machines().len(), machines, "{step}");
+    }
+    kube.with(|world| world.gate = Stage::Installed);
+    site.deploy().succeeded();
+    finish(kube);
+    assert_eq!(site.machines(), NODES);
+    let again = site.deploy().succeeded();
+    assert!(again.stderr.contains("pass one: skipped"), "{}", again.stderr);
+}
+
+#[test]
+fn workers_may_be_made_when_the_masters_are_ready() {
+    let site = Site::new(3, "workers_when=ready");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Masters);
+    until("the wait", || site.place.is_within("lab", "bootstrap-complete"));
+    assert_eq!(
+        site.machines(),
+        ["lab-bootstrap", "lab-master-0", "lab-master-1", "lab-master-2"]
+    );
+    kube.with(|world| world.gate = Stage::Installed);
+    outcome(child).succeeded();
+    finish(kube);
+    assert_eq!(site.machines(), NODES);
+}
+
+#[test]
+fn the_bootstrap_stays_as_long_as_it_is_asked_to() {
+    let site = Site::new(4, "");
+    let mut child = site.start(&["--keep-bootstrap"]);
+    let kube = site.kube(&mut child, Stage::Installed);
+    outcome(child).succeeded();
+    assert_eq!(site.machines().len(), 6);
+    assert!(site.holds_bootstrap());
+    site.deploy().succeeded();
+    finish(kube);
+    assert_eq!(site.machines(), NODES);
+    assert!(!site.holds_bootstrap());
+}
+
+#[test]
+fn the_bootstrap_of_a_single_master_goes_only_after_it_left_etcd() {
+    for (network, words) in [(8, EtcdOperator::New), (9, EtcdOperator::Old)] {
+        let site = Site::new(network, "masters=1\nworkers=0");
+        let mut child = site.start(&[]);
+        let kube = site.kube(&mut child, Stage::Bootstrapped);
+        kube.with(|world| world.etcd_operator = words);
+        until("the wait", || site.place.is_within("lab", "bootstrap-member-removed"));
+        let asked = kube.with(|world| world.asked);
+        until("questions", || kube.with(|world| world.asked) > asked + 5);
+        assert_eq!(site.machines(), ["lab-bootstrap", "lab-master-0"]);
+        kube.with(|world| world.gate = Stage::Installed);
+        let told = outcome(child).succeeded().stderr;
+        for words in [
+            "waiting until etcd's operator has removed the bootstrap from etcd",
+            "etcd: its operator has not removed the bootstrap's member yet: enough members found",
+        ] {
+            assert!(told.contains(words), "{told}");
+        }
+        kube.finish();
+        assert_eq!(site.machines(), ["lab-master-0"]);
+    }
+}
+
+#[test]
+fn a_cluster_without_etcds_operator_is_installed_too() {
+    let site = Site::new(10, "masters=1\nworkers=0");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Api);
+    kube.with(|world| {
+        world.etcd_operator = EtcdOperator::Absent;
+        world.gate = Stage::Installed;
+    });
+    outcome(child).succeeded();
+    kube.finish();
+    assert_eq!(site.machines(), ["lab-master-0"]);
+}
+
+#[test]
+fn files_that_are_too_old_are_made_anew_unless_machines_have_them() {
+    let site = Site::new(5, "");
+    let mut child = site.start(&[]);
+    let kube = site.kube(&mut child, Stage::Api);
+    site.kill_within(child, &kube, "bootstrap-complete");
+    site.age_assets(21);
+    let refused = site.deploy();
+    assert_eq!(refused.code, Some(4));
+    insta::assert_snapshot!(refused.message());
+
+    site.place.edit(|world| world["machines"] = json!({}));
+    kube.with(|world| world.gate = Stage::Installed);
+    let anew = site.deploy().succeeded();
+    assert!(
+        anew.stderr
+            .contains("the files are 21 hours old; no machine has them, so they are made anew"),
+        "{}",
+        anew.stderr
+    );
+    finish(kube);
+    assert_eq!(site.machines(), NODES);
+
+    // A cluster that carries itself is not bound to the files' age.
+    site.age_assets(100);
+    site.deploy().succeeded();
+}
+
+#[test]
+fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
+    let site = Site::new(6, "bootstrap_timeout=1s");
+    let failed = site.deploy();
+    assert_eq!(failed.code, Some(6));
+    let folder = site.place.home().cluster("lab");
+    let mut bundles = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let bundle = bundles
+        .find(|path| path.extension().is_some_and(|extension| extension == "tar"))
+        .unwrap();
+    assert_eq!(std::fs::metadata(&bundle).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut tar = tar::Archive::new(std::fs::File::open(&bundle).unwrap());
+    let names: Vec<String> = tar
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    for name in [
+        "journal.jsonl",
+        "log/openshift-install-gather-bootstrap.log",
+        "log-bundle-20261121100000/gather.log",
+    ] {
+        assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
+    }
+    let text = failed.message().replace(&bundle.display().to_string(), "<bundle>");
+    let ip = site.place.parameters("lab").unwrap().api_ip.to_string();
+    insta::assert_snapshot!(text.replace(&ip, "<vip>"));
+}

@@ -1,0 +1,802 @@
+//! The libvirt backend on a real libvirtd, seen by an independent client: `virsh`.
+//!
+//! Each test makes clusters of its own and removes them; nothing else on the host is touched, and that is looked at.
+
+#![cfg(feature = "libvirt")]
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use ocpdeploy::backend::libvirt::Libvirt;
+use ocpdeploy::backend::{
+    Action, Backend, BackendErrorKind, Held, Hold, ImageHandle, ImageRequest, MachineSpec, Nic, Payload, Power,
+};
+use ocpdeploy::cluster::{ClusterId, Lease, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType};
+use ocpdeploy::digest;
+
+const POOL: &str = "default";
+const NETWORK: &str = "default";
+
+fn uri() -> Option<String> {
+    let uri = std::env::var("OCPDEPLOY_LAB_URI").ok();
+    if uri.is_none() {
+        eprintln!("skipped: OCPDEPLOY_LAB_URI names no libvirt");
+    }
+    uri
+}
+
+/// An own name for each test, so that they run side by side and beside others.
+fn cluster(test: &str) -> ClusterId {
+    ClusterId::new(&format!("lv-{test}-{}", std::process::id()), "lab.test")
+}
+
+fn name_of(cluster: &ClusterId) -> &str {
+    cluster.as_str().split('.').next().unwrap()
+}
+
+async fn connect() -> Option<Libvirt> {
+    let config = LibvirtConfig {
+        uri: uri()?,
+        pool: POOL.to_owned(),
+        virt_type: VirtType::Qemu,
+    };
+    Some(Libvirt::connect(&config).await.unwrap())
+}
+
+fn try_virsh(arguments: &[&str]) -> Output {
+    let uri = uri().unwrap();
+    Command::new("virsh")
+        .args(["-q", "-c", &uri])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn virsh(arguments: &[&str]) -> String {
+    let output = try_virsh(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "virsh {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// All that a host has whose name holds `part`: domains, volumes, reservations and DNS records.
+fn inventory(part: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for domain in virsh(&["list", "--all", "--name"]).split_whitespace() {
+        all.insert(format!("domain {domain}"));
+    }
+    // Refused while anybody makes a volume.
+    let begun = Instant::now();
+    while !try_virsh(&["pool-refresh", POOL]).status.success() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the pool is never quiet");
+    }
+    for line in virsh(&["vol-list", POOL]).lines() {
+        all.extend(line.split_whitespace().next().map(|volume| format!("volume {volume}")));
+    }
+    for flags in [&["net-dumpxml", NETWORK][..], &["net-dumpxml", NETWORK, "--inactive"]] {
+        for line in virsh(flags).lines() {
+            if line.contains("<host ") || line.contains("<hostname>") {
+                all.insert(format!("{} {}", flags.join(" "), line.trim()));
+            }
+        }
+    }
+    all.retain(|thing| thing.contains(part));
+    all
+}
+
+/// What stays of the bytes of a volume when it is fetched by another client.
+fn download(volume: &str) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    virsh(&["vol-download", "--pool", POOL, volume, file.path().to_str().unwrap()]);
+    std::fs::read(file.path()).unwrap()
+}
+
+/// A qcow2 image that boots nothing and is nobody else's.
+struct TestImage {
+    folder: tempfile::TempDir,
+    request: ImageRequest,
+    key: String,
+}
+
+impl TestImage {
+    fn new(unique: &str, mib: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let raw = folder.path().join("raw");
+        let path = folder.path().join("image.qcow2");
+        let mut bytes = vec![0; mib << 20];
+        // Differs from every other test's in each block, so that QEMU keeps all of them.
+        for (index, block) in bytes.chunks_mut(64).enumerate() {
+            let digest = digest::sha256(format!("{unique} {index}"));
+            block.copy_from_slice(digest.as_bytes());
+        }
+        std::fs::write(&raw, bytes).unwrap();
+        let made = Command::new("qemu-img")
+            .args(["convert", "-f", "raw", "-O", "qcow2"])
+            .args([&raw, &path])
+            .status();
+        assert!(made.unwrap().success());
+        let bytes = std::fs::read(&path).unwrap();
+        let sha256 = digest::sha256(&bytes);
+        let key = sha256[..32].to_owned();
+        let bytes = bytes.len() as u64;
+        Self {
+            folder,
+            request: ImageRequest::File { path, sha256, bytes },
+            key,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("image.qcow2")
+    }
+}
+
+fn mac(cluster: &ClusterId, node: &str) -> Mac {
+    let digest = digest::sha256(format!("{cluster} {node}"));
+    format!("52:54:00:{}:{}:{}", &digest[..2], &digest[2..4], &digest[4..6])
+        .parse()
+        .unwrap()
+}
+
+fn spec(cluster: &ClusterId, index: usize, image: &ImageHandle) -> MachineSpec {
+    let node = NodeName::node(Role::Master, index);
+    MachineSpec {
+        cluster: cluster.clone(),
+        name: MachineName::of_node(name_of(cluster), &node),
+        role: Role::Master,
+        pass: Pass::Two,
+        cpus: 1,
+        memory_mib: 128,
+        disk_gib: 1,
+        extra_disks_gib: vec![],
+        image: image.clone(),
+        nics: vec![Nic {
+            network: NETWORK.to_owned(),
+            mac: mac(cluster, node.as_str()),
+        }],
+        node,
+        payload: Payload::Ignition(br#"{"ignition":{"version":"3.1.0"}}"#.to_vec()),
+        autostart: false,
+    }
+}
+
+/// Removes all of a cluster, and looks with virsh that nothing is left.
+async fn destroy(backend: &Libvirt, cluster: &ClusterId) {
+    let machines = backend.list_machines(cluster).await.unwrap();
+    for outcome in join_all(
+        machines
+            .iter()
+            .map(|machine| backend.delete_machine(cluster, &machine.name)),
+    )
+    .await
+    {
+        outcome.unwrap();
+    }
+    backend.release_addresses(cluster).await.unwrap();
+    assert_eq!(backend.list_owned(cluster).await.unwrap(), []);
+    assert_eq!(inventory(name_of(cluster)), BTreeSet::new());
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn machines_are_made_adopted_and_deleted() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("life");
+    let image = TestImage::new(cluster.as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let mut specs: Vec<_> = (0..8).map(|index| spec(&cluster, index, &handle)).collect();
+    specs[0].extra_disks_gib = vec![1, 2];
+    specs[1].autostart = true;
+    let begun = Instant::now();
+    for made in join_all(specs.iter().map(|spec| backend.create_machine(spec))).await {
+        assert!(matches!(made.unwrap(), Action::Done(machine) if machine.power == Power::Running));
+    }
+    println!("8 machines made in {:?}", begun.elapsed());
+    let begun = Instant::now();
+    let listed = backend.list_machines(&cluster).await.unwrap();
+    println!("listed in {:?}", begun.elapsed());
+    assert_eq!(listed.len(), 8);
+    let begun = Instant::now();
+    backend.list_machines(&cluster).await.unwrap();
+    println!("listed again in {:?}", begun.elapsed());
+
+    let first = specs[0].name.as_str();
+    let described = virsh(&["dumpxml", first]);
+    for part in [
+        "<domain type='qemu'",
+        "machine='pc-q35-",
+        "<acpi/>",
+        "opt/com.coreos/config",
+        "dev='vdc'",
+    ] {
+        assert!(described.contains(part), "no {part} in {described}");
+    }
+    assert!(virsh(&["dominfo", specs[1].name.as_str()]).contains("Autostart:      enable"));
+    assert_eq!(virsh(&["domstate", first]).trim(), "running");
+
+    // The same again is adopted; one that was switched off is switched on.
+    let again = backend.create_machine(&specs[0]).await.unwrap();
+    assert!(matches!(again, Action::AlreadySo(_)));
+    virsh(&["destroy", first]);
+    let off = backend.list_machines(&cluster).await.unwrap();
+    assert_eq!(off[0].power, Power::Off);
+    let again = backend.create_machine(&specs[0]).await.unwrap();
+    assert!(matches!(again, Action::Done(machine) if machine.power == Power::Running));
+
+    // Another one under this name is not.
+    let mut other = specs[0].clone();
+    other.memory_mib += 1;
+    let before = virsh(&["dumpxml", first]);
+    let refused = backend.create_machine(&other).await.unwrap_err();
+    assert_eq!(refused.kind, BackendErrorKind::Conflict);
+    assert_eq!(virsh(&["dumpxml", first]), before);
+
+    let begun = Instant::now();
+    for outcome in join_all(specs.iter().map(|spec| backend.delete_machine(&cluster, &spec.name))).await {
+        assert_eq!(outcome.unwrap(), Action::Done(()));
+    }
+    println!("8 machines deleted in {:?}", begun.elapsed());
+    let left = inventory(name_of(&cluster));
+    assert_eq!(left.len(), 1, "only the mark on the image: {left:?}");
+    let again = backend.delete_machine(&cluster, &specs[0].name).await.unwrap();
+    assert_eq!(again, Action::AlreadySo(()));
+    destroy(&backend, &cluster).await;
+    assert_eq!(inventory(&image.key), BTreeSet::new());
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn a_machine_that_changes_its_state_is_in_every_look() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("look");
+    let image = TestImage::new(cluster.as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let spec = spec(&cluster, 0, &handle);
+    backend.create_machine(&spec).await.unwrap();
+
+    // By somebody else, as fast as it goes.
+    let name = spec.name.as_str();
+    let changes = (0..100).map(|_| format!("suspend {name}; resume {name}"));
+    let script = changes.collect::<Vec<_>>().join("; ");
+    let restless = std::thread::spawn(move || virsh(&[&script]));
+    let (mut looks, mut absent) = (0, 0);
+    while !restless.is_finished() {
+        looks += 1;
+        absent += usize::from(backend.list_machines(&cluster).await.unwrap().is_empty());
+    }
+    restless.join().unwrap();
+    assert_eq!(absent, 0, "of {looks} looks");
+    assert!(looks > 50, "{looks} looks");
+    destroy(&backend, &cluster).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn what_others_made_is_left_alone() {
+    let Some(backend) = connect().await else { return };
+    let (lab, lookalike) = (cluster("own"), cluster("own2"));
+    let nested = ClusterId::new(name_of(&lookalike), lab.as_str());
+    let image = TestImage::new(lab.as_str(), 1);
+    let mut all = Vec::new();
+    for id in [&lab, &lookalike, &nested] {
+        let handle = backend.ensure_image(id, &image.request).await.unwrap();
+        let mut spec = spec(id, 0, &handle);
+        if id == &nested {
+            spec.name = MachineName::from_platform(&format!("{}-nested", spec.name));
+        }
+        backend.create_machine(&spec).await.unwrap();
+        all.push(spec);
+    }
+    // Made by hand: a domain with a node's name, a volume that looks like one of ours, and an overlay on our image.
+    let stranger = format!("{}-master-9", name_of(&lab));
+    let xml = tempfile::NamedTempFile::new().unwrap();
+    let domain = format!(
+        "<domain type='qemu'><name>{stranger}</name><memory unit='MiB'>64</memory><os><type arch='x86_64'>hvm</type></os></domain>"
+    );
+    std::fs::write(xml.path(), domain).unwrap();
+    virsh(&["define", xml.path().to_str().unwrap()]);
+    let decoy = format!("{}-master-0.qcow2", name_of(&lab));
+    virsh(&["vol-create-as", POOL, &decoy, "1M", "--format", "qcow2"]);
+    let base = format!("ocpdeploy_image_{}.qcow2", image.key);
+    let by_hand = format!("{}-by-hand.qcow2", name_of(&lab));
+    virsh(&[
+        "vol-create-as",
+        POOL,
+        &by_hand,
+        "1G",
+        "--format",
+        "qcow2",
+        "--backing-vol",
+        &base,
+        "--backing-vol-format",
+        "qcow2",
+    ]);
+
+    let name = MachineName::from_platform(&stranger);
+    let refused = backend.delete_machine(&lab, &name).await.unwrap_err();
+    assert_eq!(refused.kind, BackendErrorKind::Conflict);
+    let refused = backend.delete_machine(&lab, &all[1].name).await.unwrap_err();
+    assert_eq!(refused.kind, BackendErrorKind::Conflict);
+
+    let before = inventory(name_of(&lookalike));
+    backend.delete_machine(&lab, &all[0].name).await.unwrap();
+    backend.release_addresses(&lab).await.unwrap();
+    assert_eq!(backend.list_owned(&lab).await.unwrap(), []);
+    assert_eq!(inventory(name_of(&lookalike)), before);
+    for id in [&lookalike, &nested] {
+        assert_eq!(backend.list_machines(id).await.unwrap().len(), 1);
+    }
+    for (id, spec) in [(&lookalike, &all[1]), (&nested, &all[2])] {
+        backend.delete_machine(id, &spec.name).await.unwrap();
+        backend.release_addresses(id).await.unwrap();
+    }
+    let expected = [
+        format!("domain {stranger}"),
+        format!("volume {decoy}"),
+        format!("volume {by_hand}"),
+    ];
+    assert_eq!(inventory(&format!("{}-", name_of(&lab))), expected.clone().into());
+    // The overlay made by hand keeps the image.
+    assert_eq!(inventory(&image.key), [format!("volume {base}")].into());
+    virsh(&["undefine", &stranger]);
+    for volume in [&decoy, &by_hand, &base] {
+        virsh(&["vol-delete", "--pool", POOL, volume]);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn a_creation_that_was_cut_is_completed() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("cut");
+    let image = TestImage::new(cluster.as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let spec = spec(&cluster, 0, &handle);
+    // Killed between the volumes and the domain: half an Ignition file, a disk of another size, and one that is not wanted.
+    let volume = |part: &str| format!("ocpdeploy_{cluster}_{}_{part}", spec.name);
+    for (part, format) in [
+        ("disk.qcow2", "qcow2"),
+        ("config.ign", "raw"),
+        ("extra-7.qcow2", "qcow2"),
+    ] {
+        virsh(&["vol-create-as", POOL, &volume(part), "3", "--format", format]);
+    }
+    backend.create_machine(&spec).await.unwrap();
+    assert_eq!(download(&volume("config.ign")), br#"{"ignition":{"version":"3.1.0"}}"#);
+    assert!(virsh(&["vol-info", "--pool", POOL, &volume("disk.qcow2")]).contains("1.00 GiB"));
+    backend.delete_machine(&cluster, &spec.name).await.unwrap();
+
+    // Killed between the domain and its start.
+    backend.create_machine(&spec).await.unwrap();
+    virsh(&["destroy", spec.name.as_str()]);
+    assert!(matches!(backend.create_machine(&spec).await.unwrap(), Action::Done(_)));
+    backend.delete_machine(&cluster, &spec.name).await.unwrap();
+
+    // Killed in the middle and never begun again: no domain leads to the volumes.
+    virsh(&["vol-create-as", POOL, &volume("disk.qcow2"), "1M", "--format", "qcow2"]);
+    assert_eq!(backend.list_owned(&cluster).await.unwrap().len(), 2);
+    destroy(&backend, &cluster).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn an_upload_that_was_cut_is_done_anew() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("upload");
+    let image = TestImage::new(cluster.as_str(), 3);
+    let length = std::fs::metadata(image.path()).unwrap().len().to_string();
+    let name = format!("ocpdeploy_image_{}.qcow2", image.key);
+    // As an upload leaves it when its process dies: of full length, with a body and without a header.
+    virsh(&["vol-create-as", POOL, &name, &length, "--format", "raw"]);
+    let half = image.folder.path().join("half");
+    let bytes = std::fs::read(image.path()).unwrap();
+    std::fs::write(&half, &bytes[65536..1 << 20]).unwrap();
+    virsh(&[
+        "vol-upload",
+        "--pool",
+        POOL,
+        &name,
+        half.to_str().unwrap(),
+        "--offset",
+        "65536",
+    ]);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    assert_eq!(handle.0, name);
+    assert!(download(&name) == bytes, "the image is not the file");
+
+    // A file that is not what it was said to be never becomes an image.
+    let mut wrong = TestImage::new(&format!("{cluster} wrong"), 1);
+    if let ImageRequest::File { path, .. } = &mut wrong.request {
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let refused = backend.ensure_image(&cluster, &wrong.request).await.unwrap_err();
+    assert_eq!(refused.kind, BackendErrorKind::Rejected);
+    assert!(!inventory(&wrong.key).iter().any(|thing| thing.contains("_image_")));
+    destroy(&backend, &cluster).await;
+    assert_eq!(inventory(&image.key), BTreeSet::new());
+}
+
+/// Runs in a process of its own, which `an_upload_whose_process_dies_is_taken_over` kills.
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn upload_for_another_process() {
+    let Some(path) = std::env::var_os("OCPDEPLOY_LAB_UPLOAD").map(PathBuf::from) else {
+        return;
+    };
+    let Some(backend) = connect().await else { return };
+    let bytes = std::fs::read(&path).unwrap();
+    let request = ImageRequest::File {
+        path,
+        sha256: digest::sha256(&bytes),
+        bytes: bytes.len() as u64,
+    };
+    let cluster = ClusterId::new("lv-killed", "lab.test");
+    backend.ensure_image(&cluster, &request).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn an_upload_whose_process_dies_is_taken_over() {
+    let Some(backend) = connect().await else { return };
+    let (cluster, killed) = (cluster("taken"), ClusterId::new("lv-killed", "lab.test"));
+    let image = TestImage::new(cluster.as_str(), 24);
+    let name = format!("ocpdeploy_image_{}.qcow2", image.key);
+    let mut uploader = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "libvirt::upload_for_another_process"])
+        .env("OCPDEPLOY_LAB_UPLOAD", image.path())
+        .spawn()
+        .unwrap();
+    let file = Path::new("/var/lib/libvirt/images").join(&name);
+    let written = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&file).ok()?).checked_sub(8);
+    let begun = Instant::now();
+    while written().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was uploaded");
+    }
+    uploader.kill().unwrap();
+    uploader.wait().unwrap();
+    assert!(
+        !std::fs::read(&file).unwrap().starts_with(b"QFI"),
+        "the upload was quicker than its end"
+    );
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    assert!(
+        download(&handle.0) == std::fs::read(image.path()).unwrap(),
+        "the image is not the file"
+    );
+    destroy(&backend, &killed).await;
+    assert!(
+        inventory(&image.key).contains(&format!("volume {name}")),
+        "the other cluster still uses it"
+    );
+    destroy(&backend, &cluster).await;
+    assert_eq!(inventory(&image.key), BTreeSet::new());
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other() {
+    let image = TestImage::new(&format!("share {}", std::process::id()), 8);
+    let bytes = std::fs::read(image.path()).unwrap();
+    let name = format!("ocpdeploy_image_{}.qcow2", image.key);
+    for round in 0..3 {
+        // A connection each, as three programs have.
+        let one = async |who: usize| {
+            let backend = connect().await?;
+            let cluster = cluster(&format!("share{who}"));
+            // They begin and end at other times in each round.
+            tokio::time::sleep(Duration::from_millis((who * round * 20) as u64)).await;
+            let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+            assert_eq!(handle.0, name);
+            let spec = spec(&cluster, 0, &handle);
+            backend.create_machine(&spec).await.unwrap();
+            assert!(download(&name) == bytes, "the image is not the file");
+            destroy(&backend, &cluster).await;
+            Some(())
+        };
+        if join_all((0..3).map(one)).await.contains(&None) {
+            return;
+        }
+        assert_eq!(inventory(&image.key), BTreeSet::new());
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn payloads_arrive_as_they_were_given() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("payload");
+    let image = TestImage::new(cluster.as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let mut ignition = spec(&cluster, 0, &handle);
+    // The size of a real bootstrap.ign, and no multiple of anything.
+    let config = format!("{{\"x\":\"{}\"}}", "z".repeat(300_001)).into_bytes();
+    ignition.payload = Payload::Ignition(config.clone());
+    backend.create_machine(&ignition).await.unwrap();
+    let volume = format!("ocpdeploy_{cluster}_{}_config.ign", ignition.name);
+    assert!(download(&volume) == config, "the Ignition file differs");
+    assert!(virsh(&["vol-dumpxml", "--pool", POOL, &volume]).contains("<mode>0600</mode>"));
+
+    let mut seeded = spec(&cluster, 1, &handle);
+    (seeded.pass, seeded.role) = (Pass::One, Role::Helper);
+    seeded.payload = Payload::CloudInit {
+        user_data: "#cloud-config\nusers: []\n".to_owned(),
+        meta_data: "instance-id: x\n".to_owned(),
+        network_config: "version: 2\n".to_owned(),
+    };
+    backend.create_machine(&seeded).await.unwrap();
+    let seed = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        seed.path(),
+        download(&format!("ocpdeploy_{cluster}_{}_seed.img", seeded.name)),
+    )
+    .unwrap();
+    let label = Command::new("blkid")
+        .args(["-p", "-s", "LABEL", "-o", "value"])
+        .arg(seed.path())
+        .output();
+    assert_eq!(String::from_utf8(label.unwrap().stdout).unwrap(), "cidata\n");
+    let read = Command::new("mtype")
+        .arg("-i")
+        .arg(seed.path())
+        .arg("::user-data")
+        .output();
+    assert_eq!(
+        String::from_utf8(read.unwrap().stdout).unwrap(),
+        "#cloud-config\nusers: []\n"
+    );
+    destroy(&backend, &cluster).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn the_console_is_read_and_goes_with_its_machine() {
+    let Some(backend) = connect().await else { return };
+    let cluster = cluster("console");
+    let image = TestImage::new(cluster.as_str(), 1);
+    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let spec = spec(&cluster, 0, &handle);
+    backend.create_machine(&spec).await.unwrap();
+    // No such image boots, but SeaBIOS says so on the serial port only where it is told to; so write as a guest would.
+    let log = format!("/var/lib/libvirt/images/ocpdeploy_{cluster}_{}_console.log", spec.name);
+    assert!(Path::new(&log).exists(), "{log}");
+    let lines: String = (0..5000).map(|line| format!("line {line}\r\n")).collect();
+    std::fs::write(&log, lines).unwrap();
+    // A log that grew full lies beside it.
+    std::fs::write(format!("{log}.0"), "older").unwrap();
+    let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
+    assert_eq!(tail.lines().count(), 20);
+    assert!(tail.ends_with("line 4999"), "{tail}");
+    let other = ClusterId::new("other", "lab.test");
+    let refused = backend.console_tail(&other, &spec.name).await.unwrap_err();
+    assert_eq!(refused.kind, BackendErrorKind::Conflict);
+    destroy(&backend, &cluster).await;
+    assert!(!Path::new(&log).exists());
+}
+
+/// Addresses that nothing has, from the top of the network; `skip` of them are left to other tests.
+async fn free_addresses(backend: &Libvirt, skip: usize) -> impl Iterator<Item = Ipv4Addr> {
+    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    let cidr = facts.cidr.unwrap();
+    let all = (1..u32::from(cidr.broadcast())).rev().map(Ipv4Addr::from);
+    all.filter(move |ip| !facts.taken.contains_key(ip)).skip(skip)
+}
+
+fn hold(cluster: &ClusterId, node: &str, ip: Ipv4Addr) -> Hold {
+    let names: Vec<_> = match node {
+        "api" => vec![cluster.fqdn("api"), cluster.fqdn("api-int")],
+        "ingress" => vec![cluster.fqdn("console-openshift-console.apps")],
+        node => vec![cluster.fqdn(node)],
+    };
+    Hold {
+        cluster: cluster.clone(),
+        network: NETWORK.to_owned(),
+        lease: Lease {
+            name: serde_json::from_value(node.into()).unwrap(),
+            mac: mac(cluster, node),
+            ip,
+        },
+        dns_names: names,
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn addresses_are_held_for_exactly_one_cluster() {
+    let Some(backend) = connect().await else { return };
+    let lab = cluster("hold");
+    let lookalike = cluster("hold-2");
+    let nested = ClusterId::new("a", lab.as_str());
+    let everything = || inventory(name_of(&lab));
+    let mut free = free_addresses(&backend, 40).await;
+    let mut holds = Vec::new();
+    for id in [&lab, &lookalike, &nested] {
+        for node in ["master-0", "api", "ingress"] {
+            let hold = hold(id, node, free.next().unwrap());
+            for _ in 0..2 {
+                assert_eq!(backend.hold_address(&hold).await.unwrap(), Held::ByPlatform);
+            }
+            holds.push(hold);
+        }
+        assert_eq!(backend.list_held(id).await.unwrap().len(), 3);
+    }
+    let api = &holds[1];
+    let Lease { mac, ip, .. } = api.lease;
+    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    assert_eq!(facts.taken[&ip], Some(mac));
+    assert!(facts.answers_dns && facts.resolvers.len() == 1, "{facts:?}");
+    let now = everything();
+    let entry = format!("<host mac='{mac}' name='api.{lab}.ocpdeploy' ip='{ip}'/>");
+    for form in ["net-dumpxml default ", "net-dumpxml default --inactive "] {
+        for wanted in [&entry, &format!("<hostname>api-int.{lab}</hostname>")] {
+            assert!(now.contains(&format!("{form}{wanted}")), "no {wanted} in {now:?}");
+        }
+    }
+    // Half of it was only written for the running network, as an older tool may have done.
+    virsh(&["net-update", NETWORK, "delete", "ip-dhcp-host", &entry, "--config"]);
+    assert_ne!(everything(), now);
+    backend.hold_address(api).await.unwrap();
+    assert_eq!(everything(), now);
+
+    let clash = backend
+        .hold_address(&hold(&lookalike, "worker-0", ip))
+        .await
+        .unwrap_err();
+    assert_eq!(clash.kind, BackendErrorKind::Conflict);
+    let words = clash.source.unwrap().to_string();
+    assert!(words.contains(&format!("api.{lab}")), "{words}");
+
+    for gone in [&lookalike, &nested, &lab] {
+        let others: Vec<_> = [&lab, &lookalike, &nested]
+            .into_iter()
+            .filter(|id| *id != gone)
+            .collect();
+        let mut held = Vec::new();
+        for other in &others {
+            held.push(backend.list_held(other).await.unwrap());
+        }
+        backend.release_addresses(gone).await.unwrap();
+        assert_eq!(backend.list_held(gone).await.unwrap(), []);
+        for (other, held) in others.iter().zip(held) {
+            assert_eq!(backend.list_held(other).await.unwrap(), held);
+        }
+    }
+    assert_eq!(everything(), BTreeSet::new());
+}
+
+/// A name server's answer about one name's IPv4 address, which ends in the address; none where nobody answers.
+fn ask_dns(server: Ipv4Addr, name: &str) -> Option<Vec<u8>> {
+    let mut query = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        query.push(label.len() as u8);
+        query.extend(label.as_bytes());
+    }
+    query.extend([0, 0, 1, 0, 1]);
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket.send_to(&query, (server, 53)).ok()?;
+    let mut answer = vec![0; 512];
+    let length = socket.recv(&mut answer).ok()?;
+    answer.truncate(length);
+    Some(answer)
+}
+
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn the_name_server_answers_for_what_is_held() {
+    let Some(backend) = connect().await else { return };
+    let lab = cluster("dns");
+    let ip = free_addresses(&backend, 60).await.next().unwrap();
+    backend.hold_address(&hold(&lab, "api", ip)).await.unwrap();
+    // dnsmasq reads its files anew in its own time.
+    let begun = Instant::now();
+    let server = backend.look_at_network(NETWORK).await.unwrap().resolvers[0];
+    loop {
+        match ask_dns(server, &lab.fqdn("api-int")) {
+            None => {
+                eprintln!("skipped: the network cannot be reached from here");
+                break;
+            }
+            Some(answer) if answer.ends_with(&ip.octets()) => break,
+            Some(answer) => assert!(begun.elapsed() < Duration::from_secs(10), "{answer:?}"),
+        }
+    }
+    backend.release_addresses(&lab).await.unwrap();
+    assert_eq!(inventory(name_of(&lab)), BTreeSet::new());
+}
+
+/// The guest's terminal driver echoes what is typed: seen, it went both ways.
+async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &MachineName) {
+    for keys in ["first seat", "second seat"] {
+        let mut console = backend.console(cluster, name).await.unwrap().unwrap();
+        // Somebody sits there.
+        let refused = backend.console(cluster, name).await.map(drop).unwrap_err();
+        assert!(
+            refused
+                .hint
+                .as_deref()
+                .is_some_and(|hint| hint.contains("somebody else is at it")),
+            "{refused:?}"
+        );
+        console.keys.send(keys.as_bytes().to_vec()).await.unwrap();
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(keys) {
+            let written = tokio::time::timeout(Duration::from_secs(60), console.screen.recv()).await;
+            let written = written.unwrap_or_else(|_| panic!("no echo in {}", String::from_utf8_lossy(&seen)));
+            seen.extend(written.unwrap().unwrap());
+        }
+        // Left, it is free for the next one.
+        drop(console.keys);
+        while console.screen.recv().await.is_some() {}
+    }
+    let mut console = backend.console(cluster, name).await.unwrap().unwrap();
+    virsh(&["destroy", name.as_str()]);
+    let end = async { while let Some(Ok(_)) = console.screen.recv().await {} };
+    tokio::time::timeout(Duration::from_secs(60), end)
+        .await
+        .expect("it goes on without a guest");
+    let refused = backend.console(cluster, name).await.map(drop).unwrap_err();
+    assert!(
+        refused
+            .hint
+            .as_deref()
+            .is_some_and(|hint| hint.contains("while it runs")),
+        "{refused:?}"
+    );
+}
+
+/// Boots for real where `make` has built the rehearsal's images.
+#[tokio::test]
+#[ignore = "needs a libvirtd: make test runs it in the lab"]
+async fn a_guest_is_seen_with_its_address_and_its_console() {
+    let Some(backend) = connect().await else { return };
+    let path = std::env::var_os("OCPDEPLOY_LAB_IMAGE").map_or("target/images/helper.qcow2".into(), PathBuf::from);
+    let Ok(bytes) = std::fs::read(&path) else {
+        eprintln!("skipped: no {}", path.display());
+        return;
+    };
+    let cluster = cluster("guest");
+    let request = ImageRequest::File {
+        path,
+        sha256: digest::sha256(&bytes),
+        bytes: bytes.len() as u64,
+    };
+    let handle = backend.ensure_image(&cluster, &request).await.unwrap();
+    let mut spec = spec(&cluster, 0, &handle);
+    spec.memory_mib = 192;
+    spec.payload = Payload::CloudInit {
+        user_data: String::new(),
+        meta_data: String::new(),
+        network_config: String::new(),
+    };
+    backend.create_machine(&spec).await.unwrap();
+    let begun = Instant::now();
+    let ip = loop {
+        let machines = backend.list_machines(&cluster).await.unwrap();
+        if let Some(ip) = machines[0].nics[0].addresses.first() {
+            break *ip;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "no address");
+        tokio::time::sleep(backend.limits().poll_interval).await;
+    };
+    let leases = virsh(&["net-dhcp-leases", NETWORK, "--mac", &spec.nics[0].mac.to_string()]);
+    assert!(leases.contains(&ip.to_string()), "{ip} is not in {leases}");
+    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    assert_eq!(facts.taken[&ip], Some(spec.nics[0].mac));
+    let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
+    assert!(tail.contains(&ip.to_string()) || tail.lines().count() > 1, "{tail}");
+    println!("{tail}");
+    sits_at_the_console(&backend, &cluster, &spec.name).await;
+    // What a machine that is gone has been leased is nobody else's to reserve, until the lease ends.
+    let mut other = hold(&cluster, "worker-0", ip);
+    let clash = backend.hold_address(&other).await.unwrap_err();
+    assert_eq!(clash.kind, BackendErrorKind::Conflict);
+    other.lease.mac = spec.nics[0].mac;
+    assert_eq!(backend.hold_address(&other).await.unwrap(), Held::ByPlatform);
+    destroy(&backend, &cluster).await;
+}

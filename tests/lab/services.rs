@@ -1,0 +1,521 @@
+//! keepalived and haproxy at work: real daemons, on nodes that are namespaces on one bridge, with exactly the files
+//! that the program makes. The cluster's own services are stand-ins (`support/fake_node.py`).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::netns::{Node, Watch, Wire, until};
+use crate::support::shape::{Made, Shape};
+use ocpdeploy::cluster::Role;
+
+const SHAPE: Shape = Shape {
+    masters: 3,
+    workers: 2,
+    one_vip: false,
+    prefix: 24,
+    use_br: false,
+    masters_schedulable: false,
+};
+
+/// What the issue of a move promises.
+const MOVED: Duration = Duration::from_secs(5);
+/// keepalived, haproxy and their checks have found their ways.
+const SETTLED: Duration = Duration::from_secs(20);
+
+/// A cluster whose nodes are on a wire.
+struct Lab {
+    made: Made,
+    nodes: Vec<Node>,
+    folder: PathBuf,
+}
+
+/// An empty folder for logs and the stand-ins' certificate; it goes with the test.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let output = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-nodes",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+        ])
+        .args(["-subj", "/CN=api-int", "-days", "2"])
+        .args([
+            "-keyout",
+            &format!("{path}/key"),
+            "-out",
+            &format!("{path}/certificate"),
+        ])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let pem = ["key", "certificate"].map(|name| fs::read_to_string(folder.path().join(name)).unwrap());
+    fs::write(folder.path().join("pem"), pem.concat()).unwrap();
+    folder
+}
+
+impl Lab {
+    /// Nodes of a cluster that have addresses and run nothing yet.
+    fn new(wire: &Wire, made: Made, folder: &tempfile::TempDir) -> Self {
+        let prefix = made.parameters.machine_network.prefix();
+        let name = |node| format!("{}-{node}", made.config.name);
+        let nodes = made.parameters.nodes.iter();
+        let nodes = nodes.map(|node| Node::new(wire, &name(&node.name), node.ip, prefix, folder.path()));
+        Self {
+            nodes: nodes.collect(),
+            folder: folder.path().to_owned(),
+            made,
+        }
+    }
+
+    fn boot(&self, role: Role) {
+        let parts = self.made.parts(role);
+        for node in self.of(role) {
+            node.boot(&parts);
+        }
+    }
+
+    fn of(&self, role: Role) -> impl Iterator<Item = &Node> {
+        let word = format!("-{role}");
+        self.nodes.iter().filter(move |node| node.name.contains(&word))
+    }
+
+    fn node(&self, name: &str) -> &Node {
+        self.nodes.iter().find(|node| node.name.ends_with(name)).unwrap()
+    }
+
+    fn cut(&mut self, name: &str) {
+        self.nodes.iter_mut().find(|node| node.name == name).unwrap().cut();
+    }
+
+    /// Starts a stand-in on a node.
+    fn fake(&self, kind: &str, node: &Node) {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/fake_node.py");
+        let pem = self.folder.join("pem");
+        node.start(
+            kind,
+            &["/usr/bin/python3", script, kind, &node.name, pem.to_str().unwrap()],
+        );
+    }
+
+    fn holder(&self, ip: Ipv4Addr) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.has(ip))
+    }
+
+    fn all_logs(&self) -> String {
+        let log = |node: &Node| format!("──── {}\n{}", node.name, node.log("keepalived"));
+        self.nodes.iter().map(log).collect()
+    }
+}
+
+/// A test that fails shows what its nodes said.
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut files: Vec<_> = fs::read_dir(&self.folder)
+                .unwrap()
+                .flatten()
+                .map(|file| file.path())
+                .collect();
+            files.sort();
+            for file in files
+                .iter()
+                .filter(|file| file.extension().is_some_and(|extension| extension == "log"))
+            {
+                eprintln!(
+                    "──── {}\n{}",
+                    file.display(),
+                    fs::read_to_string(file).unwrap_or_default()
+                );
+            }
+        }
+    }
+}
+
+/// Whether keepalived knows that haproxy has an API behind it.
+fn sees_haproxy(master: &Node) -> bool {
+    let log = master.log("keepalived");
+    let last = log.lines().rfind(|line| line.contains("VRRP_Script(api_balanced)"));
+    last.is_some_and(|line| line.ends_with("succeeded"))
+}
+
+/// An address was at these nodes, one after the other, and at no time at two.
+#[track_caller]
+fn assert_moves(lab: &Lab, watch: &Watch, expected: &[&str]) {
+    let (holders, doubles, gap) = watch.holders();
+    println!("{holders:?}, at two at once: {doubles}, longest time between looks: {gap:?}");
+    assert!(
+        holders == expected && doubles == 0,
+        "{holders:?} {doubles}\n{}",
+        lab.all_logs()
+    );
+}
+
+/// The node that answers a URL, asked from the wire.
+fn who(wire: &Wire, url: &str) -> Option<String> {
+    let (answered, name) = wire.sh(&format!("curl -kfs --max-time 1 {url}/who"));
+    answered.then(|| name.trim().to_owned())
+}
+
+/// Prints address and MAC of each gratuitous ARP that passes.
+const ARP_WATCH: &str = r#"
+import socket
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
+wire.bind(("br0", 0))
+while True:
+    arp = wire.recv(2048)[14:]
+    if arp[14:18] == arp[24:28]:
+        print(socket.inet_ntoa(arp[14:18]), arp[8:14].hex(":"), flush=True)
+"#;
+
+#[test]
+#[ignore = "needs the lab"]
+fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nodes() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let arps = folder.path().join("arps");
+    wire.start(&["/usr/bin/python3", "-c", ARP_WATCH], &arps);
+    let mut lab = Lab::new(
+        &wire,
+        Made::new("lab", SHAPE, Ipv4Addr::new(192, 168, 122, 10)),
+        &folder,
+    );
+    let (api, ingress) = (lab.made.parameters.api_ip, lab.made.parameters.ingress_ip);
+    let [api_watch, ingress_watch] = [api, ingress].map(|ip| Watch::new(&lab.nodes, ip));
+    let api_url = format!("https://{api}:6443");
+
+    // The VIP is there before any API is: who comes is told that nobody serves, at once.
+    lab.boot(Role::Bootstrap);
+    let bootstrap = lab.node("bootstrap");
+    until(MOVED, "the bootstrap has the api VIP", || bootstrap.has(api));
+    assert!(
+        wire.sh(&format!("curl -ks --max-time 2 {api_url} || [ $? = 7 ]")).0,
+        "refused, not lost"
+    );
+    lab.boot(Role::Master);
+    lab.boot(Role::Worker);
+    lab.fake("api", bootstrap);
+    until(MOVED, "the bootstrap's API answers", || {
+        who(&wire, &api_url).as_deref() == Some("lab-bootstrap")
+    });
+    for master in lab.of(Role::Master) {
+        lab.fake("api", master);
+        until(SETTLED, "the VIP's port is redirected once haproxy has APIs", || {
+            master.sh("ls /run/ocpdeploy").contains("api-redirect")
+        });
+    }
+    until(SETTLED, "keepalived has seen haproxy", || {
+        lab.of(Role::Master)
+            .all(|master| master.log("keepalived").contains("api_balanced) succeeded"))
+    });
+    assert_moves(&lab, &api_watch, &["lab-bootstrap"]);
+
+    // The bootstrap's work is done: its API ends, later the machine.
+    bootstrap.sh("kill -9 $(cat /run/fake-api.pid)");
+    let took = until(MOVED, "a master has the api VIP", || {
+        lab.of(Role::Master).any(|node| node.has(api))
+    });
+    println!("bootstrap to master: {took:?}");
+    until(MOVED, "its API answers", || who(&wire, &api_url).is_some());
+    lab.cut("lab-bootstrap");
+    assert!(who(&wire, &api_url).is_some());
+
+    // Two ways to lose the holder: its keepalived is killed, the machine is cut off.
+    let first = lab.holder(api).unwrap().name.clone();
+    assert_moves(&lab, &api_watch, &["lab-bootstrap", &first]);
+    lab.node(&first).sh("kill -9 $(pgrep keepalived)");
+    let took = until(MOVED, "another master has the api VIP", || {
+        lab.of(Role::Master).any(|node| node.name != first && node.has(api))
+    });
+    println!("keepalived killed: {took:?}");
+    until(SETTLED, "its keepalived is back", || {
+        lab.node(&first)
+            .log("keepalived")
+            .matches("Entering BACKUP STATE")
+            .count()
+            > 1
+    });
+    until(SETTLED, "and all is well again", || {
+        lab.of(Role::Master).all(sees_haproxy)
+    });
+    assert!(who(&wire, &api_url).is_some());
+    let second = lab.holder(api).unwrap().name.clone();
+    assert_moves(&lab, &api_watch, &["lab-bootstrap", &first, &second]);
+    lab.cut(&second);
+    let took = until(MOVED, "another master has the api VIP", || lab.holder(api).is_some());
+    println!("machine cut off: {took:?}");
+    until(MOVED, "its API answers", || who(&wire, &api_url).is_some());
+
+    // The ingress VIP is where a router is, and stays there as long as it is.
+    assert!(lab.holder(ingress).is_none());
+    let ingress_url = format!("http://{ingress}");
+    let answers = |name: &str| who(&wire, &ingress_url).as_deref() == Some(name);
+    lab.fake("router", lab.node("worker-1"));
+    until(SETTLED, "the router answers", || answers("lab-worker-1"));
+    lab.fake("router", lab.node("worker-0"));
+    until(SETTLED, "keepalived has seen the other router", || {
+        lab.node("worker-0")
+            .log("keepalived")
+            .contains("VRRP_Script(router) succeeded")
+    });
+    lab.node("worker-1").sh("touch /run/fake-router.unready");
+    let took = until(MOVED, "the ready one answers", || answers("lab-worker-0"));
+    println!("router not ready: {took:?}");
+    lab.node("worker-1").sh("rm /run/fake-router.unready");
+
+    let third = lab.holder(api).unwrap().name.clone();
+    assert_moves(&lab, &api_watch, &["lab-bootstrap", &first, &second, &third]);
+    assert_moves(&lab, &ingress_watch, &["lab-worker-1", "lab-worker-0"]);
+    let arps = fs::read_to_string(arps).unwrap();
+    let told: BTreeSet<&str> = arps
+        .lines()
+        .filter(|line| line.starts_with(&format!("{api} ")))
+        .collect();
+    assert!(told.len() >= 3, "each new holder tells its MAC: {told:?}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_bootstrap_whose_api_was_short_of_breath_gets_the_vip_back() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let shape = Shape {
+        masters: 1,
+        workers: 0,
+        ..SHAPE
+    };
+    let lab = Lab::new(
+        &wire,
+        Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10)),
+        &folder,
+    );
+    let (bootstrap, master) = (lab.node("bootstrap"), lab.node("master-0"));
+    let url = format!("https://{}:6443", lab.made.parameters.api_ip);
+    for (role, node) in [(Role::Bootstrap, bootstrap), (Role::Master, master)] {
+        lab.fake("api", node);
+        lab.boot(role);
+    }
+    until(SETTLED, "the bootstrap answers", || {
+        who(&wire, &url).as_deref() == Some("lab-bootstrap")
+    });
+    bootstrap.sh("touch /run/fake-api.unready");
+    until(MOVED, "the master answers", || {
+        who(&wire, &url).as_deref() == Some("lab-master-0")
+    });
+    bootstrap.sh("rm /run/fake-api.unready");
+    until(SETTLED, "the bootstrap answers again", || {
+        who(&wire, &url).as_deref() == Some("lab-bootstrap")
+    });
+    until(MOVED, "and has the VIP alone", || {
+        !master.has(lab.made.parameters.api_ip)
+    });
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn three_clusters_on_one_wire_do_not_hear_each_other() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    // A lone worker has no peer, so its adverts go to everybody.
+    let one_worker = Shape { workers: 1, ..SHAPE };
+    let small = Shape {
+        masters: 1,
+        ..one_worker
+    };
+    let labs = [("lab", SHAPE, 10), ("lab1", one_worker, 30), ("lab10", small, 50)].map(|(name, shape, last)| {
+        Lab::new(
+            &wire,
+            Made::new(name, shape, Ipv4Addr::new(192, 168, 122, last)),
+            &folder,
+        )
+    });
+    for lab in &labs {
+        for role in [Role::Bootstrap, Role::Master, Role::Worker] {
+            lab.boot(role);
+        }
+        lab.fake("router", lab.node("worker-0"));
+    }
+    let bootstraps = || {
+        labs.iter()
+            .all(|lab| lab.node("bootstrap").has(lab.made.parameters.api_ip))
+    };
+    until(SETTLED, "each bootstrap has its cluster's api VIP", bootstraps);
+    // Unicast where there are peers, multicast where there are none: both must be quiet.
+    let held = || {
+        labs.iter()
+            .all(|lab| lab.holder(lab.made.parameters.ingress_ip).is_some())
+    };
+    until(SETTLED, "each cluster's ingress VIP is held", held);
+    for lab in &labs {
+        lab.node("bootstrap").sh("kill -9 $(pgrep keepalived)");
+    }
+    until(SETTLED, "each bootstrap has it again", bootstraps);
+    for lab in &labs {
+        let logs = lab.all_logs();
+        assert!(logs.contains("Entering MASTER STATE"), "{logs}");
+        let others = labs
+            .iter()
+            .filter(|other| other.made.config.name != lab.made.config.name);
+        let foreign: Vec<String> = others
+            .flat_map(|other| other.made.parameters.leases())
+            .map(|lease| format!(" {} ", lease.ip))
+            .collect();
+        for line in logs.lines() {
+            let refused = ["passwd", "not present", "invalid", "mismatch", "incorrect", "bogus"];
+            assert!(!refused.iter().any(|word| line.contains(word)), "{line}");
+            assert!(!foreign.iter().any(|ip| format!("{line} ").contains(ip)), "{line}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_vip_follows_the_address_to_another_interface() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let lab = Lab::new(
+        &wire,
+        Made::new("lab", SHAPE, Ipv4Addr::new(192, 168, 122, 10)),
+        &folder,
+    );
+    let api = lab.made.parameters.api_ip;
+    lab.boot(Role::Bootstrap);
+    let node = lab.node("bootstrap");
+    until(MOVED, "the bootstrap has the api VIP", || node.has(api));
+    let ip = node.ip;
+    node.sh(&format!(
+        "ip link add br-ex type bridge && ip link set br-ex up && ip link set nic master br-ex && \
+         ip addr del {ip}/24 dev nic && ip addr add {ip}/24 dev br-ex"
+    ));
+    let line = format!("inet {api}/32");
+    until(SETTLED, "it is on br-ex", || {
+        node.sh("ip -o -4 addr show dev br-ex").contains(&line)
+    });
+    until(SETTLED, "it is not on the NIC", || {
+        !node.sh("ip -o -4 addr show dev nic").contains(&line)
+    });
+    lab.fake("api", node);
+    until(MOVED, "and is reached there", || {
+        who(&wire, &format!("https://{api}:6443")).is_some()
+    });
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn haproxy_takes_a_dead_master_out_and_keeps_long_connections() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let mut lab = Lab::new(
+        &wire,
+        Made::new("lab", SHAPE, Ipv4Addr::new(192, 168, 122, 10)),
+        &folder,
+    );
+    let api = lab.made.parameters.api_ip;
+    let url = format!("https://{api}:6443");
+    for master in lab.of(Role::Master) {
+        lab.fake("api", master);
+    }
+    lab.boot(Role::Master);
+    let spread = |wanted: usize| {
+        let names: BTreeSet<String> = (0..6).filter_map(|_| who(&wire, &url)).collect();
+        names.len() == wanted
+    };
+    until(SETTLED, "requests to the VIP are spread over all masters", || spread(3));
+
+    until(SETTLED, "keepalived has seen haproxy everywhere", || {
+        lab.holder(api).is_some() && lab.of(Role::Master).all(sees_haproxy)
+    });
+    let stream = folder.path().join("stream");
+    wire.start(&["curl", "-ksN", &format!("{url}/stream")], &stream);
+    let lines = || fs::read_to_string(&stream).unwrap();
+    until(MOVED, "the stream flows", || lines().lines().count() > 2);
+    let server = lines().split(' ').next().unwrap().to_owned();
+    let holder = lab.holder(api).unwrap().name.clone();
+    let other = |node: &&Node| node.name != server && node.name != holder;
+    let dead = lab.of(Role::Master).find(other).unwrap().name.clone();
+    lab.cut(&dead);
+    let short = dead.strip_prefix("lab-").unwrap().to_owned();
+    let took = until(Duration::from_secs(15), "haproxy has taken the dead master out", || {
+        let csv = lab.node(&holder).sh("curl -s 'http://127.0.0.1:9444/stats;csv'");
+        csv.lines()
+            .any(|line| line.starts_with(&format!("apis,{short},")) && line.contains(",DOWN,"))
+    });
+    println!("out after {took:?}");
+    assert!(
+        (0..12).all(|_| who(&wire, &url).is_some()),
+        "nobody is sent to the dead master any more"
+    );
+    let before = lines().lines().count();
+    until(MOVED, "the long connection goes on", || {
+        lines().lines().count() > before + 2
+    });
+
+    // Without haproxy the holder's own API answers.
+    lab.node(&holder).sh("kill -9 $(pgrep haproxy)");
+    until(SETTLED, "the port is not redirected any more", || {
+        !lab.node(&holder)
+            .sh("nft list ruleset; ls /run/ocpdeploy")
+            .contains("redirect")
+    });
+    assert_eq!(who(&wire, &url).as_deref(), Some(&holder[..]));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_single_vip_brings_requests_to_a_router_on_a_worker() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let shape = Shape {
+        masters: 1,
+        workers: 1,
+        one_vip: true,
+        ..SHAPE
+    };
+    let lab = Lab::new(
+        &wire,
+        Made::new("lab", shape, Ipv4Addr::new(192, 168, 122, 10)),
+        &folder,
+    );
+    let (master, worker) = (lab.node("master-0"), lab.node("worker-0"));
+    let url = format!("http://{}", lab.made.parameters.api_ip);
+    // A host without nft has iptables.
+    master.sh(
+        "mkdir /mnt/bin && for tool in bash curl grep iptables iptables-restore mkdir paste rm sleep; do \
+         ln -s $(command -v $tool) /mnt/bin; done",
+    );
+    let mut parts = lab.made.parts(Role::Master);
+    let unit = &mut parts.units[0];
+    let start = "/usr/local/bin/ocpdeploy-redirect";
+    unit.contents = unit
+        .contents
+        .take()
+        .map(|text| text.replace(start, &format!("/usr/bin/env PATH=/mnt/bin {start}")));
+    master.boot(&parts);
+    lab.fake("api", master);
+    lab.fake("router", worker);
+    until(SETTLED, "the router answers through the master", || {
+        who(&wire, &url).as_deref() == Some("lab-worker-0")
+    });
+    assert_eq!(
+        master.sh(&format!("curl -s --max-time 2 {url}/who")).trim(),
+        "lab-worker-0",
+        "from the master too"
+    );
+    let rules = master.sh("iptables -t nat -S");
+    assert!(
+        rules.contains("--to-ports 9480") && rules.contains("--to-ports 9483"),
+        "{rules}"
+    );
+    worker.sh("kill -9 $(cat /run/fake-router.pid)");
+    until(SETTLED, "without router nothing is redirected", || {
+        !master.sh("iptables -t nat -S").contains("--to-ports")
+    });
+}
