@@ -13,9 +13,9 @@ use crate::openshift::drain::DrainError;
 use crate::openshift::installer::InstallerError;
 use crate::openshift::mcs::McsError;
 use crate::openshift::wait::WaitError;
-use crate::passes::diagnose::Stuck;
+use crate::passes::diagnose::InstallFailed;
 use crate::passes::image_sources::ImageError;
-use crate::passes::{HalfWay, PassError};
+use crate::passes::{PartialFailure, PassError};
 use crate::printable::{printable_block, printable_text};
 use crate::settings::SettingsError;
 use crate::state::inventory::InventoryError;
@@ -84,23 +84,26 @@ impl CommandError {
 }
 
 /// What one error of a chain tells beyond its text.
-struct Told {
+struct Classification {
     kind: Kind,
     hints: Vec<String>,
 }
 
 /// The table of all typed errors: one line each.
-fn told(error: &(dyn Error + 'static)) -> Option<Told> {
+fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
     /// Applies `f` when the error is an `E`.
     fn if_is<E: Error + 'static>(
         error: &(dyn Error + 'static),
         f: impl FnOnce(&E) -> (Kind, Vec<String>),
-    ) -> Option<Told> {
-        error.downcast_ref().map(f).map(|(kind, hints)| Told { kind, hints })
+    ) -> Option<Classification> {
+        error
+            .downcast_ref()
+            .map(f)
+            .map(|(kind, hints)| Classification { kind, hints })
     }
     let one = |hint: &str| vec![hint.to_owned()];
     None.or_else(|| if_is(error, |e: &CommandError| (e.kind, e.hint.iter().cloned().collect())))
-        .or_else(|| if_is(error, |e: &HalfWay| (Kind::Stopped, vec![e.hint()])))
+        .or_else(|| if_is(error, |e: &PartialFailure| (Kind::Stopped, vec![e.hint()])))
         .or_else(|| if_is(error, of_backend))
         .or_else(|| if_is(error, |e: &JournalError| (Kind::Stopped, vec![e.hint()])))
         .or_else(|| if_is(error, of_inventory))
@@ -115,7 +118,7 @@ fn told(error: &(dyn Error + 'static)) -> Option<Told> {
             })
         })
         .or_else(|| if_is(error, of_client_dns))
-        .or_else(|| if_is(error, |e: &Stuck| (of_wait(&e.source).0, e.hints())))
+        .or_else(|| if_is(error, |e: &InstallFailed| (of_wait(&e.source).0, e.hints())))
         .or_else(|| if_is(error, of_wait))
         .or_else(|| if_is(error, of_drain))
         .or_else(|| if_is(error, of_api))
@@ -260,9 +263,9 @@ pub fn explain(error: &anyhow::Error) -> Failure {
         if !text.is_empty() && !chain.last().is_some_and(|before| before.contains(&text)) {
             chain.push(text);
         }
-        if let Some(told) = told(cause) {
-            kind = kind.or(Some(told.kind));
-            for hint in told.hints {
+        if let Some(classify) = classify(cause) {
+            kind = kind.or(Some(classify.kind));
+            for hint in classify.hints {
                 if !hints.contains(&hint) {
                     hints.push(hint);
                 }
@@ -367,7 +370,7 @@ mod tests {
     #[test]
     fn each_known_error_has_its_code() {
         let timeout = BackendError::new(BackendErrorKind::Timeout, "look").into();
-        let held = JournalError::Held {
+        let held = JournalError::ReservationState {
             cluster: "lab".to_owned(),
             holder: "pid 7".to_owned(),
         };

@@ -15,7 +15,9 @@ use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::cluster::{BackendConfig, ClusterId, Door, Lease, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
+use crate::cluster::{
+    AddressAssignment, ApiEndpoint, BackendConfig, ClusterId, Mac, MachineName, NodeName, Pass, Role, Size, Vip,
+};
 use crate::digest::sha256;
 
 mod filters;
@@ -46,22 +48,22 @@ pub struct Console {
     reason = "static dispatch; every caller is in this crate and runs on one task"
 )]
 pub trait Backend {
-    fn limits(&self) -> Limits;
+    fn capabilities(&self) -> Capabilities;
 
     /// As `limits`, for machines of one role; another where the roles are on several platforms.
-    fn limits_for(&self, _: Role) -> Limits {
-        self.limits()
+    fn capabilities_for(&self, _: Role) -> Capabilities {
+        self.capabilities()
     }
 
     /// Looks at reach, rights, versions, networks, storage and quota; makes nothing.
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError>;
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError>;
 
     /// Reads what the platform tells about a network. Fields it cannot tell are empty.
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError>;
 
     /// Brings an image onto the platform, or finds the one with the same digest there.
     ///
-    /// Clusters share it: it stays until `release_addresses` was called for the last cluster that asked for it.
+    /// Clusters share it: it stays until `delete_remaining` was called for the last cluster that asked for it.
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
 
     /// As `ensure_image`, for machines of one role.
@@ -85,10 +87,10 @@ pub trait Backend {
     /// Deletes a machine and all that was made for it alone. Absent is success; not ours is `Conflict`.
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
 
-    /// Starts a machine that is off; one that runs is `AlreadySo`, an absent one `NotFound`, not ours `Conflict`.
+    /// Starts a machine that is off; one that runs is `Unchanged`, an absent one `NotFound`, not ours `Conflict`.
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
 
-    /// Stops a machine and does not wait for it; one that is off is `AlreadySo`, an absent one `NotFound`, not ours `Conflict`.
+    /// Stops a machine and does not wait for it; one that is off is `Unchanged`, an absent one `NotFound`, not ours `Conflict`.
     async fn stop_machine(
         &self,
         cluster: &ClusterId,
@@ -99,23 +101,23 @@ pub trait Backend {
     /// Makes the platform keep an address for a MAC, and answer for `dns_names` where it can.
     ///
     /// Repeating it is success. An address, MAC or name that something else holds is `Conflict`.
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError>;
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError>;
 
     /// Gives a VIP to the platform's own balancer, where the network has one; the same call again is success.
-    async fn balance(&self, _: &Balancer) -> Result<Option<Balanced>, BackendError> {
+    async fn ensure_load_balancer(&self, _: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
         Ok(None)
     }
 
-    /// What `hold_address` made for this cluster and is still there.
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError>;
+    /// What `reserve_address` made for this cluster and is still there.
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError>;
 
-    /// Gives back the one address that `hold_address` holds for exactly this cluster, node, MAC and IP, its names too.
+    /// Gives back the one address that `reserve_address` holds for exactly this cluster, node, MAC and IP, its names too.
     ///
-    /// Absent is `AlreadySo`, and so is an entry that somebody else made.
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError>;
+    /// Absent is `Unchanged`, and so is an entry that somebody else made.
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError>;
 
-    /// Undoes `hold_address` for this cluster, and removes what else is tagged with it and is not a machine.
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError>;
+    /// Undoes `reserve_address` for this cluster, and removes what else is tagged with it and is not a machine.
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError>;
 
     /// All that is tagged with this cluster, machines included; what `destroy --dry-run` prints.
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError>;
@@ -139,33 +141,33 @@ pub trait Backend {
     }
 
     /// What the platform has for the settings that choose among it; changes nothing there.
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        Ok(Offers::default())
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        Ok(PlatformChoices::default())
     }
 
     /// The folder of this very computer in which masters' disks will be, where there is one.
-    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
         Ok(None)
     }
 
     /// What time it is on the platform, by an answer of it; `None` where answers bear no time.
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
         Ok(None)
     }
 }
 
 /// What a platform has, as far as this user sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Offers {
+pub struct PlatformChoices {
     /// The platform itself: version, rights, room.
     pub seen: Vec<Finding>,
     /// In the order in which they are best asked.
-    pub settings: Vec<Offered>,
+    pub settings: Vec<SettingChoices>,
 }
 
 /// What there is for one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offered {
+pub struct SettingChoices {
     pub setting: &'static str,
     pub choices: Vec<Choice>,
     /// The offers after this one hang on its value, and are to be read again with it.
@@ -174,7 +176,7 @@ pub struct Offered {
     pub optional: bool,
 }
 
-impl Offered {
+impl SettingChoices {
     pub fn new(setting: &'static str, choices: Vec<Choice>) -> Self {
         Self {
             setting,
@@ -241,13 +243,13 @@ pub struct Form {
 
 /// What a backend can do and how hard it may be pushed.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct Capabilities {
     /// Calls under way at once.
     pub concurrency: usize,
     /// Pause between two bulk looks: short where a look is cheap.
     pub poll_interval: Duration,
     pub carrier: Carrier,
-    /// Whether `hold_address` can make the platform keep an address.
+    /// Whether `reserve_address` can make the platform keep an address.
     pub holds_addresses: bool,
     /// Whether machines really run, so that one can be asked over the network; false for a pretend platform.
     pub guests_answer: bool,
@@ -327,7 +329,7 @@ impl Carrier {
 
 /// What a deployment is going to ask of the platform; input of `preflight`.
 #[derive(Clone, Debug, Default)]
-pub struct Needs {
+pub struct Requirements {
     pub networks: Vec<String>,
     /// Machines of pass two, by name; none of these names may be taken by a stranger.
     pub machines: Vec<(MachineName, Vec<Mac>)>,
@@ -342,7 +344,7 @@ pub struct Needs {
     /// What each machine is to have, for platforms that sell fixed sizes.
     pub sizes: Vec<(Pass, Role, Size)>,
     /// What is asked of the workers' own platform; nothing of it is counted above.
-    pub workers: Option<Box<Needs>>,
+    pub workers: Option<Box<Requirements>>,
 }
 
 /// One thing a preflight looked at.
@@ -375,7 +377,7 @@ pub struct NetworkFacts {
     pub taken: BTreeMap<Ipv4Addr, Option<Mac>>,
     /// Name servers the network offers its machines.
     pub resolvers: Vec<Ipv4Addr>,
-    /// Whether the platform's DNS answers names given to `hold_address`.
+    /// Whether the platform's DNS answers names given to `reserve_address`.
     pub answers_dns: bool,
     /// Where nodes do not reach each other at their own addresses: `<machine>.<peer_domain>` leads to where they do.
     #[serde(default)]
@@ -458,13 +460,13 @@ impl MachineSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<T> {
     Done(T),
-    AlreadySo(T),
+    Unchanged(T),
 }
 
 impl<T> Action<T> {
     pub fn into_inner(self) -> T {
         match self {
-            Action::Done(value) | Action::AlreadySo(value) => value,
+            Action::Done(value) | Action::Unchanged(value) => value,
         }
     }
 }
@@ -514,17 +516,17 @@ pub struct SeenNic {
 
 /// An address to be kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
+pub struct AddressReservation {
     pub cluster: ClusterId,
     pub network: String,
-    pub lease: Lease,
+    pub lease: AddressAssignment,
     /// Fully qualified names that should lead to the address.
     pub dns_names: Vec<String>,
 }
 
 /// What the platform's own balancer is to do for a VIP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Balancer {
+pub struct LoadBalancer {
     pub cluster: ClusterId,
     pub network: String,
     pub vip: Vip,
@@ -537,21 +539,23 @@ pub struct Balancer {
 
 /// A VIP that the platform's own balancer has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Balanced {
+pub struct BalancedVip {
     /// Where nodes reach it.
     pub ip: Ipv4Addr,
     /// Where this computer does, if elsewhere.
-    pub door: Option<Door>,
+    #[serde(default, alias = "door")]
+    pub endpoint: Option<ApiEndpoint>,
 }
 
 /// Who keeps an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Held {
+pub enum ReservationState {
     /// A reservation, a port, a Service.
     ByPlatform,
-    /// Nobody: the DHCP server will probably give it again.
-    ByLuck,
+    /// The DHCP server will probably give the address again, but nothing keeps it.
+    #[serde(alias = "byluck")]
+    Unreserved,
     /// The user's DHCP server, which was told by the user; the platform was not asked.
     ByUser,
 }
@@ -566,11 +570,11 @@ pub struct Owned {
 
 /// Why a platform did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
-#[error("{deed}: {kind}")]
+#[error("{operation}: {kind}")]
 pub struct BackendError {
     pub kind: BackendErrorKind,
     /// What was being done to what, e.g. `create machine lab-master-0`.
-    pub deed: String,
+    pub operation: String,
     /// The platform's own words.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -581,10 +585,10 @@ pub struct BackendError {
 }
 
 impl BackendError {
-    pub fn new(kind: BackendErrorKind, deed: impl Into<String>) -> Self {
+    pub fn new(kind: BackendErrorKind, operation: impl Into<String>) -> Self {
         Self {
             kind,
-            deed: deed.into(),
+            operation: operation.into(),
             source: None,
             hint: None,
             pause: None,

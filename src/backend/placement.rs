@@ -13,10 +13,11 @@ use crate::backend::openstack::OpenStack;
 use crate::backend::ovirt::Ovirt;
 use crate::backend::sim::Sim;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Console, Description, Finding, Held, Hold,
-    ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
+    Description, Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned,
+    PlatformChoices, Requirements, ReservationState, Stop,
 };
-use crate::cluster::{ClusterId, Lease, MachineName, NodeName, Role};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, NodeName, Role};
 
 /// One of the platforms that this program knows.
 pub enum Platform {
@@ -43,28 +44,28 @@ macro_rules! on {
 }
 
 impl Backend for Platform {
-    fn limits(&self) -> Limits {
-        on!(self, backend => backend.limits())
+    fn capabilities(&self) -> Capabilities {
+        on!(self, backend => backend.capabilities())
     }
 
-    fn limits_for(&self, role: Role) -> Limits {
-        on!(self, backend => backend.limits_for(role))
+    fn capabilities_for(&self, role: Role) -> Capabilities {
+        on!(self, backend => backend.capabilities_for(role))
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         on!(self, backend => backend.preflight(needs).await)
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        on!(self, backend => backend.offers().await)
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        on!(self, backend => backend.choices().await)
     }
 
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
-        on!(self, backend => backend.clock().await)
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        on!(self, backend => backend.server_time().await)
     }
 
-    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
-        on!(self, backend => backend.disks_here().await)
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        on!(self, backend => backend.local_disk_dir().await)
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
@@ -109,24 +110,24 @@ impl Backend for Platform {
         on!(self, backend => backend.stop_machine(cluster, name, how).await)
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
-        on!(self, backend => backend.hold_address(hold).await)
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
+        on!(self, backend => backend.reserve_address(hold).await)
     }
 
-    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
-        on!(self, backend => backend.balance(balancer).await)
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        on!(self, backend => backend.ensure_load_balancer(balancer).await)
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        on!(self, backend => backend.list_held(cluster).await)
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+        on!(self, backend => backend.list_reservations(cluster).await)
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         on!(self, backend => backend.release_address(hold).await)
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        on!(self, backend => backend.release_addresses(cluster).await)
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        on!(self, backend => backend.delete_remaining(cluster).await)
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
@@ -196,15 +197,15 @@ impl Platforms {
     }
 
     /// Who holds an address: the machine's own platform, or where that cannot, the other one on the same network.
-    fn holder(&self, hold: &Hold) -> (&Platform, Hold) {
+    fn holder(&self, hold: &AddressReservation) -> (&Platform, AddressReservation) {
         if let Some(workers) = &self.workers
             && is_workers(&hold.lease.name)
-            && workers.platform.limits().holds_addresses
+            && workers.platform.capabilities().holds_addresses
         {
             let network = workers.network.clone();
             return (
                 &workers.platform,
-                Hold {
+                AddressReservation {
                     network,
                     ..hold.clone()
                 },
@@ -225,12 +226,12 @@ fn is_workers(node: &NodeName) -> bool {
 
 impl Backend for Platforms {
     /// Of both together: the slower pace, and what both can do.
-    fn limits(&self) -> Limits {
-        let all = self.all.limits();
-        let Some(workers) = self.workers.as_ref().map(|workers| workers.platform.limits()) else {
+    fn capabilities(&self) -> Capabilities {
+        let all = self.all.capabilities();
+        let Some(workers) = self.workers.as_ref().map(|workers| workers.platform.capabilities()) else {
             return all;
         };
-        Limits {
+        Capabilities {
             concurrency: all.concurrency.min(workers.concurrency),
             poll_interval: all.poll_interval.max(workers.poll_interval),
             guests_answer: all.guests_answer && workers.guests_answer,
@@ -239,11 +240,11 @@ impl Backend for Platforms {
         }
     }
 
-    fn limits_for(&self, role: Role) -> Limits {
-        self.of(role).limits_for(role)
+    fn capabilities_for(&self, role: Role) -> Capabilities {
+        self.of(role).capabilities_for(role)
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let mut findings = self.all.preflight(needs).await?;
         if let (Some(workers), Some(needs)) = (&self.workers, &needs.workers) {
             findings.extend(workers.platform.preflight(needs).await?);
@@ -251,16 +252,16 @@ impl Backend for Platforms {
         Ok(findings)
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        self.all.offers().await
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        self.all.choices().await
     }
 
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
-        self.all.clock().await
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.all.server_time().await
     }
 
-    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
-        self.all.disks_here().await
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.all.local_disk_dir().await
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
@@ -272,8 +273,8 @@ impl Backend for Platforms {
         if let (Some(here), Some(cidr)) = (facts.cidr, there.cidr)
             && here != cidr
         {
-            let deed = format!("find one network behind {network} and the workers' {}", workers.network);
-            return Err(BackendError::new(BackendErrorKind::Rejected, deed)
+            let operation = format!("find one network behind {network} and the workers' {}", workers.network);
+            return Err(BackendError::new(BackendErrorKind::Rejected, operation)
                 .because(format!("{network} is {here}, and {} is {cidr}", workers.network))
                 .hint(
                     "masters and workers share one machine network; set network and worker_network to its two names",
@@ -331,29 +332,29 @@ impl Backend for Platforms {
         self.of_machine(name).stop_machine(cluster, name, how).await
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         let (holder, hold) = self.holder(hold);
-        holder.hold_address(&hold).await
+        holder.reserve_address(&hold).await
     }
 
     /// A network that has balancers of its own is on one platform.
-    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
-        self.all.balance(balancer).await
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.all.ensure_load_balancer(balancer).await
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        let all = self.platforms().map(|platform| platform.list_held(cluster));
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+        let all = self.platforms().map(|platform| platform.list_reservations(cluster));
         Ok(futures::future::try_join_all(all).await?.concat())
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         let (holder, hold) = self.holder(hold);
         holder.release_address(&hold).await
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         for platform in self.platforms() {
-            platform.release_addresses(cluster).await?;
+            platform.delete_remaining(cluster).await?;
         }
         Ok(())
     }

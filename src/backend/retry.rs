@@ -15,11 +15,12 @@ use tracing::{debug, warn};
 
 use crate::PROGRESS;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Console, Description, Finding, Held, Hold,
-    ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
+    Description, Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned,
+    PlatformChoices, Requirements, ReservationState, Stop,
 };
 use crate::backoff::jittered;
-use crate::cluster::{ClusterId, Lease, MachineName, Role};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
 /// How long a call is repeated where the settings do not say; an engine or API server that restarts is back by then.
 pub const USUAL: Duration = Duration::from_secs(120);
@@ -31,14 +32,14 @@ const PAUSES: [u32; 2] = [240, 8];
 const STRANGER: u32 = 2;
 
 /// A backend whose calls are repeated while the platform is silent, for a bounded time.
-pub struct Patient<B> {
+pub struct Retrying<B> {
     backend: B,
     limit: Duration,
     /// It answered, and has not been given up since.
     answers: AtomicBool,
 }
 
-impl<B> Patient<B> {
+impl<B> Retrying<B> {
     pub fn new(backend: B) -> Self {
         Self {
             backend,
@@ -101,16 +102,16 @@ fn is_silence(error: &BackendError) -> bool {
     matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::Timeout) || error.pause.is_some()
 }
 
-impl<B: Backend> Backend for Patient<B> {
-    fn limits(&self) -> Limits {
-        self.backend.limits()
+impl<B: Backend> Backend for Retrying<B> {
+    fn capabilities(&self) -> Capabilities {
+        self.backend.capabilities()
     }
 
-    fn limits_for(&self, role: Role) -> Limits {
-        self.backend.limits_for(role)
+    fn capabilities_for(&self, role: Role) -> Capabilities {
+        self.backend.capabilities_for(role)
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         self.again(async |backend| backend.preflight(needs).await).await
     }
 
@@ -161,24 +162,26 @@ impl<B: Backend> Backend for Patient<B> {
             .await
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
-        self.again(async |backend| backend.hold_address(hold).await).await
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
+        self.again(async |backend| backend.reserve_address(hold).await).await
     }
 
-    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
-        self.again(async |backend| backend.balance(balancer).await).await
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.again(async |backend| backend.ensure_load_balancer(balancer).await)
+            .await
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        self.again(async |backend| backend.list_held(cluster).await).await
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+        self.again(async |backend| backend.list_reservations(cluster).await)
+            .await
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         self.again(async |backend| backend.release_address(hold).await).await
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        self.again(async |backend| backend.release_addresses(cluster).await)
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.again(async |backend| backend.delete_remaining(cluster).await)
             .await
     }
 
@@ -204,15 +207,15 @@ impl<B: Backend> Backend for Patient<B> {
             .await
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        self.again(async |backend| backend.offers().await).await
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        self.again(async |backend| backend.choices().await).await
     }
 
-    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
-        self.again(async |backend| backend.disks_here().await).await
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.again(async |backend| backend.local_disk_dir().await).await
     }
 
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
-        self.again(async |backend| backend.clock().await).await
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.again(async |backend| backend.server_time().await).await
     }
 }

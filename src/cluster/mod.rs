@@ -121,7 +121,7 @@ impl Mcs {
     /// What `Auto` is where the network's DNS knows api-int or not, and the carrier has this much room, `None` for any.
     ///
     /// `None` where neither `tls` nor `embed` works: only the user may give up the integrity of the nodes' configuration.
-    pub fn settled(self, dns_knows: bool, room: Option<usize>) -> Option<Self> {
+    pub fn resolve_mcs(self, dns_knows: bool, room: Option<usize>) -> Option<Self> {
         match self {
             Mcs::Auto if dns_knows => Some(Mcs::Tls),
             Mcs::Auto if room.is_none_or(|room| room >= RENDERED) => Some(Mcs::Embed),
@@ -351,20 +351,20 @@ pub enum Lb {
 
 /// Where this computer reaches the API's virtual IP: there itself, or at ports of another address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Door {
+pub struct ApiEndpoint {
     pub ip: Ipv4Addr,
     /// By the port of the virtual IP; others are the same on both.
     #[serde(default)]
     pub ports: BTreeMap<u16, u16>,
 }
 
-impl Door {
+impl ApiEndpoint {
     pub fn to(&self, port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(self.ip, self.ports.get(&port).copied().unwrap_or(port))
     }
 }
 
-impl From<Ipv4Addr> for Door {
+impl From<Ipv4Addr> for ApiEndpoint {
     fn from(ip: Ipv4Addr) -> Self {
         let ports = BTreeMap::new();
         Self { ip, ports }
@@ -663,7 +663,7 @@ mod tests {
     #[test]
     fn auto_is_a_way_to_the_mcs_that_is_authenticated_or_none() {
         let user_data = Some(49_149);
-        for (wish, dns_knows, room, settled) in [
+        for (wish, dns_knows, room, resolve_mcs) in [
             (Mcs::Auto, true, user_data, Some(Mcs::Tls)),
             (Mcs::Auto, true, None, Some(Mcs::Tls)),
             (Mcs::Auto, false, None, Some(Mcs::Embed)),
@@ -673,7 +673,11 @@ mod tests {
             (Mcs::Http, true, None, Some(Mcs::Http)),
             (Mcs::Embed, true, user_data, Some(Mcs::Embed)),
         ] {
-            assert_eq!(wish.settled(dns_knows, room), settled, "{wish:?} {dns_knows} {room:?}");
+            assert_eq!(
+                wish.resolve_mcs(dns_knows, room),
+                resolve_mcs,
+                "{wish:?} {dns_knows} {room:?}"
+            );
         }
     }
 }

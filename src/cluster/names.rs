@@ -282,7 +282,7 @@ impl<'de> Deserialize<'de> for Mac {
 /// The address one node or VIP was given: what pass one harvests and pass two pins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lease {
+pub struct AddressAssignment {
     pub name: NodeName,
     pub mac: Mac,
     pub ip: Ipv4Addr,

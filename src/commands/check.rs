@@ -6,11 +6,11 @@ use anyhow::Result;
 
 use super::{Session, connect_for, print, print_json};
 use crate::backend::placement::Platforms;
-use crate::backend::retry::Patient;
+use crate::backend::retry::Retrying;
 use crate::backend::{Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
-use crate::passes::{self, Looked};
+use crate::passes::{self, CheckResult};
 use crate::{report, settings};
 
 pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
@@ -19,8 +19,8 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     let mut looked = settings(loaded.warnings);
     looked.extend(session.finish_or_stop(async {
         Ok(match connect_for(config).await {
-            Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, told).await,
-            Err(error) => passes::inspect::<Patient<Platforms>>(Err(error), config, &session.home, told).await,
+            Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, finding_of).await,
+            Err(error) => passes::inspect::<Retrying<Platforms>>(Err(error), config, &session.home, finding_of).await,
         })
     })?);
     let report = report::check::Checked::of(looked);
@@ -34,7 +34,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     })
 }
 
-fn settings(warnings: Vec<String>) -> Vec<Looked> {
+fn settings(warnings: Vec<String>) -> Vec<CheckResult> {
     let finding = |verdict, text| Finding {
         verdict,
         text,
@@ -47,11 +47,11 @@ fn settings(warnings: Vec<String>) -> Vec<Looked> {
             .map(|warning| finding(Verdict::Warn, warning))
             .collect(),
     };
-    found.into_iter().map(Looked::at("settings")).collect()
+    found.into_iter().map(CheckResult::at("settings")).collect()
 }
 
 /// An error as something that was looked at.
-fn told(error: &anyhow::Error) -> Finding {
+fn finding_of(error: &anyhow::Error) -> Finding {
     let failure = failure::explain(error);
     Finding {
         verdict: Verdict::Fail,

@@ -32,7 +32,7 @@ enum End {
     Ended(&'static str),
 }
 
-pub(super) fn sit(known: &Known, machine: &MachineName) -> Result<()> {
+pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
     for (is_one, what) in [
         (std::io::stdin().is_terminal(), "stdin"),
         (terminal::is_there(), "stdout"),

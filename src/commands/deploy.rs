@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Session, connect_for, print, recall};
+use super::{Session, connect_for, print, saved_settings};
 use crate::cli::Deploy;
 use crate::passes::{self, DeployOptions};
 use crate::report::deployed;
@@ -19,6 +19,6 @@ pub fn run(session: &Session, command: &Deploy) -> Result<()> {
         let backend = connect_for(&config).await?;
         passes::deploy(&backend, &config, &session.home, options).await
     })?;
-    recall::keep(session, &command.source, &config)?;
+    saved_settings::keep(session, &command.source, &config)?;
     print(&deployed::text(&config, &deployed, &dir))
 }

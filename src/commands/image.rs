@@ -193,7 +193,7 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
         let installer = installer(&config, &dir).await?;
         let backend = connect_for(&config).await?;
         let pushed = push_all(&backend, &config, installer.as_ref()).await;
-        passes::told(&backend, &config.id(), "image push", true, pushed).await
+        passes::with_leftovers(&backend, &config.id(), "image push", true, pushed).await
     })
 }
 
@@ -202,7 +202,7 @@ async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Op
         let shop = Shop {
             downloads: &config.downloads,
             installer,
-            platform: backend.limits_for(role).image_artifact,
+            platform: backend.capabilities_for(role).image_artifact,
             fetched_there: config.backend_of(role).fetches_images(),
         };
         for source in sources {
@@ -226,8 +226,8 @@ fn prune(command: &ImagePrune) -> Result<()> {
         text += &format!("{:>6} MiB  {path}\n", pruned.bytes >> 20);
     }
     let sum = gone.iter().map(|pruned| pruned.bytes).sum::<u64>() >> 20;
-    let deed = if command.dry_run { "would be freed" } else { "freed" };
-    print(&format!("{text}{sum} MiB {deed}\n"))
+    let operation = if command.dry_run { "would be freed" } else { "freed" };
+    print(&format!("{text}{sum} MiB {operation}\n"))
 }
 
 fn payload(session: &Session, command: &ImagePayload) -> Result<()> {

@@ -20,7 +20,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
         true => text,
         false => {
             refuse_pretend(&known.name, &known.backend, parameters.api_ip)?;
-            kubeconfig::pinned(&text, &parameters.api_door())
+            kubeconfig::pinned(&text, &parameters.api_endpoint())
                 .map_err(|why| CommandError::new(Kind::Settings, format!("{}: {why}", path.display())))?
         }
     };

@@ -28,11 +28,11 @@ pub fn write(
             .hint("--manifests is for backend=kubevirt")
             .into());
     };
-    let settled = match parameters {
-        Some(_) if site.pods.is_some() => settled(session, config, site),
+    let resolve_config = match parameters {
+        Some(_) if site.pods.is_some() => resolve_config(session, config, site),
         _ => site.clone(),
     };
-    let site = &settled;
+    let site = &resolve_config;
     if site.pods.as_ref().is_some_and(|pods| pods.routes == Routes::Auto) {
         tracing::warn!("routes=auto: which there are is decided by the platform, and none is among the manifests");
     }
@@ -69,10 +69,10 @@ pub fn write(
 }
 
 /// The settings as the platform took them; as they are, where it does not answer.
-fn settled(session: &Session, config: &ClusterConfig, site: &KubevirtConfig) -> KubevirtConfig {
+fn resolve_config(session: &Session, config: &ClusterConfig, site: &KubevirtConfig) -> KubevirtConfig {
     let asked = session.finish_or_stop(async {
         let platform = kubevirt::Kubevirt::connect(site).await?;
-        Ok(platform.settled(&config.id()).await?)
+        Ok(platform.resolve_config(&config.id()).await?)
     });
     asked.unwrap_or_else(|error| {
         tracing::warn!("the platform does not say what it decided: {error:#}");

@@ -21,8 +21,8 @@ pub mod output;
 mod plan;
 mod power;
 mod progress;
-mod recall;
 mod report;
+mod saved_settings;
 mod scale;
 mod status;
 mod terminal;
@@ -48,7 +48,7 @@ use crate::backend::libvirt::Libvirt;
 use crate::backend::openstack::OpenStack;
 use crate::backend::ovirt::Ovirt;
 use crate::backend::placement::{Platform, Platforms};
-use crate::backend::retry::{Patient, USUAL};
+use crate::backend::retry::{Retrying, USUAL};
 use crate::backend::sim::Sim;
 use crate::cli::{Cli, Command, Config, Format, Global, Source};
 use crate::cluster::{BackendConfig, ClusterConfig, WorkersOn};
@@ -95,22 +95,22 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
 }
 
 /// Connects to the platforms of a cluster; the one place that knows how each is reached.
-async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>) -> Result<Patient<Platforms>> {
+async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>) -> Result<Retrying<Platforms>> {
     let platforms = Platforms::on(connect_one(backend).await?);
-    Ok(Patient::new(match workers {
+    Ok(Retrying::new(match workers {
         Some(workers) => platforms.with_workers_on(connect_one(&workers.backend).await?, workers.network.clone()),
         None => platforms,
     }))
 }
 
 /// As `connect`, with the settings' patience.
-async fn connect_for(config: &ClusterConfig) -> Result<Patient<Platforms>> {
+async fn connect_for(config: &ClusterConfig) -> Result<Retrying<Platforms>> {
     let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
     Ok(backend.for_at_most(config.timeouts.platform))
 }
 
 /// As `connect`, with the patience that a cluster's settings had, where that is kept.
-async fn connect_known(known: &Known) -> Result<Patient<Platforms>> {
+async fn connect_known(known: &Known) -> Result<Retrying<Platforms>> {
     let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
     Ok(backend.for_at_most(patience(known)))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Session, connect_for, connect_known, console, print, recall, scale};
+use super::{Session, connect_for, connect_known, console, print, saved_settings, scale};
 use crate::backend::Backend;
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
@@ -28,7 +28,7 @@ pub fn run(session: &Session, command: &Node) -> Result<()> {
 
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     let cluster = session.cluster_name(command.cluster.as_deref())?;
-    let config = recall::load(session, &cluster, &command.again, None)?.config;
+    let config = saved_settings::load(session, &cluster, &command.again, None)?.config;
     let (node, drain) = (NodeName::from_platform(&command.node), scale::drain(&command.drain));
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
@@ -72,7 +72,7 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
     let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
     let machine = MachineName::of_node(&known.name, &NodeName::from_platform(&command.node));
     if command.interactive {
-        return console::sit(&known, &machine);
+        return console::attach(&known, &machine);
     }
     session.finish_or_stop(async {
         let backend = connect_known(&known).await?;

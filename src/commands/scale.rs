@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 
-use super::{Session, connect_for, print, recall};
+use super::{Session, connect_for, print, saved_settings};
 use crate::cli::{self, Scale};
 use crate::openshift::drain::Drain;
 use crate::passes::{self, ScaleOptions};
 use crate::report;
 
 pub fn run(session: &Session, command: &Scale) -> Result<()> {
-    let recalled = recall::load(session, &command.cluster, &command.again, Some(command.workers))?;
+    let recalled = saved_settings::load(session, &command.cluster, &command.again, Some(command.workers))?;
     let config = recalled.config;
     let options = ScaleOptions {
         drain: drain(&command.drain),

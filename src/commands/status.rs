@@ -14,7 +14,7 @@ use super::output::draw;
 use super::terminal::{self, Canvas};
 use super::{Session, connect_known, print, print_json, runtime};
 use crate::backend::placement::Platforms;
-use crate::backend::retry::Patient;
+use crate::backend::retry::Retrying;
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::failure::Kind;
@@ -63,7 +63,7 @@ fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
 pub(super) struct Eyes<'a> {
     session: &'a Session,
     runtime: Runtime,
-    platforms: BTreeMap<String, Patient<Platforms>>,
+    platforms: BTreeMap<String, Retrying<Platforms>>,
 }
 
 impl<'a> Eyes<'a> {
@@ -130,7 +130,10 @@ impl<'a> Eyes<'a> {
     }
 
     fn pause(&self) -> Duration {
-        let pauses = self.platforms.values().map(|platform| platform.limits().poll_interval);
+        let pauses = self
+            .platforms
+            .values()
+            .map(|platform| platform.capabilities().poll_interval);
         pauses.fold(PAUSE, Duration::max)
     }
 }
@@ -152,9 +155,9 @@ fn watch(eyes: &mut Eyes<'_>, command: &Status) -> Result<ExitCode> {
             None => {
                 show(&mut canvas, before.as_deref(), &seen, command)?;
                 if seen.iter().all(|status| status.process.is_none()) {
-                    let half_way =
+                    let partial_failure =
                         |status: &ClusterStatus| matches!(status.progress.state, State::Failed | State::Installing);
-                    return Ok(match seen.iter().any(half_way) {
+                    return Ok(match seen.iter().any(partial_failure) {
                         true => ExitCode::from(Kind::Stopped.exit_code()),
                         false => ExitCode::SUCCESS,
                     });
@@ -186,9 +189,9 @@ fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterSta
 async fn rotated(session: &Session, cluster: &Cluster) -> Option<bool> {
     let table = cluster.parameters.as_ref()?;
     refuse_pretend(&cluster.known.name, &cluster.known.backend, table.api_ip).ok()?;
-    let door = table.api_door();
+    let endpoint = table.api_endpoint();
     let kubeconfig = session.home.cluster(&cluster.known.name).kubeconfig();
-    let api = ClusterApi::open(&kubeconfig, door).await.ok()?;
+    let api = ClusterApi::open(&kubeconfig, endpoint).await.ok()?;
     let (namespace, name) = clock::SIGNER;
     clock::is_rotated(&api.secret(namespace, name).await.ok()??)
 }

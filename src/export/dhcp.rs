@@ -3,12 +3,12 @@
 //! Entries bear the machines' names, which differ from cluster to cluster; the MAC alone decides, whatever client id
 //! a guest sends.
 
-use crate::cluster::{Lease, MachineName};
+use crate::cluster::{AddressAssignment, MachineName};
 use crate::state::parameters::Parameters;
 
 /// Lines of dnsmasq's configuration.
 pub fn dnsmasq(parameters: &Parameters) -> String {
-    let line = |lease: Lease| {
+    let line = |lease: AddressAssignment| {
         let name = MachineName::of_node(&parameters.cluster, &lease.name);
         format!("dhcp-host={},{},{name},infinite\n", lease.mac, lease.ip)
     };
@@ -19,7 +19,7 @@ pub fn dnsmasq(parameters: &Parameters) -> String {
 
 /// Declarations of ISC's dhcpd.conf.
 pub fn isc(parameters: &Parameters) -> String {
-    let declaration = |lease: Lease| {
+    let declaration = |lease: AddressAssignment| {
         let name = MachineName::of_node(&parameters.cluster, &lease.name);
         format!(
             "host {name} {{\n    hardware ethernet {};\n    fixed-address {};\n}}\n",
@@ -31,8 +31,8 @@ pub fn isc(parameters: &Parameters) -> String {
 }
 
 /// Every address once: both VIPs may be one.
-fn leases(parameters: &Parameters) -> Vec<Lease> {
-    let mut leases: Vec<Lease> = Vec::new();
+fn leases(parameters: &Parameters) -> Vec<AddressAssignment> {
+    let mut leases: Vec<AddressAssignment> = Vec::new();
     for lease in parameters.leases() {
         if !leases
             .iter()

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::Door;
+use crate::cluster::ApiEndpoint;
 use crate::templates::yaml;
 
 /// Leads the servers of a kubeconfig to the api VIP; what is wrong with it otherwise.
-pub fn pinned(kubeconfig: &str, door: &Door) -> Result<String, String> {
+pub fn pinned(kubeconfig: &str, endpoint: &ApiEndpoint) -> Result<String, String> {
     let mut config: Value = serde_saphyr::from_str(kubeconfig).map_err(|error| error.to_string())?;
     let clusters = config.get_mut("clusters").and_then(Value::as_array_mut);
     for cluster in clusters.ok_or("it has no clusters")? {
@@ -16,7 +16,7 @@ pub fn pinned(kubeconfig: &str, door: &Door) -> Result<String, String> {
         let place = place.split('/').next().unwrap_or_default();
         let (name, port) = place.rsplit_once(':').unwrap_or((place, "443"));
         let port = port.parse().map_err(|_| format!("its server has no port: {place}"))?;
-        let (name, server) = (name.to_owned(), format!("https://{}", door.to(port)));
+        let (name, server) = (name.to_owned(), format!("https://{}", endpoint.to(port)));
         cluster["server"] = json!(server);
         cluster["tls-server-name"] = json!(name);
     }

@@ -46,9 +46,9 @@ impl fmt::Display for How {
 /// What cannot be done, and about which file.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientDnsError {
-    #[error("cannot {deed} {}", path.display())]
+    #[error("cannot {operation} {}", path.display())]
     Io {
-        deed: &'static str,
+        operation: &'static str,
         path: PathBuf,
         source: io::Error,
     },
@@ -279,7 +279,7 @@ pub fn remove(
     };
     match std::fs::remove_file(&path) {
         Err(source) if source.kind() != ErrorKind::NotFound => Err(ClientDnsError::Io {
-            deed: "remove",
+            operation: "remove",
             path,
             source,
         }),
@@ -300,7 +300,7 @@ pub fn applied(dir: &ClusterDir) -> Result<Option<How>, ClientDnsError> {
         return Ok(None);
     };
     let note: Note = serde_json::from_str(&text).map_err(|error| ClientDnsError::Io {
-        deed: "understand",
+        operation: "understand",
         path: path.clone(),
         source: error.into(),
     })?;
@@ -313,7 +313,7 @@ pub fn applied(dir: &ClusterDir) -> Result<Option<How>, ClientDnsError> {
 fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
     let path = dir.client_dns();
     let failed = |source: io::Error| ClientDnsError::Io {
-        deed: "write",
+        operation: "write",
         path: path.clone(),
         source,
     };
@@ -354,7 +354,7 @@ fn change(
             by_hand: by_hand(&change, cluster),
         },
         _ => ClientDnsError::Io {
-            deed: "write",
+            operation: "write",
             path: change.path.clone(),
             source,
         },
@@ -392,7 +392,7 @@ fn read(path: &Path) -> Result<Option<String>, ClientDnsError> {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ClientDnsError::Io {
-            deed: "read",
+            operation: "read",
             path: path.to_owned(),
             source,
         }),
@@ -452,7 +452,7 @@ fn copy_label(from: &Path, to: &File) -> io::Result<()> {
 /// The `.conf` files of a folder, sorted, as their reader takes them.
 fn conf_files(folder: &Path) -> Result<Vec<PathBuf>, ClientDnsError> {
     let failed = |source| ClientDnsError::Io {
-        deed: "list",
+        operation: "list",
         path: folder.to_owned(),
         source,
     };

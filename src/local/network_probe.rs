@@ -44,8 +44,8 @@ async fn who_has(ip: Ipv4Addr) -> Option<Option<Mac>> {
     let remembered = arp_entry(ip).is_some();
     let answer = async {
         tokio::select! {
-            () = heard(ip) => {}
-            () = seen_in_arp(ip), if !remembered => {}
+            () = tcp_answers(ip) => {}
+            () = in_arp_table(ip), if !remembered => {}
         }
     };
     timeout(ANSWER, answer).await.ok()?;
@@ -53,7 +53,7 @@ async fn who_has(ip: Ipv4Addr) -> Option<Option<Mac>> {
 }
 
 /// Ends when the address accepts or refuses a connection; else never.
-async fn heard(ip: Ipv4Addr) {
+async fn tcp_answers(ip: Ipv4Addr) {
     let ports = [6443, 443, 22, 80];
     let mut connections: FuturesUnordered<_> = ports
         .iter()
@@ -70,7 +70,7 @@ async fn heard(ip: Ipv4Addr) {
 }
 
 /// Ends when the ARP table has the address; else never.
-async fn seen_in_arp(ip: Ipv4Addr) {
+async fn in_arp_table(ip: Ipv4Addr) {
     while arp_entry(ip).is_none() {
         sleep(LOOK).await;
     }

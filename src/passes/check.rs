@@ -10,7 +10,7 @@ use super::complete::refuse_changes;
 use super::{DeployOptions, PassError, clock, fragments, networks, ours, refuse_pretend};
 use crate::PROGRESS;
 use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Dns, Harvest, Lb, Lease, Mac, NodeName, Role, Vip, platform_names};
+use crate::cluster::{AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, platform_names};
 use crate::local::network_probe;
 use crate::node;
 use crate::node::config::Fragment;
@@ -25,13 +25,13 @@ use crate::state::parameters::Parameters;
 
 /// One thing that was looked at, and under which name a person finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Looked {
+pub struct CheckResult {
     pub check: &'static str,
     #[serde(flatten)]
     pub finding: Finding,
 }
 
-impl Looked {
+impl CheckResult {
     /// Puts findings under one name.
     pub fn at(check: &'static str) -> impl Fn(Finding) -> Self {
         move |finding| Self { check, finding }
@@ -42,34 +42,34 @@ impl Looked {
 ///
 /// The same looks are for a deployment, which an error ends, and for people, to whom an error is one of the findings.
 pub(super) struct Report<'t> {
-    pub looked: Vec<Looked>,
-    told: Option<&'t Told<'t>>,
+    pub looked: Vec<CheckResult>,
+    with_leftovers: Option<&'t Told<'t>>,
 }
 
 /// How an error is told as a finding.
 pub(super) type Told<'t> = dyn Fn(&anyhow::Error) -> Finding + Sync + 't;
 
 impl<'t> Report<'t> {
-    pub(super) fn for_people(told: &'t Told<'t>) -> Self {
-        let (looked, told) = (Vec::new(), Some(told));
-        Self { looked, told }
+    pub(super) fn for_people(with_leftovers: &'t Told<'t>) -> Self {
+        let (looked, with_leftovers) = (Vec::new(), Some(with_leftovers));
+        Self { looked, with_leftovers }
     }
 
     fn for_deployment() -> Self {
-        let (looked, told) = (Vec::new(), None);
-        Self { looked, told }
+        let (looked, with_leftovers) = (Vec::new(), None);
+        Self { looked, with_leftovers }
     }
 
     pub(super) fn add(&mut self, check: &'static str, findings: impl IntoIterator<Item = Finding>) {
-        self.looked.extend(findings.into_iter().map(Looked::at(check)));
+        self.looked.extend(findings.into_iter().map(CheckResult::at(check)));
     }
 
     /// The value, or `None` where an error became a finding.
     pub(super) fn take<T>(&mut self, check: &'static str, outcome: Result<T>) -> Result<Option<T>> {
-        match (outcome, self.told) {
+        match (outcome, self.with_leftovers) {
             (Ok(value), _) => Ok(Some(value)),
-            (Err(error), Some(told)) => {
-                let finding = told(&error);
+            (Err(error), Some(with_leftovers)) => {
+                let finding = with_leftovers(&error);
                 self.add(check, [finding]);
                 Ok(None)
             }
@@ -168,15 +168,15 @@ pub(super) async fn look_around<B: Backend>(
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
-        let mut findings = given_vip_findings(config, facts, &neighbours, backend.limits().holds_addresses, &own);
+        let mut findings = given_vip_findings(config, facts, &neighbours, backend.capabilities().holds_addresses, &own);
         findings.extend(given_router_id_finding(config, &neighbours));
         match &seen.table {
             Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(fail)),
-            None if backend.limits().guests_answer => findings.extend(answered_for(config).await),
+            None if backend.capabilities().guests_answer => findings.extend(answered_for(config).await),
             None => {}
         }
         report.add("addresses", findings);
-        report.add("mcs", settled(config, facts, carrier(backend)).err());
+        report.add("mcs", resolve_mcs(config, facts, carrier(backend)).err());
     }
     let clock = report.take("clock", clock::compare(backend).await)?;
     report.add("clock", clock.flatten());
@@ -213,7 +213,7 @@ async fn known_table<B: Backend>(
 fn own_configs<B: Backend>(backend: &B, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
     let own = fragments::read(config)?;
     let warnings = node::config::check_fragments(&own)?;
-    fragments::refuse_too_large(config, &own, |role| backend.limits_for(role).carrier)?;
+    fragments::refuse_too_large(config, &own, |role| backend.capabilities_for(role).carrier)?;
     Ok((own, warnings))
 }
 
@@ -254,7 +254,7 @@ pub(super) async fn find_installer<B: Backend>(
     images.dedup_by_key(|(_, image)| *image);
     for (role, image) in images.into_iter().filter(|_| !config.is_rehearsal()) {
         let artifact = match backend {
-            Some(backend) => backend.limits_for(role).image_artifact,
+            Some(backend) => backend.capabilities_for(role).image_artifact,
             None => config.backend_of(role).image_artifact(),
         };
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
@@ -306,7 +306,7 @@ pub(super) async fn look<B: Backend>(backend: &B, config: &ClusterConfig) -> Res
 
 /// The carrier with the least room for a node's config.
 fn carrier<B: Backend>(backend: &B) -> Carrier {
-    let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.limits_for(role).carrier);
+    let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.capabilities_for(role).carrier);
     match (masters.room(), workers.room()) {
         (Some(masters_room), Some(workers_room)) if workers_room < masters_room => workers,
         (None, Some(_)) => workers,
@@ -315,9 +315,9 @@ fn carrier<B: Backend>(backend: &B) -> Carrier {
 }
 
 /// The configuration with its way to the machine config server decided, or why there is no safe one.
-fn settled(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> Result<ClusterConfig, Finding> {
+fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> Result<ClusterConfig, Finding> {
     let dns_knows = facts.answers_dns || config.dns == Dns::User;
-    match config.mcs.settled(dns_knows, carrier.room()) {
+    match config.mcs.resolve_mcs(dns_knows, carrier.room()) {
         Some(mcs) => Ok(ClusterConfig { mcs, ..config.clone() }),
         None => Err(Finding {
             hint: Some(format!(
@@ -336,13 +336,13 @@ fn settled(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> Re
     }
 }
 
-/// As `settled`, for what is done without the other checks.
+/// As `resolve_mcs`, for what is done without the other checks.
 pub(super) fn with_mcs<B: Backend>(
     backend: &B,
     config: &ClusterConfig,
     facts: &NetworkFacts,
 ) -> Result<ClusterConfig, PassError> {
-    settled(config, facts, carrier(backend)).map_err(|finding| PassError::Preflight {
+    resolve_mcs(config, facts, carrier(backend)).map_err(|finding| PassError::Preflight {
         findings: vec![finding],
     })
 }
@@ -380,7 +380,7 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
     }
     let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
     let answering = network_probe::answering(&Vec::from_iter(addresses)).await;
-    let finding = |lease: &Lease| {
+    let finding = |lease: &AddressAssignment| {
         let who = match answering.get(&lease.ip)? {
             Some(mac) => mac.to_string(),
             None => "something".to_owned(),

@@ -12,7 +12,10 @@ const TOO_FAR: Duration = Duration::from_secs(300);
 
 /// Compares both clocks, where the platform tells its own.
 pub(super) async fn compare<B: Backend>(backend: &B) -> Result<Option<Finding>> {
-    Ok(backend.clock().await?.map(|there| apart(SystemTime::now(), there)))
+    Ok(backend
+        .server_time()
+        .await?
+        .map(|there| apart(SystemTime::now(), there)))
 }
 
 fn apart(here: SystemTime, there: SystemTime) -> Finding {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
-use super::{PassError, told};
+use super::{PassError, with_leftovers};
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Owned};
 use crate::cluster::ClusterId;
@@ -31,7 +31,7 @@ pub async fn destroy<B: Backend>(
     let machines = backend.list_machines(cluster).await?;
     begun();
     let gone = remove_all(backend, cluster, dir, keep_addresses, machines);
-    told(backend, cluster, "destroy", false, gone.await).await
+    with_leftovers(backend, cluster, "destroy", false, gone.await).await
 }
 
 async fn remove_all<B: Backend>(
@@ -48,7 +48,7 @@ async fn remove_all<B: Backend>(
             let emptied = dir.map_or(Ok(()), ClusterDir::remove_all_but_addresses);
             return emptied.context("empty the cluster's folder");
         }
-        backend.release_addresses(cluster).await?;
+        backend.delete_remaining(cluster).await?;
         left = backend.list_owned(cluster).await?;
         if left.is_empty() {
             let removed = dir.map_or(Ok(()), ClusterDir::remove);
@@ -66,7 +66,7 @@ pub(super) async fn delete_machines<B: Backend>(backend: &B, cluster: &ClusterId
             info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
             Ok::<_, BackendError>(())
         })
-        .buffer_unordered(backend.limits().concurrency)
+        .buffer_unordered(backend.capabilities().concurrency)
         .try_collect::<Vec<()>>()
         .await?;
     let left: Vec<_> = backend.list_machines(cluster).await?;

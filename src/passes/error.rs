@@ -488,7 +488,7 @@ mod tests {
     fn journal_errors() -> Vec<JournalError> {
         let path = || PathBuf::from("/state/clusters/prod7/journal.jsonl");
         let mut all = vec![
-            JournalError::Held {
+            JournalError::ReservationState {
                 cluster: "prod7".to_owned(),
                 holder: "process 7".to_owned(),
             },
@@ -553,7 +553,7 @@ mod tests {
 
     fn journal_variant(error: &JournalError) -> &'static str {
         match error {
-            JournalError::Held { .. } => "Held",
+            JournalError::ReservationState { .. } => "Held",
             JournalError::Damaged { .. } => "Damaged",
             JournalError::Version { .. } => "Version",
             JournalError::OtherInput { installed: true, .. } => "OtherInput, installed",

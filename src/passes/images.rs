@@ -192,7 +192,7 @@ impl<B: Backend> Run<'_, B> {
         Shop {
             downloads: &self.config.downloads,
             installer,
-            platform: self.backend.limits_for(role).image_artifact,
+            platform: self.backend.capabilities_for(role).image_artifact,
             fetched_there: self.config.backend_of(role).fetches_images(),
         }
     }

@@ -10,7 +10,7 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::DeployOptions;
-use super::check::{Looked, Report, Seen, find_installer, look_around, ok};
+use super::check::{CheckResult, Report, Seen, find_installer, look_around, ok};
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Vip};
 use crate::local::disk::{self, ETCD_WANTS};
@@ -22,14 +22,14 @@ use crate::state::inventory;
 
 /// Looks at everything, and tells all that was seen. Makes nothing, and fetches no installer and no image.
 ///
-/// `told` turns an error into the finding that it is.
+/// `with_leftovers` turns an error into the finding that it is.
 pub async fn inspect<B: Backend>(
     backend: Result<&B>,
     config: &ClusterConfig,
     home: &Home,
-    told: impl Fn(&anyhow::Error) -> Finding + Sync,
-) -> Vec<Looked> {
-    let mut report = Report::for_people(&told);
+    with_leftovers: impl Fn(&anyhow::Error) -> Finding + Sync,
+) -> Vec<CheckResult> {
+    let mut report = Report::for_people(&with_leftovers);
     // Errors are findings there, so none is left.
     let _ = look(backend, config, home, &mut report).await;
     report.looked
@@ -76,7 +76,7 @@ async fn more_of_platform<B: Backend>(
         if !report.looked.iter().any(|looked| looked.check == "addresses") {
             report.add("addresses", [addresses(config, facts)]);
         }
-        if backend.limits().guests_answer {
+        if backend.capabilities().guests_answer {
             report.add("network", reach(config, facts));
         }
     }
@@ -112,7 +112,7 @@ fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
 /// Measured only where the masters' disks are on this computer.
 async fn etcd_disk<B: Backend>(backend: &B) -> Option<Finding> {
     // A pool that is not there was told of already.
-    let folder = backend.disks_here().await.ok().flatten()?;
+    let folder = backend.local_disk_dir().await.ok().flatten()?;
     let shown = folder.display().to_string();
     let measured = tokio::task::spawn_blocking(move || disk::latency(&folder)).await.ok()?;
     Some(match measured {

@@ -13,8 +13,8 @@ use super::one::hold_of;
 use super::two::served_step;
 use super::{PassError, Run, fragments, leased_vips, refuse_pretend};
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, Power};
-use crate::cluster::{Dhcp, InstallerChoice, Lease, MachineName, Mcs, NodeName, Pass, Role};
+use crate::backend::{Backend, Power, ReservationState};
+use crate::cluster::{AddressAssignment, Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::local::ssh;
 use crate::node::services;
 use crate::openshift::api::ClusterApi;
@@ -53,7 +53,7 @@ impl<B: Backend> Run<'_, B> {
             return Ok(Reach::Rehearsal);
         }
         refuse_pretend(&self.config.name, &self.config.backend, table.api_ip)?;
-        let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_door()).await?;
+        let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_endpoint()).await?;
         let version = api.version().await?;
         info!(target: PROGRESS, step = "cluster", "{} at {} answers: Kubernetes {version}", api.name(), api.address());
         Ok(Reach::Api(api))
@@ -108,13 +108,17 @@ impl<B: Backend> Run<'_, B> {
         machines::pass_two(self.config, &MacTable::new(), Some(table))
     }
 
-    async fn hold_for(&self, nodes: &[NodeAddress], joining: &BTreeSet<NodeName>) -> Result<BTreeMap<NodeName, Held>> {
+    async fn hold_for(
+        &self,
+        nodes: &[NodeAddress],
+        joining: &BTreeSet<NodeName>,
+    ) -> Result<BTreeMap<NodeName, ReservationState>> {
         let mut held = BTreeMap::new();
         for node in nodes.iter().filter(|node| joining.contains(&node.name)) {
             let hold = hold_of(&self.config.id(), &self.config.network, &node.lease());
             let by = match self.config.dhcp {
-                Dhcp::User => Held::ByUser,
-                Dhcp::Platform => self.backend.hold_address(&hold).await?,
+                Dhcp::User => ReservationState::ByUser,
+                Dhcp::Platform => self.backend.reserve_address(&hold).await?,
             };
             held.insert(node.name.clone(), by);
         }
@@ -151,7 +155,7 @@ impl<B: Backend> Run<'_, B> {
         let planned = self.planned_nodes(table, &configs);
         stream::iter(&planned)
             .map(|machine| self.make(machine, &images))
-            .buffer_unordered(self.backend.limits().concurrency)
+            .buffer_unordered(self.backend.capabilities().concurrency)
             .try_collect()
             .await
     }
@@ -215,7 +219,7 @@ impl<B: Backend> Run<'_, B> {
             config: self.config,
             parameters: &table,
             dir: &self.dir,
-            guests_answer: self.backend.limits().guests_answer,
+            guests_answer: self.backend.capabilities().guests_answer,
         };
         let installer = Installer::Rehearsal(Rehearsal);
         if table.of_role(Role::Master).next().is_some() {
@@ -262,7 +266,7 @@ impl<B: Backend> Run<'_, B> {
 /// What the files for the nodes' services are made of, besides settings and table.
 pub(super) struct Services {
     release: services::Release,
-    leased: Vec<Lease>,
+    leased: Vec<AddressAssignment>,
 }
 
 impl Services {

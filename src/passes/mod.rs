@@ -4,14 +4,13 @@
 //! same command after any interruption goes on where it stopped.
 
 mod check;
-mod chosen;
 mod clock;
 mod complete;
 mod destroy;
 pub mod diagnose;
+mod effective_settings;
 mod error;
 mod fragments;
-mod half_way;
 pub mod image_sources;
 mod images;
 mod inspect;
@@ -20,6 +19,7 @@ mod launch;
 mod networks;
 mod one;
 mod ours;
+mod partial_failure;
 mod power;
 mod pretend;
 mod replace;
@@ -37,8 +37,10 @@ use tracing::info;
 use self::destroy::{delete_machines, remove_file};
 use self::two::NodeConfig;
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, Machine, NetworkFacts, Power};
-use crate::cluster::{ClusterConfig, Harvest, Lease, MachineName, Mcs, NodeName, Pass, Role, Sizes, Vip, WorkersWhen};
+use crate::backend::{Backend, Machine, NetworkFacts, Power, ReservationState};
+use crate::cluster::{
+    AddressAssignment, ClusterConfig, Harvest, MachineName, Mcs, NodeName, Pass, Role, Sizes, Vip, WorkersWhen,
+};
 use crate::node::services;
 use crate::openshift::installer::{Installer, NodeReport, WaitContext};
 use crate::plan::harvest::{Seen, Watch};
@@ -49,12 +51,12 @@ use crate::state::inventory::Known;
 use crate::state::journal::{self, INSTALLED, Journal, RUN};
 use crate::state::parameters::{NodeAddress, Parameters};
 
-pub use self::check::Looked;
-pub use self::chosen::{Chosen, Room};
+pub use self::check::CheckResult;
 pub use self::destroy::destroy;
+pub use self::effective_settings::{CarrierLimit, EffectiveSettings};
 pub use self::error::{Missing, PassError, Subject};
-pub use self::half_way::{HalfWay, told};
 pub use self::inspect::inspect;
+pub use self::partial_failure::{PartialFailure, with_leftovers};
 pub use self::power::{StopOptions, SwitchedOff, start, stop};
 pub use self::pretend::{refuse_pretend, refuse_pretend_table};
 pub use self::replace::replace;
@@ -82,7 +84,7 @@ pub struct Deployed {
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeRow {
     pub planned: NodeAddress,
-    pub held: Held,
+    pub held: ReservationState,
     /// sha512 of the Ignition config written for the node, hex.
     pub ignition_sha512: String,
     pub ignition_bytes: usize,
@@ -105,10 +107,12 @@ pub async fn deploy<B: Backend>(
     let run = Run::begin(backend, config, home, &facts).await?;
     let (pinned, of, dir) = (installer.clone(), config.clone(), run.dir.clone());
     run.journal.at_first_line(move || Ok(pinned.pin(&of, &dir)?));
-    run.journal
-        .note_at_first_line(Chosen::STEP, &Chosen::of(backend, config, &version))?;
+    run.journal.note_at_first_line(
+        EffectiveSettings::STEP,
+        &EffectiveSettings::of(backend, config, &version),
+    )?;
     let deployed = run.through(&installer, options).await;
-    run.told("deploy", deployed).await
+    run.with_leftovers("deploy", deployed).await
 }
 
 /// Does pass one alone and keeps its table.
@@ -127,7 +131,7 @@ pub async fn harvest<B: Backend>(
         }
         Ok(run.pass_one().await?.0)
     };
-    run.told("harvest", pass_one.await).await
+    run.with_leftovers("harvest", pass_one.await).await
 }
 
 /// One run over one cluster: what every step needs.
@@ -173,10 +177,10 @@ impl<'a, B: Backend> Run<'a, B> {
         })
     }
 
-    /// As `told`, of what was begun: a refusal before that stays as it is.
-    async fn told<T>(&self, deed: &'static str, outcome: Result<T>) -> Result<T> {
+    /// As `with_leftovers`, of what was begun: a refusal before that stays as it is.
+    async fn with_leftovers<T>(&self, operation: &'static str, outcome: Result<T>) -> Result<T> {
         match self.journal.is_begun() {
-            true => told(self.backend, &self.config.id(), deed, self.is_installed(), outcome).await,
+            true => with_leftovers(self.backend, &self.config.id(), operation, self.is_installed(), outcome).await,
             false => outcome,
         }
     }
@@ -228,7 +232,7 @@ impl<'a, B: Backend> Run<'a, B> {
             config: self.config,
             parameters: &parameters,
             dir: &self.dir,
-            guests_answer: self.backend.limits().guests_answer,
+            guests_answer: self.backend.capabilities().guests_answer,
         };
         let mut reports = self.bootstrap_complete(installer, &wait).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;
@@ -346,12 +350,12 @@ impl<'a, B: Backend> Run<'a, B> {
         let machines = self.backend.list_machines(&id).await?;
         self.journal.forget("")?;
         delete_machines(self.backend, &id, &machines).await?;
-        self.backend.release_addresses(&id).await?;
+        self.backend.delete_remaining(&id).await?;
         remove_file(&self.dir.parameters())
     }
 
     /// Pass one: the table of addresses, held by the platform where it can, and no machine left.
-    async fn pass_one(&self) -> Result<(Parameters, BTreeMap<NodeName, Held>)> {
+    async fn pass_one(&self) -> Result<(Parameters, BTreeMap<NodeName, ReservationState>)> {
         let parameters = match Parameters::read(&self.dir.parameters())? {
             Some(parameters) => {
                 info!(target: PROGRESS, step = "pass one", "skipped, the addresses are known");
@@ -367,8 +371,8 @@ impl<'a, B: Backend> Run<'a, B> {
                     })
                 };
                 let (leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
-                let door = self.balanced(Vip::Api).await?.and_then(|balanced| balanced.door);
-                self.write_parameters(leases, &heard, door)?
+                let endpoint = self.balanced(Vip::Api).await?.and_then(|balanced| balanced.endpoint);
+                self.write_parameters(leases, &heard, endpoint)?
             }
         };
         let held = self.hold(&parameters).await?;
@@ -377,7 +381,7 @@ impl<'a, B: Backend> Run<'a, B> {
     }
 
     /// The end of a wait in vain: at once where a machine cannot recover, else when the time is over.
-    async fn in_vain(
+    async fn wait_failure(
         &self,
         watch: &Watch,
         planned: &[Planned],
@@ -386,7 +390,7 @@ impl<'a, B: Backend> Run<'a, B> {
     ) -> Option<PassError> {
         let pass = planned.first()?.pass;
         let mut missing = watch.missing(planned);
-        if self.backend.limits().agent_reports {
+        if self.backend.capabilities().agent_reports {
             let unheard = missing.iter_mut().filter(|(_, seen)| *seen == Seen::NoLease);
             unheard.for_each(|(_, seen)| *seen = Seen::Silent);
         }
@@ -451,18 +455,22 @@ fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Op
 }
 
 /// Virtual IPs that pass one's helpers leased and that nobody keeps.
-fn leased_vips(config: &ClusterConfig, parameters: &Parameters, held: &BTreeMap<NodeName, Held>) -> Vec<Lease> {
+fn leased_vips(
+    config: &ClusterConfig,
+    parameters: &Parameters,
+    held: &BTreeMap<NodeName, ReservationState>,
+) -> Vec<AddressAssignment> {
     Vip::ALL
         .into_iter()
         .filter(|vip| config.harvest == Harvest::Boot && machines::given_vip(config, *vip).is_none())
         .map(|vip| parameters.vip(vip))
-        .filter(|lease| held.get(&lease.name) == Some(&Held::ByLuck))
+        .filter(|lease| held.get(&lease.name) == Some(&ReservationState::Unreserved))
         .collect()
 }
 
 fn rows(
     parameters: &Parameters,
-    held: &BTreeMap<NodeName, Held>,
+    held: &BTreeMap<NodeName, ReservationState>,
     configs: &BTreeMap<NodeName, NodeConfig>,
     reports: Vec<NodeReport>,
 ) -> Vec<NodeRow> {
@@ -470,7 +478,7 @@ fn rows(
         let config = configs.get(&planned.name)?;
         Some(NodeRow {
             planned: planned.clone(),
-            held: held.get(&planned.name).copied().unwrap_or(Held::ByLuck),
+            held: held.get(&planned.name).copied().unwrap_or(ReservationState::Unreserved),
             ignition_sha512: config.sha512.clone(),
             ignition_bytes: config.bytes,
             report: reports.iter().find(|report| report.node == planned.name)?.clone(),

@@ -16,9 +16,10 @@ use super::launch::Launches;
 use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::backend::{
-    Backend, BackendError, BackendErrorKind, Balanced, Finding, Held, Hold, MachineSpec, Owned, Verdict,
+    AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned,
+    ReservationState, Verdict,
 };
-use crate::cluster::{ClusterId, Dhcp, Door, Lb, Lease, Mac, MachineName, NodeName, Pass, Vip};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Lb, Mac, MachineName, NodeName, Pass, Vip};
 use crate::local::network_probe;
 use crate::node::cloud_init;
 use crate::plan::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
@@ -70,7 +71,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Boots throwaway machines and waits until each has shown one stable address; the steps are beneath `story`.
-    pub(super) async fn boot_and_look(&self, story: &str, macs: &MacTable) -> Result<Vec<Lease>> {
+    pub(super) async fn boot_and_look(&self, story: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let planned = machines::pass_one(self.config, macs);
         let total = planned.len();
         let images = self.helper_images(story).await?;
@@ -78,7 +79,7 @@ impl<B: Backend> Run<'_, B> {
             info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
             stream::iter(&planned)
                 .map(|machine| self.create_helper(story, machine, &images))
-                .buffer_unordered(self.backend.limits().concurrency)
+                .buffer_unordered(self.backend.capabilities().concurrency)
                 .try_collect::<Vec<()>>()
                 .await?;
             Ok(())
@@ -96,7 +97,7 @@ impl<B: Backend> Run<'_, B> {
             .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
-            Some(Lease {
+            Some(AddressAssignment {
                 ip: machines::given_vip(self.config, vip)?,
                 mac: *macs.get(&name)?,
                 name,
@@ -118,7 +119,12 @@ impl<B: Backend> Run<'_, B> {
         Ok(machine.spec(self.config, images.of(machine.role), payload))
     }
 
-    async fn look_for_leases(&self, story: &str, planned: &[Planned], images: &Handles) -> Result<Vec<Lease>> {
+    async fn look_for_leases(
+        &self,
+        story: &str,
+        planned: &[Planned],
+        images: &Handles,
+    ) -> Result<Vec<AddressAssignment>> {
         let begun = Instant::now();
         let mut launches = Launches::new();
         let mut watch = Watch::new(self.facts.cidr);
@@ -139,13 +145,13 @@ impl<B: Backend> Run<'_, B> {
                 break;
             }
             let (waited, limit) = (begun.elapsed(), self.config.timeouts.harvest);
-            if let Some(error) = self.in_vain(&watch, planned, waited, limit).await {
+            if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
-            tokio::time::sleep(self.backend.limits().poll_interval).await;
+            tokio::time::sleep(self.backend.capabilities().poll_interval).await;
         }
         let lease = |plan: &Planned| {
-            Some(Lease {
+            Some(AddressAssignment {
                 name: plan.node.clone(),
                 mac: plan.mac()?,
                 ip: watch.address(&plan.name)?,
@@ -155,13 +161,13 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Chooses free addresses; the platform's refusal of a clash makes each choice atomic.
-    pub(super) async fn reserve(&self, story: &str, macs: &MacTable) -> Result<Vec<Lease>> {
+    pub(super) async fn reserve(&self, story: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let choose = async {
             let network = self.machine_network()?;
             let _allocation = inventory::allocate(self.home)?;
             let clusters = inventory::clusters(self.home)?;
             let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
-            let ours = self.backend.list_held(&self.config.id()).await?;
+            let ours = self.backend.list_reservations(&self.config.id()).await?;
             // The bootstrap's address is nobody's any more, and stays in the table.
             let table = Parameters::read(&self.dir.parameters()).ok().flatten();
             let leases = table.iter().flat_map(Parameters::leases);
@@ -179,13 +185,13 @@ impl<B: Backend> Run<'_, B> {
                     None => None,
                 };
                 if let Some(ip) = chosen.or_else(|| machines::given_vip(self.config, given?)) {
-                    leases.push(Lease {
+                    leases.push(AddressAssignment {
                         name: name.clone(),
                         mac: *mac,
                         ip,
                     });
                 } else if let Some(held) = ours.iter().find(|lease| lease.mac == *mac) {
-                    leases.push(Lease {
+                    leases.push(AddressAssignment {
                         name: name.clone(),
                         ..held.clone()
                     });
@@ -199,24 +205,29 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// A VIP that the platform's own balancer has; made where it is not there.
-    pub(super) async fn balanced(&self, vip: Vip) -> Result<Option<Balanced>> {
+    pub(super) async fn balanced(&self, vip: Vip) -> Result<Option<BalancedVip>> {
         if self.config.lb != Lb::Platform {
             return Ok(None);
         }
         let balancer = machines::balancer(self.config, vip);
-        Ok(self.backend.balance(&balancer).await?)
+        Ok(self.backend.ensure_load_balancer(&balancer).await?)
     }
 
-    async fn reserve_one(&self, name: &NodeName, mac: Mac, free: &mut impl Iterator<Item = Ipv4Addr>) -> Result<Lease> {
+    async fn reserve_one(
+        &self,
+        name: &NodeName,
+        mac: Mac,
+        free: &mut impl Iterator<Item = Ipv4Addr>,
+    ) -> Result<AddressAssignment> {
         for ip in free {
-            let lease = Lease {
+            let lease = AddressAssignment {
                 name: name.clone(),
                 mac,
                 ip,
             };
             match self
                 .backend
-                .hold_address(&hold_of(&self.config.id(), &self.config.network, &lease))
+                .reserve_address(&hold_of(&self.config.id(), &self.config.network, &lease))
                 .await
             {
                 Ok(_) => {
@@ -243,7 +254,7 @@ impl<B: Backend> Run<'_, B> {
             .facts
             .gateway
             .or_else(|| machines::given_vip(self.config, Vip::Api));
-        match near.filter(|_| self.backend.limits().guests_answer) {
+        match near.filter(|_| self.backend.capabilities().guests_answer) {
             Some(near) => Ok(network_probe::virtual_router_ids(near, LISTEN).await),
             None => Ok(BTreeMap::new()),
         }
@@ -259,9 +270,9 @@ impl<B: Backend> Run<'_, B> {
     /// Chooses VRIDs among all clusters of the network and writes the table, under one lock.
     pub(super) fn write_parameters(
         &self,
-        leases: Vec<Lease>,
+        leases: Vec<AddressAssignment>,
         heard: &BTreeMap<u8, Ipv4Addr>,
-        door: Option<Door>,
+        endpoint: Option<ApiEndpoint>,
     ) -> Result<Parameters> {
         let network = self.machine_network()?;
         let _allocation = inventory::allocate(self.home)?;
@@ -330,7 +341,7 @@ impl<B: Backend> Run<'_, B> {
             ids,
             nodes,
         );
-        parameters.api_door = door;
+        parameters.api_endpoint = endpoint;
         if self.config.lb == Lb::Keepalived {
             parameters.vrrp_password = Some(vrrp_password()?);
         }
@@ -339,21 +350,21 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Makes the platform keep every address of the table, unless the user's own DHCP server does.
-    pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, Held>> {
+    pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
         if self.config.dhcp == Dhcp::User {
             let leases = parameters.leases().into_iter();
-            return Ok(leases.map(|lease| (lease.name, Held::ByUser)).collect());
+            return Ok(leases.map(|lease| (lease.name, ReservationState::ByUser)).collect());
         }
         let holds = holds(parameters);
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "{} addresses to be held", holds.len());
-            let one = |hold: &Hold| {
+            let one = |hold: &AddressReservation| {
                 let (name, hold) = (hold.lease.name.clone(), hold.clone());
-                async move { Ok((name, self.backend.hold_address(&hold).await?)) }
+                async move { Ok((name, self.backend.reserve_address(&hold).await?)) }
             };
             stream::iter(&holds)
                 .map(one)
-                .buffer_unordered(self.backend.limits().concurrency)
+                .buffer_unordered(self.backend.capabilities().concurrency)
                 .try_collect()
                 .await
         };
@@ -383,13 +394,13 @@ impl<B: Backend> Run<'_, B> {
 }
 
 /// The order to keep an address, with the names that lead to it.
-pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &Lease) -> Hold {
+pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &AddressAssignment) -> AddressReservation {
     let hosts: Vec<&str> = match lease.name.as_str() {
         "api" => vec!["api", "api-int"],
         "ingress" => vec!["console-openshift-console.apps", "oauth-openshift.apps"],
         node => vec![node],
     };
-    Hold {
+    AddressReservation {
         cluster: cluster.clone(),
         network: network.to_owned(),
         lease: lease.clone(),
@@ -398,8 +409,8 @@ pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &Lease) -> Hold
 }
 
 /// What is to be held: one hold for each address, also when both VIPs are one.
-pub(super) fn holds(parameters: &Parameters) -> Vec<Hold> {
-    let mut holds: Vec<Hold> = Vec::new();
+pub(super) fn holds(parameters: &Parameters) -> Vec<AddressReservation> {
+    let mut holds: Vec<AddressReservation> = Vec::new();
     for lease in parameters.leases() {
         let hold = hold_of(&parameters.id(), &parameters.network, &lease);
         match holds.iter_mut().find(|other| other.lease.ip == hold.lease.ip) {

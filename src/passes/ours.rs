@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::check::Seen;
 use crate::backend::{Backend, NetworkFacts};
-use crate::cluster::{ClusterConfig, ClusterId, Dhcp, Harvest, Lease, Mac, NodeName, Role, Vip, major_minor};
+use crate::cluster::{
+    AddressAssignment, ClusterConfig, ClusterId, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor,
+};
 use crate::node::config::NodeConfigs;
 use crate::node::overlay::data_url;
 use crate::node::services::{self, Release};
@@ -58,14 +60,14 @@ pub(super) fn refuse_conflicts<B: Backend>(
 fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
     let macs = machines::macs(config, &Default::default());
     let mut addresses = (0..).map(|offset| Ipv4Addr::from_bits(STAND_IN.to_bits() + offset));
-    let mut lease = |name: NodeName| Lease {
+    let mut lease = |name: NodeName| AddressAssignment {
         mac: macs.get(&name).copied().unwrap_or(Mac([0; 6])),
         ip: addresses.next().unwrap_or(STAND_IN),
         name,
     };
     let vips = Vip::ALL.map(|vip| lease(NodeName::vip(vip)));
     let nodes = config.nodes().into_iter().map(|(name, role)| {
-        let Lease { name, mac, ip } = lease(name);
+        let AddressAssignment { name, mac, ip } = lease(name);
         NodeAddress { name, role, mac, ip }
     });
     let nodes = nodes.collect();
@@ -85,8 +87,8 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
 }
 
 /// The virtual IPs that nobody will keep, as far as that is known.
-fn leased<B: Backend>(backend: &B, config: &ClusterConfig, parameters: &Parameters) -> Vec<Lease> {
-    let kept = backend.limits().holds_addresses || config.dhcp == Dhcp::User || config.harvest != Harvest::Boot;
+fn leased<B: Backend>(backend: &B, config: &ClusterConfig, parameters: &Parameters) -> Vec<AddressAssignment> {
+    let kept = backend.capabilities().holds_addresses || config.dhcp == Dhcp::User || config.harvest != Harvest::Boot;
     let leased = Vip::ALL
         .into_iter()
         .filter(|vip| !kept && machines::given_vip(config, *vip).is_none());

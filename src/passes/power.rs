@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{PassError, refuse_pretend, told};
+use super::{PassError, refuse_pretend, with_leftovers};
 use crate::PROGRESS;
 use crate::backend::{Action, Backend, BackendError, Machine, Power, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
@@ -75,7 +75,7 @@ pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: 
         if !options.force {
             cluster.refuse_young().await?;
         }
-        told(backend, &known.id(), "stop", true, cluster.off(options).await).await?;
+        with_leftovers(backend, &known.id(), "stop", true, cluster.off(options).await).await?;
     }
     cluster.note(cluster.nodes().map(|node| node.name.clone()).collect())?;
     Ok(was_on)
@@ -85,7 +85,7 @@ pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: 
 pub async fn start<B: Backend>(backend: &B, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
     let was_off = cluster.machines().await?.iter().any(is_off);
-    told(backend, &known.id(), "start", true, cluster.on(limit).await).await?;
+    with_leftovers(backend, &known.id(), "start", true, cluster.on(limit).await).await?;
     cluster.note(Vec::new())?;
     Ok(was_off)
 }
@@ -128,7 +128,7 @@ impl<'a, B: Backend> Installed<'a, B> {
 
     async fn api(&self) -> Result<ClusterApi> {
         refuse_pretend(&self.known.name, &self.known.backend, self.table.api_ip)?;
-        Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_door()).await?)
+        Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_endpoint()).await?)
     }
 
     /// While the cluster lives on the installer's certificates, it must be there to replace them.
@@ -196,13 +196,13 @@ impl<'a, B: Backend> Installed<'a, B> {
     /// Stops the machines of a role; gives those that still run when the time is over.
     async fn stop_all(&self, role: Role, how: Stop, limit: Duration) -> Result<Vec<MachineName>> {
         let (id, begun) = (self.known.id(), Instant::now());
-        let (mut asked, mut told) = (None, BTreeSet::new());
+        let (mut asked, mut with_leftovers) = (None, BTreeSet::new());
         loop {
             let machines = self.machines().await?;
             let of_role = machines.iter().filter(|machine| machine.role == role);
             let (off, on): (Vec<_>, Vec<_>) = of_role.partition(|machine| is_off(machine));
             for machine in off {
-                if told.insert(machine.name.clone()) {
+                if with_leftovers.insert(machine.name.clone()) {
                     self.note_off(machine).await?;
                     info!(target: PROGRESS, machine = %machine.name, state = "off", done = true);
                 }
@@ -218,11 +218,11 @@ impl<'a, B: Backend> Installed<'a, B> {
                 };
                 stream::iter(on)
                     .map(ask)
-                    .buffer_unordered(self.backend.limits().concurrency)
+                    .buffer_unordered(self.backend.capabilities().concurrency)
                     .try_collect::<()>()
                     .await?;
             }
-            sleep(self.backend.limits().poll_interval).await;
+            sleep(self.backend.capabilities().poll_interval).await;
         }
     }
 
@@ -258,7 +258,7 @@ impl<'a, B: Backend> Installed<'a, B> {
         };
         stream::iter(&machines)
             .map(switch)
-            .buffer_unordered(self.backend.limits().concurrency)
+            .buffer_unordered(self.backend.capabilities().concurrency)
             .try_collect::<()>()
             .await?;
         Ok(())
@@ -318,7 +318,7 @@ impl<'a, B: Backend> Installed<'a, B> {
                 .into());
             }
             before = away;
-            sleep(self.backend.limits().poll_interval).await;
+            sleep(self.backend.capabilities().poll_interval).await;
         }
     }
 
@@ -333,7 +333,7 @@ impl<'a, B: Backend> Installed<'a, B> {
             cluster.nodes_back(&nodes, &self.seen_off(), limit).await?;
             return self.journal.forget(OFF);
         }
-        if self.backend.limits().guests_answer {
+        if self.backend.capabilities().guests_answer {
             let guests: Vec<_> = self.nodes().map(|node| (self.name_of(node), node.ip)).collect();
             installer::guests_answer(&guests, limit).await?;
         }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::join::Reach;
-use super::{PassError, Run, check, told};
+use super::{PassError, Run, check, with_leftovers};
 use crate::backend::Backend;
 use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
 use crate::openshift::api::ClusterApi;
@@ -24,7 +24,7 @@ pub async fn replace<B: Backend>(
     let facts = check::look(backend, config).await?;
     let config = check::with_mcs(backend, config, &facts)?;
     let run = Run::begin(backend, &config, home, &facts).await?;
-    told(
+    with_leftovers(
         backend,
         &config.id(),
         "node replace",

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::join::Reach;
 use super::one::hold_of;
-use super::{PassError, Run, check, told};
+use super::{PassError, Run, check, with_leftovers};
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};
@@ -53,7 +53,7 @@ pub async fn scale<B: Backend>(
     let facts = check::look(backend, config).await?;
     let config = check::with_mcs(backend, config, &facts)?;
     let run = Run::begin(backend, &config, home, &facts).await?;
-    told(backend, &config.id(), "scale", true, run.bring_to_size(options).await).await
+    with_leftovers(backend, &config.id(), "scale", true, run.bring_to_size(options).await).await
 }
 
 impl<B: Backend> Run<'_, B> {

@@ -16,7 +16,7 @@ use super::launch::Launches;
 use super::one::hold_of;
 use super::{PassError, Run, Subject, fragments};
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, Machine, MachineSpec, Payload};
+use crate::backend::{Backend, Machine, MachineSpec, Payload, ReservationState};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
 use crate::local::network_probe;
@@ -182,15 +182,15 @@ impl<B: Backend> Run<'_, B> {
     /// What the machine config server has for a role; asked once, for what it has changes and machines must not.
     pub(super) async fn served(&self, all: &NodeConfigs<'_>, role: Role, parameters: &Parameters) -> Result<Vec<u8>> {
         let (server, version) = all.server(role)?;
-        let door = parameters.api_door().to(server.port);
-        let port = door.port();
-        let at_door = Server { port, ..server.clone() };
+        let endpoint = parameters.api_endpoint().to(server.port);
+        let port = endpoint.port();
+        let at_endpoint = Server { port, ..server.clone() };
         let api_ip = parameters.api_ip;
         let (path, step) = (self.dir.served(&role.to_string()), served_step(role));
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
         let ask = || async {
-            info!(target: PROGRESS, step = "mcs", "asking the machine config server at {door} for {role}");
-            let served = mcs::fetch(&at_door, *door.ip(), version, self.config.timeouts.bootstrap).await?;
+            info!(target: PROGRESS, step = "mcs", "asking the machine config server at {endpoint} for {role}");
+            let served = mcs::fetch(&at_endpoint, *endpoint.ip(), version, self.config.timeouts.bootstrap).await?;
             home::write_private(&path, &served)?;
             Ok(sha512(&served))
         };
@@ -218,7 +218,7 @@ impl<B: Backend> Run<'_, B> {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
-            let carrier = self.backend.limits_for(role).carrier;
+            let carrier = self.backend.capabilities_for(role).carrier;
             let fetches = role == Role::Bootstrap && carrier.bootstrap_fetches;
             let fitted = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
@@ -283,7 +283,7 @@ impl<B: Backend> Run<'_, B> {
         info!(target: PROGRESS, step = "pass two", total = planned.len(), "{} machines", planned.len());
         stream::iter(&planned)
             .map(|machine| self.create_node(machine, configs.get(&machine.node), images))
-            .buffer_unordered(self.backend.limits().concurrency)
+            .buffer_unordered(self.backend.capabilities().concurrency)
             .try_collect::<Vec<()>>()
             .await?;
         Ok(())
@@ -339,7 +339,7 @@ impl<B: Backend> Run<'_, B> {
     pub(super) async fn compare_addresses(
         &self,
         parameters: &Parameters,
-        held: &BTreeMap<NodeName, Held>,
+        held: &BTreeMap<NodeName, ReservationState>,
         configs: &BTreeMap<NodeName, NodeConfig>,
         images: &Handles,
     ) -> Result<()> {
@@ -355,7 +355,7 @@ impl<B: Backend> Run<'_, B> {
     pub(super) async fn settle(
         &self,
         planned: &[Planned],
-        held: &BTreeMap<NodeName, Held>,
+        held: &BTreeMap<NodeName, ReservationState>,
         images: &Handles,
     ) -> Result<()> {
         let begun = Instant::now();
@@ -364,7 +364,7 @@ impl<B: Backend> Run<'_, B> {
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
             let spec = |machine: &Planned| self.node_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
-            if self.backend.limits().agent_reports {
+            if self.backend.capabilities().agent_reports {
                 self.ask_the_silent(planned, &mut machines).await;
             }
             for change in watch.look(planned, &machines) {
@@ -388,16 +388,16 @@ impl<B: Backend> Run<'_, B> {
                 return Ok(());
             }
             let (waited, limit) = (begun.elapsed(), self.config.timeouts.address);
-            if let Some(error) = self.in_vain(&watch, planned, waited, limit).await {
+            if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
-            tokio::time::sleep(self.backend.limits().poll_interval).await;
+            tokio::time::sleep(self.backend.capabilities().poll_interval).await;
         }
     }
 
     /// CoreOS has no agent: a node of which the platform knows no address has the planned one when it answers there.
     async fn ask_the_silent(&self, planned: &[Planned], machines: &mut [Machine]) {
-        if !self.backend.limits().guests_answer {
+        if !self.backend.capabilities().guests_answer {
             return;
         }
         let is_silent = |plan: &&Planned| {
@@ -531,7 +531,7 @@ fn moved(
     plan: &Planned,
     watch: &Watch,
     machines: &[Machine],
-    held: &BTreeMap<NodeName, Held>,
+    held: &BTreeMap<NodeName, ReservationState>,
 ) -> Option<PassError> {
     let planned = plan.ip?;
     let error = |seen: String, why| PassError::Moved {
@@ -543,11 +543,13 @@ fn moved(
     };
     if let Some(seen) = watch.address(&plan.name) {
         let why = match held.get(&plan.node) {
-            Some(Held::ByPlatform) => {
+            Some(ReservationState::ByPlatform) => {
                 "the platform's reservation was not honoured; another DHCP server may answer first"
             }
-            Some(Held::ByUser) => "your DHCP server gave another; `ocpdeploy export dhcp` writes what it needs to know",
-            Some(Held::ByLuck) | None => "nobody holds the address, and the DHCP server gave another",
+            Some(ReservationState::ByUser) => {
+                "your DHCP server gave another; `ocpdeploy export dhcp` writes what it needs to know"
+            }
+            Some(ReservationState::Unreserved) | None => "nobody holds the address, and the DHCP server gave another",
         };
         return (seen != planned).then(|| error(seen.to_string(), why));
     }

@@ -14,8 +14,8 @@ use super::destroy::delete_machines;
 use super::one::{hold_of, holds};
 use super::{PassError, refuse_pretend};
 use crate::PROGRESS;
-use crate::backend::{Backend, Held, Machine};
-use crate::cluster::{Lease, MachineName, NodeName, Pass, Role};
+use crate::backend::{Backend, Machine, ReservationState};
+use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role};
 use crate::openshift::api::ClusterApi;
 use crate::plan::harvest::{Seen, judge};
 use crate::state::home::Home;
@@ -28,7 +28,7 @@ use crate::state::parameters::{NodeAddress, Parameters};
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     Machine,
-    Lease,
+    AddressAssignment,
     Reservation,
     Node,
 }
@@ -37,7 +37,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Machine => "machine",
-            Self::Lease => "lease",
+            Self::AddressAssignment => "lease",
             Self::Reservation => "reservation",
             Self::Node => "node",
         })
@@ -63,7 +63,7 @@ pub struct Verified {
     /// What could not be looked at, and why.
     pub left_out: Vec<String>,
     /// Reservations that were made anew.
-    pub repaired: Vec<Lease>,
+    pub repaired: Vec<AddressAssignment>,
     /// Machines that had done their work and were still there.
     pub removed: Vec<MachineName>,
 }
@@ -75,14 +75,14 @@ pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair:
     let table = Parameters::read(&dir.parameters())?.ok_or_else(|| PassError::NotHarvested {
         cluster: known.name.clone(),
     })?;
-    let held: BTreeMap<NodeName, Held> = journal.output("pass-one/hold")?.unwrap_or_default();
-    let is_held = held.values().any(|held| *held == Held::ByPlatform);
+    let held: BTreeMap<NodeName, ReservationState> = journal.output("pass-one/hold")?.unwrap_or_default();
+    let is_held = held.values().any(|held| *held == ReservationState::ByPlatform);
     let mut seen = Look {
         table: &table,
         bootstrap_is_gone: journal.done_at("bootstrap-removed").is_some(),
         machines: backend.list_machines(&known.id()).await?,
         held: match is_held {
-            true => Some(backend.list_held(&known.id()).await?),
+            true => Some(backend.list_reservations(&known.id()).await?),
             false => None,
         },
         nodes: None,
@@ -98,7 +98,7 @@ pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair:
     } else {
         let asked = async {
             refuse_pretend(&known.name, &known.backend, table.api_ip)?;
-            let api = ClusterApi::open(&dir.kubeconfig(), table.api_door()).await?;
+            let api = ClusterApi::open(&dir.kubeconfig(), table.api_endpoint()).await?;
             Ok::<_, anyhow::Error>(api.nodes().await?)
         };
         match asked.await {
@@ -117,7 +117,7 @@ pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair:
     let mut repaired = Vec::new();
     if repair && let Some(held) = seen.held.take() {
         repaired = put_right(backend, &table, &held).await?;
-        seen.held = Some(backend.list_held(&known.id()).await?);
+        seen.held = Some(backend.list_reservations(&known.id()).await?);
     }
     Ok(Verified {
         lines: table.leases().len(),
@@ -136,7 +136,11 @@ impl Look<'_> {
 }
 
 /// Gives back what is held wrongly, and holds what is not held; tells what was made.
-async fn put_right<B: Backend>(backend: &B, table: &Parameters, held: &[Lease]) -> Result<Vec<Lease>> {
+async fn put_right<B: Backend>(
+    backend: &B,
+    table: &Parameters,
+    held: &[AddressAssignment],
+) -> Result<Vec<AddressAssignment>> {
     let leases = table.leases();
     for lease in held.iter().filter(|lease| !leases.contains(lease)) {
         backend
@@ -147,7 +151,7 @@ async fn put_right<B: Backend>(backend: &B, table: &Parameters, held: &[Lease]) 
     let mut made = Vec::new();
     for hold in holds(table) {
         if hold.lease.name != NodeName::bootstrap() && !held.contains(&hold.lease) {
-            backend.hold_address(&hold).await?;
+            backend.reserve_address(&hold).await?;
             info!(target: PROGRESS, step = "repair", "{} is held for {}", hold.lease.ip, hold.lease.name);
             made.push(hold.lease);
         }
@@ -187,7 +191,7 @@ struct Look<'a> {
     bootstrap_is_gone: bool,
     machines: Vec<Machine>,
     /// `None`: nothing is held by the platform.
-    held: Option<Vec<Lease>>,
+    held: Option<Vec<AddressAssignment>>,
     /// `None`: the cluster was not asked.
     nodes: Option<Vec<ClusterNode>>,
 }
@@ -220,17 +224,25 @@ impl Look<'_> {
                     let why = why_moved(self.held.as_deref(), node);
                     differs(
                         &node.name,
-                        Place::Lease,
+                        Place::AddressAssignment,
                         format!("has {ip}, the table has {}: {why}", node.ip),
                     );
                 }
                 Seen::Several(ips) if !ips.contains(&node.ip) => {
                     let ips: Vec<_> = ips.iter().map(Ipv4Addr::to_string).collect();
                     let (ips, ip) = (ips.join(" and "), node.ip);
-                    differs(&node.name, Place::Lease, format!("has {ips}, the table has {ip}"));
+                    differs(
+                        &node.name,
+                        Place::AddressAssignment,
+                        format!("has {ips}, the table has {ip}"),
+                    );
                 }
                 Seen::Address(_) | Seen::Several(_) => {}
-                Seen::NoLease => differs(&node.name, Place::Lease, "runs, and has no lease".to_owned()),
+                Seen::NoLease => differs(
+                    &node.name,
+                    Place::AddressAssignment,
+                    "runs, and has no lease".to_owned(),
+                ),
                 other => differs(&node.name, Place::Machine, other.to_string()),
             }
         }
@@ -249,7 +261,7 @@ impl Look<'_> {
 
     fn reservations(&self, found: &mut Vec<Difference>) {
         let Some(held) = &self.held else { return };
-        let mut differs = |lease: &Lease, text: String| {
+        let mut differs = |lease: &AddressAssignment, text: String| {
             let (name, place) = (lease.name.to_string(), Place::Reservation);
             found.push(Difference { name, place, text });
         };
@@ -306,16 +318,16 @@ impl Look<'_> {
 }
 
 /// What must be held: each address once, also when both VIPs are one. The bootstrap's is given back with it.
-fn wanted(table: &Parameters) -> Vec<Lease> {
+fn wanted(table: &Parameters) -> Vec<AddressAssignment> {
     let holds = holds(table).into_iter().map(|hold| hold.lease);
     holds.filter(|lease| lease.name != NodeName::bootstrap()).collect()
 }
 
-fn is_known(table: &Parameters, lease: &Lease) -> bool {
+fn is_known(table: &Parameters, lease: &AddressAssignment) -> bool {
     table.leases().iter().any(|known| known.name == lease.name)
 }
 
-fn why_moved(held: Option<&[Lease]>, node: &NodeAddress) -> &'static str {
+fn why_moved(held: Option<&[AddressAssignment]>, node: &NodeAddress) -> &'static str {
     match held {
         None => "nobody holds it",
         Some(held) if held.contains(&node.lease()) => {

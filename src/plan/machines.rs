@@ -5,9 +5,10 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use crate::backend::{Balancer, ImageHandle, MachineSpec, Needs, Nic, Payload};
+use crate::backend::{ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Requirements};
 use crate::cluster::{
-    ClusterConfig, Harvest, InstallerChoice, Lb, Lease, Mac, MachineName, Mcs, NodeName, Pass, Role, Size, Vip,
+    AddressAssignment, ClusterConfig, Harvest, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName, Pass, Role, Size,
+    Vip,
 };
 use crate::plan::addresses::derive_mac;
 use crate::state::parameters::Parameters;
@@ -109,7 +110,7 @@ pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<Ipv4Addr> {
 }
 
 /// The whole table from the env file, for `harvest=static`; `settings` has seen to it that nothing is missing.
-pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<Lease> {
+pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<AddressAssignment> {
     let nodes = config.nodes().into_iter().map(|(node, role)| {
         let ip = given_ip(config, &node, role);
         (node, ip)
@@ -119,7 +120,7 @@ pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<Lease> {
         .map(|vip| (NodeName::vip(vip), given_vip(config, vip)));
     vips.chain(nodes)
         .filter_map(|(name, ip)| {
-            Some(Lease {
+            Some(AddressAssignment {
                 mac: *macs.get(&name)?,
                 ip: ip?,
                 name,
@@ -140,13 +141,13 @@ pub fn vip_macs(macs: &MacTable, table: Option<&Parameters>) -> BTreeSet<Mac> {
 }
 
 /// What the platform's own balancer is to do for a VIP.
-pub fn balancer(config: &ClusterConfig, vip: Vip) -> Balancer {
+pub fn balancer(config: &ClusterConfig, vip: Vip) -> LoadBalancer {
     let (ports, roles) = match vip {
         Vip::Api if config.mcs == Mcs::Http => (vec![6443, 22623, 22624], vec![Role::Bootstrap, Role::Master]),
         Vip::Api => (vec![6443, 22623], vec![Role::Bootstrap, Role::Master]),
         Vip::Ingress => (vec![80, 443], config.router_roles()),
     };
-    Balancer {
+    LoadBalancer {
         cluster: config.id(),
         network: config.network.clone(),
         vip,
@@ -260,7 +261,7 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
 }
 
 /// What the platform is going to be asked for, and the workers' own.
-pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs {
+pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
     let elsewhere = |machine: &&Planned| config.workers_on.is_some() && machine.role == Role::Worker;
     let on = |there: bool| {
         let of = |machines: &[Planned]| -> Vec<Planned> {
@@ -277,14 +278,14 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs 
         needs.networks[0].clone_from(&workers.network);
         Box::new(needs)
     });
-    Needs { workers, ..on(false) }
+    Requirements { workers, ..on(false) }
 }
 
-fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Needs {
+fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
     let sum =
         |machines: &[Planned], of: fn(&Size) -> u64| machines.iter().map(|machine| of(&machine.size)).sum::<u64>();
     let disk = |size: &Size| size.disk_gib + size.extra_disks_gib.iter().sum::<u64>();
-    Needs {
+    Requirements {
         networks: std::iter::once(&config.network)
             .chain(&config.extra_networks)
             .cloned()

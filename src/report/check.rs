@@ -4,20 +4,20 @@ use serde::Serialize;
 
 use super::table;
 use crate::backend::Verdict;
-use crate::passes::Looked;
+use crate::passes::CheckResult;
 use crate::printable::printable_line;
 
 /// All that was looked at, and how much of it is well.
 #[derive(Clone, Debug, Serialize)]
 pub struct Checked {
-    pub looked: Vec<Looked>,
+    pub looked: Vec<CheckResult>,
     pub passed: usize,
     pub warnings: usize,
     pub failures: usize,
 }
 
 impl Checked {
-    pub fn of(looked: Vec<Looked>) -> Self {
+    pub fn of(looked: Vec<CheckResult>) -> Self {
         let count = |verdict| looked.iter().filter(|looked| looked.finding.verdict == verdict).count();
         Self {
             passed: count(Verdict::Ok),
@@ -37,7 +37,7 @@ pub fn text(checked: &Checked) -> String {
     };
     // A row is one line, whatever a platform says.
     let one_line = |text: &str| printable_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-    let rows = checked.looked.iter().map(|Looked { check, finding }| {
+    let rows = checked.looked.iter().map(|CheckResult { check, finding }| {
         let (verdict, text) = (word(finding.verdict), one_line(&finding.text));
         vec![verdict.to_owned(), (*check).to_owned(), text]
     });

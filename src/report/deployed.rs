@@ -1,6 +1,6 @@
 //! The end of a deployment: each node's addresses in both passes, and where the cluster is.
 
-use crate::backend::Held;
+use crate::backend::ReservationState;
 use crate::cluster::{ClusterConfig, InstallerChoice, Vip};
 use crate::passes::{Deployed, NodeRow};
 use crate::state::home::ClusterDir;
@@ -32,7 +32,11 @@ pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> St
     if deployed.skipped_pass_one {
         text += "pass one was skipped: the addresses were known\n";
     }
-    let by_luck = deployed.rows.iter().filter(|row| row.held == Held::ByLuck).count();
+    let by_luck = deployed
+        .rows
+        .iter()
+        .filter(|row| row.held == ReservationState::Unreserved)
+        .count();
     if by_luck > 0 {
         text += &format!("{by_luck} addresses are held by nobody; the DHCP server will probably give them again\n");
     }

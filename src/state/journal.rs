@@ -38,7 +38,7 @@ pub const INSTALLED: &str = "install-complete";
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cluster {cluster} is in use by {holder}")]
-    Held { cluster: String, holder: String },
+    ReservationState { cluster: String, holder: String },
     #[error("the journal {} is damaged at byte {at}", path.display())]
     Damaged {
         path: PathBuf,
@@ -62,7 +62,7 @@ impl JournalError {
     /// What a user can do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Held { .. } => "wait until it ends; the lock goes away with its process".to_owned(),
+            Self::ReservationState { .. } => "wait until it ends; the lock goes away with its process".to_owned(),
             Self::Damaged { path, .. } => format!(
                 "restore the file from a backup; the cluster itself is not affected. A cluster that is not installed yet \
                  is removed without the journal: `ocpdeploy destroy {}`",
@@ -532,7 +532,7 @@ impl Lock {
             match file.file().try_lock() {
                 Ok(()) => {}
                 Err(std::fs::TryLockError::WouldBlock) => {
-                    return Err(JournalError::Held {
+                    return Err(JournalError::ReservationState {
                         cluster: cluster.to_owned(),
                         holder: read_holder(&mut file),
                     });

@@ -10,7 +10,7 @@ use fs_err as fs;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{ClusterId, Door, Harvest, Lease, Mac, NodeName, Role, Vip};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Harvest, Mac, NodeName, Role, Vip};
 use crate::state::home;
 
 /// Version of the file's layout.
@@ -39,8 +39,8 @@ pub struct Parameters {
     /// How the table came about.
     pub harvest: Harvest,
     /// Where this computer reaches `api_ip`, if not there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_door: Option<Door>,
+    #[serde(default, alias = "api_door", skip_serializing_if = "Option::is_none")]
+    pub api_endpoint: Option<ApiEndpoint>,
     pub api_ip: Ipv4Addr,
     pub api_mac: Mac,
     pub ingress_ip: Ipv4Addr,
@@ -99,8 +99,8 @@ pub struct NodeAddress {
 }
 
 impl NodeAddress {
-    pub fn lease(&self) -> Lease {
-        Lease {
+    pub fn lease(&self) -> AddressAssignment {
+        AddressAssignment {
             name: self.name.clone(),
             mac: self.mac,
             ip: self.ip,
@@ -138,7 +138,7 @@ impl Parameters {
         facts: &crate::backend::NetworkFacts,
         machine_network: Ipv4Network,
         harvest: Harvest,
-        vips: [Lease; 2],
+        vips: [AddressAssignment; 2],
         virtual_router_ids: [u8; 2],
         nodes: Vec<NodeAddress>,
     ) -> Self {
@@ -157,7 +157,7 @@ impl Parameters {
             resolvers: facts.resolvers.clone(),
             peer_domain: facts.peer_domain.clone(),
             harvest,
-            api_door: None,
+            api_endpoint: None,
             api_ip: api.ip,
             api_mac: api.mac,
             ingress_ip: ingress.ip,
@@ -252,16 +252,16 @@ impl Parameters {
     }
 
     /// Where this computer reaches the API.
-    pub fn api_door(&self) -> Door {
-        self.api_door.clone().unwrap_or_else(|| self.api_ip.into())
+    pub fn api_endpoint(&self) -> ApiEndpoint {
+        self.api_endpoint.clone().unwrap_or_else(|| self.api_ip.into())
     }
 
-    pub fn vip(&self, vip: Vip) -> Lease {
+    pub fn vip(&self, vip: Vip) -> AddressAssignment {
         let (ip, mac) = match vip {
             Vip::Api => (self.api_ip, self.api_mac),
             Vip::Ingress => (self.ingress_ip, self.ingress_mac),
         };
-        Lease {
+        AddressAssignment {
             name: NodeName::vip(vip),
             mac,
             ip,
@@ -269,7 +269,7 @@ impl Parameters {
     }
 
     /// Every address of the cluster: VIPs first, then nodes.
-    pub fn leases(&self) -> Vec<Lease> {
+    pub fn leases(&self) -> Vec<AddressAssignment> {
         let nodes = self.nodes.iter().map(NodeAddress::lease);
         Vip::ALL.into_iter().map(|vip| self.vip(vip)).chain(nodes).collect()
     }
@@ -334,7 +334,7 @@ pub(crate) mod tests {
         let config = ClusterConfig::example();
         let macs = machines::macs(&config, &Default::default());
         let ip = |last| Ipv4Addr::new(192, 168, 122, last);
-        let vip = |vip, last| Lease {
+        let vip = |vip, last| AddressAssignment {
             name: NodeName::vip(vip),
             mac: macs[&NodeName::vip(vip)],
             ip: ip(last),

@@ -1,21 +1,21 @@
 //! What `ocpdeploy audit` finds on a platform, and that `destroy` takes its own and nothing else.
 
-use crate::support::place::{DOMAIN, Place};
+use crate::support::sandbox::{DOMAIN, Sandbox};
 use serde_json::{Value, json};
 
 const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 
 /// A pretend platform with one cluster on it.
-fn with_lab() -> Place {
-    let place = Place::new(json!({}));
-    place.env("lab", SMALL);
-    place.deploy("lab").succeeded();
-    place
+fn with_lab() -> Sandbox {
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").succeeded();
+    sandbox
 }
 
 /// The audit's JSON, and its exit code.
-fn audit(place: &Place, more: &[&str]) -> (Value, Option<i32>) {
-    let outcome = place.run(&[&["audit", "--output", "json"], more].concat());
+fn audit(sandbox: &Sandbox, more: &[&str]) -> (Value, Option<i32>) {
+    let outcome = sandbox.run(&[&["audit", "--output", "json"], more].concat());
     let json = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{}", outcome.stderr));
     (json, outcome.code)
 }
@@ -37,8 +37,8 @@ fn state_of(audit: &Value, cluster: &str) -> String {
 }
 
 /// All of the pretend platform but what is `of` a cluster; faults and counters are no things.
-fn things_not_of(place: &Place, of: &str) -> Value {
-    let mut world = place.state();
+fn things_not_of(sandbox: &Sandbox, of: &str) -> Value {
+    let mut world = sandbox.state();
     let is_its = |thing: &Value| thing["cluster"] == format!("{of}.{DOMAIN}");
     world["machines"]
         .as_object_mut()
@@ -56,47 +56,47 @@ fn things_not_of(place: &Place, of: &str) -> Value {
         world["machines"],
         world["networks"],
         world["images"],
-        world["strangers"]
+        world["foreign_machines"]
     ])
 }
 
 #[test]
 fn a_live_cluster_is_all_there_is_to_tell() {
-    let place = with_lab();
-    let (found, code) = audit(&place, &[]);
+    let sandbox = with_lab();
+    let (found, code) = audit(&sandbox, &[]);
     assert_eq!(states(&found), [("lab.example.com".to_owned(), "alive".to_owned())]);
     assert_eq!(code, Some(0));
-    let text = place.run(&["audit"]).succeeded().stdout;
+    let text = sandbox.run(&["audit"]).succeeded().stdout;
     assert!(
         text.contains("lab.example.com: alive, ") && !text.contains("hint"),
         "{text}"
     );
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
-    let (found, code) = audit(&place, &["--env", "lab.sh"]);
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    let (found, code) = audit(&sandbox, &["--env", "lab.sh"]);
     assert_eq!((states(&found), code), (vec![], Some(0)));
 }
 
 #[test]
 fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
-    let place = with_lab();
+    let sandbox = with_lab();
     for cluster in ["half", "lost", "begun"] {
-        place.env(cluster, SMALL);
+        sandbox.env(cluster, SMALL);
     }
-    place.deploy("half").succeeded();
-    place.deploy("lost").succeeded();
+    sandbox.deploy("half").succeeded();
+    sandbox.deploy("lost").succeeded();
     // A destroy that was cut after its first machines.
-    place.edit(|world| {
+    sandbox.edit(|world| {
         world["machines"].as_object_mut().unwrap().remove("half-master-0");
     });
-    std::fs::remove_dir_all(place.home().cluster("lost").path()).unwrap();
-    place.run(&["harvest", "begun.sh", "--rehearse"]).succeeded();
+    std::fs::remove_dir_all(sandbox.home().cluster("lost").path()).unwrap();
+    sandbox.run(&["harvest", "begun.sh", "--rehearse"]).succeeded();
     // A machine of pass one that came late.
-    place.edit(|world| {
+    sandbox.edit(|world| {
         let mut machine = world["machines"]["lab-worker-0"].clone();
         machine["pass"] = json!("one");
         world["machines"]["lab-harvest-worker-0"] = machine;
     });
-    let (found, code) = audit(&place, &[]);
+    let (found, code) = audit(&sandbox, &[]);
     assert_eq!(code, Some(1));
     for (cluster, state) in [
         ("lab", "alive"),
@@ -114,14 +114,14 @@ fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
     assert_eq!(lab.unwrap()["should_be_gone"], json!(["lab-harvest-worker-0"]));
 
     // The hints are commands, and they do what they say.
-    let text = place.run(&["audit"]).stdout;
+    let text = sandbox.run(&["audit"]).stdout;
     let mut done = 0;
     for command in text.split('`').filter(|part| part.starts_with("ocpdeploy destroy ")) {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
-        let before = place.state();
-        place.run(&[&words[..], &["--yes"]].concat()).succeeded();
+        let before = sandbox.state();
+        sandbox.run(&[&words[..], &["--yes"]].concat()).succeeded();
         if words.contains(&"--dry-run") {
-            assert_eq!(place.state()["machines"], before["machines"], "{command}");
+            assert_eq!(sandbox.state()["machines"], before["machines"], "{command}");
         }
         done += 1;
     }
@@ -130,21 +130,21 @@ fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
         text.contains("`ocpdeploy verify lab --repair` removes what should be gone"),
         "{text}"
     );
-    let repaired = place.run(&["verify", "lab", "--repair"]).succeeded();
+    let repaired = sandbox.run(&["verify", "lab", "--repair"]).succeeded();
     let told = "removed: lab-harvest-worker-0 had done its work";
     assert!(repaired.stdout.contains(told), "{}", repaired.stdout);
-    let (found, code) = audit(&place, &[]);
+    let (found, code) = audit(&sandbox, &[]);
     assert_eq!(states(&found), [("lab.example.com".to_owned(), "alive".to_owned())]);
     assert_eq!(code, Some(0), "{found}");
 }
 
 #[test]
 fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
-    let place = with_lab();
-    let elsewhere = ["--home", place.path().join("other-home").to_str().unwrap()].map(str::to_owned);
+    let sandbox = with_lab();
+    let elsewhere = ["--home", sandbox.path().join("other-home").to_str().unwrap()].map(str::to_owned);
     let there = |arguments: &[&str]| {
         let home: Vec<&str> = elsewhere.iter().map(String::as_str).collect();
-        place.run(&[arguments, &home].concat())
+        sandbox.run(&[arguments, &home].concat())
     };
     let told = there(&["audit", "--env", "lab.sh"]);
     assert_eq!(told.code, Some(1), "{}", told.stderr);
@@ -169,27 +169,27 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
     );
 
     let words: Vec<&str> = destroy.split(' ').skip(1).collect();
-    let before = place.state();
+    let before = sandbox.state();
     let shown = there(&[&words[..], &["--dry-run"]].concat()).succeeded().stdout;
-    assert_eq!(place.state()["machines"], before["machines"]);
-    assert_eq!(place.state()["networks"], before["networks"]);
-    for (name, _) in place.machines(Some("lab")) {
+    assert_eq!(sandbox.state()["machines"], before["machines"]);
+    assert_eq!(sandbox.state()["networks"], before["networks"]);
+    for (name, _) in sandbox.machines(Some("lab")) {
         assert!(shown.contains(&name), "{name} is not in {shown}");
     }
     there(&[&words[..], &["--yes"]].concat()).succeeded();
-    assert_eq!(place.machines(Some("lab")), []);
-    assert_eq!(place.reservations(Some("lab")), []);
+    assert_eq!(sandbox.machines(Some("lab")), []);
+    assert_eq!(sandbox.reservations(Some("lab")), []);
 }
 
 #[test]
 fn a_cluster_known_here_goes_from_the_backend_as_it_goes_by_name() {
-    let place = with_lab();
-    place
+    let sandbox = with_lab();
+    sandbox
         .run(&["destroy", "lab.example.com", "--from-backend", "--yes"])
         .succeeded();
-    assert_eq!(place.machines(None), []);
-    assert_eq!(place.home().cluster_names().unwrap(), [""; 0]);
-    let again = place.run(&[
+    assert_eq!(sandbox.machines(None), []);
+    assert_eq!(sandbox.home().cluster_names().unwrap(), [""; 0]);
+    let again = sandbox.run(&[
         "destroy",
         "lab.example.com",
         "--from-backend",
@@ -202,44 +202,44 @@ fn a_cluster_known_here_goes_from_the_backend_as_it_goes_by_name() {
 
 #[test]
 fn the_folder_of_another_cluster_of_the_same_name_stays() {
-    let place = with_lab();
-    let other = place.path().join("other.json").display().to_string();
-    let env = std::fs::read_to_string(place.path().join("lab.sh")).unwrap();
-    let here = place.path().join("sim.json").display().to_string();
+    let sandbox = with_lab();
+    let other = sandbox.path().join("other.json").display().to_string();
+    let env = std::fs::read_to_string(sandbox.path().join("lab.sh")).unwrap();
+    let here = sandbox.path().join("sim.json").display().to_string();
     for (file, text) in [
         ("domain.sh", env.replace("domain=example.com", "domain=example.org")),
         ("platform.sh", env.replace(&here, &other)),
     ] {
-        std::fs::write(place.path().join(file), text).unwrap();
-        let before = place.state();
-        let outcome = place.run(&["destroy", "lab", "--env", file, "--yes"]).succeeded();
+        std::fs::write(sandbox.path().join(file), text).unwrap();
+        let before = sandbox.state();
+        let outcome = sandbox.run(&["destroy", "lab", "--env", file, "--yes"]).succeeded();
         assert!(outcome.stderr.contains("and stays"), "{file}: {}", outcome.stderr);
-        assert!(place.home().cluster("lab").journal().exists(), "{file}");
-        assert_eq!(place.state()["machines"], before["machines"], "{file}");
+        assert!(sandbox.home().cluster("lab").journal().exists(), "{file}");
+        assert_eq!(sandbox.state()["machines"], before["machines"], "{file}");
     }
     let id = "lab.example.org";
-    place
+    sandbox
         .run(&["destroy", id, "--from-backend", "--env", "domain.sh", "--yes"])
         .succeeded();
-    assert!(place.home().cluster("lab").journal().exists());
-    place.run(&["status", "lab"]).succeeded();
+    assert!(sandbox.home().cluster("lab").journal().exists());
+    sandbox.run(&["status", "lab"]).succeeded();
 }
 
 /// Everything that looks like the cluster's and is not: by prefix, by suffix, by name, by domain.
 #[test]
 fn decoys_of_every_kind_survive() {
-    let place = with_lab();
+    let sandbox = with_lab();
     for cluster in ["lab2", "lab-master", "la", "b"] {
-        place.env(cluster, SMALL);
-        place.deploy(cluster).succeeded();
+        sandbox.env(cluster, SMALL);
+        sandbox.deploy(cluster).succeeded();
     }
-    let env = std::fs::read_to_string(place.path().join("lab2.sh")).unwrap();
+    let env = std::fs::read_to_string(sandbox.path().join("lab2.sh")).unwrap();
     let nested = env
         .replace("cluster=lab2", "cluster=a")
         .replace("domain=example.com", "domain=lab.example.com");
-    std::fs::write(place.path().join("a.sh"), nested).unwrap();
-    place.deploy("a").succeeded();
-    place.edit(|world| {
+    std::fs::write(sandbox.path().join("a.sh"), nested).unwrap();
+    sandbox.deploy("a").succeeded();
+    sandbox.edit(|world| {
         for name in [
             "lab",
             "lab-",
@@ -248,7 +248,7 @@ fn decoys_of_every_kind_survive() {
             "lab-harvest-helper-7",
             "lab.example.com",
         ] {
-            world["strangers"][name] = json!({"macs": []});
+            world["foreign_machines"][name] = json!({"macs": []});
         }
         let network = world["networks"]["default"]["reservations"].as_object_mut().unwrap();
         for (index, name) in ["lab-master-0", "api", "lab"].iter().enumerate() {
@@ -264,9 +264,13 @@ fn decoys_of_every_kind_survive() {
         // Listings offer all of them for deletion.
         world["script"]["ignores_filters"] = json!(true);
     });
-    let before = things_not_of(&place, "lab");
-    let its: Vec<String> = place.machines(Some("lab")).into_iter().map(|(name, _)| name).collect();
-    let shown = place.run(&["destroy", "lab", "--dry-run"]).succeeded().stdout;
+    let before = things_not_of(&sandbox, "lab");
+    let its: Vec<String> = sandbox
+        .machines(Some("lab"))
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let shown = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded().stdout;
     let listed: Vec<&str> = shown
         .lines()
         .filter_map(|line| line.strip_prefix("machine "))
@@ -274,16 +278,16 @@ fn decoys_of_every_kind_survive() {
         .collect();
     assert_eq!(listed, its, "{shown}");
 
-    let destroyed = place.run(&["destroy", "lab", "--yes"]).succeeded();
+    let destroyed = sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     assert_eq!(
         destroyed.stderr.matches("this server ignores filters").count(),
         1,
         "{}",
         destroyed.stderr
     );
-    assert_eq!(place.machines(Some("lab")), []);
-    assert_eq!(place.reservations(Some("lab")), []);
-    assert_eq!(things_not_of(&place, "lab"), before);
+    assert_eq!(sandbox.machines(Some("lab")), []);
+    assert_eq!(sandbox.reservations(Some("lab")), []);
+    assert_eq!(things_not_of(&sandbox, "lab"), before);
     println!("reliability: 0 wrong deletions among {} decoys", decoys(&before));
     println!(
         "reliability: {} foreign objects among unfiltered listings",
@@ -291,7 +295,7 @@ fn decoys_of_every_kind_survive() {
     );
     println!("reliability: 0 foreign objects changed");
     // None of them is taken for a cluster of ours.
-    let (found, code) = audit(&place, &[]);
+    let (found, code) = audit(&sandbox, &[]);
     assert_eq!(code, Some(0), "{found}");
     assert_eq!(states(&found).len(), 5, "{found}");
 }
@@ -309,17 +313,17 @@ fn decoys(things: &Value) -> usize {
 
 #[test]
 fn one_platform_that_does_not_answer_hides_no_other() {
-    let place = with_lab();
-    let broken = place.path().join("broken.json");
+    let sandbox = with_lab();
+    let broken = sandbox.path().join("broken.json");
     std::fs::write(&broken, "not JSON").unwrap();
-    let env = std::fs::read_to_string(place.path().join("lab.sh")).unwrap();
-    let here = place.path().join("sim.json").display().to_string();
+    let env = std::fs::read_to_string(sandbox.path().join("lab.sh")).unwrap();
+    let here = sandbox.path().join("sim.json").display().to_string();
     std::fs::write(
-        place.path().join("env.sh"),
+        sandbox.path().join("env.sh"),
         env.replace(&here, &broken.display().to_string()),
     )
     .unwrap();
-    let outcome = place.run(&["audit"]);
+    let outcome = sandbox.run(&["audit"]);
     assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("lab.example.com: alive"), "{}", outcome.stdout);
     assert!(outcome.stderr.contains("broken.json"), "{}", outcome.stderr);

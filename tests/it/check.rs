@@ -1,6 +1,6 @@
 //! `ocpdeploy check`: all that was looked at, what fails beside what does not, for people and for programs.
 
-use crate::support::{mirror, place};
+use crate::support::{mirror, sandbox};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
 
-struct Place(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
-impl Place {
+impl Sandbox {
     /// A folder with an env file of these lines, a key and a pull secret.
     fn new(lines: &str) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
+        let sandbox = Self(tempfile::tempdir().unwrap());
         let usual = "cluster=lab\ndomain=ocpdeploy.invalid\npub_key=key.pub\npull_secret=pull.json\n";
-        place.write("env.sh", &format!("{usual}{lines}\n"));
-        place.write("key.pub", KEY);
-        place.write("pull.json", r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#);
-        place
+        sandbox.write("env.sh", &format!("{usual}{lines}\n"));
+        sandbox.write("key.pub", KEY);
+        sandbox.write("pull.json", r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#);
+        sandbox
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -79,9 +79,9 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_rehearsal_on_the_pretend_platform_is_well() {
-    let place = Place::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
-    insta::assert_snapshot!("well", place.table(&["--rehearse"], 0));
-    let output = place.check(&["--rehearse", "--output", "json"]);
+    let sandbox = Sandbox::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
+    insta::assert_snapshot!("well", sandbox.table(&["--rehearse"], 0));
+    let output = sandbox.check(&["--rehearse", "--output", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["v"], &report["failures"]), (&json!(1), &json!(0)));
     let looked = report["looked"].as_array().unwrap();
@@ -101,17 +101,17 @@ fn a_rehearsal_on_the_pretend_platform_is_well() {
 
 #[test]
 fn a_virtual_ip_that_a_stranger_has_is_shown() {
-    let place = Place::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
+    let sandbox = Sandbox::new("backend=sim\nsim_state=sim.json\napi_ip=192.168.122.9");
     let lease = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
     let network = json!({
         "cidr": "192.168.122.0/24", "gateway": "192.168.122.1",
         "dhcp_from": "192.168.122.2", "dhcp_to": "192.168.122.254", "leases": {"192.168.122.9": lease},
     });
-    place.write(
+    sandbox.write(
         "sim.json",
         &json!({"v": 1, "networks": {"default": network}}).to_string(),
     );
-    let table = place.table(&["--rehearse"], 4);
+    let table = sandbox.table(&["--rehearse"], 4);
     let addresses: Vec<_> = table
         .lines()
         .skip_while(|line| !line.contains(" addresses   "))
@@ -123,43 +123,43 @@ fn a_virtual_ip_that_a_stranger_has_is_shown() {
 #[test]
 fn what_fails_does_not_hide_what_comes_after_it() {
     // Installer and image of another release, a registry that the pull secret does not know.
-    let place = Place::new(
+    let sandbox = Sandbox::new(
         "backend=sim\nsim_state=sim.json\nnetwork=absent\ninstaller=./openshift-install\nimage=./rhcos-4.20.0-x86_64-qemu.x86_64.qcow2",
     );
-    place.write("rhcos-4.20.0-x86_64-qemu.x86_64.qcow2", "");
-    place.program(
+    sandbox.write("rhcos-4.20.0-x86_64-qemu.x86_64.qcow2", "");
+    sandbox.program(
         "openshift-install",
         "echo openshift-install 4.19.3\necho release image other.example.com/release:4.19.3",
     );
-    place.program("oc", "echo 'error: unauthorized: authentication required' >&2; exit 1");
-    insta::assert_snapshot!("several", place.table(&[], 4));
-    let output = place.check(&["--output", "json"]);
+    sandbox.program("oc", "echo 'error: unauthorized: authentication required' >&2; exit 1");
+    insta::assert_snapshot!("several", sandbox.table(&[], 4));
+    let output = sandbox.check(&["--output", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["failures"], json!(3), "{report}");
 }
 
 #[test]
 fn a_platform_out_of_reach_is_one_finding() {
-    let place =
-        Place::new("backend=openstack\nos_cloud=lab\nversion=4.19.3\nmirror=http://127.0.0.1:1\nmirror_timeout=1s");
-    place.write(
+    let sandbox =
+        Sandbox::new("backend=openstack\nos_cloud=lab\nversion=4.19.3\nmirror=http://127.0.0.1:1\nmirror_timeout=1s");
+    sandbox.write(
         "clouds.yaml",
         &format!(
             "clouds:\n  lab:\n    auth:\n      auth_url: http://127.0.0.1:1/v3\n      username: demo\n      project_name: demo\n      \
              password: {PASSWORD}\n"
         ),
     );
-    insta::assert_snapshot!("out_of_reach", place.table(&[], 4));
+    insta::assert_snapshot!("out_of_reach", sandbox.table(&[], 4));
 }
 
 #[test]
 fn a_pool_that_is_not_there_for_etcd_is_told() {
-    let place = Place::new(
+    let sandbox = Sandbox::new(
         "backend=libvirt\nlibvirt_uri=test:///default\npool=default-pool\nmasters=1\nworkers=0\nimages_dir=.",
     );
-    place.write("coreos.qcow2", "");
-    place.write("helper.qcow2", "");
-    let table = place.table(&["--rehearse"], 0);
+    sandbox.write("coreos.qcow2", "");
+    sandbox.write("helper.qcow2", "");
+    let table = sandbox.table(&["--rehearse"], 0);
     let wanted = "warn    etcd disk   how fast /default-pool is for etcd was not measured: ";
     assert!(table.lines().any(|line| line.starts_with(wanted)), "{table}");
 }
@@ -167,7 +167,7 @@ fn a_pool_that_is_not_there_for_etcd_is_told() {
 #[test]
 fn clocks_quotas_and_rights_are_asked_of_the_platform() {
     let mirror = Mirror::start();
-    let place = Place::new(&format!(
+    let sandbox = Sandbox::new(&format!(
         "backend=openstack\nos_cloud=lab\nnetwork=private\nimage=rhcos\nworkers=40\nversion=4.19.3\nmirror_insecure=true\nmirror={}",
         mirror.url("")
     ));
@@ -179,7 +179,7 @@ fn clocks_quotas_and_rights_are_asked_of_the_platform() {
         .collect();
     mirror.serve("/ocp/4.19.3/sha256sum.txt", mirror::Served::new(sums));
     let cloud = FakeCloud::start();
-    place.write(
+    sandbox.write(
         "clouds.yaml",
         &format!(
             "clouds:\n  lab:\n    region_name: one\n    auth:\n      auth_url: {}\n      username: demo\n      project_name: demo\n      \
@@ -187,7 +187,7 @@ fn clocks_quotas_and_rights_are_asked_of_the_platform() {
             cloud.auth_url()
         ),
     );
-    insta::assert_snapshot!("openstack", place.table(&[], 4));
+    insta::assert_snapshot!("openstack", sandbox.table(&[], 4));
     cloud.finish();
 
     let mut world = World::with_tenants(&["blue"]);
@@ -198,13 +198,13 @@ fn clocks_quotas_and_rights_are_asked_of_the_platform() {
         .lacks
         .insert("create virtualmachines".to_owned());
     let server = FakeKubevirt::start(world);
-    let place = Place::new(
+    let sandbox = Sandbox::new(
         "backend=kubevirt\nkubeconfig=blue.kubeconfig\nnetwork=lan\nmachine_network=10.7.0.0/24\nimages_dir=.",
     );
-    place.write("coreos.qcow2", "");
-    place.write("helper.qcow2", "");
-    server.kubeconfig(&place.0.path().join("blue.kubeconfig"), "blue-token", "blue");
-    insta::assert_snapshot!("kubevirt", place.table(&["--rehearse"], 4));
+    sandbox.write("coreos.qcow2", "");
+    sandbox.write("helper.qcow2", "");
+    server.kubeconfig(&sandbox.0.path().join("blue.kubeconfig"), "blue-token", "blue");
+    insta::assert_snapshot!("kubevirt", sandbox.table(&["--rehearse"], 4));
     server.was_asked_well();
 }
 
@@ -265,27 +265,27 @@ impl Faulty {
         self
     }
 
-    fn place(&self) -> Place {
-        let place = Place::new(&format!(
+    fn sandbox(&self) -> Sandbox {
+        let sandbox = Sandbox::new(&format!(
             "backend=sim\nsim_state=sim.json\nmasters=1\nworkers=1\n{}",
             self.lines
         ));
         let mut world = self.world.clone();
         world["v"] = json!(1);
-        place.write("sim.json", &world.to_string());
-        place.program(
+        sandbox.write("sim.json", &world.to_string());
+        sandbox.program(
             "openshift-install",
             "echo openshift-install 4.19.3\necho release image registry.example.com/release:4.19.3",
         );
         let release = json!({"metadata": {"version": "4.19.3"}, "references": {"spec": {"tags": []}}});
-        place.program("oc", &format!("echo '{release}'"));
+        sandbox.program("oc", &format!("echo '{release}'"));
         for (name, text) in &self.files {
             match text.strip_prefix("#!/bin/sh\n") {
-                Some(script) => place.program(name, script),
-                None => place.write(name, text),
+                Some(script) => sandbox.program(name, script),
+                None => sandbox.write(name, text),
             }
         }
-        place
+        sandbox
     }
 }
 
@@ -328,7 +328,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         rehearsal("a virtual IP that is taken", "api_ip=192.168.122.9", "192.168.122.9")
             .on(json!({"networks": {"default": network("192.168.122", json!({"192.168.122.9": lease}))}})),
         rehearsal("a machine of this name", "", "lab-master-0")
-            .on(json!({"strangers": {"lab-master-0": {"macs": []}}})),
+            .on(json!({"foreign_machines": {"lab-master-0": {"macs": []}}})),
         rehearsal("a config that is no JSON", "ignition_extra=a.ign", "ignition_extra: ").file("a.ign", "files: []"),
         rehearsal(
             "a config that writes what ocpdeploy writes",
@@ -443,13 +443,13 @@ fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
     let all = faulty(&mirror);
     assert!(all.len() >= 12, "too few to say anything");
     for faulty in all {
-        let place = faulty.place();
+        let sandbox = faulty.sandbox();
         let flags: &[&str] = if faulty.rehearse { &["--rehearse"] } else { &[] };
         let name = faulty.name;
-        let checked = place.check(&[&["--output", "json"], flags].concat());
+        let checked = sandbox.check(&[&["--output", "json"], flags].concat());
         let report: Value =
             serde_json::from_slice(&checked.stdout).unwrap_or_else(|_| panic!("{name}: {}", text(&checked.stderr)));
-        let folder = place.0.path().display().to_string();
+        let folder = sandbox.0.path().display().to_string();
         let fails: Vec<String> = report["looked"]
             .as_array()
             .unwrap()
@@ -462,7 +462,7 @@ fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
         assert!(shown.contains(faulty.words), "{name}: {shown}");
 
         let begun = Instant::now();
-        let deployed = place.run("deploy", flags);
+        let deployed = sandbox.run("deploy", flags);
         assert!(begun.elapsed() < Duration::from_secs(30), "{name}: it took long to see");
         let stderr = text(&deployed.stderr);
         assert!(!deployed.status.success(), "{name}");
@@ -474,28 +474,28 @@ fn check_fails_exactly_where_deploy_refuses_and_in_the_same_words() {
                 "{name}: deploy says\n{words}\nand check\n{fails:#?}"
             );
         }
-        let world = place::pretend_platform(&place.0.path().join("sim.json")).unwrap();
+        let world = sandbox::pretend_platform(&sandbox.0.path().join("sim.json")).unwrap();
         assert!(
             world["machines"].as_object().is_none_or(|all| all.is_empty()),
             "{name}: {world:#}"
         );
-        let table = place.0.path().join("state/clusters/lab/parameters.yaml");
+        let table = sandbox.0.path().join("state/clusters/lab/parameters.yaml");
         assert!(!table.exists(), "{name}: pass one was begun");
     }
 }
 
 #[test]
 fn where_nothing_is_at_fault_check_is_well_and_deploy_begins() {
-    let place = Faulty::rehearsal("well", "ignition_extra=a.ign", "")
+    let sandbox = Faulty::rehearsal("well", "ignition_extra=a.ign", "")
         .file("a.ign", writes("/etc/mine"))
-        .place();
-    let checked = place.check(&["--rehearse"]);
+        .sandbox();
+    let checked = sandbox.check(&["--rehearse"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
-    let deployed = place.run("deploy", &["--rehearse"]);
+    let deployed = sandbox.run("deploy", &["--rehearse"]);
     assert_eq!(deployed.status.code(), Some(0), "{}", text(&deployed.stderr));
     // A real one comes as far as its installer, which is none.
-    let place = Faulty::real("real", "", "").place();
-    let checked = place.check(&[]);
+    let sandbox = Faulty::real("real", "", "").sandbox();
+    let checked = sandbox.check(&[]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
 }
 
@@ -503,14 +503,14 @@ fn where_nothing_is_at_fault_check_is_well_and_deploy_begins() {
 fn the_platform_is_looked_at_before_the_mirror_is_asked() {
     let mirror = Mirror::start();
     let lines = format!("version=4.19.7\nmirror={}\nnetwork=absent", mirror.url(""));
-    let place = Faulty::real("both", &lines, "").place();
-    let deployed = place.run("deploy", &[]);
+    let sandbox = Faulty::real("both", &lines, "").sandbox();
+    let deployed = sandbox.run("deploy", &[]);
     let stderr = text(&deployed.stderr);
     assert!(stderr.contains("network absent does not exist"), "{stderr}");
     assert!(mirror.asked().is_empty(), "the mirror was asked: {stderr}");
     // And it is told when it is asked, before it answers.
-    let place = Faulty::real("mirror", &lines.replace("network=absent", ""), "").place();
-    let stderr = text(&place.run("deploy", &[]).stderr);
+    let sandbox = Faulty::real("mirror", &lines.replace("network=absent", ""), "").sandbox();
+    let stderr = text(&sandbox.run("deploy", &[]).stderr);
     let asking = format!("asking {}/ocp/4.19.7/sha256sum.txt for 4.19.7", mirror.url(""));
     assert!(stderr.contains(&asking), "{stderr}");
 }

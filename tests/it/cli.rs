@@ -14,7 +14,7 @@ use serde_json::Value;
 const SECRET: &str = "c2VjcmV0LW9mLXRoZS10ZXN0";
 
 /// A computer of its own: a home, a working folder with an env file, a state folder, a pretend platform.
-struct Place(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
 /// What one command did.
 struct Ran {
@@ -23,20 +23,20 @@ struct Ran {
     err: String,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
+        let sandbox = Self(tempfile::tempdir().unwrap());
         for folder in ["home", "work"] {
-            fs::create_dir(place.path(folder)).unwrap();
+            fs::create_dir(sandbox.path(folder)).unwrap();
         }
-        place
+        sandbox
     }
 
     /// A cluster whose addresses are all given, so that pass one boots nothing.
     fn with_cluster(name: &str) -> Self {
-        let place = Self::new();
-        place.write("work/env.sh", &env_file(name, 10));
-        place
+        let sandbox = Self::new();
+        sandbox.write("work/env.sh", &env_file(name, 10));
+        sandbox
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -66,8 +66,8 @@ impl Place {
 
     fn ran(&self, command: &mut Command) -> Ran {
         let output = command.output().unwrap();
-        let place = self.0.path().to_str().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(place, "$PLACE");
+        let sandbox = self.0.path().to_str().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(sandbox, "$PLACE");
         Ran {
             code: output.status.code().unwrap(),
             out: text(output.stdout),
@@ -134,8 +134,8 @@ fn without_addresses(name: &str) -> String {
 
 #[test]
 fn the_whole_life_of_a_cluster_that_is_only_harvested() {
-    let place = Place::with_cluster("lab");
-    let text = place.transcript(&[
+    let sandbox = Sandbox::with_cluster("lab");
+    let text = sandbox.transcript(&[
         "plan --rehearse",
         "list",
         "harvest --rehearse",
@@ -148,14 +148,14 @@ fn the_whole_life_of_a_cluster_that_is_only_harvested() {
         "status",
     ]);
     insta::assert_snapshot!(text);
-    assert!(!place.path("state/clusters/lab").exists());
+    assert!(!sandbox.path("state/clusters/lab").exists());
 }
 
 #[test]
 fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
-    let place = Place::with_cluster("lab");
-    place.write("work/env.sh", &without_addresses("lab"));
-    let first = place.run("deploy --rehearse").ok();
+    let sandbox = Sandbox::with_cluster("lab");
+    sandbox.write("work/env.sh", &without_addresses("lab"));
+    let first = sandbox.run("deploy --rehearse").ok();
     let rows: Vec<Vec<&str>> = first
         .lines()
         .skip(1)
@@ -169,75 +169,75 @@ fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
         first.ends_with("\nthe rehearsal of cluster lab.example.com ended well\n"),
         "{first}"
     );
-    let second = place.run("deploy --rehearse").ok();
+    let second = sandbox.run("deploy --rehearse").ok();
     let table = |text: &str| text.lines().take(6).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(table(&first), table(&second));
     assert!(
         second.contains("\npass one was skipped: the addresses were known\n"),
         "{second}"
     );
-    let status = place.run("status lab").ok();
+    let status = sandbox.run("status lab").ok();
     assert!(status.contains("\nphase   rehearsal succeeded\n"), "{status}");
     assert_eq!(status.matches("  running  ok\n").count(), 4, "{status}");
-    place.run("destroy lab --yes --keep-addresses").ok();
-    let plan = place.run("plan --rehearse").ok();
+    sandbox.run("destroy lab --yes --keep-addresses").ok();
+    let plan = sandbox.run("plan --rehearse").ok();
     assert!(plan.contains("pass one is skipped"), "{plan}");
-    place.run("destroy lab --yes").ok();
-    let world: Value = serde_json::from_slice(&fs::read(place.path("state/sim.json")).unwrap()).unwrap();
+    sandbox.run("destroy lab --yes").ok();
+    let world: Value = serde_json::from_slice(&fs::read(sandbox.path("state/sim.json")).unwrap()).unwrap();
     assert_eq!(world["machines"].as_object().unwrap().len(), 0);
 }
 
 #[test]
 fn the_json_forms_say_the_same_as_the_tables() {
-    let place = Place::with_cluster("lab");
-    place.run("harvest --rehearse --quiet").ok();
-    let plan = place.run("plan --rehearse --output json").json();
+    let sandbox = Sandbox::with_cluster("lab");
+    sandbox.run("harvest --rehearse --quiet").ok();
+    let plan = sandbox.run("plan --rehearse --output json").json();
     assert_eq!(plan["v"], 1);
     assert_eq!(plan["pass_two"].as_array().unwrap().len(), 5);
     assert_eq!(plan["pass_two"][1]["name"], "lab-master-0");
     assert_eq!(plan["pass_two"][1]["ip"], "192.168.122.13");
-    let list = place.run("list --output json").json();
+    let list = sandbox.run("list --output json").json();
     assert_eq!(list["clusters"][0]["addresses"]["api_ip"], "192.168.122.10");
     assert_eq!(list["clusters"][0]["addresses"]["masters"], 3);
-    let status = place.run("status lab --output json").json();
+    let status = sandbox.run("status lab --output json").json();
     assert_eq!(status["v"], 1);
     assert_eq!(status["clusters"][0]["nodes"][4]["node"], "worker-0");
     assert_eq!(status["clusters"][0]["nodes"][4]["verdict"], "not-made");
-    let config = place.run("config --rehearse --output json").json();
+    let config = sandbox.run("config --rehearse --output json").json();
     assert!(config["settings"].as_array().unwrap().len() > 20);
 }
 
 #[test]
 fn plan_says_when_the_known_addresses_do_not_fit() {
-    let place = Place::with_cluster("lab");
-    place.run("harvest --rehearse").ok();
-    assert_eq!(place.run("plan --rehearse").err, "");
-    place.write(
+    let sandbox = Sandbox::with_cluster("lab");
+    sandbox.run("harvest --rehearse").ok();
+    assert_eq!(sandbox.run("plan --rehearse").err, "");
+    sandbox.write(
         "work/more.sh",
         &(without_addresses("lab") + "\nworkers=4\n").replace("workers=1\n", ""),
     );
-    let plan = place.run("plan more.sh --rehearse");
+    let plan = sandbox.run("plan more.sh --rehearse");
     assert_eq!(plan.code, 0, "{}", plan.err);
     assert!(plan.err.contains("no address for worker-1"), "{}", plan.err);
-    assert_eq!(place.run("deploy more.sh --rehearse").code, 3);
+    assert_eq!(sandbox.run("deploy more.sh --rehearse").code, 3);
 }
 
 #[test]
 fn plan_config_list_and_status_leave_no_trace() {
-    let place = Place::with_cluster("lab");
+    let sandbox = Sandbox::with_cluster("lab");
     for command in ["plan --rehearse", "config --rehearse", "list", "status"] {
-        place.run(command).ok();
+        sandbox.run(command).ok();
     }
-    assert!(!place.path("state").exists());
-    assert_eq!(fs::read_dir(place.path("home")).unwrap().count(), 0);
-    assert_eq!(fs::read_dir(place.path("work")).unwrap().count(), 1);
+    assert!(!sandbox.path("state").exists());
+    assert_eq!(fs::read_dir(sandbox.path("home")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(sandbox.path("work")).unwrap().count(), 1);
 }
 
 #[test]
 fn a_flag_wins_over_the_environment_and_this_over_the_file() {
-    let place = Place::with_cluster("lab");
+    let sandbox = Sandbox::with_cluster("lab");
     let origin = |command: &mut Command| {
-        let config: Value = place.ran(command).json();
+        let config: Value = sandbox.ran(command).json();
         let settings = config["settings"].as_array().unwrap().clone();
         let found = settings
             .into_iter()
@@ -250,10 +250,10 @@ fn a_flag_wins_over_the_environment_and_this_over_the_file() {
         )
     };
     let config = "config --rehearse --output json";
-    place.write("work/env.sh", &(env_file("lab", 10) + "numcpus=3\n"));
-    assert_eq!(origin(&mut place.command(config)), "3 from env.sh:13");
+    sandbox.write("work/env.sh", &(env_file("lab", 10) + "numcpus=3\n"));
+    assert_eq!(origin(&mut sandbox.command(config)), "3 from env.sh:13");
     let environment = |command: &str| {
-        let mut command = place.command(command);
+        let mut command = sandbox.command(command);
         command.env("OCPDEPLOY_NUMCPUS", "5");
         command
     };
@@ -264,10 +264,10 @@ fn a_flag_wins_over_the_environment_and_this_over_the_file() {
 
 #[test]
 fn each_failure_has_its_words_and_its_exit_code() {
-    let place = Place::with_cluster("lab");
-    place.write("work/faulty.sh", "cluster=lab\nworkrs=2\ndomain=$(touch pwned)\n");
-    place.write("work/file", "");
-    let text = place.transcript(&[
+    let sandbox = Sandbox::with_cluster("lab");
+    sandbox.write("work/faulty.sh", "cluster=lab\nworkrs=2\ndomain=$(touch pwned)\n");
+    sandbox.write("work/file", "");
+    let text = sandbox.transcript(&[
         "deply",
         "plan --set workers",
         "plan nosuch.sh",
@@ -279,20 +279,20 @@ fn each_failure_has_its_words_and_its_exit_code() {
         "harvest --rehearse --set network=nosuch",
     ]);
     insta::assert_snapshot!(text);
-    assert!(!place.path("work/pwned").exists());
-    assert!(!place.path("state/clusters").exists(), "nothing was begun");
+    assert!(!sandbox.path("work/pwned").exists());
+    assert!(!sandbox.path("state/clusters").exists(), "nothing was begun");
 }
 
 #[test]
 fn a_platform_that_refuses_is_not_one_that_is_slow() {
     for (what, code) in [("denied", 5), ("timeout_before", 6)] {
-        let place = Place::with_cluster("lab");
-        fs::create_dir(place.path("state")).unwrap();
+        let sandbox = Sandbox::with_cluster("lab");
+        fs::create_dir(sandbox.path("state")).unwrap();
         let fault = format!(
             r#"{{ "v": 1, "script": {{ "faults": [ {{ "call": "preflight", "what": "{what}", "times": 99 }} ] }} }}"#
         );
-        place.write("state/sim.json", &fault);
-        let ran = place.run("harvest --rehearse");
+        sandbox.write("state/sim.json", &fault);
+        let ran = sandbox.run("harvest --rehearse");
         assert_eq!(ran.code, code, "{}", ran.err);
         assert!(ran.err.contains("\nerror: look at the pretend platform"), "{}", ran.err);
         assert!(ran.err.contains("\n\nhint: "), "{}", ran.err);
@@ -301,12 +301,12 @@ fn a_platform_that_refuses_is_not_one_that_is_slow() {
 
 #[test]
 fn a_second_run_on_the_same_cluster_is_refused() {
-    let place = Place::with_cluster("lab");
-    place.run("harvest --rehearse").ok();
-    let dir = Home::new(place.path("state")).cluster("lab");
+    let sandbox = Sandbox::with_cluster("lab");
+    sandbox.run("harvest --rehearse").ok();
+    let dir = Home::new(sandbox.path("state")).cluster("lab");
     let _lock = Journal::open(&dir, "lab").unwrap();
     for command in ["harvest --rehearse", "destroy lab --yes"] {
-        let ran = place.run(command);
+        let ran = sandbox.run(command);
         assert_eq!(ran.code, 7, "{}", ran.err);
         assert!(
             ran.err.contains(&format!("process {} ", std::process::id())),
@@ -314,15 +314,15 @@ fn a_second_run_on_the_same_cluster_is_refused() {
             ran.err
         );
     }
-    assert_eq!(place.run("status lab").code, 0);
+    assert_eq!(sandbox.run("status lab").code, 0);
 }
 
 #[test]
 fn quiet_says_nothing_and_the_log_says_all_in_private() {
-    let place = Place::with_cluster("lab");
-    let ran = place.run("harvest --rehearse --quiet");
+    let sandbox = Sandbox::with_cluster("lab");
+    let ran = sandbox.run("harvest --rehearse --quiet");
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    let path = place.path("state/clusters/lab/log/ocpdeploy.jsonl");
+    let path = sandbox.path("state/clusters/lab/log/ocpdeploy.jsonl");
     let log = fs::read_to_string(&path).unwrap();
     let steps: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(steps.iter().any(|line| line["fields"]["step"] == "addresses"), "{log}");
@@ -331,11 +331,11 @@ fn quiet_says_nothing_and_the_log_says_all_in_private() {
 
 #[test]
 fn a_secret_is_in_no_output_and_in_no_file_of_the_state() {
-    let place = Place::with_cluster("lab");
+    let sandbox = Sandbox::with_cluster("lab");
     let secret = format!(r#"{{"auths":{{"quay.io":{{"auth":"{SECRET}"}}}}}}"#);
-    place.write("work/pull.json", &secret);
-    place.write("work/env.sh", &(env_file("lab", 10) + "pull_secret=pull.json\n"));
-    let said = place.transcript(&[
+    sandbox.write("work/pull.json", &secret);
+    sandbox.write("work/env.sh", &(env_file("lab", 10) + "pull_secret=pull.json\n"));
+    let said = sandbox.transcript(&[
         "config --rehearse",
         "harvest --rehearse -v",
         "plan --rehearse",
@@ -348,35 +348,35 @@ fn a_secret_is_in_no_output_and_in_no_file_of_the_state() {
         "journal.jsonl",
         "log/ocpdeploy.jsonl",
     ] {
-        let text = fs::read_to_string(place.path("state/clusters/lab").join(file)).unwrap();
+        let text = fs::read_to_string(sandbox.path("state/clusters/lab").join(file)).unwrap();
         assert!(!text.contains(SECRET), "{file}");
     }
 }
 
 #[test]
 fn two_clusters_of_one_network_stand_together() {
-    let place = Place::with_cluster("lab");
-    place.write("work/other.sh", &env_file("other", 30));
-    place.run("harvest --rehearse").ok();
-    place.run("harvest other.sh --rehearse").ok();
-    insta::assert_snapshot!(place.run("list").ok());
-    place.run("destroy lab --yes").ok();
-    let left = place.run("destroy other --dry-run").ok();
+    let sandbox = Sandbox::with_cluster("lab");
+    sandbox.write("work/other.sh", &env_file("other", 30));
+    sandbox.run("harvest --rehearse").ok();
+    sandbox.run("harvest other.sh --rehearse").ok();
+    insta::assert_snapshot!(sandbox.run("list").ok());
+    sandbox.run("destroy lab --yes").ok();
+    let left = sandbox.run("destroy other --dry-run").ok();
     assert!(left.contains("192.168.122.30"), "{left}");
 }
 
 #[test]
 fn destroy_works_without_the_clusters_folder() {
-    let place = Place::with_cluster("lab");
-    place.run("harvest --rehearse").ok();
-    fs::remove_dir_all(place.path("state/clusters/lab")).unwrap();
-    assert_eq!(place.run("destroy lab --yes").code, 2);
+    let sandbox = Sandbox::with_cluster("lab");
+    sandbox.run("harvest --rehearse").ok();
+    fs::remove_dir_all(sandbox.path("state/clusters/lab")).unwrap();
+    assert_eq!(sandbox.run("destroy lab --yes").code, 2);
     let sample = "destroy lab --env env.sh --dry-run";
-    let owned = place.run(sample).ok();
+    let owned = sandbox.run(sample).ok();
     assert!(owned.contains("192.168.122.10"), "{owned}");
-    place.run("destroy lab --env env.sh --yes").ok();
+    sandbox.run("destroy lab --env env.sh --yes").ok();
     assert!(
-        place
+        sandbox
             .run(sample)
             .ok()
             .starts_with("nothing on the platform belongs to lab.example.com")
@@ -385,17 +385,17 @@ fn destroy_works_without_the_clusters_folder() {
 
 #[test]
 fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
-    let place = Place::with_cluster("lab");
-    fs::create_dir(place.path("state")).unwrap();
+    let sandbox = Sandbox::with_cluster("lab");
+    fs::create_dir(sandbox.path("state")).unwrap();
     let slow = r#"{ "v": 1, "script": { "latency_ms": { "hold_address": 60000 } } }"#;
     for signal in ["-INT", "-TERM"] {
-        place.write("state/sim.json", slow);
+        sandbox.write("state/sim.json", slow);
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
             .args(["harvest", "--rehearse"])
-            .current_dir(place.path("work"))
+            .current_dir(sandbox.path("work"))
             .env_clear()
-            .env("OCPDEPLOY_HOME", place.path("state"))
-            .env("HOME", place.path("home"))
+            .env("OCPDEPLOY_HOME", sandbox.path("state"))
+            .env("HOME", sandbox.path("home"))
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();
@@ -410,20 +410,20 @@ fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
         let last = lines.last().unwrap().unwrap();
         assert_eq!(last, "stopped; run the same command again to continue");
     }
-    let world = fs::read_to_string(place.path("state/sim.json")).unwrap();
-    place.write("state/sim.json", &world.replace("60000", "0"));
-    place.run("harvest --rehearse").ok();
+    let world = fs::read_to_string(sandbox.path("state/sim.json")).unwrap();
+    sandbox.write("state/sim.json", &world.replace("60000", "0"));
+    sandbox.run("harvest --rehearse").ok();
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let place = Place::with_cluster("lab");
+    let sandbox = Sandbox::with_cluster("lab");
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
         .args(["plan", "--rehearse"])
-        .current_dir(place.path("work"))
+        .current_dir(sandbox.path("work"))
         .env_clear()
-        .env("OCPDEPLOY_HOME", place.path("state"))
-        .env("HOME", place.path("home"))
+        .env("OCPDEPLOY_HOME", sandbox.path("state"))
+        .env("HOME", sandbox.path("home"))
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -84,8 +84,8 @@ impl Computer {
 
     fn ran(&self, mut command: Command) -> Ran {
         let output = command.output().unwrap();
-        let place = self.0.path().to_str().unwrap().to_owned();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&place, "$PLACE");
+        let sandbox = self.0.path().to_str().unwrap().to_owned();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&sandbox, "$PLACE");
         Ran {
             code: output.status.code(),
             out: text(output.stdout),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::fake_kubevirt::consoles::FLOOD;
 use crate::support::fake_kubevirt::{World, consoles::Seat};
-use crate::support::kubevirt_place::Place;
+use crate::support::kubevirt_sandbox::Sandbox;
 use crate::support::terminal::{Terminal, ended};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -16,17 +16,17 @@ const MACHINE: &str = "lab-master-0";
 const LEAVE: &str = "\x1d";
 
 /// A deployed cluster.
-fn place() -> Place {
-    let place = Place::new(World::with_tenants(&["blue", "red"]));
-    place.env("lab", "masters=1\nworkers=0");
-    place.deploy("lab").unwrap();
-    place
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
+    sandbox.env("lab", "masters=1\nworkers=0");
+    sandbox.deploy("lab").unwrap();
+    sandbox
 }
 
 /// Somebody at the console of the master.
-fn sits(place: &Place) -> (Terminal, Child) {
+fn sits(sandbox: &Sandbox) -> (Terminal, Child) {
     let terminal = Terminal::new();
-    let child = terminal.start(&mut place.command(&SIT));
+    let child = terminal.start(&mut sandbox.command(&SIT));
     terminal.shows("at the console of lab-master-0; Ctrl-] leaves it\r\n");
     assert!(
         terminal.is_raw(),
@@ -45,16 +45,16 @@ fn awaited(is_there: impl Fn() -> bool) {
     }
 }
 
-fn seat<T>(place: &Place, look: impl FnOnce(&mut Seat) -> T) -> T {
-    place
+fn seat<T>(sandbox: &Sandbox, look: impl FnOnce(&mut Seat) -> T) -> T {
+    sandbox
         .server
         .with(|world| look(world.consoles.entry(MACHINE.to_owned()).or_default()))
 }
 
 #[test]
 fn who_sits_at_a_console_types_to_the_guest_and_leaves() {
-    let place = place();
-    let (mut terminal, child) = sits(&place);
+    let sandbox = sandbox();
+    let (mut terminal, child) = sits(&sandbox);
     terminal.types("\r");
     terminal.shows("lab-master-0 login: ");
     // Keys that would do something here: they are the guest's.
@@ -63,17 +63,17 @@ fn who_sits_at_a_console_types_to_the_guest_and_leaves() {
     terminal.types(&format!("q{LEAVE}not for the guest"));
     assert_eq!(ended(child).code(), Some(0), "{}", terminal.shown());
     assert!(!terminal.is_raw());
-    let typed = || seat(&place, |seat| String::from_utf8(seat.typed.clone()).unwrap());
+    let typed = || seat(&sandbox, |seat| String::from_utf8(seat.typed.clone()).unwrap());
     // The server may not have read the last key yet.
     awaited(|| typed().len() >= 11);
     assert_eq!(typed(), "\rcore\x03\x1a\x1c\x04\rq");
-    place.server.was_asked_well();
+    sandbox.server.was_asked_well();
 }
 
 #[test]
 fn all_that_a_guest_writes_is_shown_in_order() {
-    let place = place();
-    let (mut terminal, child) = sits(&place);
+    let sandbox = sandbox();
+    let (mut terminal, child) = sits(&sandbox);
     terminal.types("flood\r");
     let last = format!("line {}\r\n", FLOOD - 1);
     terminal.shows(&last);
@@ -87,9 +87,9 @@ fn all_that_a_guest_writes_is_shown_in_order() {
 
 #[test]
 fn the_terminal_is_given_back_however_it_ends() {
-    let place = place();
+    let sandbox = sandbox();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
-        let (mut terminal, child) = sits(&place);
+        let (mut terminal, child) = sits(&sandbox);
         terminal.types("\r");
         terminal.shows(" login: ");
         kill_process(Pid::from_child(&child), signal).unwrap();
@@ -98,15 +98,15 @@ fn the_terminal_is_given_back_however_it_ends() {
         assert!(!terminal.is_raw(), "{signal:?}");
     }
     // Somebody else sits down.
-    let (first, left) = sits(&place);
-    let (mut second, stays) = sits(&place);
+    let (first, left) = sits(&sandbox);
+    let (mut second, stays) = sits(&sandbox);
     assert_eq!(ended(left).code(), Some(5));
     first.shows("somebody else took its console");
     assert!(!first.is_raw());
     second.types("\r");
     second.shows(" login: ");
     // The machine is switched off.
-    place.server.with(|world| world.end_instance("blue", MACHINE));
+    sandbox.server.with(|world| world.end_instance("blue", MACHINE));
     assert_eq!(ended(stays).code(), Some(5));
     second.shows("was closed by its platform");
     assert!(!second.is_raw());
@@ -115,61 +115,61 @@ fn the_terminal_is_given_back_however_it_ends() {
             .names("virtualmachineinstances", "blue")
             .contains(&MACHINE.to_owned())
     };
-    awaited(|| place.server.with(|world| running(world)));
+    awaited(|| sandbox.server.with(|world| running(world)));
     // The line falls.
-    let (last, child) = sits(&place);
-    seat(&place, |seat| seat.is_cut = true);
+    let (last, child) = sits(&sandbox);
+    seat(&sandbox, |seat| seat.is_cut = true);
     assert_eq!(ended(child).code(), Some(5));
     last.shows("read the console of machine lab-master-0");
     assert!(!last.is_raw());
 }
 
 /// What is told to one who cannot sit down.
-fn told(place: &Place) -> String {
+fn told(sandbox: &Sandbox) -> String {
     let terminal = Terminal::new();
-    let mut command = place.command(&SIT);
+    let mut command = sandbox.command(&SIT);
     let code = ended(terminal.start(command.env("NO_COLOR", "1"))).code().unwrap_or(-1);
     assert!(!terminal.is_raw());
     let text = terminal.shown_at_last().replace("\r\n", "\n");
-    let text = text.replace(&place.server.address.port().to_string(), "<port>");
+    let text = text.replace(&sandbox.server.address.port().to_string(), "<port>");
     format!("exit code {code}\n{text}")
 }
 
 #[test]
 fn who_cannot_sit_down_is_told_why() {
-    let place = place();
+    let sandbox = sandbox();
     let user = |change: fn(&mut fake_kubevirt::rights::User)| {
-        place
+        sandbox
             .server
             .with(|world| change(world.users.get_mut("blue-token").unwrap()));
     };
     user(|user| user.lacks.extend(["get virtualmachineinstances/console".to_owned()]));
-    insta::assert_snapshot!("console_without_the_right", told(&place));
+    insta::assert_snapshot!("console_without_the_right", told(&sandbox));
     user(|user| user.lacks.clear());
-    place.server.with(|world| world.boot_ms = 600_000);
-    place.server.with(|world| world.step_ms = 600_000);
-    place.server.with(|world| world.end_instance("blue", MACHINE));
-    let phase = || place.object("virtualmachineinstances", "blue", MACHINE)["status"]["phase"].clone();
+    sandbox.server.with(|world| world.boot_ms = 600_000);
+    sandbox.server.with(|world| world.step_ms = 600_000);
+    sandbox.server.with(|world| world.end_instance("blue", MACHINE));
+    let phase = || sandbox.object("virtualmachineinstances", "blue", MACHINE)["status"]["phase"].clone();
     awaited(|| phase() == "Scheduling");
-    insta::assert_snapshot!("console_of_a_machine_that_is_about_to_run", told(&place));
-    place.server.with(|world| {
+    insta::assert_snapshot!("console_of_a_machine_that_is_about_to_run", told(&sandbox));
+    sandbox.server.with(|world| {
         let key = ("virtualmachines", "blue".to_owned(), MACHINE.to_owned());
         let mut machine = world.objects[&key].clone();
         machine["spec"]["runStrategy"] = "Halted".into();
         world.store(key, machine, "MODIFIED");
         world.end_instance("blue", MACHINE);
     });
-    insta::assert_snapshot!("console_of_a_machine_that_is_off", told(&place));
+    insta::assert_snapshot!("console_of_a_machine_that_is_off", told(&sandbox));
     // Not on a terminal.
-    let output = place.run(&SIT);
+    let output = sandbox.run(&SIT);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!("console_without_a_terminal", String::from_utf8(output.stderr).unwrap());
 }
 
 #[test]
 fn the_console_is_opened_with_whatever_the_kubeconfig_says() {
-    let place = place();
-    let plugin = place.path().join("plugin.sh");
+    let sandbox = sandbox();
+    let plugin = sandbox.path().join("plugin.sh");
     std::fs::write(
         &plugin,
         r#"echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "blue-token"}}'"#,
@@ -177,11 +177,15 @@ fn the_console_is_opened_with_whatever_the_kubeconfig_says() {
     .unwrap();
     let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
         "args": [plugin.display().to_string()], "interactiveMode": "Never"}});
-    place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
-    let (mut terminal, child) = sits(&place);
+    sandbox
+        .server
+        .kubeconfig_with(&sandbox.kubeconfig("blue"), &exec, "blue");
+    let (mut terminal, child) = sits(&sandbox);
     terminal.types(&format!("\r{LEAVE}"));
     assert_eq!(ended(child).code(), Some(0));
     // Of another tenant, who has nothing there.
-    place.server.kubeconfig(&place.kubeconfig("blue"), "red-token", "blue");
-    assert!(told(&place).starts_with("exit code 5\nerror: open the console of machine lab-master-0"));
+    sandbox
+        .server
+        .kubeconfig(&sandbox.kubeconfig("blue"), "red-token", "blue");
+    assert!(told(&sandbox).starts_with("exit code 5\nerror: open the console of machine lab-master-0"));
 }

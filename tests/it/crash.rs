@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::backup::Backup;
-use crate::support::place::{Outcome, Place, outcome};
+use crate::support::sandbox::{Outcome, Sandbox, outcome};
 use serde_json::{Value, json};
 
 /// The calls by which the program changes anything, or has it changed by a child.
@@ -39,33 +39,33 @@ const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vd
 
 /// A place that can be put back to where it was; paths in it stay the same.
 struct Ground {
-    place: Place,
+    sandbox: Sandbox,
     backup: Backup,
 }
 
 impl Ground {
     /// A place after these commands.
     fn after(commands: &[&[&str]]) -> Self {
-        let place = Place::new(json!({}));
-        place.env("lab", SMALL);
+        let sandbox = Sandbox::new(json!({}));
+        sandbox.env("lab", SMALL);
         // Another cluster, which must not notice anything.
-        place.env("lab-2", SMALL);
-        place.deploy("lab-2").succeeded();
+        sandbox.env("lab-2", SMALL);
+        sandbox.deploy("lab-2").succeeded();
         for command in commands {
-            place.run(command).succeeded();
+            sandbox.run(command).succeeded();
         }
-        let backup = Backup::of(place.path());
-        Self { place, backup }
+        let backup = Backup::of(sandbox.path());
+        Self { sandbox, backup }
     }
 
     fn restore(&self) {
-        self.backup.restore(self.place.path());
+        self.backup.restore(self.sandbox.path());
     }
 
     /// All that must be the same however often a command was cut.
     fn state(&self) -> Value {
         let machines: BTreeMap<_, _> = self
-            .place
+            .sandbox
             .machines(None)
             .into_iter()
             .map(|(name, machine)| {
@@ -79,9 +79,9 @@ impl Ground {
                 (name, all)
             })
             .collect();
-        let reservations = self.place.reservations(None).into_iter();
+        let reservations = self.sandbox.reservations(None).into_iter();
         let reserved: BTreeSet<String> = reservations.map(|(_, kept)| format!("{}", kept["name"])).collect();
-        let state = self.place.state();
+        let state = self.sandbox.state();
         json!({
             "machines": machines,
             "reserved": reserved,
@@ -93,13 +93,13 @@ impl Ground {
     /// The files of the state folder by name; nothing half made may be among them.
     fn files(&self) -> BTreeSet<String> {
         let mut files = BTreeSet::new();
-        let mut folders = vec![self.place.home().root().to_owned()];
+        let mut folders = vec![self.sandbox.home().root().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten() {
                 let path = entry.unwrap().path();
                 match path.is_dir() {
                     true => folders.push(path),
-                    false => _ = files.insert(path.strip_prefix(self.place.path()).unwrap().display().to_string()),
+                    false => _ = files.insert(path.strip_prefix(self.sandbox.path()).unwrap().display().to_string()),
                 }
             }
         }
@@ -111,13 +111,13 @@ impl Ground {
     fn is_consistent(&self, why: &str) {
         let mut taken = BTreeSet::new();
         for cluster in ["lab", "lab-2"] {
-            let Some(table) = self.place.parameters(cluster) else {
+            let Some(table) = self.sandbox.parameters(cluster) else {
                 continue;
             };
             for lease in table.leases() {
                 assert!(taken.insert(lease.ip), "{why}: {} is used twice", lease.ip);
             }
-            let machines: BTreeMap<_, _> = self.place.machines(Some(cluster)).into_iter().collect();
+            let machines: BTreeMap<_, _> = self.sandbox.machines(Some(cluster)).into_iter().collect();
             for node in &table.nodes {
                 if let Some(machine) = machines.get(&format!("{cluster}-{}", node.name)) {
                     assert_eq!(machine["nics"][0]["mac"], node.mac.to_string(), "{why}: {}", node.name);
@@ -129,7 +129,7 @@ impl Ground {
     /// Runs the program with `inject` of strace's done to it; on `only` this file where one is named.
     fn disturbed(&self, arguments: &[&str], inject: &str, only: Option<&Path>) -> Outcome {
         let call = inject.split(':').next().unwrap_or_default();
-        let program = self.place.command(arguments);
+        let program = self.sandbox.command(arguments);
         // A disturbed program may hang, which is no way to end either.
         let mut strace = Command::new("timeout");
         strace.args(["60", "strace", "-f", "-qq", "-o", "/dev/null", "-e"]);
@@ -140,7 +140,7 @@ impl Ground {
         strace.arg(program.get_program()).args(program.get_args()).env_clear();
         strace.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
         strace.env("PATH", std::env::var_os("PATH").unwrap());
-        strace.current_dir(self.place.path()).stdin(Stdio::null());
+        strace.current_dir(self.sandbox.path()).stdin(Stdio::null());
         let child = strace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         outcome(child.expect("timeout and strace are installed"))
     }
@@ -157,7 +157,7 @@ fn stride(usual: usize) -> usize {
 /// Cuts a command at each change; run again, it must end as if it had not been cut. Gives the number of cuts.
 fn cut_everywhere(ground: &Ground, arguments: &[&str], usual: usize, done: impl Fn(&Outcome) -> bool) -> usize {
     let quiet: Vec<&str> = ["-q"].iter().chain(arguments).copied().collect();
-    ground.place.run(&quiet).succeeded();
+    ground.sandbox.run(&quiet).succeeded();
     let expected = ground.state();
     let (mut cuts, stride) = (0, stride(usual));
     for (offset, call) in CHANGES.iter().enumerate() {
@@ -172,9 +172,9 @@ fn cut_everywhere(ground: &Ground, arguments: &[&str], usual: usize, done: impl 
             cuts += 1;
             let why = format!("{arguments:?} killed at {call} {n}");
             if *call == "fdatasync" {
-                tear(&ground.place.home().cluster("lab").journal());
+                tear(&ground.sandbox.home().cluster("lab").journal());
             }
-            let again = ground.place.run(&quiet);
+            let again = ground.sandbox.run(&quiet);
             assert!(done(&again), "{why}: {}", again.stderr);
             same(&ground.state(), &expected, &why);
             ground.is_consistent(&why);
@@ -254,9 +254,9 @@ fn destroying_cut_anywhere_leaves_nothing() {
     // Cut after its last change, nothing is known of the cluster any more.
     let done = |again: &Outcome| succeeded(again) || again.stderr.contains("no cluster lab is known here");
     let cuts = cut_everywhere(&ground, &["destroy", "lab", "--yes"], 2, done);
-    assert_eq!(ground.place.machines(Some("lab")), []);
-    assert_eq!(ground.place.reservations(Some("lab")), []);
-    assert_eq!(ground.place.home().cluster_names().unwrap(), ["lab-2"]);
+    assert_eq!(ground.sandbox.machines(Some("lab")), []);
+    assert_eq!(ground.sandbox.reservations(Some("lab")), []);
+    assert_eq!(ground.sandbox.home().cluster_names().unwrap(), ["lab-2"]);
     println!("reliability: 0 objects left");
     tell("cuts of destroy", cuts);
 }
@@ -273,11 +273,11 @@ fn bringing_an_image_cut_anywhere_ends_as_if_it_had_not_been() {
         ),
         ("key.pub", KEY),
     ] {
-        std::fs::write(ground.place.path().join(name), text).unwrap();
+        std::fs::write(ground.sandbox.path().join(name), text).unwrap();
     }
     let images = "image=./coreos.qcow2\nhelper_image=./helper.qcow2\npull_secret=pull-secret.json\npub_key=key.pub";
-    ground.place.env("lab", images);
-    ground.backup = Backup::of(ground.place.path());
+    ground.sandbox.env("lab", images);
+    ground.backup = Backup::of(ground.sandbox.path());
     let cuts = cut_everywhere(&ground, &["image", "push", "lab.sh"], 1, succeeded);
     tell("cuts of image push", cuts);
 }
@@ -286,10 +286,10 @@ fn bringing_an_image_cut_anywhere_ends_as_if_it_had_not_been() {
 fn a_full_disk_is_told_of_and_nothing_is_lost() {
     let ground = Ground::after(&[]);
     let deploy = ["deploy", "lab.sh", "--rehearse"];
-    ground.place.run(&deploy).succeeded();
+    ground.sandbox.run(&deploy).succeeded();
     let expected = ground.state();
     let (mut faults, stride) = (0, stride(4));
-    let journal = ground.place.home().cluster("lab").journal();
+    let journal = ground.sandbox.home().cluster("lab").journal();
     for (call, only) in [
         ("write", Some(journal.as_path())),
         ("fdatasync", None),
@@ -306,7 +306,7 @@ fn a_full_disk_is_told_of_and_nothing_is_lost() {
                 let told = full.message().contains("No space left on device");
                 assert!(told && full.code != Some(70), "{why}: {:?} {}", full.code, full.stderr);
             }
-            ground.place.run(&deploy).succeeded();
+            ground.sandbox.run(&deploy).succeeded();
             same(&ground.state(), &expected, &why);
             if full.code == Some(0) {
                 break;

@@ -1,12 +1,12 @@
 //! The life of a cluster after its installation, on the pretend platform, as the binary does it; disturbed and killed.
 
-use crate::support::place;
+use crate::support::sandbox;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::place::{Outcome, Place};
+use crate::support::sandbox::{Outcome, Sandbox};
 use ocpdeploy::cluster::Role;
 use ocpdeploy::state::journal;
 use ocpdeploy::state::parameters::Parameters;
@@ -15,26 +15,26 @@ use serde_json::{Value, json};
 const LAB: &str = "masters=3\nworkers=2\nimage=coreos\nhelper_image=helper";
 
 /// An installed cluster of 3 masters and 2 workers.
-fn lab() -> Place {
+fn lab() -> Sandbox {
     lab_on(json!({}))
 }
 
-fn lab_on(world: Value) -> Place {
-    let place = Place::new(world);
-    place.env("lab", LAB);
-    place.deploy("lab").succeeded();
-    place
+fn lab_on(world: Value) -> Sandbox {
+    let sandbox = Sandbox::new(world);
+    sandbox.env("lab", LAB);
+    sandbox.deploy("lab").succeeded();
+    sandbox
 }
 
 /// An installed cluster whose pretend addresses are this computer's own: nobody else has them.
-fn lab_on_the_loopback() -> Place {
+fn lab_on_the_loopback() -> Sandbox {
     let network =
         json!({"cidr": "127.94.0.0/24", "gateway": "127.94.0.1", "dhcp_from": "127.94.0.2", "dhcp_to": "127.94.0.254"});
     lab_on(json!({"networks": {"default": network}}))
 }
 
-fn table(place: &Place) -> Parameters {
-    place.parameters("lab").unwrap()
+fn table(sandbox: &Sandbox) -> Parameters {
+    sandbox.parameters("lab").unwrap()
 }
 
 fn workers(table: &Parameters) -> Vec<String> {
@@ -42,8 +42,8 @@ fn workers(table: &Parameters) -> Vec<String> {
 }
 
 /// All of the cluster that must be the same however often a command was cut: table, machines, reservations.
-fn whole(place: &Place) -> Value {
-    let machines: BTreeMap<_, _> = place
+fn whole(sandbox: &Sandbox) -> Value {
+    let machines: BTreeMap<_, _> = sandbox
         .machines(None)
         .into_iter()
         .map(|(name, machine)| {
@@ -58,27 +58,27 @@ fn whole(place: &Place) -> Value {
             )
         })
         .collect();
-    let reservations: BTreeMap<_, _> = place.reservations(None).into_iter().collect();
-    json!({"table": table(place).leases(), "machines": machines, "reservations": reservations})
+    let reservations: BTreeMap<_, _> = sandbox.reservations(None).into_iter().collect();
+    json!({"table": table(sandbox).leases(), "machines": machines, "reservations": reservations})
 }
 
 /// When a machine was made.
-fn made(place: &Place) -> BTreeMap<String, u64> {
-    let machines = place.machines(None).into_iter();
+fn made(sandbox: &Sandbox) -> BTreeMap<String, u64> {
+    let machines = sandbox.machines(None).into_iter();
     machines
         .map(|(name, machine)| (name, machine["created_ms"].as_u64().unwrap()))
         .collect()
 }
 
-fn set_script(place: &Place, script: &Value) {
-    place.edit(|world| world["script"] = script.clone());
+fn set_script(sandbox: &Sandbox, script: &Value) {
+    sandbox.edit(|world| world["script"] = script.clone());
 }
 
 #[test]
 fn scaling_up_harvests_the_new_numbers_and_leaves_all_others_as_they_are() {
-    let place = lab();
-    let (before, made_before) = (table(&place), made(&place));
-    let said = place.run(&["scale", "lab", "--workers", "4"]).succeeded();
+    let sandbox = lab();
+    let (before, made_before) = (table(&sandbox), made(&sandbox));
+    let said = sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
     assert!(said.stdout.contains("came: worker-2, worker-3"), "{}", said.stdout);
     assert!(
         said.stdout.contains("cluster lab.example.com has 4 workers"),
@@ -86,77 +86,77 @@ fn scaling_up_harvests_the_new_numbers_and_leaves_all_others_as_they_are() {
         said.stdout
     );
     assert!(said.stderr.contains("booting 2 throwaway machines"), "{}", said.stderr);
-    let after = table(&place);
+    let after = table(&sandbox);
     assert_eq!(after.nodes[..before.nodes.len()], before.nodes);
     assert_eq!(workers(&after), ["worker-0", "worker-1", "worker-2", "worker-3"]);
-    assert_eq!(place.of_pass("lab", "one"), [""; 0]);
-    let made_after = made(&place);
+    assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
+    let made_after = made(&sandbox);
     assert!(
         made_before.iter().all(|(name, when)| made_after[name] == *when),
         "an old machine was touched"
     );
     for node in after.of_role(Role::Worker) {
-        let kept = place.reservations(Some("lab"));
+        let kept = sandbox.reservations(Some("lab"));
         let kept = kept.iter().find(|(ip, _)| *ip == node.ip.to_string()).unwrap();
         assert_eq!(kept.1["mac"], node.mac.to_string());
         assert_eq!(kept.1["dns_names"], json!([format!("{}.lab.example.com", node.name)]));
     }
-    let again = place.run(&["scale", "lab", "--workers", "4"]).succeeded();
+    let again = sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
     assert!(!again.stdout.contains("came"), "{}", again.stdout);
-    assert_eq!(made(&place), made_after);
+    assert_eq!(made(&sandbox), made_after);
 }
 
 #[test]
 fn scaling_down_removes_the_highest_numbers_with_all_that_was_theirs() {
-    let place = lab();
-    let original = whole(&place);
-    place.run(&["scale", "lab", "--workers", "4"]).succeeded();
-    let ignition = place.home().cluster("lab").ignition("worker-3");
+    let sandbox = lab();
+    let original = whole(&sandbox);
+    sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
+    let ignition = sandbox.home().cluster("lab").ignition("worker-3");
     assert!(ignition.exists());
-    let said = place.run(&["scale", "lab", "--workers", "2"]).succeeded();
+    let said = sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
     assert!(said.stdout.contains("went: worker-3, worker-2"), "{}", said.stdout);
-    assert_eq!(whole(&place), original);
+    assert_eq!(whole(&sandbox), original);
     assert!(!ignition.exists());
     // The numbers can come again.
-    place.run(&["scale", "lab", "--workers", "3"]).succeeded();
-    assert_eq!(workers(&table(&place)), ["worker-0", "worker-1", "worker-2"]);
-    let none = place.run(&["scale", "lab", "--workers", "0"]);
+    sandbox.run(&["scale", "lab", "--workers", "3"]).succeeded();
+    assert_eq!(workers(&table(&sandbox)), ["worker-0", "worker-1", "worker-2"]);
+    let none = sandbox.run(&["scale", "lab", "--workers", "0"]);
     assert_eq!(none.code, Some(2), "{}", none.stderr);
     assert!(none.message().contains("one must stay"), "{}", none.stderr);
 }
 
 #[test]
 fn nothing_is_made_where_the_platform_has_no_room_for_it() {
-    let place = lab();
-    let before = whole(&place);
-    place.edit(|world| world["limits"] = json!({"memory_mib": 3000}));
-    let refused = place.run(&["scale", "lab", "--workers", "40"]);
+    let sandbox = lab();
+    let before = whole(&sandbox);
+    sandbox.edit(|world| world["limits"] = json!({"memory_mib": 3000}));
+    let refused = sandbox.run(&["scale", "lab", "--workers", "40"]);
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
     assert!(refused.message().contains("MiB of memory needed"), "{}", refused.stderr);
-    assert_eq!(whole(&place), before);
+    assert_eq!(whole(&sandbox), before);
 }
 
 #[test]
 fn a_scaled_cluster_is_not_deployed_over() {
-    let place = lab();
-    place.run(&["scale", "lab", "--workers", "3"]).succeeded();
-    let before = whole(&place);
-    let refused = place.deploy("lab");
+    let sandbox = lab();
+    sandbox.run(&["scale", "lab", "--workers", "3"]).succeeded();
+    let before = whole(&sandbox);
+    let refused = sandbox.deploy("lab");
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
     assert!(
         refused.message().contains("has been scaled since"),
         "{}",
         refused.stderr
     );
-    assert_eq!(whole(&place), before);
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
-    assert_eq!((place.machines(None), place.reservations(None)), (vec![], vec![]));
+    assert_eq!(whole(&sandbox), before);
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!((sandbox.machines(None), sandbox.reservations(None)), (vec![], vec![]));
 }
 
 #[test]
 fn the_settings_of_the_deployment_are_found_again() {
-    let place = Place::new(json!({}));
-    place.env("lab", LAB);
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", LAB);
     let deploy = [
         "deploy",
         "lab.sh",
@@ -166,13 +166,13 @@ fn the_settings_of_the_deployment_are_found_again() {
         "--set",
         "worker_memory=777",
     ];
-    place.run(&deploy).succeeded();
-    place.run(&["scale", "lab", "--workers", "2"]).succeeded();
-    let machines: BTreeMap<_, _> = place.machines(None).into_iter().collect();
+    sandbox.run(&deploy).succeeded();
+    sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
+    let machines: BTreeMap<_, _> = sandbox.machines(None).into_iter().collect();
     assert_eq!(machines["lab-worker-1"]["memory_mib"], 777);
     // Another env file must be of the same cluster.
-    place.env("other", LAB);
-    let other = place.run(&["scale", "lab", "--workers", "3", "--env", "other.sh"]);
+    sandbox.env("other", LAB);
+    let other = sandbox.run(&["scale", "lab", "--workers", "3", "--env", "other.sh"]);
     assert_eq!(other.code, Some(3), "{}", other.stderr);
     assert!(
         other
@@ -181,34 +181,34 @@ fn the_settings_of_the_deployment_are_found_again() {
         "{}",
         other.stderr
     );
-    let unknown = place.run(&["scale", "ghost", "--workers", "3"]);
+    let unknown = sandbox.run(&["scale", "ghost", "--workers", "3"]);
     assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
 }
 
 #[test]
 fn what_is_not_installed_is_neither_scaled_nor_stopped() {
-    let place = Place::new(json!({}));
-    place.env("lab", LAB);
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", LAB);
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
     for command in [
         &["scale", "lab", "--workers", "3", "--env", "lab.sh"][..],
         &["node", "replace", "worker-0", "--cluster", "lab", "--env", "lab.sh"],
         &["stop", "lab"],
         &["start", "lab"],
     ] {
-        let refused = place.run(command);
+        let refused = sandbox.run(command);
         assert_eq!(refused.code, Some(4), "{}", refused.stderr);
         assert!(refused.message().contains("is not installed yet"), "{}", refused.stderr);
     }
-    assert_eq!(place.machines(None), vec![]);
+    assert_eq!(sandbox.machines(None), vec![]);
 }
 
 #[test]
 fn a_node_that_is_replaced_keeps_name_mac_and_address() {
-    let place = lab();
-    let (before, made_before) = (whole(&place), made(&place));
+    let sandbox = lab();
+    let (before, made_before) = (whole(&sandbox), made(&sandbox));
     for node in ["worker-1", "master-2"] {
-        let said = place.run(&["node", "replace", node]).succeeded();
+        let said = sandbox.run(&["node", "replace", node]).succeeded();
         assert!(
             said.stdout
                 .contains(&format!("{node} of cluster lab.example.com is made anew")),
@@ -216,15 +216,15 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
             said.stdout
         );
     }
-    assert_eq!(whole(&place), before);
-    let renewed: Vec<_> = made(&place)
+    assert_eq!(whole(&sandbox), before);
+    let renewed: Vec<_> = made(&sandbox)
         .into_iter()
         .filter(|(name, when)| made_before[name] != *when)
         .collect();
     let names: Vec<_> = renewed.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["lab-master-2", "lab-worker-1"]);
     for absent in ["worker-7", "bootstrap", "api"] {
-        let refused = place.run(&["node", "replace", absent]);
+        let refused = sandbox.run(&["node", "replace", absent]);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
         assert!(
             refused.message().contains("is none of the cluster's nodes: master-0, "),
@@ -234,8 +234,8 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
     }
 }
 
-fn power(place: &Place) -> BTreeMap<String, bool> {
-    let machines = place.machines(None).into_iter();
+fn power(sandbox: &Sandbox) -> BTreeMap<String, bool> {
+    let machines = sandbox.machines(None).into_iter();
     machines
         .map(|(name, machine)| (name, machine["off"] == json!(false)))
         .collect()
@@ -243,58 +243,58 @@ fn power(place: &Place) -> BTreeMap<String, bool> {
 
 #[test]
 fn a_stopped_cluster_comes_back_with_its_addresses() {
-    let place = lab();
-    let before = whole(&place);
-    let said = place.run(&["stop", "lab"]).succeeded();
+    let sandbox = lab();
+    let before = whole(&sandbox);
+    let said = sandbox.run(&["stop", "lab"]).succeeded();
     assert!(
         said.stdout.contains("cluster lab.example.com is off"),
         "{}",
         said.stdout
     );
-    assert!(power(&place).values().all(|on| !on));
-    place.run(&["stop", "lab"]).succeeded();
-    place.run(&["start", "lab"]).succeeded();
-    assert_eq!(whole(&place), before);
-    place.run(&["start", "lab"]).succeeded();
-    place.run(&["verify", "lab"]).succeeded();
+    assert!(power(&sandbox).values().all(|on| !on));
+    sandbox.run(&["stop", "lab"]).succeeded();
+    sandbox.run(&["start", "lab"]).succeeded();
+    assert_eq!(whole(&sandbox), before);
+    sandbox.run(&["start", "lab"]).succeeded();
+    sandbox.run(&["verify", "lab"]).succeeded();
 }
 
 #[test]
 fn masters_stay_on_while_a_worker_does_not_shut_down() {
-    let place = lab();
-    set_script(&place, &json!({"guests": {"lab-worker-1": {"does": "deaf"}}}));
-    let late = place.run(&["stop", "lab", "--timeout", "1s"]);
+    let sandbox = lab();
+    set_script(&sandbox, &json!({"guests": {"lab-worker-1": {"does": "deaf"}}}));
+    let late = sandbox.run(&["stop", "lab", "--timeout", "1s"]);
     assert_eq!(late.code, Some(6), "{}", late.stderr);
     assert!(
         late.message().contains("1 machine still on after 1 s: lab-worker-1"),
         "{}",
         late.stderr
     );
-    let on: Vec<_> = power(&place)
+    let on: Vec<_> = power(&sandbox)
         .into_iter()
         .filter(|(_, on)| *on)
         .map(|(name, _)| name)
         .collect();
     assert_eq!(on, ["lab-master-0", "lab-master-1", "lab-master-2", "lab-worker-1"]);
-    place
+    sandbox
         .run(&["stop", "lab", "--timeout", "1s", "--power-off"])
         .succeeded();
-    assert!(power(&place).values().all(|on| !on));
+    assert!(power(&sandbox).values().all(|on| !on));
 }
 
 #[test]
 fn a_machine_that_comes_back_elsewhere_is_told_of() {
-    let place = lab();
-    place.run(&["stop", "lab"]).succeeded();
-    set_script(&place, &json!({"guests": {"lab-worker-0": {"does": "moves"}}}));
-    let moved = place.run(&["start", "lab"]);
+    let sandbox = lab();
+    sandbox.run(&["stop", "lab"]).succeeded();
+    set_script(&sandbox, &json!({"guests": {"lab-worker-0": {"does": "moves"}}}));
+    let moved = sandbox.run(&["start", "lab"]);
     assert_eq!(moved.code, Some(5), "{}", moved.stderr);
     assert!(
         moved.message().contains("lab-worker-0 came back with"),
         "{}",
         moved.stderr
     );
-    let verified = place.run(&["verify", "lab"]);
+    let verified = sandbox.run(&["verify", "lab"]);
     assert_eq!(verified.code, Some(1));
     assert!(
         verified.stdout.contains("the reservation was not honoured"),
@@ -305,8 +305,8 @@ fn a_machine_that_comes_back_elsewhere_is_told_of() {
 
 #[test]
 fn verify_tells_each_difference_and_repairs_reservations() {
-    let place = lab();
-    let clean = place.run(&["verify", "lab"]).succeeded();
+    let sandbox = lab();
+    let clean = sandbox.run(&["verify", "lab"]).succeeded();
     assert!(
         clean
             .stdout
@@ -314,9 +314,9 @@ fn verify_tells_each_difference_and_repairs_reservations() {
         "{}",
         clean.stdout
     );
-    let before = whole(&place);
-    let (worker_0, worker_1) = (table(&place).nodes[4].clone(), table(&place).nodes[5].clone());
-    place.edit(|world| {
+    let before = whole(&sandbox);
+    let (worker_0, worker_1) = (table(&sandbox).nodes[4].clone(), table(&sandbox).nodes[5].clone());
+    sandbox.edit(|world| {
         let kept = world["networks"]["default"]["reservations"].as_object_mut().unwrap();
         kept.remove(&worker_0.ip.to_string()).unwrap();
         let mut moved = kept.remove(&worker_1.ip.to_string()).unwrap();
@@ -329,7 +329,7 @@ fn verify_tells_each_difference_and_repairs_reservations() {
         forgotten["pass"] = json!("one");
         world["machines"]["lab-harvest-worker-0"] = forgotten;
     });
-    let found = place.run(&["verify", "lab"]);
+    let found = sandbox.run(&["verify", "lab"]);
     assert_eq!(found.code, Some(1), "{}", found.stderr);
     let lines: Vec<_> = found
         .stdout
@@ -351,13 +351,13 @@ fn verify_tells_each_difference_and_repairs_reservations() {
             "not looked at: nodes: a rehearsal has no API".to_owned(),
         ]
     );
-    let json = place.run(&["verify", "lab", "--output", "json"]);
+    let json = sandbox.run(&["verify", "lab", "--output", "json"]);
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["differences"][4]["place"], "reservation");
-    let repaired = place.run(&["verify", "lab", "--repair"]);
+    let repaired = sandbox.run(&["verify", "lab", "--repair"]);
     assert_eq!(repaired.code, Some(1), "machines are not mended: {}", repaired.stdout);
     assert!(!repaired.stdout.contains(" reservation "), "{}", repaired.stdout);
-    assert_eq!(whole(&place)["reservations"], before["reservations"]);
+    assert_eq!(whole(&sandbox)["reservations"], before["reservations"]);
 }
 
 /// Runs a command that must end well; a command that is cut is run again until then.
@@ -371,11 +371,11 @@ const STORIES: [Story; 3] = [
 
 /// What a story comes to when nothing disturbs it.
 fn undisturbed(story: Story) -> Value {
-    let place = lab();
+    let sandbox = lab();
     for command in story {
-        place.run(command).succeeded();
+        sandbox.run(command).succeeded();
     }
-    whole(&place)
+    whole(&sandbox)
 }
 
 #[test]
@@ -384,20 +384,20 @@ fn killed_at_any_moment_the_same_command_finishes() {
         "list_machines": 4, "stop_machine": 10, "start_machine": 10}, "boot_ms": 20});
     for story in STORIES {
         let wanted = undisturbed(story);
-        let place = lab();
-        set_script(&place, &slow);
+        let sandbox = lab();
+        set_script(&sandbox, &slow);
         for command in story {
             let mut lives = 0;
             // Each life is a little longer, so that every part of the command is its end once.
             loop {
                 lives += 1;
-                let (begun, mut child) = (Instant::now(), place.start(command));
+                let (begun, mut child) = (Instant::now(), sandbox.start(command));
                 let life = Duration::from_millis(15 * lives);
                 while begun.elapsed() < life && child.try_wait().unwrap().is_none() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 child.kill().unwrap();
-                let ended = place::outcome(child);
+                let ended = sandbox::outcome(child);
                 match ended.code {
                     Some(0) => break,
                     None => {}
@@ -406,7 +406,7 @@ fn killed_at_any_moment_the_same_command_finishes() {
             }
             assert!(lives > 3, "{command:?} was killed {lives} times only");
         }
-        assert_eq!(whole(&place), wanted, "{story:?}");
+        assert_eq!(whole(&sandbox), wanted, "{story:?}");
     }
 }
 
@@ -434,12 +434,12 @@ fn whichever_call_fails_the_same_command_finishes() {
         .collect();
     for story in STORIES {
         let wanted = undisturbed(story);
-        let place = lab();
-        set_script(&place, &json!({"faults": faults}));
+        let sandbox = lab();
+        set_script(&sandbox, &json!({"faults": faults}));
         let (mut failures, mut hit) = (0, 0);
         for command in story {
             loop {
-                let ended = place.run(command);
+                let ended = sandbox.run(command);
                 match ended.code {
                     Some(0) => break,
                     // Most are silent, and asked again.
@@ -453,21 +453,21 @@ fn whichever_call_fails_the_same_command_finishes() {
                 );
             }
         }
-        for fault in place.state()["script"]["faults"].as_array().unwrap() {
+        for fault in sandbox.state()["script"]["faults"].as_array().unwrap() {
             hit += usize::from(fault["seen"].as_u64() >= fault["nth"].as_u64());
         }
         assert!(hit >= 6, "{story:?}: only {hit} calls failed");
-        assert_eq!(whole(&place), wanted, "{story:?}");
+        assert_eq!(whole(&sandbox), wanted, "{story:?}");
     }
 }
 
 #[test]
 fn two_commands_never_work_on_one_cluster() {
-    let place = lab();
-    set_script(&place, &json!({"latency_ms": {"create_machine": 400}}));
-    let first = place.start(&["scale", "lab", "--workers", "3"]);
+    let sandbox = lab();
+    set_script(&sandbox, &json!({"latency_ms": {"create_machine": 400}}));
+    let first = sandbox.start(&["scale", "lab", "--workers", "3"]);
     let begun = Instant::now();
-    while !place.is_within("lab", "scale/create") {
+    while !sandbox.is_within("lab", "scale/create") {
         assert!(begun.elapsed() < Duration::from_secs(30), "it did not begin");
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -476,25 +476,25 @@ fn two_commands_never_work_on_one_cluster() {
         &["verify", "lab"],
         &["scale", "lab", "--workers", "5"],
     ] {
-        let refused = place.run(command);
+        let refused = sandbox.run(command);
         assert_eq!(refused.code, Some(7), "{}", refused.stderr);
         assert!(refused.message().contains("is in use by"), "{}", refused.stderr);
     }
-    place::outcome(first).succeeded();
+    sandbox::outcome(first).succeeded();
 }
 
 #[test]
 fn the_journal_tells_of_day_two_and_holds_no_secret() {
-    let place = lab();
-    place.run(&["scale", "lab", "--workers", "3"]).succeeded();
-    let entries = journal::read(&place.home().cluster("lab").journal()).unwrap();
+    let sandbox = lab();
+    sandbox.run(&["scale", "lab", "--workers", "3"]).succeeded();
+    let entries = journal::read(&sandbox.home().cluster("lab").journal()).unwrap();
     let steps: Vec<_> = entries.iter().map(|entry| entry.step.as_str()).collect();
     assert!(
         steps.contains(&"join/worker-2/ready") && steps.contains(&"scale/leases"),
         "{steps:?}"
     );
     for name in ["settings.json", "parameters.yaml", "journal.jsonl"] {
-        let mode = std::fs::metadata(place.home().cluster("lab").path().join(name))
+        let mode = std::fs::metadata(sandbox.home().cluster("lab").path().join(name))
             .unwrap()
             .permissions()
             .mode();
@@ -503,8 +503,8 @@ fn the_journal_tells_of_day_two_and_holds_no_secret() {
 }
 
 /// What `node ssh worker-1` ends with where `ssh` prints its arguments, and this when it is asked for its configuration.
-fn ssh(place: &Place, configuration: &str) -> std::process::Output {
-    let tools = place.path().join("tools");
+fn ssh(sandbox: &Sandbox, configuration: &str) -> std::process::Output {
+    let tools = sandbox.path().join("tools");
     std::fs::create_dir_all(&tools).unwrap();
     let ssh = tools.join("ssh");
     let script = format!(
@@ -525,33 +525,33 @@ fn ssh(place: &Place, configuration: &str) -> std::process::Output {
     ];
     Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
         .args(arguments)
-        .env("OCPDEPLOY_HOME", place.home().root())
+        .env("OCPDEPLOY_HOME", sandbox.home().root())
         .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))
-        .current_dir(place.path())
+        .current_dir(sandbox.path())
         .output()
         .unwrap()
 }
 
 #[test]
 fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
-    let place = lab();
-    let kubeconfig = place.home().cluster("lab").kubeconfig();
+    let sandbox = lab();
+    let kubeconfig = sandbox.home().cluster("lab").kubeconfig();
     std::fs::create_dir_all(kubeconfig.parent().unwrap()).unwrap();
     std::fs::write(
         &kubeconfig,
         "clusters:\n- cluster:\n    server: https://api.lab.example.com:6443\n  name: lab\n",
     )
     .unwrap();
-    let refused = ssh(&place, "connecttimeout none");
+    let refused = ssh(&sandbox, "connecttimeout none");
     assert_eq!(refused.status.code(), Some(2), "ssh was run: {refused:?}");
     // A hosts file of its own in place of this computer's, should the program write one after all.
-    std::fs::write(place.path().join("hosts"), "127.0.0.1 localhost\n").unwrap();
+    std::fs::write(sandbox.path().join("hosts"), "127.0.0.1 localhost\n").unwrap();
     let program = env!("CARGO_BIN_EXE_ocpdeploy");
     let apply = format!("mount --bind hosts /etc/hosts && exec {program} dns apply lab");
     let dns = Command::new("unshare")
         .args(["--map-root-user", "--mount", "sh", "-c", &apply])
-        .env("OCPDEPLOY_HOME", place.home().root())
-        .current_dir(place.path())
+        .env("OCPDEPLOY_HOME", sandbox.home().root())
+        .current_dir(sandbox.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&dns.stderr).into_owned();
@@ -559,7 +559,7 @@ fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
         true => eprintln!("LEFT OUT: no mount namespace here: {said}"),
         false => assert_eq!(dns.status.code(), Some(2), "{said}"),
     }
-    let hosts = std::fs::read_to_string(place.path().join("hosts")).unwrap();
+    let hosts = std::fs::read_to_string(sandbox.path().join("hosts")).unwrap();
     assert_eq!(hosts, "127.0.0.1 localhost\n");
     for arguments in [
         &["kubeconfig", "lab"][..],
@@ -570,27 +570,27 @@ fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
         &["export", "kcli", "--cluster", "lab"],
         &["export", "ansible", "--cluster", "lab"],
     ] {
-        let refused = place.run(arguments);
+        let refused = sandbox.run(arguments);
         assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
         assert_eq!(refused.stdout, "", "{arguments:?}");
-        let api = table(&place).api_ip;
+        let api = table(&sandbox).api_ip;
         let words =
             format!("error: cluster lab is on the pretend platform: {api} is no address of a real machine of it\n");
         assert!(refused.stderr.starts_with(&words), "{arguments:?}: {}", refused.stderr);
     }
     // What leads nowhere stays, and so does all of a cluster on the loopback.
-    place.run(&["kubeconfig", "lab", "--by-name"]).succeeded();
-    place.run(&["verify", "lab"]).succeeded();
+    sandbox.run(&["kubeconfig", "lab", "--by-name"]).succeeded();
+    sandbox.run(&["verify", "lab"]).succeeded();
     let own = lab_on_the_loopback();
     own.run(&["export", "hosts", "--cluster", "lab"]).succeeded();
 }
 
 #[test]
 fn a_complete_cluster_is_never_led_to_its_destruction() {
-    let place = lab();
+    let sandbox = lab();
     let before = (
-        whole(&place),
-        std::fs::read(place.home().cluster("lab").known()).unwrap(),
+        whole(&sandbox),
+        std::fs::read(sandbox.home().cluster("lab").known()).unwrap(),
     );
     for (changes, words, hint) in [
         (
@@ -624,7 +624,7 @@ fn a_complete_cluster_is_never_led_to_its_destruction() {
             "hint: put the settings back.",
         ),
     ] {
-        let refused = place.run(&[&["deploy", "lab.sh", "--rehearse"][..], changes].concat());
+        let refused = sandbox.run(&[&["deploy", "lab.sh", "--rehearse"][..], changes].concat());
         assert_eq!(refused.code, Some(2), "{changes:?}: {}", refused.stderr);
         let message = refused.message();
         let begin = "error: cluster lab is installed, and the settings differ from it: ";
@@ -637,28 +637,28 @@ fn a_complete_cluster_is_never_led_to_its_destruction() {
             "{changes:?}: {message}"
         );
         if !changes.contains(&"--harvest") {
-            let check = place.run(&[&["check", "lab.sh", "--rehearse"][..], changes].concat());
+            let check = sandbox.run(&[&["check", "lab.sh", "--rehearse"][..], changes].concat());
             assert_eq!(check.code, Some(4), "{changes:?}: {}", check.stdout);
             assert!(check.stdout.contains(words), "{changes:?}: {}", check.stdout);
         }
         let now = (
-            whole(&place),
-            std::fs::read(place.home().cluster("lab").known()).unwrap(),
+            whole(&sandbox),
+            std::fs::read(sandbox.home().cluster("lab").known()).unwrap(),
         );
         assert_eq!(now, before, "{changes:?}");
     }
     // The hint does what it says.
-    place.run(&["scale", "lab", "--workers", "5"]).succeeded();
-    assert_eq!(workers(&table(&place)).len(), 5);
+    sandbox.run(&["scale", "lab", "--workers", "5"]).succeeded();
+    assert_eq!(workers(&table(&sandbox)).len(), 5);
 }
 
 #[test]
 fn ssh_is_the_users_own_and_knows_the_nodes_by_name() {
-    let place = lab_on_the_loopback();
-    let output = ssh(&place, "connecttimeout none");
+    let sandbox = lab_on_the_loopback();
+    let output = ssh(&sandbox, "connecttimeout none");
     assert_eq!(output.status.code(), Some(42), "ssh's exit code is ours");
     let said = String::from_utf8(output.stdout).unwrap();
-    let ip = table(&place).nodes[5].ip;
+    let ip = table(&sandbox).nodes[5].ip;
     assert!(
         said.ends_with(&format!("core@{ip}\ncat\n/etc/two words\n$HOME\n")),
         "{said}"
@@ -668,45 +668,45 @@ fn ssh_is_the_users_own_and_knows_the_nodes_by_name() {
         said.contains("\nConnectTimeout=10\n"),
         "a node that is gone is not waited for: {said}"
     );
-    let said = String::from_utf8(ssh(&place, "connecttimeout 60").stdout).unwrap();
+    let said = String::from_utf8(ssh(&sandbox, "connecttimeout 60").stdout).unwrap();
     assert!(
         !said.contains("ConnectTimeout"),
         "the user's own configuration wins: {said}"
     );
-    let absent = place.run(&["node", "ssh", "worker-9", "--cluster", "lab"]);
+    let absent = sandbox.run(&["node", "ssh", "worker-9", "--cluster", "lab"]);
     assert_eq!(absent.code, Some(2), "{}", absent.stderr);
 }
 
 #[test]
 fn a_console_is_shown_and_followed() {
-    let place = lab();
-    let said = place.run(&["node", "console", "worker-1"]).succeeded();
+    let sandbox = lab();
+    let said = sandbox.run(&["node", "console", "worker-1"]).succeeded();
     assert!(said.stdout.contains("lab-worker-1 starts"), "{}", said.stdout);
-    let absent = place.run(&["node", "console", "worker-9"]);
+    let absent = sandbox.run(&["node", "console", "worker-9"]);
     assert_eq!(absent.code, Some(5), "{}", absent.stderr);
 }
 
-fn kubeconfig(place: &Place, arguments: &[&str]) -> Outcome {
-    place.run(&[&["kubeconfig", "lab"], arguments].concat())
+fn kubeconfig(sandbox: &Sandbox, arguments: &[&str]) -> Outcome {
+    sandbox.run(&[&["kubeconfig", "lab"], arguments].concat())
 }
 
 #[test]
 fn a_kubeconfig_leads_to_the_vip_and_is_private() {
-    let place = lab_on_the_loopback();
-    let none = kubeconfig(&place, &[]);
+    let sandbox = lab_on_the_loopback();
+    let none = kubeconfig(&sandbox, &[]);
     assert_eq!(none.code, Some(4), "{}", none.stderr);
     assert!(none.stderr.contains("a rehearsal has no API"), "{}", none.stderr);
-    let path = place.home().cluster("lab").kubeconfig();
+    let path = sandbox.home().cluster("lab").kubeconfig();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let text = "clusters:\n- cluster:\n    server: https://api.lab.example.com:6443\n  name: lab\n";
     std::fs::write(path, text).unwrap();
-    assert_eq!(kubeconfig(&place, &["--by-name"]).succeeded().stdout, text);
-    kubeconfig(&place, &["-o", "mine"]).succeeded();
-    let mine = place.path().join("mine");
+    assert_eq!(kubeconfig(&sandbox, &["--by-name"]).succeeded().stdout, text);
+    kubeconfig(&sandbox, &["-o", "mine"]).succeeded();
+    let mine = sandbox.path().join("mine");
     assert_eq!(std::fs::metadata(&mine).unwrap().permissions().mode() & 0o777, 0o600);
     let mine = std::fs::read_to_string(mine).unwrap();
     assert!(
-        mine.contains(&format!("https://{}:6443", table(&place).api_ip)),
+        mine.contains(&format!("https://{}:6443", table(&sandbox).api_ip)),
         "{mine}"
     );
     assert!(mine.contains("\"tls-server-name\": \"api.lab.example.com\""), "{mine}");
@@ -714,15 +714,15 @@ fn a_kubeconfig_leads_to_the_vip_and_is_private() {
 
 #[test]
 fn destroy_tells_of_and_takes_away_the_names_on_this_computer() {
-    let place = lab();
-    let root = place.path().join("root");
+    let sandbox = lab();
+    let root = sandbox.path().join("root");
     std::fs::create_dir_all(root.join("etc")).unwrap();
     std::fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
     let root_flag = ["--root", root.to_str().unwrap()];
-    place
+    sandbox
         .run(&[&["dns", "apply", "lab"][..], &root_flag].concat())
         .succeeded();
-    let shown = place
+    let shown = sandbox
         .run(&[&["destroy", "lab", "--dry-run"][..], &root_flag].concat())
         .succeeded();
     let hosts = root.join("etc/hosts").display().to_string();
@@ -740,7 +740,7 @@ fn destroy_tells_of_and_takes_away_the_names_on_this_computer() {
         lines.iter().any(|line| line.contains(" api.lab.example.com")),
         "{lines:?}"
     );
-    place
+    sandbox
         .run(&[&["destroy", "lab", "--yes"][..], &root_flag].concat())
         .succeeded();
     assert_eq!(

@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 
 use crate::support::backup::Backup;
 use crate::support::faulty::{Fault, Faulty, When};
-use crate::support::place::Place;
-use ocpdeploy::backend::retry::Patient;
+use crate::support::sandbox::Sandbox;
+use ocpdeploy::backend::retry::Retrying;
 use ocpdeploy::backend::sim::Sim;
 use ocpdeploy::backend::{
-    Backend, BackendError, BackendErrorKind as Kind, Balancer, Hold, ImageHandle, ImageRequest, MachineSpec, Needs,
-    Nic, Payload, Stop,
+    AddressReservation, Backend, BackendError, BackendErrorKind as Kind, ImageHandle, ImageRequest, LoadBalancer,
+    MachineSpec, Nic, Payload, Requirements, Stop,
 };
-use ocpdeploy::cluster::{ClusterConfig, ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip};
+use ocpdeploy::cluster::{
+    AddressAssignment, ClusterConfig, ClusterId, Mac, MachineName, NodeName, Pass, Role, SimConfig, Vip,
+};
 use ocpdeploy::failure::explain;
 use ocpdeploy::openshift::drain::Drain;
 use ocpdeploy::passes::{self, DeployOptions, ScaleOptions, StopOptions};
@@ -85,53 +87,53 @@ enum Deed {
 
 /// A pretend platform with two clusters' files, which can be put back to where it was.
 struct Ground {
-    place: Place,
+    sandbox: Sandbox,
     backup: Backup,
 }
 
 impl Ground {
     async fn after(deeds: &[Deed]) -> Self {
-        let place = Place::new(json!({"script": {"boot_ms": 0}}));
-        let backup = Backup::of(place.path());
-        let mut ground = Self { place, backup };
+        let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
+        let backup = Backup::of(sandbox.path());
+        let mut ground = Self { sandbox, backup };
         // Another cluster, which must not notice anything.
         ground.undisturbed(Deed::Deploy, "lab-2").await;
-        for deed in deeds {
-            ground.undisturbed(*deed, "lab").await;
+        for operation in deeds {
+            ground.undisturbed(*operation, "lab").await;
         }
-        ground.backup = Backup::of(ground.place.path());
+        ground.backup = Backup::of(ground.sandbox.path());
         ground
     }
 
     fn restore(&self) {
-        self.backup.restore(self.place.path());
+        self.backup.restore(self.sandbox.path());
     }
 
     fn sim(&self) -> Sim {
-        let state = self.place.path().join("sim.json");
+        let state = self.sandbox.path().join("sim.json");
         Sim::open(&SimConfig { state }).unwrap()
     }
 
-    async fn undisturbed(&self, deed: Deed, cluster: &str) {
+    async fn undisturbed(&self, operation: Deed, cluster: &str) {
         let faulty = Faulty::new(self.sim(), REFUSALS[0], When::Never);
-        let outcome = self.run(deed, cluster, &faulty).await;
-        outcome.unwrap_or_else(|error| panic!("{deed:?} {cluster}: {}", explain(&error)));
+        let outcome = self.run(operation, cluster, &faulty).await;
+        outcome.unwrap_or_else(|error| panic!("{operation:?} {cluster}: {}", explain(&error)));
     }
 
-    async fn run(&self, deed: Deed, cluster: &str, faulty: &Faulty<Sim>) -> anyhow::Result<()> {
+    async fn run(&self, operation: Deed, cluster: &str, faulty: &Faulty<Sim>) -> anyhow::Result<()> {
         let patience = if faulty.is_for_ever() { PATIENCE } else { MORE };
-        let backend = &Patient::new(faulty).for_at_most(patience);
-        let workers = match deed {
+        let backend = &Retrying::new(faulty).for_at_most(patience);
+        let workers = match operation {
             Deed::ScaleUp => 3,
             _ => 1,
         };
-        let (config, home) = (config(self.place.path(), cluster, workers), self.place.home());
+        let (config, home) = (config(self.sandbox.path(), cluster, workers), self.sandbox.home());
         let drain = Drain {
             limit: Duration::from_secs(1),
             force: false,
             delete_emptydir_data: false,
         };
-        match deed {
+        match operation {
             Deed::Harvest => {
                 let options = DeployOptions { harvest_again: true };
                 passes::harvest(backend, &config, &home, options).await.map(drop)
@@ -182,7 +184,7 @@ impl Ground {
 
     /// All that must be the same whatever failed on the way.
     fn state(&self) -> Value {
-        let machines: BTreeMap<_, _> = self.place.machines(None).into_iter().collect();
+        let machines: BTreeMap<_, _> = self.sandbox.machines(None).into_iter().collect();
         let machines: BTreeMap<_, _> = machines
             .into_iter()
             .map(|(name, machine)| {
@@ -190,13 +192,13 @@ impl Ground {
                 (name, kept)
             })
             .collect();
-        let reserved: BTreeMap<_, _> = self.place.reservations(None).into_iter().collect();
-        let state = self.place.state();
+        let reserved: BTreeMap<_, _> = self.sandbox.reservations(None).into_iter().collect();
+        let state = self.sandbox.state();
         json!({
             "machines": machines,
             "reserved": reserved,
             "images": state["uploads"],
-            "files": files(self.place.home().root()),
+            "files": files(self.sandbox.home().root()),
         })
     }
 }
@@ -256,11 +258,11 @@ fn stride(usual: usize) -> usize {
 }
 
 /// As `disturbed`, with the stack of a program: unoptimized, a whole deployment takes more than a test's thread has.
-fn disturb(deed: Deed, before: &'static [Deed], usual: usize) {
+fn disturb(operation: Deed, before: &'static [Deed], usual: usize) {
     let thread = std::thread::Builder::new().stack_size(8 << 20);
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.unwrap().block_on(disturbed(deed, before, usual));
+        runtime.unwrap().block_on(disturbed(operation, before, usual));
     };
     if let Err(panic) = thread.spawn(run).unwrap().join() {
         std::panic::resume_unwind(panic);
@@ -268,10 +270,10 @@ fn disturb(deed: Deed, before: &'static [Deed], usual: usize) {
 }
 
 /// Makes each call of a deed fail in each way; then it is done again, and must end as if nothing had failed.
-async fn disturbed(deed: Deed, before: &[Deed], usual: usize) {
+async fn disturbed(operation: Deed, before: &[Deed], usual: usize) {
     let ground = Ground::after(before).await;
     let calm = Faulty::new(ground.sim(), REFUSALS[0], When::Never);
-    ground.run(deed, "lab", &calm).await.unwrap();
+    ground.run(operation, "lab", &calm).await.unwrap();
     let calls = calm.calls().len();
     drop(calm);
     let expected = ground.state();
@@ -280,8 +282,8 @@ async fn disturbed(deed: Deed, before: &[Deed], usual: usize) {
     for fault in SILENCES {
         ground.restore();
         let faulty = Faulty::new(ground.sim(), fault, When::EachFirst);
-        let outcome = ground.run(deed, "lab", &faulty).await;
-        let why = format!("{deed:?}: {} at each call's first time", fault.name);
+        let outcome = ground.run(operation, "lab", &faulty).await;
+        let why = format!("{operation:?}: {} at each call's first time", fault.name);
         outcome.unwrap_or_else(|error| panic!("{why}: {}", explain(&error)));
         assert!(
             faulty.failed() * 3 > calls,
@@ -305,8 +307,8 @@ async fn disturbed(deed: Deed, before: &[Deed], usual: usize) {
         tried += 1;
         let faulty = Faulty::new(ground.sim(), fault, when);
         let begun = Instant::now();
-        let outcome = ground.run(deed, "lab", &faulty).await;
-        let why = format!("{deed:?}: {} {when:?} ({:?})", fault.name, faulty.failing());
+        let outcome = ground.run(operation, "lab", &faulty).await;
+        let why = format!("{operation:?}: {} {when:?} ({:?})", fault.name, faulty.failing());
         assert!(
             begun.elapsed() < Duration::from_secs(30),
             "{why}: {:?}",
@@ -325,31 +327,34 @@ async fn disturbed(deed: Deed, before: &[Deed], usual: usize) {
                 assert!(is_silence && matches!(when, When::Once(_)), "{why}: nobody noticed");
             }
             Err(error) => {
-                is_well_told(&ground, deed, method, &fault, &error, &why).await;
-                ground.undisturbed(deed, "lab").await;
+                is_well_told(&ground, operation, method, &fault, &error, &why).await;
+                ground.undisturbed(operation, "lab").await;
             }
         }
         same(&ground.state(), &expected, &why);
-        if tried % 10 == 1 && deed != Deed::Destroy {
+        if tried % 10 == 1 && operation != Deed::Destroy {
             ground.undisturbed(Deed::Destroy, "lab").await;
-            assert_eq!(ground.place.machines(Some("lab")), [], "{why}");
-            assert_eq!(ground.place.reservations(Some("lab")), [], "{why}");
-            assert_eq!(ground.place.home().cluster_names().unwrap(), ["lab-2"], "{why}");
+            assert_eq!(ground.sandbox.machines(Some("lab")), [], "{why}");
+            assert_eq!(ground.sandbox.reservations(Some("lab")), [], "{why}");
+            assert_eq!(ground.sandbox.home().cluster_names().unwrap(), ["lab-2"], "{why}");
         }
     }
-    println!("reliability: {} faults of {deed:?}", tried + SILENCES.len() * calls);
+    println!(
+        "reliability: {} faults of {operation:?}",
+        tried + SILENCES.len() * calls
+    );
     assert!(tried > 5, "{tried} faults are too few to mean anything");
 }
 
 /// The words name the deed, the platform's own words, what is there, and what to type; the exit code fits.
-async fn is_well_told(ground: &Ground, deed: Deed, method: &str, fault: &Fault, error: &anyhow::Error, why: &str) {
+async fn is_well_told(ground: &Ground, operation: Deed, method: &str, fault: &Fault, error: &anyhow::Error, why: &str) {
     let told = explain(error);
     let text = told.to_string();
     assert!(text.contains(method) && text.contains(fault.name), "{why}: {text}");
     assert!(text.contains("\nhint: "), "{why}: {text}");
     let owned = ground.sim().list_owned(&ClusterId::new("lab", "example.com")).await;
     let nothing_is_there = owned.unwrap().is_empty();
-    let first_look = match deed {
+    let first_look = match operation {
         Deed::Deploy | Deed::Harvest => ["preflight", "look_at_network"].contains(&method),
         Deed::ScaleUp | Deed::ScaleDown | Deed::Replace => method == "look_at_network",
         // Twice the same look; the first is before it begins.
@@ -364,7 +369,7 @@ async fn is_well_told(ground: &Ground, deed: Deed, method: &str, fault: &Fault, 
         }
         code @ (5 | 6) => {
             assert_eq!(code == 6, fault.kind == Kind::Timeout, "{why}: {text}");
-            let is_first = deed == Deed::Destroy && method == "list_machines";
+            let is_first = operation == Deed::Destroy && method == "list_machines";
             assert!(nothing_is_there || first_look || is_first, "{why}: {text}");
         }
         code => panic!("{why}: {code}: {text}"),
@@ -421,7 +426,7 @@ macro_rules! bears {
         for fault in SILENCES {
             let faulty = Faulty::new($sim, fault, When::EachFirst);
             let answer = {
-                let $backend = Patient::new(&faulty).for_at_most(MORE);
+                let $backend = Retrying::new(&faulty).for_at_most(MORE);
                 $call.await
             };
             let answer = format!("{:?}", answer.unwrap());
@@ -435,7 +440,7 @@ macro_rules! bears {
 
             let faulty = Faulty::new($sim, fault, When::Ever(0));
             let answer: Result<_, BackendError> = {
-                let $backend = Patient::new(&faulty).for_at_most(MORE);
+                let $backend = Retrying::new(&faulty).for_at_most(MORE);
                 $call.await
             };
             assert_eq!(answer.unwrap_err().kind, fault.kind);
@@ -444,7 +449,7 @@ macro_rules! bears {
         for fault in REFUSALS {
             let faulty = Faulty::new($sim, fault, When::Ever(0));
             let answer = {
-                let $backend = Patient::new(&faulty).for_at_most(PATIENCE);
+                let $backend = Retrying::new(&faulty).for_at_most(PATIENCE);
                 $call.await
             };
             assert_eq!(answer.unwrap_err().kind, fault.kind);
@@ -481,17 +486,17 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         payload: Payload::Ignition(b"{}".to_vec()),
         autostart: false,
     };
-    let hold = Hold {
+    let hold = AddressReservation {
         cluster: cluster.clone(),
         network: "default".to_owned(),
-        lease: Lease {
+        lease: AddressAssignment {
             name: node,
             mac,
             ip: Ipv4Addr::new(192, 168, 122, 77),
         },
         dns_names: vec!["worker-0.lab.example.com".to_owned()],
     };
-    let balancer = Balancer {
+    let balancer = LoadBalancer {
         cluster: cluster.clone(),
         network: "default".to_owned(),
         vip: Vip::Api,
@@ -500,7 +505,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         checked: true,
     };
     let image = ImageRequest::Platform("coreos".to_owned());
-    bears!(sim(), |backend| backend.preflight(&Needs::default()));
+    bears!(sim(), |backend| backend.preflight(&Requirements::default()));
     bears!(sim(), |backend| backend.look_at_network("default"));
     bears!(sim(), |backend| backend.ensure_image(&cluster, &image));
     bears!(sim(), |backend| backend.ensure_image_for(
@@ -508,8 +513,8 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         &cluster,
         &image
     ));
-    bears!(sim(), |backend| backend.hold_address(&hold));
-    bears!(sim(), |backend| backend.list_held(&cluster));
+    bears!(sim(), |backend| backend.reserve_address(&hold));
+    bears!(sim(), |backend| backend.list_reservations(&cluster));
     sim().create_machine(&spec).await.unwrap();
     bears!(sim(), |backend| backend.create_machine(&spec));
     bears!(sim(), |backend| backend.list_machines(&cluster));
@@ -528,11 +533,11 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
     bears!(sim(), |backend| backend.delete_machine(&cluster, &name));
     sim().release_address(&hold).await.unwrap();
     bears!(sim(), |backend| backend.release_address(&hold));
-    bears!(sim(), |backend| backend.release_addresses(&cluster));
-    bears!(sim(), |backend| backend.balance(&balancer));
-    bears!(sim(), |backend| backend.offers());
-    bears!(sim(), |backend| backend.disks_here());
-    bears!(sim(), |backend| backend.clock());
+    bears!(sim(), |backend| backend.delete_remaining(&cluster));
+    bears!(sim(), |backend| backend.ensure_load_balancer(&balancer));
+    bears!(sim(), |backend| backend.choices());
+    bears!(sim(), |backend| backend.local_disk_dir());
+    bears!(sim(), |backend| backend.server_time());
 }
 
 #[tokio::test]
@@ -546,7 +551,7 @@ async fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_not_wa
         };
         let sim = Sim::open(&SimConfig { state: state.clone() }).unwrap();
         let faulty = Faulty::new(sim, fault, When::Once(0));
-        let patient = Patient::new(&faulty).for_at_most(MORE);
+        let patient = Retrying::new(&faulty).for_at_most(MORE);
         let begun = Instant::now();
         let answer = patient.look_at_network("default").await;
         assert_eq!((answer.is_ok(), faulty.calls().len()), (calls == 2, calls));
@@ -560,7 +565,7 @@ async fn a_platform_that_was_given_up_is_not_waited_for_again() {
     let state = folder.path().join("sim.json");
     let sim = Sim::open(&SimConfig { state }).unwrap();
     let faulty = Faulty::new(sim, SILENCES[0], When::Ever(1));
-    let patient = Patient::new(&faulty).for_at_most(PATIENCE);
+    let patient = Retrying::new(&faulty).for_at_most(PATIENCE);
     let asked = || faulty.calls().len();
     patient.look_at_network("default").await.unwrap();
     patient.look_at_network("default").await.unwrap_err();
@@ -573,9 +578,9 @@ async fn a_platform_that_was_given_up_is_not_waited_for_again() {
 /// Commands that know a cluster by its name only wait as long as its settings said, and not the usual two minutes.
 #[test]
 fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
-    let place = Place::new(json!({"script": {"boot_ms": 0}}));
-    place.env("lab", "masters=1\nworkers=1\nplatform_timeout=1s");
-    place.deploy("lab").succeeded();
+    let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
+    sandbox.env("lab", "masters=1\nworkers=1\nplatform_timeout=1s");
+    sandbox.deploy("lab").succeeded();
     let mut all = String::new();
     for (call, words) in [
         ("stop_machine", &["stop", "lab"][..]),
@@ -583,12 +588,12 @@ fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
         ("console_tail", &["node", "console", "master-0"]),
         ("delete_machine", &["destroy", "lab", "--yes"]),
     ] {
-        place.edit(|world| {
+        sandbox.edit(|world| {
             let fault = json!({"call": call, "nth": 1, "times": 9_999, "what": "unreachable"});
             world["script"] = json!({"boot_ms": 0, "faults": [fault]});
         });
         let begun = Instant::now();
-        let failed = place.run(words);
+        let failed = sandbox.run(words);
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(60), "{words:?}: {took:?}");
         all += &format!(
@@ -597,9 +602,9 @@ fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
             failed.code.unwrap_or(-1),
             failed.message()
         );
-        place.edit(|world| world["script"] = json!({"boot_ms": 0}));
+        sandbox.edit(|world| world["script"] = json!({"boot_ms": 0}));
         if words[0] != "node" {
-            place.run(words).succeeded();
+            sandbox.run(words).succeeded();
         }
     }
     // Both machines are deleted at once: which of them is told of is chance.
@@ -622,23 +627,23 @@ fn an_image_push_bears_every_fault() {
             let silent = !["denied", "quota", "rejected"].contains(&what);
             for times in [1, 99] {
                 let fault = json!({"call": "ensure_image", "nth": nth, "times": times, "what": what});
-                let place = Place::new(json!({"script": {"faults": [fault]}}));
+                let sandbox = Sandbox::new(json!({"script": {"faults": [fault]}}));
                 for (name, text) in [
                     ("coreos.qcow2", "QFI\u{fb} a node"),
                     ("helper.qcow2", "QFI\u{fb} a helper"),
                 ] {
-                    std::fs::write(place.path().join(name), text).unwrap();
+                    std::fs::write(sandbox.path().join(name), text).unwrap();
                 }
                 let secret = r#"{"auths": {"registry.example.com": {"auth": "YTpi"}}}"#;
-                std::fs::write(place.path().join("pull-secret.json"), secret).unwrap();
+                std::fs::write(sandbox.path().join("pull-secret.json"), secret).unwrap();
                 let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtleSBvZiBhIHRlc3QsIG5vdCBhIHJlYWwgb25l a test";
-                std::fs::write(place.path().join("key.pub"), key).unwrap();
-                place.env(
+                std::fs::write(sandbox.path().join("key.pub"), key).unwrap();
+                sandbox.env(
                     "lab",
                     "image=./coreos.qcow2\nhelper_image=./helper.qcow2\npull_secret=pull-secret.json\n\
                      pub_key=key.pub\nplatform_timeout=1s",
                 );
-                let push = || place.run(&["image", "push", "lab.sh"]);
+                let push = || sandbox.run(&["image", "push", "lab.sh"]);
                 let why = format!("{what} at {nth}, {times} times");
                 let first = push();
                 // The first image may be there, done and not told.
@@ -657,9 +662,9 @@ fn an_image_push_bears_every_fault() {
                         first.stderr
                     );
                 }
-                place.edit(|world| world["script"] = json!({}));
+                sandbox.edit(|world| world["script"] = json!({}));
                 push().succeeded();
-                assert_eq!(place.state()["uploads"].as_object().unwrap().len(), 2, "{why}");
+                assert_eq!(sandbox.state()["uploads"].as_object().unwrap().len(), 2, "{why}");
             }
         }
     }

@@ -96,7 +96,7 @@ impl Bench {
     }
 
     /// Publishes a release the way the real mirror does.
-    fn publish(&self, place: &str, version: &str, members: &[(&str, &str)]) {
+    fn publish(&self, sandbox: &str, version: &str, members: &[(&str, &str)]) {
         let client = archive(&[
             ("README.md", "x"),
             ("oc", "#!/bin/sh\necho oc\n"),
@@ -108,12 +108,12 @@ impl Bench {
                 let name = format!("{start}{end}-{version}.tar.gz");
                 sums += &format!("{}  {name}\n", sha256(&content));
                 self.mirror
-                    .serve(&format!("/clients/{place}/{name}"), Served::new(content.clone()));
+                    .serve(&format!("/clients/{sandbox}/{name}"), Served::new(content.clone()));
             }
         }
         sums += &format!("{}  release.txt\n", "0".repeat(64));
         self.mirror
-            .serve(&format!("/clients/{place}/sha256sum.txt"), Served::new(sums));
+            .serve(&format!("/clients/{sandbox}/sha256sum.txt"), Served::new(sums));
     }
 
     fn obtain(&self) -> anyhow::Result<Installer> {
@@ -190,7 +190,7 @@ fn a_version_is_fetched_once_verified_and_kept_beside_others() {
 
 #[test]
 fn channels_lead_to_the_version_that_is_published_there() {
-    for (wanted, place, version) in [
+    for (wanted, sandbox, version) in [
         ("stable", "ocp/stable", "4.19.3"),
         ("candidate", "ocp/candidate", "4.20.0-rc.1"),
         (
@@ -203,7 +203,7 @@ fn channels_lead_to_the_version_that_is_published_there() {
         ("okd", "latest/download", "4.19.0-okd-scos.9"),
     ] {
         let bench = Bench::new(wanted);
-        bench.publish(place, version, &[("openshift-install", &program(version, None))]);
+        bench.publish(sandbox, version, &[("openshift-install", &program(version, None))]);
         assert_eq!(bench.version(), version, "{wanted}");
     }
     let bench = Bench::new("4.18");

@@ -2,7 +2,7 @@
 //!
 //! Every case fails first; then its cause is mended, and what the hint says is typed. More words are in `two_passes.rs`.
 
-use crate::support::place::Place;
+use crate::support::sandbox::Sandbox;
 use serde_json::{Value, json};
 
 const LINES: &str = "masters=1\nworkers=1\nharvest_timeout=1s\naddress_timeout=1s\nplatform_timeout=0s";
@@ -18,10 +18,10 @@ enum Next {
     Anew,
 }
 
-fn place(world: Value) -> Place {
-    let place = Place::new(world);
-    place.env("lab", LINES);
-    place
+fn sandbox(world: Value) -> Sandbox {
+    let sandbox = Sandbox::new(world);
+    sandbox.env("lab", LINES);
+    sandbox
 }
 
 fn guest(name: &str, guest: Value) -> Value {
@@ -30,25 +30,25 @@ fn guest(name: &str, guest: Value) -> Value {
 
 /// Fails with the words of the snapshot, then ends well.
 #[track_caller]
-fn ends(place: &Place, snapshot: &str, next: Next) {
-    let failed = place.deploy("lab");
+fn ends(sandbox: &Sandbox, snapshot: &str, next: Next) {
+    let failed = sandbox.deploy("lab");
     let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
     insta::with_settings!({filters => FILTERS, prepend_module_to_snapshot => true}, {
         insta::assert_snapshot!(snapshot, text);
     });
-    place.edit(|world| {
+    sandbox.edit(|world| {
         world["script"] = json!({"boot_ms": 0});
-        world["strangers"] = json!({});
+        world["foreign_machines"] = json!({});
         world["networks"]["default"]["squatters"] = json!([]);
     });
     if next == Next::Anew {
-        place.run(&["destroy", "lab", "--yes"]).succeeded();
+        sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
     }
-    place.deploy("lab").succeeded();
-    let table = place.parameters("lab").expect("a parameter file");
-    assert_eq!(place.of_pass("lab", "one"), [""; 0]);
-    assert_eq!(place.of_pass("lab", "two"), ["lab-master-0", "lab-worker-0"]);
-    for (name, machine) in place.machines(Some("lab")) {
+    sandbox.deploy("lab").succeeded();
+    let table = sandbox.parameters("lab").expect("a parameter file");
+    assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
+    assert_eq!(sandbox.of_pass("lab", "two"), ["lab-master-0", "lab-worker-0"]);
+    for (name, machine) in sandbox.machines(Some("lab")) {
         let node = table
             .nodes
             .iter()
@@ -56,8 +56,8 @@ fn ends(place: &Place, snapshot: &str, next: Next) {
             .unwrap();
         assert_eq!(machine["nics"][0]["addresses"], json!([node.ip.to_string()]), "{name}");
     }
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
-    assert_eq!((place.machines(None), place.reservations(None)), (vec![], vec![]));
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!((sandbox.machines(None), sandbox.reservations(None)), (vec![], vec![]));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn each_guest_that_misbehaves_in_pass_one_has_its_words_and_its_end() {
         ("one_pauses", json!({"does": "paused"}), Next::Anew),
         ("one_goes_down", json!({"dies": 99}), Next::Again),
     ] {
-        ends(&place(guest(worker, does)), snapshot, next);
+        ends(&sandbox(guest(worker, does)), snapshot, next);
     }
 }
 
@@ -85,7 +85,7 @@ fn each_guest_that_misbehaves_in_pass_two_has_its_words_and_its_end() {
         ("two_pauses", json!({"does": "paused"}), Next::Anew),
         ("two_goes_down", json!({"dies": 99}), Next::Again),
     ] {
-        ends(&place(guest(worker, does)), snapshot, next);
+        ends(&sandbox(guest(worker, does)), snapshot, next);
     }
 }
 
@@ -93,67 +93,67 @@ fn each_guest_that_misbehaves_in_pass_two_has_its_words_and_its_end() {
 fn a_node_with_a_second_client_id_where_nobody_can_hold_addresses() {
     let mut world = guest("lab-worker-0", json!({"does": "second_address"}));
     world["limits"] = json!({"holds_addresses": false});
-    ends(&place(world), "two_second_client_id", Next::Anew);
+    ends(&sandbox(world), "two_second_client_id", Next::Anew);
 }
 
 /// A host that the DHCP server knows nothing of sits on a node's reserved address; the node's client declines it.
 #[test]
 fn an_address_that_a_stranger_uses_though_it_is_reserved() {
-    let place = place(json!({"script": {"boot_ms": 0}}));
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
-    let table = place.parameters("lab").expect("a parameter file");
+    let sandbox = sandbox(json!({"script": {"boot_ms": 0}}));
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let table = sandbox.parameters("lab").expect("a parameter file");
     let worker = table
         .nodes
         .iter()
         .find(|node| node.name.as_str() == "worker-0")
         .unwrap();
-    place.edit(|world| {
+    sandbox.edit(|world| {
         let network = &mut world["networks"]["default"];
         network["leases"] = json!({});
         network["squatters"] = json!([worker.ip.to_string()]);
     });
-    ends(&place, "two_stranger_on_its_address", Next::Anew);
+    ends(&sandbox, "two_stranger_on_its_address", Next::Anew);
 }
 
 #[test]
 fn a_virtual_ip_that_a_stranger_has_leased_is_told_before_anything_is_made() {
     let theirs = json!({"mac": "52:54:00:00:00:99", "client": "theirs", "since_ms": 0});
-    let place = place(json!({"networks": {"default": {
+    let sandbox = sandbox(json!({"networks": {"default": {
         "cidr": "192.168.122.0/24", "gateway": "192.168.122.1",
         "dhcp_from": "192.168.122.2", "dhcp_to": "192.168.122.200", "leases": {"192.168.122.250": theirs},
     }}}));
-    place.env("lab", &format!("{LINES}\napi_ip=192.168.122.250"));
-    let failed = place.deploy("lab");
+    sandbox.env("lab", &format!("{LINES}\napi_ip=192.168.122.250"));
+    let failed = sandbox.deploy("lab");
     let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
     insta::assert_snapshot!("vip_of_a_stranger", text);
-    assert_eq!(place.machines(None), [], "nothing was made");
-    let lease = |place: &Place| place.state()["networks"]["default"]["leases"]["192.168.122.250"].clone();
-    assert_eq!(lease(&place)["client"], "theirs");
+    assert_eq!(sandbox.machines(None), [], "nothing was made");
+    let lease = |sandbox: &Sandbox| sandbox.state()["networks"]["default"]["leases"]["192.168.122.250"].clone();
+    assert_eq!(lease(&sandbox)["client"], "theirs");
     // One that is given back may be had, and then it is the cluster's own, also when it is looked at again.
-    place.edit(|world| world["networks"]["default"]["leases"] = json!({}));
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
-    place.deploy("lab").succeeded();
-    place.run(&["check", "lab.sh", "--rehearse"]).succeeded();
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
+    sandbox.edit(|world| world["networks"]["default"]["leases"] = json!({}));
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    sandbox.deploy("lab").succeeded();
+    sandbox.run(&["check", "lab.sh", "--rehearse"]).succeeded();
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
 }
 
 /// Between the look before and the deed, somebody else takes it.
 #[test]
 fn a_virtual_ip_that_is_taken_half_way() {
     let fault = json!({"call": "hold_address", "about": "api", "what": "rejected"});
-    let place = place(json!({"script": {"boot_ms": 0, "faults": [fault]}}));
-    place.env("lab", &format!("{LINES}\napi_ip=192.168.122.250"));
-    ends(&place, "vip_taken_half_way", Next::Again);
+    let sandbox = sandbox(json!({"script": {"boot_ms": 0, "faults": [fault]}}));
+    sandbox.env("lab", &format!("{LINES}\napi_ip=192.168.122.250"));
+    ends(&sandbox, "vip_taken_half_way", Next::Again);
 }
 
 #[test]
 fn a_mac_that_a_stranger_has_is_refused_before_anything_is_made() {
-    let place = place(json!({"strangers": {"theirs": {"macs": ["52:54:00:00:00:99"]}}}));
-    place.env("lab", &format!("{LINES}\nworker_macs=52:54:00:00:00:99"));
-    let failed = place.deploy("lab");
+    let sandbox = sandbox(json!({"foreign_machines": {"theirs": {"macs": ["52:54:00:00:00:99"]}}}));
+    sandbox.env("lab", &format!("{LINES}\nworker_macs=52:54:00:00:00:99"));
+    let failed = sandbox.deploy("lab");
     let text = format!("exit code {}\n{}", failed.code.unwrap_or(-1), failed.message());
     insta::assert_snapshot!("mac_of_a_stranger", text);
-    assert_eq!(place.machines(None), [], "nothing was made");
+    assert_eq!(sandbox.machines(None), [], "nothing was made");
 }
 
 /// Between the look before and the deed, somebody else takes it.
@@ -161,7 +161,7 @@ fn a_mac_that_a_stranger_has_is_refused_before_anything_is_made() {
 fn a_mac_that_is_refused_half_way() {
     let fault = json!({"call": "create_machine", "about": "lab-worker-0", "what": "rejected"});
     ends(
-        &place(json!({"script": {"boot_ms": 0, "faults": [fault]}})),
+        &sandbox(json!({"script": {"boot_ms": 0, "faults": [fault]}})),
         "mac_refused_half_way",
         Next::Again,
     );

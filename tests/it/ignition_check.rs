@@ -299,8 +299,8 @@ fn apply(config: &mut Value, (index, change): (prop::sample::Index, Change)) {
     if all.is_empty() {
         return;
     }
-    let place = index.get(&all);
-    let (above, last) = place.rsplit_once('/').unwrap();
+    let sandbox = index.get(&all);
+    let (above, last) = sandbox.rsplit_once('/').unwrap();
     let Some(parent) = config.pointer_mut(above) else {
         return;
     };
@@ -443,13 +443,13 @@ fn judge_together(count: usize, config: &Value) {
     let config = config.to_string();
     let ((_, theirs), (_, ours)) = (validate(&config), ours(&config));
     let differ: Vec<_> = theirs.symmetric_difference(&ours).collect();
-    let text = |place: &String| {
+    let text = |sandbox: &String| {
         let config: Value = serde_json::from_str(&config).unwrap();
-        config.pointer(&place[1..].replace('.', "/")).cloned()
+        config.pointer(&sandbox[1..].replace('.', "/")).cloned()
     };
     let told: Vec<_> = differ
         .iter()
-        .map(|place| (theirs.contains(*place), place, text(place)))
+        .map(|sandbox| (theirs.contains(*sandbox), sandbox, text(sandbox)))
         .collect();
     assert!(
         differ.is_empty(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::clean::clean;
 
 /// A folder with configs, in which the program is run.
-struct Place(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
 /// What one command did.
 #[derive(Debug)]
@@ -22,11 +22,11 @@ struct Ran {
     err: String,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        fs::create_dir(place.path("work")).unwrap();
-        place
+        let sandbox = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(sandbox.path("work")).unwrap();
+        sandbox
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -60,8 +60,8 @@ impl Place {
             .timeout(Duration::from_secs(60))
             .output()
             .unwrap();
-        let place = self.0.path().to_str().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(place, "$PLACE");
+        let sandbox = self.0.path().to_str().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(sandbox, "$PLACE");
         Ran {
             code: output.status.code().unwrap_or(-1),
             out: text(output.stdout),
@@ -131,7 +131,7 @@ fn every_case_of_the_corpus_ends_as_with_the_reference() {
     assert!(cases.len() > 50);
     for case in cases {
         let name = case["name"].as_str().unwrap();
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         let inputs: Vec<String> = match (&case["inputs"], &case["raw_inputs"]) {
             (Value::Array(inputs), _) if !inputs.is_empty() => inputs.iter().map(Value::to_string).collect(),
             (_, Value::Array(inputs)) => inputs.iter().map(|text| text.as_str().unwrap().to_owned()).collect(),
@@ -139,12 +139,12 @@ fn every_case_of_the_corpus_ends_as_with_the_reference() {
         };
         let mut command = "ignition merge".to_owned();
         for (index, text) in inputs.iter().enumerate() {
-            place.write(&format!("{index}.ign"), text);
+            sandbox.write(&format!("{index}.ign"), text);
             command += &format!(" {index}.ign");
         }
-        let before = place.files();
-        let ran = place.run(&command);
-        assert_eq!(place.files(), before, "{name}");
+        let before = sandbox.files();
+        let ran = sandbox.run(&command);
+        assert_eq!(sandbox.files(), before, "{name}");
         if case["outcome"] == "ok" {
             let merged = serde_json::from_str(&ran.ok()).unwrap_or_else(|error| panic!("{name}: {error}"));
             let mut expected = case["merged"].clone();
@@ -161,16 +161,16 @@ fn every_case_of_the_corpus_ends_as_with_the_reference() {
 
 #[test]
 fn a_config_is_checked_for_the_coreos_that_is_to_read_it() {
-    let place = Place::new();
-    place.config("two.ign", &json!({"ignition": {"version": "2.2.0"}}));
-    place.config("three.ign", &json!({"ignition": {"version": "3.2.0"}}));
-    place.run("ignition check three.ign").ok();
-    place.run("ignition check two.ign --spec 2").ok();
+    let sandbox = Sandbox::new();
+    sandbox.config("two.ign", &json!({"ignition": {"version": "2.2.0"}}));
+    sandbox.config("three.ign", &json!({"ignition": {"version": "3.2.0"}}));
+    sandbox.run("ignition check three.ign").ok();
+    sandbox.run("ignition check two.ign --spec 2").ok();
     for (command, words) in [
         ("check two.ign", "spec 2 is for OpenShift 4.1 to 4.5"),
         ("check three.ign --spec 2", "spec 3 is for OpenShift 4.6 and later"),
     ] {
-        let ran = place.run(&format!("ignition {command}"));
+        let ran = sandbox.run(&format!("ignition {command}"));
         assert!(
             ran.out.contains(words) && ran.out.contains("$.ignition.version"),
             "{}",
@@ -179,15 +179,15 @@ fn a_config_is_checked_for_the_coreos_that_is_to_read_it() {
         ran.refused(3, &[]);
     }
     // Two of them together are meant to be so.
-    place.run("ignition merge two.ign two.ign").ok();
-    place.run("ignition merge two.ign").refused(3, &["two.ign", "spec 2"]);
+    sandbox.run("ignition merge two.ign two.ign").ok();
+    sandbox.run("ignition merge two.ign").refused(3, &["two.ign", "spec 2"]);
 }
 
 #[test]
 fn what_is_no_config_is_refused_by_every_verb_with_its_name_and_place() {
-    let place = Place::new();
-    place.config("good.ign", &hostname("a"));
-    place.write("old.ign", "before");
+    let sandbox = Sandbox::new();
+    sandbox.config("good.ign", &hostname("a"));
+    sandbox.write("old.ign", "before");
     let deep = "[".repeat(100_000);
     let deep_config = format!("{{\"ignition\":{{\"version\":\"3.2.0\"}},\"x\":{deep}");
     let cases: &[(&str, &[u8])] = &[
@@ -207,8 +207,8 @@ fn what_is_no_config_is_refused_by_every_verb_with_its_name_and_place() {
     ];
     for (name, bytes) in cases {
         let (file, at) = (name.split(':').next().unwrap(), name);
-        place.write(file, bytes);
-        let before = place.files();
+        sandbox.write(file, bytes);
+        let before = sandbox.files();
         for verb in [
             "check FILE",
             "check good.ign FILE --output json",
@@ -218,30 +218,30 @@ fn what_is_no_config_is_refused_by_every_verb_with_its_name_and_place() {
             "diff good.ign FILE",
             "show ./FILE --decode",
         ] {
-            let ran = place.run(&format!("ignition {}", verb.replace("FILE", file)));
+            let ran = sandbox.run(&format!("ignition {}", verb.replace("FILE", file)));
             let words = if verb.contains("json") { file } else { at };
             ran.refused(3, &[words]);
             if !verb.starts_with("check") {
                 assert_eq!(ran.out, "", "{verb} {name}");
             }
         }
-        assert_eq!(place.files(), before, "{name}");
+        assert_eq!(sandbox.files(), before, "{name}");
     }
 }
 
 #[test]
 fn what_cannot_be_read_is_refused_with_the_reason() {
-    let place = Place::new();
-    place.config("good.ign", &hostname("a"));
-    fs::create_dir(place.path("work/folder")).unwrap();
-    let large = fs::File::create(place.path("work/large")).unwrap();
+    let sandbox = Sandbox::new();
+    sandbox.config("good.ign", &hostname("a"));
+    fs::create_dir(sandbox.path("work/folder")).unwrap();
+    let large = fs::File::create(sandbox.path("work/large")).unwrap();
     large.set_len(50 << 20).unwrap();
     let mut whole = hostname("a").to_string();
     whole.insert_str(whole.find("data:,").unwrap() + 6, &"a".repeat(50 << 20));
-    place.write("whole", whole);
-    place.write("secret", "");
-    fs::set_permissions(place.path("work/secret"), fs::Permissions::from_mode(0o000)).unwrap();
-    let before = place.files();
+    sandbox.write("whole", whole);
+    sandbox.write("secret", "");
+    fs::set_permissions(sandbox.path("work/secret"), fs::Permissions::from_mode(0o000)).unwrap();
+    let before = sandbox.files();
     for (file, reason) in [
         ("missing", "there is no such file"),
         ("folder", "it is a folder"),
@@ -259,25 +259,25 @@ fn what_cannot_be_read_is_refused_with_the_reason() {
             if file.starts_with('/') && verb.starts_with("show") {
                 continue;
             }
-            let ran = place.run(&format!("ignition {}", verb.replace("FILE", file)));
+            let ran = sandbox.run(&format!("ignition {}", verb.replace("FILE", file)));
             ran.refused(3, &[&format!("{file}: "), reason]);
         }
     }
     // Root may read everything; then it is empty.
-    let reason = match fs::read(place.path("work/secret")) {
+    let reason = match fs::read(sandbox.path("work/secret")) {
         Ok(_) => "secret",
         Err(_) => "this user may not read it",
     };
-    place.run("ignition merge secret").refused(3, &[reason]);
-    assert_eq!(place.files(), before);
+    sandbox.run("ignition merge secret").refused(3, &[reason]);
+    assert_eq!(sandbox.files(), before);
 }
 
 #[test]
 fn where_nothing_can_be_written_nothing_is() {
-    let place = Place::new();
-    place.config("a.ign", &hostname("a"));
-    fs::create_dir(place.path("work/folder")).unwrap();
-    let before = place.files();
+    let sandbox = Sandbox::new();
+    sandbox.config("a.ign", &hostname("a"));
+    fs::create_dir(sandbox.path("work/folder")).unwrap();
+    let before = sandbox.files();
     for (target, reason) in [
         ("missing/x.ign", "there is no such folder"),
         ("folder", "it is a folder"),
@@ -287,53 +287,53 @@ fn where_nothing_can_be_written_nothing_is() {
         // Nobody may make a file there, root neither.
         ("/proc/x.ign", "cannot write /proc/x.ign"),
     ] {
-        let ran = place.run(&format!("ignition merge a.ign -o {target}"));
+        let ran = sandbox.run(&format!("ignition merge a.ign -o {target}"));
         ran.refused(4, &[target, reason]);
         assert_eq!(ran.out, "", "{target}");
     }
-    assert_eq!(place.files(), before);
+    assert_eq!(sandbox.files(), before);
 }
 
 #[test]
 fn two_languages_are_not_mixed() {
-    let place = Place::new();
-    place.config("three.ign", &hostname("a"));
-    place.config("two.ign", &json!({"ignition": {"version": "2.2.0"}}));
+    let sandbox = Sandbox::new();
+    sandbox.config("three.ign", &hostname("a"));
+    sandbox.config("two.ign", &json!({"ignition": {"version": "2.2.0"}}));
     for (verb, words) in [
         ("merge three.ign two.ign -o x.ign", ["two.ign", "2.2.0", "3.2.0"]),
         ("merge two.ign three.ign -o x.ign", ["three.ign", "2.2.0", "3.2.0"]),
         ("diff two.ign three.ign", ["three.ign", "2.2.0", "3.2.0"]),
     ] {
-        let ran = place.run(&format!("ignition {verb}"));
+        let ran = sandbox.run(&format!("ignition {verb}"));
         ran.refused(3, &words);
         assert!(ran.err.contains("\nhint: "), "{}", ran.err);
     }
-    assert!(!place.path("work/x.ign").exists());
+    assert!(!sandbox.path("work/x.ign").exists());
 }
 
 #[test]
 fn the_result_is_one_whole_private_file_even_over_an_input() {
-    let place = Place::new();
-    place.config("a.ign", &hostname("a"));
-    place.config("b.ign", &hostname("b"));
-    fs::set_permissions(place.path("work/a.ign"), fs::Permissions::from_mode(0o644)).unwrap();
-    fs::hard_link(place.path("work/a.ign"), place.path("work/other-name")).unwrap();
-    std::os::unix::fs::symlink("a.ign", place.path("work/link")).unwrap();
-    let old = place.read("a.ign");
-    let shown = place.run("ignition merge a.ign b.ign").ok();
+    let sandbox = Sandbox::new();
+    sandbox.config("a.ign", &hostname("a"));
+    sandbox.config("b.ign", &hostname("b"));
+    fs::set_permissions(sandbox.path("work/a.ign"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::hard_link(sandbox.path("work/a.ign"), sandbox.path("work/other-name")).unwrap();
+    std::os::unix::fs::symlink("a.ign", sandbox.path("work/link")).unwrap();
+    let old = sandbox.read("a.ign");
+    let shown = sandbox.run("ignition merge a.ign b.ign").ok();
     assert_eq!(shown, hostname("b").to_string(), "minified, no line end");
-    assert_eq!(place.run("ignition merge a.ign b.ign -o link").ok(), "");
-    assert_eq!(place.read("a.ign"), shown, "the same bytes as on stdout");
-    assert_eq!(place.read("other-name"), old, "the old file was not written into");
-    assert!(fs::symlink_metadata(place.path("work/link")).unwrap().is_symlink());
-    let mode = fs::metadata(place.path("work/a.ign")).unwrap().mode();
+    assert_eq!(sandbox.run("ignition merge a.ign b.ign -o link").ok(), "");
+    assert_eq!(sandbox.read("a.ign"), shown, "the same bytes as on stdout");
+    assert_eq!(sandbox.read("other-name"), old, "the old file was not written into");
+    assert!(fs::symlink_metadata(sandbox.path("work/link")).unwrap().is_symlink());
+    let mode = fs::metadata(sandbox.path("work/a.ign")).unwrap().mode();
     assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
     assert_eq!(
-        fs::read_dir(place.path("work")).unwrap().count(),
+        fs::read_dir(sandbox.path("work")).unwrap().count(),
         4,
         "no other file is left"
     );
-    let pretty = place.run("ignition merge a.ign --pretty").ok();
+    let pretty = sandbox.run("ignition merge a.ign --pretty").ok();
     assert!(
         pretty.starts_with("{\n  \"ignition\"") && pretty.ends_with("}\n"),
         "{pretty}"
@@ -343,17 +343,17 @@ fn the_result_is_one_whole_private_file_even_over_an_input() {
 
 #[test]
 fn one_input_may_come_from_stdin() {
-    let place = Place::new();
-    place.config("a.ign", &hostname("a"));
+    let sandbox = Sandbox::new();
+    sandbox.config("a.ign", &hostname("a"));
     let b = hostname("b").to_string();
-    assert_eq!(place.run_with("ignition merge a.ign -", b.as_bytes()).ok(), b);
-    assert_eq!(place.run_with("ignition merge - -o -", b.as_bytes()).ok(), b);
-    assert_eq!(place.run_with("ignition diff - a.ign", b.as_bytes()).code, 1);
-    let ok = place.run_with("ignition check -", b.as_bytes()).ok();
+    assert_eq!(sandbox.run_with("ignition merge a.ign -", b.as_bytes()).ok(), b);
+    assert_eq!(sandbox.run_with("ignition merge - -o -", b.as_bytes()).ok(), b);
+    assert_eq!(sandbox.run_with("ignition diff - a.ign", b.as_bytes()).code, 1);
+    let ok = sandbox.run_with("ignition check -", b.as_bytes()).ok();
     assert!(ok.starts_with("stdin: ok, Ignition 3.2.0, "), "{ok}");
-    place.run_with("ignition merge -", b"{").refused(3, &["stdin:1:"]);
+    sandbox.run_with("ignition merge -", b"{").refused(3, &["stdin:1:"]);
     for twice in ["merge - -", "diff - -", "check - -"] {
-        place
+        sandbox
             .run_with(&format!("ignition {twice}"), b.as_bytes())
             .refused(2, &["stdin"]);
     }
@@ -361,12 +361,12 @@ fn one_input_may_come_from_stdin() {
 
 #[test]
 fn a_faulty_input_or_result_is_told_with_its_place_and_its_files() {
-    let place = Place::new();
-    place.write(
+    let sandbox = Sandbox::new();
+    sandbox.write(
         "bad.ign",
         "{\"ignition\": {\"version\": \"3.2.0\"},\n \"storage\": {\"files\": [\n  {\"path\": \"relative\"},\n  {\"path\": \"/a\",\n   \"mode\": 99999}]}}\n",
     );
-    let ran = place.run("ignition merge bad.ign -o x.ign");
+    let ran = sandbox.run("ignition merge bad.ign -o x.ign");
     ran.refused(
         3,
         &[
@@ -375,10 +375,10 @@ fn a_faulty_input_or_result_is_told_with_its_place_and_its_files() {
         ],
     );
     let owner = |owner: Value| config(json!([{"path": "/other"}, {"path": "/a", "user": owner}]));
-    place.config("id.ign", &owner(json!({"id": 7})));
-    place.config("name.ign", &owner(json!({"name": "core"})));
-    place.config("third.ign", &hostname("c"));
-    let ran = place.run("ignition merge third.ign id.ign name.ign -o x.ign");
+    sandbox.config("id.ign", &owner(json!({"id": 7})));
+    sandbox.config("name.ign", &owner(json!({"name": "core"})));
+    sandbox.config("third.ign", &hostname("c"));
+    let ran = sandbox.run("ignition merge third.ign id.ign name.ign -o x.ign");
     ran.refused(
         3,
         &[
@@ -387,17 +387,17 @@ fn a_faulty_input_or_result_is_told_with_its_place_and_its_files() {
             "(from id.ign and name.ign)",
         ],
     );
-    assert!(!place.path("work/x.ign").exists());
+    assert!(!sandbox.path("work/x.ign").exists());
 }
 
 #[test]
 fn warnings_do_not_stop_a_merge_and_go_to_stderr() {
-    let place = Place::new();
-    place.config(
+    let sandbox = Sandbox::new();
+    sandbox.config(
         "a.ign",
         &config(json!([{"path": "/a", "mode": 644, "contents": {"source": "data:,a"}}])),
     );
-    let ran = place.run("ignition merge a.ign");
+    let ran = sandbox.run("ignition merge a.ign");
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(
         ran.err.contains("a.ign:1:") && ran.err.contains("warning at $.storage.files.0.mode: "),
@@ -405,21 +405,21 @@ fn warnings_do_not_stop_a_merge_and_go_to_stderr() {
         ran.err
     );
     assert_eq!(ran.err.lines().count(), 1, "each once: {}", ran.err);
-    assert_eq!(place.run("ignition merge a.ign --quiet").err, "");
-    let check = place.run("ignition check a.ign");
+    assert_eq!(sandbox.run("ignition merge a.ign --quiet").err, "");
+    let check = sandbox.run("ignition check a.ign");
     assert_eq!((check.code, check.err.as_str()), (0, ""));
     assert_eq!(check.out, ran.err);
-    place
+    sandbox
         .run("ignition check a.ign --strict")
         .refused(3, &["1 of 1 configs did not pass"]);
 }
 
 #[test]
 fn check_tells_every_file_in_text_and_json() {
-    let place = Place::new();
-    place.config("good.ign", &hostname("a"));
-    place.config("bad.ign", &config(json!([{"path": "relative"}])));
-    let ran = place.run("ignition check good.ign bad.ign missing.ign");
+    let sandbox = Sandbox::new();
+    sandbox.config("good.ign", &hostname("a"));
+    sandbox.config("bad.ign", &config(json!([{"path": "relative"}])));
+    let ran = sandbox.run("ignition check good.ign bad.ign missing.ign");
     ran.refused(3, &["2 of 3 configs did not pass"]);
     let lines: Vec<&str> = ran.out.lines().collect();
     assert_eq!(lines.len(), 3, "{}", ran.out);
@@ -427,7 +427,7 @@ fn check_tells_every_file_in_text_and_json() {
         lines[0],
         format!(
             "good.ign: ok, Ignition 3.2.0, {} bytes, 1 file",
-            place.read("good.ign").len()
+            sandbox.read("good.ign").len()
         )
     );
     assert!(
@@ -436,7 +436,7 @@ fn check_tells_every_file_in_text_and_json() {
         ran.out
     );
     assert_eq!(lines[2], "missing.ign: error: there is no such file");
-    let ran = place.run("ignition check good.ign bad.ign missing.ign -o json");
+    let ran = sandbox.run("ignition check good.ign bad.ign missing.ign -o json");
     assert_eq!(ran.code, 3);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["v"], 1);
@@ -451,13 +451,13 @@ fn check_tells_every_file_in_text_and_json() {
 
 #[test]
 fn diff_answers_by_its_exit_code_and_hides_what_may_be_secret() {
-    let place = Place::new();
-    place.config("a.ign", &hostname("one%0Atwo%0A"));
-    place.write("same.ign", "{\"storage\": {\"links\": [], \"files\": [{\"contents\": {\"source\": \"data:;base64,b25lCnR3bwo=\"}, \"mode\": 420,\n\"path\": \"/etc/hostname\"}]}, \"ignition\": {\"version\": \"3.2.0\"}}");
-    place.config("b.ign", &hostname("one%0Atopsecret%0A"));
-    let same = place.run("ignition diff a.ign same.ign");
+    let sandbox = Sandbox::new();
+    sandbox.config("a.ign", &hostname("one%0Atwo%0A"));
+    sandbox.write("same.ign", "{\"storage\": {\"links\": [], \"files\": [{\"contents\": {\"source\": \"data:;base64,b25lCnR3bwo=\"}, \"mode\": 420,\n\"path\": \"/etc/hostname\"}]}, \"ignition\": {\"version\": \"3.2.0\"}}");
+    sandbox.config("b.ign", &hostname("one%0Atopsecret%0A"));
+    let same = sandbox.run("ignition diff a.ign same.ign");
     assert_eq!((same.code, same.out.as_str(), same.err.as_str()), (0, "", ""));
-    let differs = place.run("ignition diff a.ign b.ign");
+    let differs = sandbox.run("ignition diff a.ign b.ign");
     assert_eq!((differs.code, differs.err.as_str()), (1, ""));
     assert!(
         differs
@@ -466,7 +466,7 @@ fn diff_answers_by_its_exit_code_and_hides_what_may_be_secret() {
         "{}",
         differs.out
     );
-    let json = place.run("ignition diff a.ign b.ign --output json");
+    let json = sandbox.run("ignition diff a.ign b.ign --output json");
     assert_eq!(json.code, 1);
     for said in [&differs.out, &json.out] {
         assert!(!said.contains("topsecret"), "{said}");
@@ -474,7 +474,7 @@ fn diff_answers_by_its_exit_code_and_hides_what_may_be_secret() {
     let report: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(report["equal"], false);
     assert_eq!(report["differences"][0]["new"]["bytes"], 14);
-    let decoded = place.run("ignition diff a.ign b.ign --decode").out;
+    let decoded = sandbox.run("ignition diff a.ign b.ign --decode").out;
     assert!(decoded.contains("\n    -two\n    +topsecret\n"), "{decoded}");
 }
 
@@ -489,21 +489,21 @@ fn env_file(name: &str) -> String {
 
 #[test]
 fn a_nodes_config_is_shown_with_whence_each_part_is() {
-    let place = Place::new();
-    place
+    let sandbox = Sandbox::new();
+    sandbox
         .run("ignition show master-0")
         .refused(4, &["no cluster is known here", "`ocpdeploy deploy`"]);
-    place.write("env.sh", env_file("lab"));
-    place
+    sandbox.write("env.sh", env_file("lab"));
+    sandbox
         .run("ignition show master-0")
         .refused(2, &["no cluster lab is known here"]);
-    place.run("harvest --rehearse").ok();
-    place
+    sandbox.run("harvest --rehearse").ok();
+    sandbox
         .run("ignition show master-0")
         .refused(4, &["have no config yet", "`ocpdeploy deploy`"]);
-    place.run("deploy --rehearse").ok();
+    sandbox.run("deploy --rehearse").ok();
 
-    let master = place.run("ignition show master-0").ok();
+    let master = sandbox.run("ignition show master-0").ok();
     assert!(master.starts_with("node     master-0 of lab.example.com\n"), "{master}");
     assert!(
         master.contains("\nfetches  http://192.168.122.10:22624/config/master\n"),
@@ -517,7 +517,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
         words.map(str::to_owned).collect()
     };
     assert_eq!(row(&master, "/etc/hostname")[1..4], ["0644", "root", "25"], "{master}");
-    let stored = place.path("state/clusters/lab/ignition/master-0.ign");
+    let stored = sandbox.path("state/clusters/lab/ignition/master-0.ign");
     let bytes = fs::read(&stored).unwrap();
     assert!(
         master.contains(&format!("\nsha512   {}\n", ocpdeploy::digest::sha512(&bytes))),
@@ -527,21 +527,21 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
         !master.contains("master-0.lab.example.com"),
         "contents only on demand: {master}"
     );
-    let decoded = place.run("ignition show master-0 --cluster lab --decode").ok();
+    let decoded = sandbox.run("ignition show master-0 --cluster lab --decode").ok();
     assert!(
         decoded.contains("\n== /etc/hostname\nmaster-0.lab.example.com\n"),
         "{decoded}"
     );
-    let one = place.run("ignition show worker-0 --file /etc/hostname").ok();
+    let one = sandbox.run("ignition show worker-0 --file /etc/hostname").ok();
     assert_eq!(one, "worker-0.lab.example.com\n");
-    let json: Value = serde_json::from_str(&place.run("ignition show master-0 --output json").ok()).unwrap();
+    let json: Value = serde_json::from_str(&sandbox.run("ignition show master-0 --output json").ok()).unwrap();
     let files = json["files"].as_array().unwrap();
     let hostname = files.iter().find(|file| file["path"] == "/etc/hostname").unwrap();
     assert_eq!(hostname["bytes"], 25);
     assert!(hostname.get("contents").is_none(), "{hostname}");
     assert_eq!(json["node"], "master-0");
 
-    let bootstrap = place.run("ignition show bootstrap").ok();
+    let bootstrap = sandbox.run("ignition show bootstrap").ok();
     assert!(
         row(&bootstrap, "/etc/motd")[3].starts_with('+'),
         "it is appended to: {bootstrap}"
@@ -549,57 +549,57 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
     let from = |key: &str| row(&bootstrap, key)[4..].join(" ");
     assert_ne!(from("/etc/motd"), from("/etc/hostname"), "{bootstrap}");
 
-    place
+    sandbox
         .run("ignition show master-7")
         .refused(2, &["no node master-7", "bootstrap, master-0, worker-0"]);
-    place
+    sandbox
         .run("ignition show master-0 --file /nosuch")
         .refused(2, &["has no file /nosuch"]);
-    place
+    sandbox
         .run("ignition show master-0 --cluster nosuch")
         .refused(2, &["no cluster nosuch is known here"]);
-    let by_path = place.run(&format!("ignition show {}", stored.display())).ok();
+    let by_path = sandbox.run(&format!("ignition show {}", stored.display())).ok();
     assert_eq!(row(&by_path, "/etc/hostname")[..4], row(&master, "/etc/hostname")[..4]);
     assert!(by_path.starts_with("file     "), "{by_path}");
 }
 
 #[test]
 fn the_only_cluster_is_meant_and_of_several_one_must_be_named() {
-    let place = Place::new();
-    place.write("lab.sh", env_file("lab"));
-    place.run("deploy lab.sh --rehearse").ok();
+    let sandbox = Sandbox::new();
+    sandbox.write("lab.sh", env_file("lab"));
+    sandbox.run("deploy lab.sh --rehearse").ok();
     assert!(
-        place
+        sandbox
             .run("ignition show bootstrap")
             .ok()
             .starts_with("node     bootstrap of lab.example.com\n")
     );
-    place.write("other.sh", env_file("other").replace("192.168.122.1", "192.168.122.2"));
-    place.run("harvest other.sh --rehearse").ok();
-    place
+    sandbox.write("other.sh", env_file("other").replace("192.168.122.1", "192.168.122.2"));
+    sandbox.run("harvest other.sh --rehearse").ok();
+    sandbox
         .run("ignition show bootstrap")
         .refused(2, &["lab, other", "--cluster"]);
-    place.run("ignition show bootstrap --cluster lab").ok();
+    sandbox.run("ignition show bootstrap --cluster lab").ok();
 }
 
 #[test]
 fn a_config_of_ones_own_needs_no_state_and_no_home() {
-    let place = Place::new();
-    place.config("a.ign", &hostname("a"));
+    let sandbox = Sandbox::new();
+    sandbox.config("a.ign", &hostname("a"));
     for verb in ["check a.ign", "merge a.ign", "diff a.ign a.ign", "show a.ign"] {
         let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
             .args(format!("ignition {verb}").split_whitespace())
-            .current_dir(place.path("work"))
+            .current_dir(sandbox.path("work"))
             .env_clear()
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(0), "{verb}: {output:?}");
     }
-    assert!(!place.path("state").exists());
+    assert!(!sandbox.path("state").exists());
     let long = config(json!([{"path": "/a\u{1b}[2J", "contents": {"source": "data:,x"}}]));
-    place.config("evil.ign", &long);
+    sandbox.config("evil.ign", &long);
     for verb in ["show evil.ign --decode", "check evil.ign", "diff a.ign evil.ign"] {
-        let ran = place.run(&format!("ignition {verb}"));
+        let ran = sandbox.run(&format!("ignition {verb}"));
         assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "{ran:?}");
     }
 }

@@ -56,11 +56,11 @@ impl Case {
 
     /// The places that the reference reports, of `error`s or `warning`s whose text begins so.
     fn places(&self, severity: &str, text: &str) -> Vec<String> {
-        let place = |report: &String| {
-            let (place, said) = report.split_once(&format!(": {severity} at "))?.1.split_once(": ")?;
-            said.starts_with(text).then(|| place.to_owned())
+        let sandbox = |report: &String| {
+            let (sandbox, said) = report.split_once(&format!(": {severity} at "))?.1.split_once(": ")?;
+            said.starts_with(text).then(|| sandbox.to_owned())
         };
-        self.reports.iter().filter_map(place).collect()
+        self.reports.iter().filter_map(sandbox).collect()
     }
 
     /// The outcome in the corpus's words, and the places of the errors.
@@ -93,12 +93,12 @@ fn every_merge_has_the_reference_s_values() {
         let Some(expected) = &case.merged else { continue };
         let mut merged = case.merge();
         // The reference forgets what it does not know, and says so; it is kept here.
-        for place in case.places("warning", "Unused key") {
-            let (object, field) = place.rsplit_once('.').unwrap();
+        for sandbox in case.places("warning", "Unused key") {
+            let (object, field) = sandbox.rsplit_once('.').unwrap();
             let object = merged.pointer_mut(&object[1..].replace('.', "/")).unwrap();
             assert!(
                 object.as_object_mut().unwrap().remove(field).is_some(),
-                "{}: {place}",
+                "{}: {sandbox}",
                 case.name
             );
         }
@@ -113,7 +113,7 @@ fn every_case_ends_as_in_the_reference_and_errors_are_at_the_same_place() {
         let (outcome, places) = case.judge();
         let expected = case.places("error", "");
         // Where the reference knows no place but the whole file, any is welcome.
-        let same_place = expected.iter().all(|place| place == "$") || expected == places;
+        let same_place = expected.iter().all(|sandbox| sandbox == "$") || expected == places;
         if !case.outcome.starts_with(outcome) || !same_place {
             wrong.push(format!(
                 "{}: {} {expected:?}, here {outcome} {places:?}",

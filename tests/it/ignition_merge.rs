@@ -260,9 +260,9 @@ fn odd_config() -> impl Strategy<Value = Value> {
     let version = prop::sample::select(vec!["3.0.0", "3.2.0", "3.6.0", "2.2.0"]);
     // Half are odd as a whole, half are odd somewhere within a valid config.
     let within =
-        (configs::config(6), any::<prop::sample::Index>(), odd.clone()).prop_map(|(mut config, place, odd)| {
+        (configs::config(6), any::<prop::sample::Index>(), odd.clone()).prop_map(|(mut config, sandbox, odd)| {
             let count = places(&mut config, &mut |_, _| {});
-            let chosen = place.index(count);
+            let chosen = sandbox.index(count);
             places(&mut config, &mut |index, value| {
                 if index == chosen {
                     *value = odd.clone();

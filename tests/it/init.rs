@@ -14,7 +14,7 @@ use serde_json::json;
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f lab";
 
 /// A home folder with a key and a pull secret, in which the program is run.
-struct Place(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
 struct Ran {
     code: Option<i32>,
@@ -23,13 +23,13 @@ struct Ran {
     err: String,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        std::fs::create_dir(place.path(".ssh")).unwrap();
-        place.write(".ssh/id_ed25519.pub", KEY);
-        place.write("pull.json", r#"{"auths":{"registry.example.com":{"auth":"eDp5"}}}"#);
-        place
+        let sandbox = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(sandbox.path(".ssh")).unwrap();
+        sandbox.write(".ssh/id_ed25519.pub", KEY);
+        sandbox.write("pull.json", r#"{"auths":{"registry.example.com":{"auth":"eDp5"}}}"#);
+        sandbox
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -179,8 +179,8 @@ fn answers<'a>(platform: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn bad_answers_are_asked_again_with_the_reason() {
-    let place = Place::new();
-    let ran = place.asked(
+    let sandbox = Sandbox::new();
+    let ran = sandbox.asked(
         &["init"],
         &[
             "lxd",
@@ -222,27 +222,27 @@ fn bad_answers_are_asked_again_with_the_reason() {
     insta::assert_snapshot!("bad_answers", ran.err);
     insta::assert_snapshot!(
         "bad_answers_env",
-        place
+        sandbox
             .read("env.sh")
-            .replace(&place.0.path().display().to_string(), "FOLDER")
+            .replace(&sandbox.0.path().display().to_string(), "FOLDER")
     );
 }
 
 /// A pretend platform with further networks.
-fn three_networks(place: &Place) {
+fn three_networks(sandbox: &Sandbox) {
     let network = |part: u8| {
         let ip = |last: u8| format!("10.77.{part}.{last}");
         json!({"cidr": format!("10.77.{part}.0/24"), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(99)})
     };
     let world = json!({"v": 1, "networks": {"backup": network(2), "default": network(0), "storage": network(1)}});
-    std::fs::create_dir(place.path("state")).unwrap();
-    place.write("state/sim.json", &world.to_string());
+    std::fs::create_dir(sandbox.path("state")).unwrap();
+    sandbox.write("state/sim.json", &world.to_string());
 }
 
 #[test]
 fn what_few_change_is_asked_for_when_it_is_chosen() {
-    let place = Place::new();
-    three_networks(&place);
+    let sandbox = Sandbox::new();
+    three_networks(&sandbox);
     let further = [
         &["extra_networks", "absent", "2, backup"][..],
         &["extra_disks", "0", "100,50"],
@@ -266,13 +266,13 @@ fn what_few_change_is_asked_for_when_it_is_chosen() {
     ]
     .concat();
     let rest = &REST[..REST.len() - 1];
-    let ran = place.asked(
+    let ran = sandbox.asked(
         &["init", "--backend", "sim"],
         &[&["", ""][..], &CLUSTER, rest, &further].concat(),
     );
     insta::assert_snapshot!("further", ran.err);
-    insta::assert_snapshot!("further_settings", place.settings());
-    let checked = place.run(&["check"], &[]);
+    insta::assert_snapshot!("further_settings", sandbox.settings());
+    let checked = sandbox.run(&["check"], &[]);
     assert!(
         checked.out.contains("all settings are understood"),
         "{}\n{}",
@@ -290,11 +290,11 @@ fn what_few_change_is_asked_for_when_it_is_chosen() {
         "10.77.0.11 10.77.0.12 10.77.0.13",
     ];
     let again = ["harvest", "boot", "lb", "user", ""];
-    place.asked(
+    sandbox.asked(
         &["init", "--backend", "sim"],
         &[&["yes", "", ""][..], &CLUSTER, rest, &further, &again].concat(),
     );
-    let settings = place.settings();
+    let settings = sandbox.settings();
     assert!(
         !settings.contains("master_ips") && settings.contains("harvest=boot\n"),
         "{settings}"
@@ -307,9 +307,9 @@ fn what_few_change_is_asked_for_when_it_is_chosen() {
 
 #[test]
 fn the_workers_own_platform_is_asked_what_it_has() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
-    server.kubeconfig(&place.path("blue.kubeconfig"), "blue-token", "blue");
+    server.kubeconfig(&sandbox.path("blue.kubeconfig"), "blue-token", "blue");
     let mut cluster = CLUSTER;
     cluster[4] = "1";
     let further = [
@@ -323,34 +323,34 @@ fn the_workers_own_platform_is_asked_what_it_has() {
         "",
         "",
     ];
-    let ran = place.asked(
+    let ran = sandbox.asked(
         &["init", "--backend", "sim"],
         &[&["", ""][..], &cluster, &REST[..REST.len() - 1], &further].concat(),
     );
     insta::assert_snapshot!("workers", ran.err);
-    insta::assert_snapshot!("workers_settings", place.settings());
+    insta::assert_snapshot!("workers_settings", sandbox.settings());
     server.was_asked_well();
 }
 
 #[test]
 fn libvirt_is_asked_what_it_has() {
-    let place = Place::new();
-    let ran = place.asked(
+    let sandbox = Sandbox::new();
+    let ran = sandbox.asked(
         &["init", "--backend", "libvirt"],
         &answers(&["test:///default", "", ""]),
     );
     insta::assert_snapshot!("libvirt", ran.err);
-    insta::assert_snapshot!("libvirt_settings", place.settings());
+    insta::assert_snapshot!("libvirt_settings", sandbox.settings());
 }
 
 #[test]
 fn a_platform_out_of_reach_ends_it_at_once() {
-    let place = Place::new();
-    place.write("refused.kubeconfig", &kubeconfig("https://127.0.0.1:1"));
-    place.write("clouds.yaml", &clouds("http://127.0.0.1:1/v3"));
+    let sandbox = Sandbox::new();
+    sandbox.write("refused.kubeconfig", &kubeconfig("https://127.0.0.1:1"));
+    sandbox.write("clouds.yaml", &clouds("http://127.0.0.1:1/v3"));
     let refused = |arguments: &[&str], answers: &[&str]| {
-        let ran = place.run(arguments, answers);
-        assert!(!place.path("env.sh").exists());
+        let ran = sandbox.run(arguments, answers);
+        assert!(!sandbox.path("env.sh").exists());
         assert!(!ran.err.contains(PASSWORD), "{}", ran.err);
         let at = ran.err.find("error: ").unwrap_or_else(|| panic!("{}", ran.err));
         format!("{:?}: {}\n", ran.code, &ran.err[at..])
@@ -371,8 +371,8 @@ fn a_platform_out_of_reach_ends_it_at_once() {
 
 #[test]
 fn the_end_of_the_answers_is_the_end() {
-    let place = Place::new();
-    let ran = place.run(&["init"], &["sim", "", "", "lab"]);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["init"], &["sim", "", "", "lab"]);
     assert_eq!(ran.code, Some(7), "{}", ran.err);
     assert!(
         ran.err
@@ -380,38 +380,38 @@ fn the_end_of_the_answers_is_the_end() {
         "{}",
         ran.err
     );
-    assert!(!place.path("env.sh").exists());
+    assert!(!sandbox.path("env.sh").exists());
 }
 
 #[test]
 fn a_file_that_is_there_is_replaced_only_when_one_says_so() {
-    let place = Place::new();
-    place.write("env.sh", "cluster=old\n");
+    let sandbox = Sandbox::new();
+    sandbox.write("env.sh", "cluster=old\n");
     for answer in [&["no"][..], &[""], &["perhaps", "no"], &[]] {
-        let ran = place.run(&["init", "--backend", "sim"], answer);
+        let ran = sandbox.run(&["init", "--backend", "sim"], answer);
         assert!(
             ran.code == Some(2) || answer.is_empty() && ran.code == Some(7),
             "{}",
             ran.err
         );
-        assert_eq!(place.read("env.sh"), "cluster=old\n");
+        assert_eq!(sandbox.read("env.sh"), "cluster=old\n");
     }
-    place.asked(
+    sandbox.asked(
         &["init", "--backend", "sim"],
         &[&["yes"], &answers(&["", ""])[..]].concat(),
     );
-    assert!(place.read("env.sh").contains("\ncluster=lab\n"));
+    assert!(sandbox.read("env.sh").contains("\ncluster=lab\n"));
 }
 
 #[test]
 fn a_pull_secret_may_be_pasted_and_is_for_its_owner_alone() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let secret = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5"}}}"#;
     let mut given = answers(&["", ""]);
     *given.iter_mut().rfind(|answer| **answer == "pull.json").unwrap() = secret;
-    let ran = place.asked(&["init", "--backend", "sim"], &given);
+    let ran = sandbox.asked(&["init", "--backend", "sim"], &given);
     assert!(!ran.err.contains("Y2FuYXJ5"), "{}", ran.err);
-    assert_eq!(place.holders("Y2FuYXJ5"), [("env.sh".to_owned(), 0o600)]);
+    assert_eq!(sandbox.holders("Y2FuYXJ5"), [("env.sh".to_owned(), 0o600)]);
 }
 
 fn clouds(auth_url: &str) -> String {
@@ -435,7 +435,7 @@ fn kubeconfig(server: &str) -> String {
 
 #[test]
 fn openstack_is_asked_what_it_has() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let cloud = FakeCloud::start();
     cloud.with(|world| {
         let answers = [
@@ -466,25 +466,25 @@ fn openstack_is_asked_what_it_has() {
             .answers
             .extend(answers.map(|(path, answer)| (path.to_owned(), answer)));
     });
-    place.write("clouds.yaml", &clouds(&cloud.auth_url()));
-    let ran = place.asked(
+    sandbox.write("clouds.yaml", &clouds(&cloud.auth_url()));
+    let ran = sandbox.asked(
         &["init", "--backend", "openstack"],
         &answers(&["lab", "private", "public", "small", "", "", "rhcos"]),
     );
     insta::assert_snapshot!("openstack", ran.err);
-    insta::assert_snapshot!("openstack_settings", place.settings());
-    assert_eq!(place.holders(PASSWORD).len(), 1, "clouds.yaml alone");
+    insta::assert_snapshot!("openstack_settings", sandbox.settings());
+    assert_eq!(sandbox.holders(PASSWORD).len(), 1, "clouds.yaml alone");
     cloud.finish();
 }
 
 #[test]
 fn ovirt_is_trusted_only_by_consent_and_asked_what_it_has() {
     const CANARY: &str = "canary-of-the-engine";
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let engine = FakeEngine::with(|world| world.password = CANARY.to_owned());
     let (url, user) = (engine.url.clone(), engine.user.clone());
     let way = [url.as_str(), &user, CANARY, "fetch"];
-    let ran = place.run(&["init", "--backend", "ovirt"], &[&way[..], &["no"]].concat());
+    let ran = sandbox.run(&["init", "--backend", "ovirt"], &[&way[..], &["no"]].concat());
     assert_eq!(ran.code, Some(5), "{}", ran.err);
     assert!(
         ran.err.contains("is not trusted, and no password was sent to it"),
@@ -494,7 +494,7 @@ fn ovirt_is_trusted_only_by_consent_and_asked_what_it_has() {
     assert!(engine.look(|world| world.tokens.is_empty()));
 
     let wrong = [url.as_str(), &user, "wrong", "fetch", "yes"];
-    let ran = place.run(&["init", "--backend", "ovirt"], &wrong);
+    let ran = sandbox.run(&["init", "--backend", "ovirt"], &wrong);
     assert_eq!(ran.code, Some(5), "{}", ran.err);
     insta::assert_snapshot!("ovirt_wrong_password", &ran.err[ran.err.find("error: ").unwrap()..]);
 
@@ -504,27 +504,27 @@ fn ovirt_is_trusted_only_by_consent_and_asked_what_it_has() {
     ]
     .concat();
     let mut given = [&platform[..], &CLUSTER, &["10.0.0.0/24"], &REST, &["file"]].concat();
-    let ran = place.asked(&["init", "--backend", "ovirt"], &given);
+    let ran = sandbox.asked(&["init", "--backend", "ovirt"], &given);
     insta::assert_snapshot!("ovirt", ran.err);
-    insta::assert_snapshot!("ovirt_settings", place.settings());
+    insta::assert_snapshot!("ovirt_settings", sandbox.settings());
     assert!(!ran.err.contains(CANARY) && !ran.out.contains(CANARY));
-    assert_eq!(place.holders(CANARY), [("env-ovirt-password".to_owned(), 0o600)]);
-    assert_eq!(place.read("env-ovirt-ca.pem"), engine.ca_pem);
+    assert_eq!(sandbox.holders(CANARY), [("env-ovirt-password".to_owned(), 0o600)]);
+    assert_eq!(sandbox.read("env-ovirt-ca.pem"), engine.ca_pem);
 
     // Within the env file, and with files that are there.
-    std::fs::remove_file(place.path("env-ovirt-password")).unwrap();
+    std::fs::remove_file(sandbox.path("env-ovirt-password")).unwrap();
     *given.last_mut().unwrap() = "env";
     given.insert(0, "yes");
-    place.asked(&["init", "--backend", "ovirt"], &given);
-    assert_eq!(place.holders(CANARY), [("env.sh".to_owned(), 0o600)]);
+    sandbox.asked(&["init", "--backend", "ovirt"], &given);
+    assert_eq!(sandbox.holders(CANARY), [("env.sh".to_owned(), 0o600)]);
 }
 
 #[test]
 fn kubevirt_is_asked_what_it_has() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
-    server.kubeconfig(&place.path("blue.kubeconfig"), "blue-token", "blue");
-    let ran = place.asked(
+    server.kubeconfig(&sandbox.path("blue.kubeconfig"), "blue-token", "blue");
+    let ran = sandbox.asked(
         &["init", "--backend", "kubevirt"],
         &[
             &["blue.kubeconfig", "", "", "lan", ""],
@@ -535,40 +535,40 @@ fn kubevirt_is_asked_what_it_has() {
         .concat(),
     );
     insta::assert_snapshot!("kubevirt", ran.err);
-    insta::assert_snapshot!("kubevirt_settings", place.settings());
+    insta::assert_snapshot!("kubevirt_settings", sandbox.settings());
     server.was_asked_well();
 }
 
 #[test]
 fn missing_rights_are_listed() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut world = World::with_tenants(&["blue"]);
     let lacks = ["create virtualmachines", "delete secrets"].map(str::to_owned);
     world.users.get_mut("blue-token").unwrap().lacks.extend(lacks);
     let server = FakeKubevirt::start(world);
-    server.kubeconfig(&place.path("blue.kubeconfig"), "blue-token", "blue");
-    let ran = place.run(&["init", "--backend", "kubevirt"], &["blue.kubeconfig", "", ""]);
+    server.kubeconfig(&sandbox.path("blue.kubeconfig"), "blue-token", "blue");
+    let ran = sandbox.run(&["init", "--backend", "kubevirt"], &["blue.kubeconfig", "", ""]);
     let told = "missing: this user may not do in namespace blue: create virtualmachines.kubevirt.io; delete secrets";
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 
 #[test]
 fn a_session_on_a_terminal_is_answered_with_arrow_keys() {
-    let place = Place::new();
-    three_networks(&place);
+    let sandbox = Sandbox::new();
+    three_networks(&sandbox);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/terminal.py");
     let output = Command::new("python3")
         .arg(script)
         .arg(env!("CARGO_BIN_EXE_ocpdeploy"))
-        .env("HOME", place.0.path())
-        .env("OCPDEPLOY_HOME", place.path("state"))
+        .env("HOME", sandbox.0.path())
+        .env("OCPDEPLOY_HOME", sandbox.path("state"))
         .env("TERM", "xterm")
-        .current_dir(place.0.path())
+        .current_dir(sandbox.0.path())
         .output()
         .unwrap();
     let seen = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{seen}");
-    let settings = place.settings();
+    let settings = sandbox.settings();
     for line in [
         "backend=sim",
         "cluster=lab",
@@ -589,13 +589,13 @@ fn a_session_on_a_terminal_is_answered_with_arrow_keys() {
 #[test]
 fn who_loses_the_terminal_without_a_word_is_asked_no_more() {
     use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let outside = openpt(flags).unwrap();
     grantpt(&outside).unwrap();
     unlockpt(&outside).unwrap();
     let inside = || ioctl_tiocgptpeer(&outside, flags).unwrap();
-    let mut command = place.command(&["init"]);
+    let mut command = sandbox.command(&["init"]);
     command
         .env("TERM", "xterm")
         .stdin(inside())
@@ -623,5 +623,5 @@ fn who_loses_the_terminal_without_a_word_is_asked_no_more() {
         std::thread::sleep(Duration::from_millis(5));
     };
     assert_eq!(status.code(), Some(7));
-    assert!(!place.path("env.sh").exists());
+    assert!(!sandbox.path("env.sh").exists());
 }

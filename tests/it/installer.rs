@@ -153,9 +153,9 @@ fn the_installer_gets_what_the_settings_say() {
 
     for call in ["create-manifests.seen", "create-ignition-configs.seen"] {
         let seen = bench.record(call);
-        for place in ["cmdline", "environ"] {
-            let text = seen[place].as_str().unwrap();
-            assert!(!text.contains("100%") && !text.contains("auths"), "{call}: {place}");
+        for sandbox in ["cmdline", "environ"] {
+            let text = seen[sandbox].as_str().unwrap();
+            assert!(!text.contains("100%") && !text.contains("auths"), "{call}: {sandbox}");
         }
         assert!(seen["cmdline"].as_str().unwrap().contains("--dir"), "{seen}");
     }
@@ -374,9 +374,9 @@ fn report(bench: &Bench, node: &NodeName) -> Value {
     let unpacked = unpack("node", &serde_json::from_slice(&config).unwrap()).unwrap();
     let layers: Vec<Layer> = served(bench, planned.role).into_iter().chain(unpacked.layers).collect();
     let whole = merge_layers(&layers).unwrap();
-    let list = |place: &str| {
+    let list = |sandbox: &str| {
         whole
-            .pointer(place)
+            .pointer(sandbox)
             .and_then(Value::as_array)
             .cloned()
             .unwrap_or_default()

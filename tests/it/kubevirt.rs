@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 
 use crate::support::fake_kubevirt::World;
 use crate::support::fake_kubevirt::world::Fault;
-use crate::support::kubevirt_place::{Place, documented, kubectl, told};
+use crate::support::kubevirt_sandbox::{Sandbox, documented, kubectl, told};
 use ocpdeploy::backend::{Backend, ImageRequest};
 use ocpdeploy::cluster::ClusterId;
 use serde_json::{Value, json};
 
 const SMALL: &str = "masters=1\nworkers=1";
 
-fn place() -> Place {
-    Place::new(World::with_tenants(&["blue", "red"]))
+fn sandbox() -> Sandbox {
+    Sandbox::new(World::with_tenants(&["blue", "red"]))
 }
 
 /// What a deployed cluster of one master and one worker has in its namespace.
@@ -38,10 +38,10 @@ fn without_images(inventory: Vec<String>) -> Vec<String> {
 }
 
 #[track_caller]
-fn is_deployed(place: &Place, cluster: &str) {
+fn is_deployed(sandbox: &Sandbox, cluster: &str) {
     let mut expected = small(cluster);
     expected.sort();
-    let mut found = without_images(place.inventory("blue"));
+    let mut found = without_images(sandbox.inventory("blue"));
     // Other clusters' names may begin or end alike.
     let parts = ["bootstrap", "harvest", "master", "worker"].map(|part| format!("{cluster}-{part}"));
     let of_machine = |name: &str| parts.iter().any(|part| name.starts_with(part));
@@ -51,13 +51,13 @@ fn is_deployed(place: &Place, cluster: &str) {
     });
     found.sort();
     assert_eq!(found, expected);
-    for node in place
+    for node in sandbox
         .parameters(cluster)
         .nodes
         .iter()
         .filter(|node| node.name.as_str() != "bootstrap")
     {
-        let instance = place.object("virtualmachineinstances", "blue", &format!("{cluster}-{}", node.name));
+        let instance = sandbox.object("virtualmachineinstances", "blue", &format!("{cluster}-{}", node.name));
         let nic = &instance["status"]["interfaces"][0];
         assert_eq!(
             (&nic["mac"], &nic["ipAddress"]),
@@ -68,27 +68,27 @@ fn is_deployed(place: &Place, cluster: &str) {
 
 #[test]
 fn a_cluster_is_deployed_and_destroyed_with_the_rights_of_a_tenant() {
-    let place = place();
-    place.env("lab", SMALL);
-    let before = place.inventory("blue");
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
-    let again = place.deploy("lab").unwrap();
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    let before = sandbox.inventory("blue");
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
+    let again = sandbox.deploy("lab").unwrap();
     assert!(again.skipped_pass_one);
-    is_deployed(&place, "lab");
-    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    is_deployed(&sandbox, "lab");
+    let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
     assert!(
         destroyed.status.success(),
         "{}",
         String::from_utf8_lossy(&destroyed.stderr)
     );
-    assert_eq!(place.inventory("blue"), before);
-    place.server.was_asked_well();
+    assert_eq!(sandbox.inventory("blue"), before);
+    sandbox.server.was_asked_well();
 }
 
 /// The kind of the rules by which a machine keeps away from others.
-fn rules(place: &Place, machine: &str) -> Vec<String> {
-    let machine = place.object("virtualmachines", "blue", machine);
+fn rules(sandbox: &Sandbox, machine: &str) -> Vec<String> {
+    let machine = sandbox.object("virtualmachines", "blue", machine);
     let rules = machine["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"].as_object();
     rules.into_iter().flat_map(|rules| rules.keys().cloned()).collect()
 }
@@ -96,11 +96,11 @@ fn rules(place: &Place, machine: &str) -> Vec<String> {
 #[test]
 fn machines_keep_apart_as_hard_as_they_are_told() {
     for (affinity, rule) in [("soft", Some("preferred")), ("hard", Some("required")), ("off", None)] {
-        let place = place();
-        place.env("lab", &format!("{SMALL}\nkubevirt_affinity={affinity}"));
-        place.deploy("lab").unwrap();
+        let sandbox = sandbox();
+        sandbox.env("lab", &format!("{SMALL}\nkubevirt_affinity={affinity}"));
+        sandbox.deploy("lab").unwrap();
         for node in ["lab-master-0", "lab-worker-0"] {
-            let found = rules(&place, node);
+            let found = rules(&sandbox, node);
             let expected = rule.map(|rule| format!("{rule}DuringSchedulingIgnoredDuringExecution"));
             assert_eq!(found, Vec::from_iter(expected), "{affinity}");
         }
@@ -114,8 +114,8 @@ fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
         &["create projectrequests "],
     ];
     for rights in rights {
-        let place = place();
-        place.server.with(|world| {
+        let sandbox = sandbox();
+        sandbox.server.with(|world| {
             let user = world.users.get_mut("blue-token").unwrap();
             user.more.extend(rights.iter().map(|right| (*right).to_owned()));
             if rights.len() == 2 {
@@ -125,17 +125,17 @@ fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
         });
         let lines = format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan");
         for cluster in ["lab", "other"] {
-            place.env(cluster, &lines);
-            place.deploy(cluster).unwrap();
+            sandbox.env(cluster, &lines);
+            sandbox.deploy(cluster).unwrap();
         }
         let is_there = || {
-            place
+            sandbox
                 .server
                 .with(|world| world.names("namespaces", "").contains(&"fresh".to_owned()))
         };
-        assert!(is_there() && place.inventory("blue").is_empty());
+        assert!(is_there() && sandbox.inventory("blue").is_empty());
         for (cluster, stays) in [("lab", true), ("other", false)] {
-            let destroyed = place.run(&["destroy", cluster, "--yes"]);
+            let destroyed = sandbox.run(&["destroy", cluster, "--yes"]);
             assert!(
                 destroyed.status.success(),
                 "{}",
@@ -143,7 +143,7 @@ fn a_namespace_of_our_own_comes_and_goes_with_its_clusters() {
             );
             assert_eq!(is_there(), stays, "after {cluster}");
         }
-        assert!(place.inventory("fresh").is_empty());
+        assert!(sandbox.inventory("fresh").is_empty());
     }
 }
 
@@ -156,27 +156,27 @@ fn a_namespace_of_our_own_stays_while_somebody_else_has_anything_in_it() {
         ("services", json!({"ports": [{"port": 80}]})),
         ("pods", json!({"containers": []})),
     ] {
-        let place = place();
-        place.server.with(|world| {
+        let sandbox = sandbox();
+        sandbox.server.with(|world| {
             let user = world.users.get_mut("blue-token").unwrap();
             user.more.insert("create projectrequests ".to_owned());
         });
-        place.env(
+        sandbox.env(
             "lab",
             &format!("{SMALL}\nnamespace=fresh\nmake_namespace=true\nnetwork=blue/lan"),
         );
-        place.deploy("lab").unwrap();
+        sandbox.deploy("lab").unwrap();
         let about = json!({"namespace": "fresh", "name": "theirs"});
-        let put = place
+        let put = sandbox
             .server
             .with(|world| world.force(kind, json!({"metadata": about, "spec": spec})));
-        let destroyed = place.run(&["destroy", "lab", "--yes"]);
+        let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
         assert!(
             destroyed.status.success(),
             "{}",
             String::from_utf8_lossy(&destroyed.stderr)
         );
-        place.server.with(|world| {
+        sandbox.server.with(|world| {
             assert!(world.names("namespaces", "").contains(&"fresh".to_owned()), "{kind}");
             let left = world.all(kind).into_iter().find(|((_, _, name), _)| name == "theirs");
             let (_, left) = left.unwrap_or_else(|| panic!("{kind} went"));
@@ -188,13 +188,13 @@ fn a_namespace_of_our_own_stays_while_somebody_else_has_anything_in_it() {
 
 #[test]
 fn a_namespace_of_the_users_stays() {
-    let place = place();
-    place.env("lab", &format!("{SMALL}\nnamespace=blue\nmake_namespace=true"));
-    place.deploy("lab").unwrap();
-    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    let sandbox = sandbox();
+    sandbox.env("lab", &format!("{SMALL}\nnamespace=blue\nmake_namespace=true"));
+    sandbox.deploy("lab").unwrap();
+    let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
     assert!(destroyed.status.success());
     assert!(
-        place
+        sandbox
             .server
             .with(|world| world.names("namespaces", "").contains(&"blue".to_owned()))
     );
@@ -202,10 +202,10 @@ fn a_namespace_of_the_users_stays() {
 
 #[test]
 fn a_machine_is_shown_as_kubernetes_has_it() {
-    let place = place();
-    place.env("lab", SMALL);
-    place.deploy("lab").unwrap();
-    let shown = place.run(&["machine", "show", "master-0", "--cluster", "lab", "--output", "json"]);
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").unwrap();
+    let shown = sandbox.run(&["machine", "show", "master-0", "--cluster", "lab", "--output", "json"]);
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["scheduling"], json!({"affinity": "soft", "namespace": "blue"}));
@@ -218,29 +218,29 @@ fn a_machine_is_shown_as_kubernetes_has_it() {
 
 #[test]
 fn storage_that_waits_for_its_first_consumer_is_no_obstacle() {
-    let place = place();
-    place.env("lab", &format!("{SMALL}\nstorage_class=late"));
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
+    let sandbox = sandbox();
+    sandbox.env("lab", &format!("{SMALL}\nstorage_class=late"));
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
 }
 
 /// The changes of a whole run: method and path of every request that writes.
-fn changes(place: &Place) -> Vec<String> {
+fn changes(sandbox: &Sandbox) -> Vec<String> {
     let writes = |asked: &&String| !asked.starts_with("GET") && !asked.contains("selfsubject");
-    place
+    sandbox
         .server
         .with(|world| world.asked.iter().filter(writes).cloned().collect())
 }
 
 #[test]
 fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
-    let untouched = place();
+    let untouched = sandbox();
     untouched.env("lab", SMALL);
     untouched.deploy("lab").unwrap();
     let count = changes(&untouched).len();
     assert!(count > 10, "{count}");
-    let place = place();
-    place.env("lab", SMALL);
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
     // Each kind of change fails twice: before it was made, and after, when only the answer is lost.
     let mut kinds = BTreeSet::new();
     for asked in changes(&untouched).iter().filter(|asked| asked.contains(" /api")) {
@@ -262,24 +262,24 @@ fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
             done,
         })
     });
-    place.server.with(|world| world.faults = faults.collect());
+    sandbox.server.with(|world| world.faults = faults.collect());
     let mut cut = 0;
-    while place.deploy("lab").is_err() {
+    while sandbox.deploy("lab").is_err() {
         cut += 1;
         assert!(cut <= 2 * kinds.len(), "it never ends");
     }
     assert!(cut > 10, "only {cut} runs were cut");
-    place
+    sandbox
         .server
         .with(|world| assert!(world.faults.is_empty(), "{:?}", world.faults));
-    is_deployed(&place, "lab");
-    assert_eq!(place.inventory("blue"), untouched.inventory("blue"));
+    is_deployed(&sandbox, "lab");
+    assert_eq!(sandbox.inventory("blue"), untouched.inventory("blue"));
 }
 
 #[test]
 fn a_run_that_is_killed_is_continued() {
-    let place = place();
-    place.env("lab", SMALL);
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
     let deploy = ["deploy", "lab.sh", "--rehearse"];
     let machines = |world: &World, part: &str| {
         let names = world.names("virtualmachines", "blue");
@@ -288,39 +288,39 @@ fn a_run_that_is_killed_is_continued() {
             .filter(|name| name.contains("harvest") == (part == "one"))
             .count()
     };
-    place.kill(&deploy, |world| !world.names("datavolumes", "blue").is_empty());
-    place.kill(&deploy, |world| machines(world, "one") >= 2);
-    place.kill(&deploy, |world| {
+    sandbox.kill(&deploy, |world| !world.names("datavolumes", "blue").is_empty());
+    sandbox.kill(&deploy, |world| machines(world, "one") >= 2);
+    sandbox.kill(&deploy, |world| {
         machines(world, "one") == 0 && machines(world, "two") >= 1
     });
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
 }
 
 #[test]
 fn three_clusters_at_once_share_nothing_but_images() {
-    let place = place();
+    let sandbox = sandbox();
     let clusters = ["lab", "lab-2", "blab"];
     std::thread::scope(|scope| {
         for cluster in clusters {
-            place.env(cluster, SMALL);
-            let place = &place;
-            scope.spawn(move || place.deploy(cluster).unwrap());
+            sandbox.env(cluster, SMALL);
+            let sandbox = &sandbox;
+            scope.spawn(move || sandbox.deploy(cluster).unwrap());
         }
     });
     for cluster in clusters {
-        is_deployed(&place, cluster);
+        is_deployed(&sandbox, cluster);
     }
-    let images = |place: &Place| {
-        place
+    let images = |sandbox: &Sandbox| {
+        sandbox
             .inventory("blue")
             .iter()
             .filter(|name| name.starts_with("datavolumes/ocpdeploy-image"))
             .count()
     };
-    assert_eq!(images(&place), 2);
+    assert_eq!(images(&sandbox), 2);
     // What looks like ours and is not.
-    place.server.with(|world| {
+    sandbox.server.with(|world| {
         for (plural, name) in [
             ("virtualmachines", "lab-master-9"),
             ("secrets", "lab-master-0-x"),
@@ -334,26 +334,26 @@ fn three_clusters_at_once_share_nothing_but_images() {
         }
     });
     for (gone, cluster) in clusters.iter().enumerate() {
-        let destroyed = place.run(&["destroy", cluster, "--yes"]);
+        let destroyed = sandbox.run(&["destroy", cluster, "--yes"]);
         assert!(
             destroyed.status.success(),
             "{}",
             String::from_utf8_lossy(&destroyed.stderr)
         );
         for left in &clusters[gone + 1..] {
-            is_deployed(&place, left);
+            is_deployed(&sandbox, left);
         }
     }
-    assert_eq!(images(&place), 0);
-    let left = place.inventory("blue");
+    assert_eq!(images(&sandbox), 0);
+    let left = sandbox.inventory("blue");
     assert_eq!(left.len(), 4, "{left:?}");
 }
 
 #[test]
 fn kubectl_reads_every_object_and_finds_nothing_to_change() {
-    let place = place();
-    place.env("lab", SMALL);
-    place.deploy("lab").unwrap();
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").unwrap();
     for asked in [
         "virtualmachines.kubevirt.io",
         "datavolumes.cdi.kubevirt.io",
@@ -361,16 +361,16 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
         "configmaps",
     ] {
         let (succeeded, text) = kubectl(
-            &place,
+            &sandbox,
             &["get", asked, "-l", "ocpdeploy.io/cluster=lab.example.com", "-o", "json"],
         );
         assert!(succeeded, "{text}");
         let list: Value = serde_json::from_str(&text).unwrap();
         assert!(!list["items"].as_array().unwrap().is_empty(), "no {asked}");
     }
-    let planned = place.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
+    let planned = sandbox.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
     assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
-    let folder = place.path().join("manifests");
+    let folder = sandbox.path().join("manifests");
     let written = std::fs::read_dir(&folder).unwrap().count();
     // The bootstrap is of pass two as well, and is gone by now.
     assert_eq!(written, 1 + 2 * 3);
@@ -381,7 +381,7 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
         }))
         .unwrap();
     }
-    let before = place.server.with(|world| world.version());
+    let before = sandbox.server.with(|world| world.version());
     let folder = folder.display().to_string();
     let diff = [
         "diff",
@@ -391,7 +391,7 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
         "-f",
         &folder,
     ];
-    let (succeeded, text) = kubectl(&place, &diff);
+    let (succeeded, text) = kubectl(&sandbox, &diff);
     assert!(succeeded, "{text}");
     let dry = [
         "apply",
@@ -402,70 +402,70 @@ fn kubectl_reads_every_object_and_finds_nothing_to_change() {
         "-f",
         &folder,
     ];
-    let (succeeded, text) = kubectl(&place, &dry);
+    let (succeeded, text) = kubectl(&sandbox, &dry);
     assert!(succeeded, "{text}");
     assert_eq!(text.lines().count(), 5, "{text}");
-    assert_eq!(place.server.with(|world| world.version()), before);
+    assert_eq!(sandbox.server.with(|world| world.version()), before);
 }
 
 macro_rules! tells {
-    ($($name:ident: $lines:expr, |$world:ident, $place:ident| $change:expr;)+) => {
+    ($($name:ident: $lines:expr, |$world:ident, $sandbox:ident| $change:expr;)+) => {
         $(
             #[test]
             fn $name() {
-                let $place = place();
-                $place.server.with(|$world: &mut World| { $change; });
-                insta::assert_snapshot!(told(&$place, &format!("{SMALL}\n{}", $lines)));
+                let $sandbox = sandbox();
+                $sandbox.server.with(|$world: &mut World| { $change; });
+                insta::assert_snapshot!(told(&$sandbox, &format!("{SMALL}\n{}", $lines)));
             }
         )+
     };
 }
 
 tells! {
-    nobody_serves_kubevirt: "", |world, place| world.groups_absent.insert("kubevirt.io");
-    nobody_serves_cdi: "", |world, place| world.groups_absent.insert("cdi.kubevirt.io");
-    the_network_is_missing: "network=blue/no-such-lan", |world, place| world.faults.clear();
-    the_pod_network_is_a_further_one: "extra_networks=pod", |world, place| world.faults.clear();
-    hosts_for_hard_affinity: "kubevirt_affinity=hard", |world, place| {
+    nobody_serves_kubevirt: "", |world, sandbox| world.groups_absent.insert("kubevirt.io");
+    nobody_serves_cdi: "", |world, sandbox| world.groups_absent.insert("cdi.kubevirt.io");
+    the_network_is_missing: "network=blue/no-such-lan", |world, sandbox| world.faults.clear();
+    the_pod_network_is_a_further_one: "extra_networks=pod", |world, sandbox| world.faults.clear();
+    hosts_for_hard_affinity: "kubevirt_affinity=hard", |world, sandbox| {
         world.users.get_mut("blue-token").unwrap().more.insert("list nodes ".to_owned());
         for name in ["host-0", "host-1"] {
             let about = json!({"name": name, "labels": {"kubevirt.io/schedulable": "false"}});
             world.force("nodes", json!({"metadata": about, "status": {"allocatable": {"memory": "64Gi"}}}));
         }
     };
-    a_namespace_that_may_not_be_made: "namespace=fresh\nmake_namespace=true", |world, place| world.faults.clear();
-    the_storage_class_is_unknown: "storage_class=slow", |world, place| {
+    a_namespace_that_may_not_be_made: "namespace=fresh\nmake_namespace=true", |world, sandbox| world.faults.clear();
+    the_storage_class_is_unknown: "storage_class=slow", |world, sandbox| {
         let more = ["list storageclasses ".to_owned()];
         world.users.get_mut("blue-token").unwrap().more.extend(more);
     };
-    a_right_is_missing: "", |world, place| {
+    a_right_is_missing: "", |world, sandbox| {
         let lacks = ["create secrets".to_owned(), "delete datavolumes".to_owned()];
         world.users.get_mut("blue-token").unwrap().lacks.extend(lacks);
     };
-    the_quota_is_short: "", |world, place| {
+    the_quota_is_short: "", |world, sandbox| {
         let hard = json!({"requests.memory": "1Gi", "requests.storage": "1Gi"});
         let about = json!({"namespace": "blue", "name": "small"});
         world.force("resourcequotas", json!({"metadata": about, "status": {"hard": hard, "used": {"requests.memory": "512Mi"}}}))
     };
-    the_token_has_expired: "", |world, place| world.users.remove("blue-token");
-    a_mac_of_another_tenant: "master_macs=52:54:00:00:00:77", |world, place| {
+    the_token_has_expired: "", |world, sandbox| world.users.remove("blue-token");
+    a_mac_of_another_tenant: "master_macs=52:54:00:00:00:77", |world, sandbox| {
         let nic = json!({"name": "net0", "macAddress": "52:54:00:00:00:77"});
         let spec = json!({"template": {"spec": {"domain": {"devices": {"interfaces": [nic]}}}}});
         world.force("virtualmachines", json!({"metadata": {"namespace": "red", "name": "theirs"}, "spec": spec}))
     };
-    an_upload_that_is_refused: "", |world, place| {
+    an_upload_that_is_refused: "", |world, sandbox| {
         world.faults.push(Fault { method: "POST", path: "uploadtokenrequests".to_owned(), code: 403, done: false });
     };
 }
 
 /// What a check says of KubeVirt and CDI themselves.
 fn versions(change: impl FnOnce(&mut World)) -> Vec<String> {
-    let place = place();
-    place.server.with(change);
-    place.env("lab", SMALL);
-    let checked = place.run(&["check", "lab.sh", "--rehearse"]);
+    let sandbox = sandbox();
+    sandbox.server.with(change);
+    sandbox.env("lab", SMALL);
+    let checked = sandbox.run(&["check", "lab.sh", "--rehearse"]);
     let text = String::from_utf8(checked.stdout).unwrap();
-    let port = place.server.address.port().to_string();
+    let port = sandbox.server.address.port().to_string();
     // Columns are as wide as they need to be.
     let lines = text
         .lines()
@@ -541,33 +541,37 @@ fn versions_and_feature_gates_are_told_as_far_as_they_can_be_read() {
 
 #[test]
 fn an_exec_plugin_that_fails() {
-    let place = place();
+    let sandbox = sandbox();
     let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false",
         "interactiveMode": "Never"}});
-    place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
-    insta::assert_snapshot!(told(&place, SMALL));
+    sandbox
+        .server
+        .kubeconfig_with(&sandbox.kubeconfig("blue"), &exec, "blue");
+    insta::assert_snapshot!(told(&sandbox, SMALL));
 }
 
 #[test]
 fn an_exec_plugin_that_is_not_there() {
-    let place = place();
+    let sandbox = sandbox();
     let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin",
         "interactiveMode": "Never"}});
-    place.server.kubeconfig_with(&place.kubeconfig("blue"), &exec, "blue");
-    insta::assert_snapshot!(told(&place, SMALL));
+    sandbox
+        .server
+        .kubeconfig_with(&sandbox.kubeconfig("blue"), &exec, "blue");
+    insta::assert_snapshot!(told(&sandbox, SMALL));
 }
 
 #[test]
 fn a_server_that_prunes_in_silence_is_found_out() {
-    let place = place();
-    place.server.with(|world| {
+    let sandbox = sandbox();
+    sandbox.server.with(|world| {
         world.ignores_field_validation = true;
         world.prunes = vec!["rng".to_owned()];
     });
-    place.env("lab", SMALL);
+    sandbox.env("lab", SMALL);
     // Machines that were made beside the one that was found out are found out when they are to be adopted.
     for _ in 0..2 {
-        let error = format!("{:#}", place.deploy("lab").unwrap_err());
+        let error = format!("{:#}", sandbox.deploy("lab").unwrap_err());
         assert!(
             error.contains("spec.template.spec.domain.devices.rng is missing"),
             "{error}"
@@ -577,16 +581,16 @@ fn a_server_that_prunes_in_silence_is_found_out() {
 
 #[test]
 fn the_documented_role_is_enough() {
-    let place = place();
-    place.server.with(|world| {
+    let sandbox = sandbox();
+    sandbox.server.with(|world| {
         let user = world.users.get_mut("blue-token").unwrap();
         user.edits.clear();
         user.more.extend(documented(&[0]));
     });
-    place.env("lab", SMALL);
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
-    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
+    let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
     assert!(
         destroyed.status.success(),
         "{}",
@@ -595,10 +599,10 @@ fn the_documented_role_is_enough() {
 }
 
 /// What comes of an image named on the platform.
-fn image(place: &Place, image: &str) -> Result<String, String> {
+fn image(sandbox: &Sandbox, image: &str) -> Result<String, String> {
     let request = ImageRequest::Platform(image.to_owned());
     let owner = ClusterId::new("lab", "example.com");
-    let found = place.on_backend(async |backend| backend.ensure_image(&owner, &request).await);
+    let found = sandbox.on_backend(async |backend| backend.ensure_image(&owner, &request).await);
     found.map(|handle| handle.0).map_err(|error| {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         format!("{:?}: {}", error.kind, cause.unwrap_or_default())
@@ -607,8 +611,8 @@ fn image(place: &Place, image: &str) -> Result<String, String> {
 
 #[test]
 fn images_are_fetched_and_found_where_they_are() {
-    let place = place();
-    place.server.with(|world| {
+    let sandbox = sandbox();
+    sandbox.server.with(|world| {
         let size = json!({"resources": {"requests": {"storage": "16Gi"}}});
         for namespace in ["blue", "red"] {
             let about = json!({"namespace": namespace, "name": "rhcos"});
@@ -646,30 +650,30 @@ fn images_are_fetched_and_found_where_they_are() {
             Err("expected status code 200, got 404"),
         ),
     ] {
-        match (image(&place, name), expected) {
+        match (image(&sandbox, name), expected) {
             (Ok(handle), Ok(expected)) => assert!(handle.starts_with(expected), "{name}: {handle}"),
             (Err(words), Err(expected)) => assert!(words.contains(expected), "{name}: {words}"),
             (other, _) => panic!("{name}: {other:?}"),
         }
     }
-    place.server.with(|world| {
+    sandbox.server.with(|world| {
         let user = world.users.get_mut("blue-token").unwrap();
         user.more.insert("create datavolumes/source red".to_owned());
     });
-    assert_eq!(image(&place, "pvc:red/rhcos").as_deref(), Ok("pvc:red/rhcos"));
+    assert_eq!(image(&sandbox, "pvc:red/rhcos").as_deref(), Ok("pvc:red/rhcos"));
 }
 
 #[test]
 fn an_ignition_config_that_no_secret_takes() {
-    let place = place();
+    let sandbox = sandbox();
     // Chance cannot be packed.
     let noise: String = (0..40_000u32)
         .map(|n| ocpdeploy::digest::sha256(n.to_be_bytes()))
         .collect();
     let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{noise}")}});
     let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
-    std::fs::write(place.path().join("noise.ign"), config.to_string()).unwrap();
-    let text = told(&place, &format!("{SMALL}\nignition_extra=noise.ign"));
+    std::fs::write(sandbox.path().join("noise.ign"), config.to_string()).unwrap();
+    let text = told(&sandbox, &format!("{SMALL}\nignition_extra=noise.ign"));
     insta::with_settings!({filters => [(r"\d{4,}", "<n>")]}, { insta::assert_snapshot!(text) });
 }
 
@@ -679,7 +683,7 @@ type Change = fn(&mut Value);
 /// The pretend server is as strict as the real ones: each of these is refused in the words that are told.
 #[test]
 fn the_pretend_server_refuses_what_real_ones_refuse() {
-    let place = place();
+    let sandbox = sandbox();
     let machine = |change: fn(&mut Value)| {
         let devices = json!({
             "disks": [{"name": "first-boot", "cdrom": {"bus": "sata"}}],
@@ -699,10 +703,10 @@ fn the_pretend_server_refuses_what_real_ones_refuse() {
         object.to_string()
     };
     let create = |text: &str| {
-        let file = place.path().join("object.json");
+        let file = sandbox.path().join("object.json");
         std::fs::write(&file, text).unwrap();
         let path = "/apis/kubevirt.io/v1/namespaces/blue/virtualmachines?fieldValidation=Strict";
-        kubectl(&place, &["create", "--raw", path, "-f", &file.display().to_string()])
+        kubectl(&sandbox, &["create", "--raw", path, "-f", &file.display().to_string()])
     };
     let cases: [(Change, &str); 7] = [
         (

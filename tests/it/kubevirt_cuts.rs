@@ -2,19 +2,19 @@
 //! `destroy` leaves nothing. A usual run takes samples; `OCPDEPLOY_CUTS=all` takes every n (`make reliability`).
 
 use crate::support::fake_kubevirt::World;
-use crate::support::kubevirt_place::Place;
+use crate::support::kubevirt_sandbox::Sandbox;
 
 const SAMPLES: usize = 3;
 
-fn place(lines: &str) -> Place {
-    let place = Place::new(World::with_tenants(&["blue", "red"]));
-    place.env("lab", lines);
-    place
+fn sandbox(lines: &str) -> Sandbox {
+    let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
+    sandbox.env("lab", lines);
+    sandbox
 }
 
 #[track_caller]
-fn destroy(place: &Place) {
-    let destroyed = place.run(&["destroy", "lab", "--yes"]);
+fn destroy(sandbox: &Sandbox) {
+    let destroyed = sandbox.run(&["destroy", "lab", "--yes"]);
     assert!(
         destroyed.status.success(),
         "{}",
@@ -23,7 +23,7 @@ fn destroy(place: &Place) {
 }
 
 fn cut_after_each_change(lines: &str) {
-    let untouched = place(lines);
+    let untouched = sandbox(lines);
     let before = untouched.inventory("blue");
     untouched.deploy("lab").unwrap();
     let whole = untouched.inventory("blue");
@@ -35,21 +35,21 @@ fn cut_after_each_change(lines: &str) {
     };
     let mut cuts = 0;
     for changes in (1..=count).step_by(step) {
-        let place = place(lines);
-        cuts += usize::from(place.cut("lab", changes));
-        place.deploy("lab").unwrap();
-        assert_eq!(place.inventory("blue"), whole, "continued after change {changes}");
-        destroy(&place);
-        assert_eq!(place.inventory("blue"), before, "destroyed after change {changes}");
+        let sandbox = sandbox(lines);
+        cuts += usize::from(sandbox.cut("lab", changes));
+        sandbox.deploy("lab").unwrap();
+        assert_eq!(sandbox.inventory("blue"), whole, "continued after change {changes}");
+        destroy(&sandbox);
+        assert_eq!(sandbox.inventory("blue"), before, "destroyed after change {changes}");
         // At once, by a home that may know nothing of it.
-        cuts += usize::from(place.cut("lab", changes));
-        destroy(&place);
+        cuts += usize::from(sandbox.cut("lab", changes));
+        destroy(&sandbox);
         assert_eq!(
-            place.inventory("blue"),
+            sandbox.inventory("blue"),
             before,
             "cut and destroyed after change {changes}"
         );
-        place.server.was_asked_well();
+        sandbox.server.was_asked_well();
     }
     // What was refused while others changed it is asked for again, so runs differ by a change or two.
     assert!(cuts + 4 >= 2 * (1..=count).step_by(step).count(), "{cuts} of {count}");

@@ -14,7 +14,7 @@ use crate::support::fake_kube::authority::Authority;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{NODES, SECRETS, World as Cluster};
 use crate::support::fake_kubevirt::World;
-use crate::support::kubevirt_place::Place;
+use crate::support::kubevirt_sandbox::Sandbox;
 use crate::support::mcs_server::McsServer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ const ON_PODS: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworke
 
 /// A cluster on pods, and all that answers for it.
 struct Life {
-    place: Place,
+    sandbox: Sandbox,
     kube: Option<FakeKube>,
     _mcs: McsServer,
     ends: Arc<AtomicBool>,
@@ -36,11 +36,11 @@ struct Life {
 impl Life {
     /// Deploys it; its virtual IPs are of this /24.
     fn begun(range: &'static str) -> Self {
-        let place = Place::new(World::with_tenants(&["blue", "red"]));
-        place.server.with(|world| world.balancers_at = range);
+        let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
+        sandbox.server.with(|world| world.balancers_at = range);
         for program in ["openshift-install", "oc"] {
             let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-            symlink(fake, place.path().join(program)).unwrap();
+            symlink(fake, sandbox.path().join(program)).unwrap();
         }
         let authority = Authority::new();
         for (name, text) in [
@@ -55,18 +55,18 @@ impl Life {
             ("root-ca.crt", authority.pem()),
             ("key.pub", KEY),
         ] {
-            std::fs::write(place.path().join(name), text).unwrap();
+            std::fs::write(sandbox.path().join(name), text).unwrap();
         }
-        place.env(
+        sandbox.env(
             "lab",
             &format!(
                 "{ON_PODS}\ninstaller=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n\
                  image=containerdisk:registry.example.com/rhcos\nhelper_image=containerdisk:registry.example.com/centos"
             ),
         );
-        let mut child = place.start(&["deploy", "lab.sh"]);
+        let mut child = sandbox.start(&["deploy", "lab.sh"]);
         let begun = Instant::now();
-        let path = place.home().cluster("lab").parameters();
+        let path = sandbox.home().cluster("lab").parameters();
         let table = loop {
             match Parameters::read(&path).unwrap() {
                 Some(table) => break table,
@@ -87,7 +87,7 @@ impl Life {
         let mcs = McsServer::start(address, &certificate.certificate, &certificate.key, move |path| {
             Some((200, served(path).into_bytes()))
         });
-        let (kube, ends) = cluster(&place, table, &authority);
+        let (kube, ends) = cluster(&sandbox, table, &authority);
         let deployed = child.wait_with_output().unwrap();
         assert!(
             deployed.status.success(),
@@ -95,7 +95,7 @@ impl Life {
             String::from_utf8_lossy(&deployed.stderr)
         );
         Self {
-            place,
+            sandbox,
             kube: Some(kube),
             _mcs: mcs,
             ends,
@@ -104,14 +104,14 @@ impl Life {
 
     #[track_caller]
     fn run(&self, arguments: &[&str]) -> String {
-        let Output { status, stdout, stderr } = self.place.run(arguments);
+        let Output { status, stdout, stderr } = self.sandbox.run(arguments);
         assert!(status.success(), "{arguments:?}\n{}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap()
     }
 
     /// Names and ids of the machines.
     fn machines(&self) -> BTreeMap<String, String> {
-        self.place.server.with(|world| {
+        self.sandbox.server.with(|world| {
             let all = world.all("virtualmachines").into_iter();
             all.map(|((.., name), object)| (name, object["metadata"]["uid"].to_string()))
                 .collect()
@@ -120,7 +120,7 @@ impl Life {
 
     /// Names of the nodes that have joined.
     fn nodes(&self) -> BTreeSet<String> {
-        let table = self.place.parameters("lab");
+        let table = self.sandbox.parameters("lab");
         let kube = self.kube.as_ref().unwrap();
         let names = table.nodes.iter().map(|node| node.name.as_str());
         let joined = |name: &&str| kube.with(|world| world.get(NODES, &format!("{name}.lab.example.com")).is_some());
@@ -129,7 +129,9 @@ impl Life {
 
     /// What a node reads at its first boot, as its Secret has it.
     fn config(&self, node: &str) -> Value {
-        let secret = self.place.object("secrets", "blue", &format!("lab-{node}-first-boot"));
+        let secret = self
+            .sandbox
+            .object("secrets", "blue", &format!("lab-{node}-first-boot"));
         let bytes = STANDARD.decode(secret["data"]["userdata"].as_str().unwrap()).unwrap();
         serde_json::from_slice(&bytes).unwrap()
     }
@@ -139,7 +141,7 @@ impl Life {
         let machines: BTreeSet<String> = self.machines().into_keys().collect();
         assert_eq!(machines, nodes.iter().map(|node| format!("lab-{node}")).collect());
         assert_eq!(self.nodes(), nodes.iter().map(|node| (*node).to_owned()).collect());
-        let services = self.place.server.with(|world| world.names("services", "blue"));
+        let services = self.sandbox.server.with(|world| world.names("services", "blue"));
         let mut expected: Vec<String> = nodes.iter().map(|node| format!("lab-{node}")).collect();
         expected.extend(["lab-api-vip", "lab-ingress-vip"].map(str::to_owned));
         expected.sort();
@@ -167,7 +169,7 @@ impl Drop for Life {
 }
 
 /// The API of the cluster, whose nodes are there while their machines run. It learns of those that are added.
-fn cluster(place: &Place, table: Parameters, authority: &Authority) -> (FakeKube, Arc<AtomicBool>) {
+fn cluster(sandbox: &Sandbox, table: Parameters, authority: &Authority) -> (FakeKube, Arc<AtomicBool>) {
     let address = SocketAddr::from((table.api_ip, 6443));
     let mut world = Cluster::new(table);
     let pointer = json!({"ignition": {"version": "3.2.0",
@@ -182,7 +184,7 @@ fn cluster(place: &Place, table: Parameters, authority: &Authority) -> (FakeKube
             "data": {"userData": STANDARD.encode(pointer.to_string()), "disableTemplating": STANDARD.encode("true\n")},
         }),
     );
-    let platform = place.server.world.clone();
+    let platform = sandbox.server.world.clone();
     world.present = Some(Box::new(move |node: &NodeName| {
         let platform = platform.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         platform
@@ -192,7 +194,7 @@ fn cluster(place: &Place, table: Parameters, authority: &Authority) -> (FakeKube
     let certificate = authority.server("api.lab.example.com", |_| {});
     let kube = FakeKube::start(world, address, authority, &certificate);
     let (world, ends) = (kube.world.clone(), Arc::new(AtomicBool::new(false)));
-    let (path, seen) = (place.home().cluster("lab").parameters(), ends.clone());
+    let (path, seen) = (sandbox.home().cluster("lab").parameters(), ends.clone());
     std::thread::spawn(move || {
         while !seen.load(Ordering::Relaxed) {
             if let Ok(Some(table)) = Parameters::read(&path) {
@@ -208,26 +210,26 @@ fn cluster(place: &Place, table: Parameters, authority: &Authority) -> (FakeKube
 fn a_cluster_on_pods_is_scaled_and_a_node_of_it_replaced() {
     let mut life = Life::begun("127.94.1");
     life.is_whole(&["master-0", "worker-0"]);
-    let first = life.place.parameters("lab");
+    let first = life.sandbox.parameters("lab");
     life.run(&["scale", "lab", "--workers", "3"]);
     life.is_whole(&["master-0", "worker-0", "worker-1", "worker-2"]);
-    let table = life.place.parameters("lab");
+    let table = life.sandbox.parameters("lab");
     assert_eq!(table.nodes[..first.nodes.len()], first.nodes);
     let addresses: BTreeSet<_> = table.nodes.iter().map(|node| node.ip).collect();
     assert_eq!(addresses.len(), table.nodes.len());
     life.run(&["scale", "lab", "--workers", "2"]);
     life.is_whole(&["master-0", "worker-0", "worker-1"]);
-    assert_eq!(life.place.parameters("lab").of_role(Role::Worker).count(), 2);
-    let (before, machines) = (life.place.parameters("lab"), life.machines());
+    assert_eq!(life.sandbox.parameters("lab").of_role(Role::Worker).count(), 2);
+    let (before, machines) = (life.sandbox.parameters("lab"), life.machines());
     life.run(&["node", "replace", "worker-1", "--cluster", "lab"]);
     life.is_whole(&["master-0", "worker-0", "worker-1"]);
-    assert_eq!(life.place.parameters("lab").nodes, before.nodes);
+    assert_eq!(life.sandbox.parameters("lab").nodes, before.nodes);
     for (name, id) in life.machines() {
         assert_eq!(machines[&name] != id, name == "lab-worker-1", "{name}");
     }
     life.run(&["destroy", "lab", "--yes"]);
-    assert_eq!(life.place.inventory("blue"), [""; 0]);
-    life.place.server.was_asked_well();
+    assert_eq!(life.sandbox.inventory("blue"), [""; 0]);
+    life.sandbox.server.was_asked_well();
     let world = life.kube.take().unwrap().finish();
     let strange: Vec<_> = world
         .approved

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::fake_kubevirt::World;
-use crate::support::kubevirt_place::Place;
+use crate::support::kubevirt_sandbox::Sandbox;
 
 /// All that this program makes.
 const KINDS: &str = "virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io,datavolumes.cdi.kubevirt.io,\
@@ -23,7 +23,7 @@ fn networks(pretend: &'static str) -> Vec<&'static str> {
 
 /// A place, and the server that is meant by its env files.
 struct Named {
-    place: Place,
+    sandbox: Sandbox,
     kubeconfig: PathBuf,
     /// Where a real server is named, its own settings.
     lines: String,
@@ -36,10 +36,10 @@ fn variable(name: &str) -> Option<String> {
 
 impl Named {
     fn on(network: &str) -> Self {
-        let place = Place::new(World::with_tenants(&["blue", "red"]));
+        let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
         let on_pods = network == "pods";
         let mut lines = "masters=1\nworkers=1\n".to_owned();
-        let kubeconfig = variable("").map_or(place.kubeconfig("blue"), PathBuf::from);
+        let kubeconfig = variable("").map_or(sandbox.kubeconfig("blue"), PathBuf::from);
         let kubeconfig = std::path::absolute(kubeconfig).unwrap();
         lines += &format!("kubeconfig={}\n", kubeconfig.display());
         lines += if on_pods { "network=pod\n" } else { "" };
@@ -57,7 +57,7 @@ impl Named {
             }
         }
         Self {
-            place,
+            sandbox,
             kubeconfig,
             lines,
             on_pods,
@@ -70,7 +70,7 @@ impl Named {
         let output = Command::new("kubectl")
             .args(["get", KINDS, "-l", &label, "-o", "name"])
             .env("KUBECONFIG", &self.kubeconfig)
-            .env("HOME", self.place.path())
+            .env("HOME", self.sandbox.path())
             .output()
             .expect("this test needs kubectl: apt-get install kubernetes-client");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -99,7 +99,7 @@ impl Named {
 
     #[track_caller]
     fn destroys(&self, cluster: &str) {
-        let destroyed = self.place.run(&["destroy", cluster, "--yes"]);
+        let destroyed = self.sandbox.run(&["destroy", cluster, "--yes"]);
         assert!(
             destroyed.status.success(),
             "{}",
@@ -113,8 +113,8 @@ impl Named {
 impl Drop for Named {
     fn drop(&mut self) {
         for cluster in ["named", "named-2", "amend"] {
-            if std::thread::panicking() && self.place.home().cluster(cluster).exists() {
-                self.place.run(&["destroy", cluster, "--yes"]);
+            if std::thread::panicking() && self.sandbox.home().cluster(cluster).exists() {
+                self.sandbox.run(&["destroy", cluster, "--yes"]);
             }
         }
     }
@@ -124,11 +124,11 @@ impl Drop for Named {
 fn on_the_named_server_a_cluster_is_deployed_adopted_and_destroyed() {
     for network in networks("pods") {
         let named = Named::on(network);
-        named.place.env("named", &named.lines);
-        named.place.deploy("named").unwrap();
+        named.sandbox.env("named", &named.lines);
+        named.sandbox.deploy("named").unwrap();
         named.is_deployed("named");
         let before = named.found("named");
-        assert!(named.place.deploy("named").unwrap().skipped_pass_one);
+        assert!(named.sandbox.deploy("named").unwrap().skipped_pass_one);
         assert_eq!(named.found("named"), before);
         named.destroys("named");
     }
@@ -138,9 +138,9 @@ fn on_the_named_server_a_cluster_is_deployed_adopted_and_destroyed() {
 fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
     for network in networks("secondary") {
         let named = Named::on(network);
-        named.place.env("named", &named.lines);
+        named.sandbox.env("named", &named.lines);
         for continues in [true, false] {
-            let mut child = named.place.start(&["deploy", "named.sh", "--rehearse"]);
+            let mut child = named.sandbox.start(&["deploy", "named.sh", "--rehearse"]);
             let begin = Instant::now();
             while !named
                 .found("named")
@@ -153,7 +153,7 @@ fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
             child.kill().unwrap();
             child.wait().unwrap();
             if continues {
-                named.place.deploy("named").unwrap();
+                named.sandbox.deploy("named").unwrap();
                 named.is_deployed("named");
             }
             named.destroys("named");
@@ -168,9 +168,9 @@ fn on_the_named_server_three_clusters_at_once_are_each_destroyed_alone() {
         let clusters = ["named", "named-2", "amend"];
         std::thread::scope(|scope| {
             for cluster in clusters {
-                named.place.env(cluster, &named.lines);
-                let place = &named.place;
-                scope.spawn(move || place.deploy(cluster).unwrap());
+                named.sandbox.env(cluster, &named.lines);
+                let sandbox = &named.sandbox;
+                scope.spawn(move || sandbox.deploy(cluster).unwrap());
             }
         });
         for (gone, cluster) in clusters.iter().enumerate() {

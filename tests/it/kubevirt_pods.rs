@@ -1,22 +1,22 @@
 //! Whole runs on the pods' own network of the pretend KubeVirt: Services in place of a harvest, policies that keep
 //! clusters apart, and what a user is told who lacks something.
 
-use crate::support::{fake_kubevirt, kubevirt_place};
+use crate::support::{fake_kubevirt, kubevirt_sandbox};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use crate::support::fake_kubevirt::World;
 use crate::support::fake_kubevirt::world::Fault;
-use crate::support::kubevirt_place::Place;
+use crate::support::kubevirt_sandbox::Sandbox;
 use ipnetwork::Ipv4Network;
-use ocpdeploy::backend::{Backend, BackendErrorKind, Held, Hold};
-use ocpdeploy::cluster::{ClusterId, Lease, NodeName};
+use ocpdeploy::backend::{AddressReservation, Backend, BackendErrorKind, ReservationState};
+use ocpdeploy::cluster::{AddressAssignment, ClusterId, NodeName};
 use serde_json::{Value, json};
 
 const SMALL: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
 
-fn place() -> Place {
-    Place::new(World::with_tenants(&["blue", "red"]))
+fn sandbox() -> Sandbox {
+    Sandbox::new(World::with_tenants(&["blue", "red"]))
 }
 
 /// What a deployed cluster of one master and one worker has in its namespace, images aside.
@@ -50,11 +50,11 @@ fn without_images(inventory: Vec<String>) -> BTreeSet<String> {
 }
 
 #[track_caller]
-fn is_deployed(place: &Place, cluster: &str) {
-    let found = without_images(place.inventory("blue"));
+fn is_deployed(sandbox: &Sandbox, cluster: &str) {
+    let found = without_images(sandbox.inventory("blue"));
     let missing: Vec<_> = small(cluster).difference(&found).cloned().collect();
     assert_eq!(missing, [""; 0], "{cluster} lacks these");
-    let table = place.parameters(cluster);
+    let table = sandbox.parameters(cluster);
     assert_eq!(table.peer_domain.as_deref(), Some("blue.svc"));
     let mut addresses = BTreeSet::new();
     for node in &table.nodes {
@@ -62,7 +62,7 @@ fn is_deployed(place: &Place, cluster: &str) {
         if node.name.as_str() == "bootstrap" {
             continue;
         }
-        let machine = place.object("virtualmachines", "blue", &format!("{cluster}-{}", node.name));
+        let machine = sandbox.object("virtualmachines", "blue", &format!("{cluster}-{}", node.name));
         let guest = &machine["spec"]["template"]["spec"];
         let range: Ipv4Network = guest["networks"][0]["pod"]["vmNetworkCIDR"]
             .as_str()
@@ -72,13 +72,13 @@ fn is_deployed(place: &Place, cluster: &str) {
         assert_eq!((range.prefix(), range.nth(2)), (30, Some(node.ip)));
         assert!(guest["domain"]["devices"]["interfaces"][0]["masquerade"].is_object());
     }
-    let service = place.object("services", "blue", &format!("{cluster}-api-vip"));
+    let service = sandbox.object("services", "blue", &format!("{cluster}-api-vip"));
     let ip = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
     assert_eq!(ip, &json!(table.api_ip.to_string()));
 }
 
-fn destroy(place: &Place, cluster: &str) {
-    let destroyed = place.run(&["destroy", cluster, "--yes"]);
+fn destroy(sandbox: &Sandbox, cluster: &str) {
+    let destroyed = sandbox.run(&["destroy", cluster, "--yes"]);
     assert!(
         destroyed.status.success(),
         "{}",
@@ -88,29 +88,29 @@ fn destroy(place: &Place, cluster: &str) {
 
 #[test]
 fn a_cluster_is_deployed_and_destroyed_without_a_harvest() {
-    let place = place();
-    place.env("lab", SMALL);
-    let before = place.inventory("blue");
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
-    assert_eq!(without_images(place.inventory("blue")), small("lab"));
-    let harvested = place.server.with(|world| {
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    let before = sandbox.inventory("blue");
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
+    assert_eq!(without_images(sandbox.inventory("blue")), small("lab"));
+    let harvested = sandbox.server.with(|world| {
         world
             .events
             .iter()
             .any(|event| event.object.to_string().contains("harvest"))
     });
     assert!(!harvested, "a machine of pass one was made");
-    assert!(place.deploy("lab").unwrap().skipped_pass_one);
-    is_deployed(&place, "lab");
-    destroy(&place, "lab");
-    assert_eq!(place.inventory("blue"), before);
-    place.server.was_asked_well();
+    assert!(sandbox.deploy("lab").unwrap().skipped_pass_one);
+    is_deployed(&sandbox, "lab");
+    destroy(&sandbox, "lab");
+    assert_eq!(sandbox.inventory("blue"), before);
+    sandbox.server.was_asked_well();
 }
 
 /// The files of a node's Ignition config.
-fn files(place: &Place, node: &str) -> Value {
-    let path = place.home().cluster("lab").ignition(node);
+fn files(sandbox: &Sandbox, node: &str) -> Value {
+    let path = sandbox.home().cluster("lab").ignition(node);
     let config: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     config["storage"]["files"].clone()
 }
@@ -118,16 +118,16 @@ fn files(place: &Place, node: &str) -> Value {
 #[test]
 fn nodes_know_their_own_address_and_where_to_find_the_others() {
     use base64::Engine;
-    let place = place();
-    place.env("lab", SMALL);
-    place.deploy("lab").unwrap();
-    let table = place.parameters("lab");
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").unwrap();
+    let table = sandbox.parameters("lab");
     let bootstrap = table
         .nodes
         .iter()
         .find(|node| node.name.as_str() == "bootstrap")
         .unwrap();
-    let hint = files(&place, "bootstrap");
+    let hint = files(&sandbox, "bootstrap");
     let hint = hint
         .as_array()
         .unwrap()
@@ -143,7 +143,7 @@ fn nodes_know_their_own_address_and_where_to_find_the_others() {
             .unwrap()
             .contains(&format!("NODEIP_HINT={gateway}\n"))
     );
-    let all = files(&place, "bootstrap").to_string();
+    let all = files(&sandbox, "bootstrap").to_string();
     for path in [
         "/etc/ocpdeploy/peers",
         "/usr/local/bin/ocpdeploy-peers",
@@ -152,7 +152,7 @@ fn nodes_know_their_own_address_and_where_to_find_the_others() {
         assert!(all.contains(path), "no {path}");
     }
     for absent in ["keepalived", "haproxy", "vip-leases"] {
-        let found = files(&place, "bootstrap").as_array().unwrap().iter().any(|file| {
+        let found = files(&sandbox, "bootstrap").as_array().unwrap().iter().any(|file| {
             let path = file["path"].as_str().unwrap();
             path.starts_with("/etc/") && path.contains(absent)
         });
@@ -161,9 +161,9 @@ fn nodes_know_their_own_address_and_where_to_find_the_others() {
 }
 
 /// Methods and kinds of all requests that write in the namespace.
-fn changes(place: &Place) -> BTreeSet<(&'static str, String)> {
+fn changes(sandbox: &Sandbox) -> BTreeSet<(&'static str, String)> {
     const WRITES: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
-    let asked = place.server.with(|world| world.asked.clone());
+    let asked = sandbox.server.with(|world| world.asked.clone());
     let mut all = BTreeSet::new();
     for line in asked.iter().filter(|line| line.contains("/namespaces/blue/")) {
         let (method, path) = line.split_once(' ').unwrap();
@@ -179,11 +179,11 @@ fn changes(place: &Place) -> BTreeSet<(&'static str, String)> {
 
 #[test]
 fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
-    let untouched = place();
+    let untouched = sandbox();
     untouched.env("lab", SMALL);
     untouched.deploy("lab").unwrap();
-    let place = place();
-    place.env("lab", SMALL);
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
     let mut kinds = changes(&untouched);
     // Asked only when two come at the same moment.
     kinds.retain(|(method, path)| !(*method == "PATCH" && path.ends_with("configmaps")));
@@ -195,53 +195,53 @@ fn a_run_whose_every_change_fails_once_ends_as_one_that_never_failed() {
             done,
         })
     });
-    place.server.with(|world| world.faults = faults.collect());
+    sandbox.server.with(|world| world.faults = faults.collect());
     let mut cut = 0;
-    while let Err(error) = place.deploy("lab") {
+    while let Err(error) = sandbox.deploy("lab") {
         cut += 1;
         println!("{error:#}");
         assert!(cut <= 2 * kinds.len(), "it never ends");
     }
     assert!(cut > 10, "only {cut} runs were cut");
-    place
+    sandbox
         .server
         .with(|world| assert!(world.faults.is_empty(), "{:?}", world.faults));
-    is_deployed(&place, "lab");
-    assert_eq!(place.inventory("blue"), untouched.inventory("blue"));
+    is_deployed(&sandbox, "lab");
+    assert_eq!(sandbox.inventory("blue"), untouched.inventory("blue"));
 }
 
 #[test]
 fn a_run_that_is_killed_is_continued() {
-    let place = place();
-    place.env("lab", SMALL);
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
     let deploy = ["deploy", "lab.sh", "--rehearse"];
-    place.kill(&deploy, |world| !world.names("networkpolicies", "blue").is_empty());
-    place.kill(&deploy, |world| world.names("services", "blue").len() >= 3);
-    place.kill(&deploy, |world| !world.names("virtualmachines", "blue").is_empty());
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
-    assert_eq!(without_images(place.inventory("blue")), small("lab"));
+    sandbox.kill(&deploy, |world| !world.names("networkpolicies", "blue").is_empty());
+    sandbox.kill(&deploy, |world| world.names("services", "blue").len() >= 3);
+    sandbox.kill(&deploy, |world| !world.names("virtualmachines", "blue").is_empty());
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
+    assert_eq!(without_images(sandbox.inventory("blue")), small("lab"));
 }
 
 #[test]
 fn three_clusters_at_once_share_nothing_but_images() {
-    let place = place();
+    let sandbox = sandbox();
     let clusters = ["lab", "lab-2", "blab"];
     std::thread::scope(|scope| {
         for cluster in clusters {
-            place.env(cluster, SMALL);
-            let place = &place;
-            scope.spawn(move || place.deploy(cluster).unwrap());
+            sandbox.env(cluster, SMALL);
+            let sandbox = &sandbox;
+            scope.spawn(move || sandbox.deploy(cluster).unwrap());
         }
     });
     for (gone, cluster) in clusters.iter().enumerate() {
-        is_deployed(&place, cluster);
-        destroy(&place, cluster);
+        is_deployed(&sandbox, cluster);
+        destroy(&sandbox, cluster);
         for left in &clusters[gone + 1..] {
-            is_deployed(&place, left);
+            is_deployed(&sandbox, left);
         }
     }
-    assert_eq!(place.inventory("blue"), [""; 0]);
+    assert_eq!(sandbox.inventory("blue"), [""; 0]);
 }
 
 /// Someone who sends a packet.
@@ -319,16 +319,16 @@ fn pods(world: &World) -> Vec<((String, Value), String, Ipv4Addr)> {
 
 #[test]
 fn two_tenants_reach_their_own_machines_and_not_each_other_s() {
-    let place = place();
-    place.env("lab", SMALL);
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
     // Of the same name, in the namespace of another tenant; and a second one in the first namespace.
-    let red = place.kubeconfig("red").display().to_string();
-    place.env("red", &format!("{SMALL}\nkubeconfig={red}"));
-    place.env("next", SMALL);
+    let red = sandbox.kubeconfig("red").display().to_string();
+    sandbox.env("red", &format!("{SMALL}\nkubeconfig={red}"));
+    sandbox.env("next", SMALL);
     for cluster in ["lab", "red", "next"] {
-        place.deploy(cluster).unwrap();
+        sandbox.deploy(cluster).unwrap();
     }
-    place.server.with(|world| {
+    sandbox.server.with(|world| {
         let routers = json!({"network.openshift.io/policy-group": "ingress"});
         world.force(
             "namespaces",
@@ -386,29 +386,35 @@ fn two_tenants_reach_their_own_machines_and_not_each_other_s() {
 }
 
 /// What became of keeping an address.
-fn hold(place: &Place, cluster: &str, node: &str, ip: &str, mac: &str) -> Result<Held, BackendErrorKind> {
-    let hold = Hold {
+fn hold(
+    sandbox: &Sandbox,
+    cluster: &str,
+    node: &str,
+    ip: &str,
+    mac: &str,
+) -> Result<ReservationState, BackendErrorKind> {
+    let hold = AddressReservation {
         cluster: ClusterId::new(cluster, "example.com"),
         network: "pod".to_owned(),
-        lease: Lease {
+        lease: AddressAssignment {
             name: NodeName::from_platform(node),
             mac: mac.parse().unwrap(),
             ip: ip.parse().unwrap(),
         },
         dns_names: vec![],
     };
-    let held = place.on_backend(async |backend| backend.hold_address(&hold).await);
+    let held = sandbox.on_backend(async |backend| backend.reserve_address(&hold).await);
     held.map_err(|error| error.kind)
 }
 
 #[test]
 fn each_node_of_a_cluster_has_an_address_of_its_own() {
     use BackendErrorKind::Conflict;
-    let place = place();
+    let sandbox = sandbox();
     let [one, two] = ["52:54:00:00:00:01", "52:54:00:00:00:02"];
     for (cluster, node, ip, mac, expected) in [
-        ("lab", "master-0", "10.0.2.2", one, Ok(Held::ByPlatform)),
-        ("lab", "master-0", "10.0.2.2", one, Ok(Held::ByPlatform)),
+        ("lab", "master-0", "10.0.2.2", one, Ok(ReservationState::ByPlatform)),
+        ("lab", "master-0", "10.0.2.2", one, Ok(ReservationState::ByPlatform)),
         // No guest has it: the gateway, the ends of its network.
         ("lab", "master-1", "10.0.2.5", two, Err(Conflict)),
         ("lab", "master-1", "10.0.2.2", two, Err(Conflict)),
@@ -416,30 +422,30 @@ fn each_node_of_a_cluster_has_an_address_of_its_own() {
         ("lab", "master-0", "10.0.2.6", two, Err(Conflict)),
         ("lab", "api", "172.30.0.9", two, Err(Conflict)),
         // Another's addresses are another's.
-        ("other", "master-0", "10.0.2.2", one, Ok(Held::ByPlatform)),
+        ("other", "master-0", "10.0.2.2", one, Ok(ReservationState::ByPlatform)),
     ] {
         assert_eq!(
-            hold(&place, cluster, node, ip, mac),
+            hold(&sandbox, cluster, node, ip, mac),
             expected,
             "{cluster} {node} {ip} {mac}"
         );
     }
-    place.server.with(|world| {
+    sandbox.server.with(|world| {
         let about = json!({"namespace": "blue", "name": "lab-master-7"});
         world.force("services", json!({"metadata": about, "spec": {}}));
     });
-    assert_eq!(hold(&place, "lab", "master-7", "10.0.2.30", two), Err(Conflict));
+    assert_eq!(hold(&sandbox, "lab", "master-7", "10.0.2.30", two), Err(Conflict));
 }
 
 #[test]
 fn services_lead_to_the_machines_that_are_meant() {
     for (nodes, ingress) in [("masters=1\nworkers=1", "worker"), ("masters=1\nworkers=0", "master")] {
-        let place = place();
-        place.env("lab", &SMALL.replace("masters=1\nworkers=1", nodes));
-        place.deploy("lab").unwrap();
+        let sandbox = sandbox();
+        sandbox.env("lab", &SMALL.replace("masters=1\nworkers=1", nodes));
+        sandbox.deploy("lab").unwrap();
         let behind = |service: &str| {
-            let service = place.object("services", "blue", service);
-            place.server.with(|world| {
+            let service = sandbox.object("services", "blue", service);
+            sandbox.server.with(|world| {
                 let selector = json!({"matchLabels": service["spec"]["selector"]});
                 let chosen = pods(world).into_iter().filter(|(of, ..)| chooses(&selector, &of.1));
                 chosen.map(|(_, name, _)| name).collect::<Vec<_>>()
@@ -453,8 +459,8 @@ fn services_lead_to_the_machines_that_are_meant() {
 
 #[test]
 fn a_cluster_is_seen_as_the_platform_offers() {
-    let kind = |place: &Place| {
-        let service = place.object("services", "blue", "lab-api-vip");
+    let kind = |sandbox: &Sandbox| {
+        let service = sandbox.object("services", "blue", "lab-api-vip");
         service["spec"]["type"].as_str().unwrap().to_owned()
     };
     for (lines, has_balancers, expected) in [
@@ -463,18 +469,18 @@ fn a_cluster_is_seen_as_the_platform_offers() {
         ("expose=nodeport\nnode_address=192.0.2.10", true, "NodePort"),
         ("expose=clusterip", true, "ClusterIP"),
     ] {
-        let place = place();
-        place.server.with(|world| world.has_balancers = has_balancers);
-        place.env("lab", &format!("{SMALL}\n{lines}"));
-        place.deploy("lab").unwrap();
-        assert_eq!(kind(&place), expected, "{lines}");
-        let table = place.parameters("lab");
-        let inside = place.object("services", "blue", "lab-api-vip")["spec"]["clusterIP"].clone();
+        let sandbox = sandbox();
+        sandbox.server.with(|world| world.has_balancers = has_balancers);
+        sandbox.env("lab", &format!("{SMALL}\n{lines}"));
+        sandbox.deploy("lab").unwrap();
+        assert_eq!(kind(&sandbox), expected, "{lines}");
+        let table = sandbox.parameters("lab");
+        let inside = sandbox.object("services", "blue", "lab-api-vip")["spec"]["clusterIP"].clone();
         assert_eq!(expected != "LoadBalancer", inside == table.api_ip.to_string());
-        let door = table.api_door().to(6443);
+        let endpoint = table.api_endpoint().to(6443);
         match expected {
-            "NodePort" => assert!(door.to_string().starts_with("192.0.2.10:30"), "{door}"),
-            _ => assert_eq!(door, std::net::SocketAddrV4::new(table.api_ip, 6443)),
+            "NodePort" => assert!(endpoint.to_string().starts_with("192.0.2.10:30"), "{endpoint}"),
+            _ => assert_eq!(endpoint, std::net::SocketAddrV4::new(table.api_ip, 6443)),
         }
     }
 }
@@ -493,40 +499,40 @@ fn routes_are_one_for_all_names_or_one_for_each() {
         ("routes=off", true, true, vec![]),
         ("", true, false, vec![]),
     ] {
-        let place = place();
-        place.server.with(|world| {
+        let sandbox = sandbox();
+        sandbox.server.with(|world| {
             world.takes_wildcards = wildcards;
             if !served {
                 world.groups_absent.insert("route.openshift.io");
             }
         });
-        place.env("lab", &format!("{SMALL}\n{lines}"));
-        place.deploy("lab").unwrap();
-        let routes = place.server.with(|world| world.names("routes", "blue"));
+        sandbox.env("lab", &format!("{SMALL}\n{lines}"));
+        sandbox.deploy("lab").unwrap();
+        let routes = sandbox.server.with(|world| world.names("routes", "blue"));
         assert_eq!(routes, expected, "{lines}");
         for name in expected {
-            let route = place.object("routes", "blue", name);
+            let route = sandbox.object("routes", "blue", name);
             let host = route["spec"]["host"].as_str().unwrap();
             assert!(host.ends_with(".apps.lab.example.com"), "{host}");
             assert_eq!(route["spec"]["tls"]["termination"], "passthrough");
         }
-        destroy(&place, "lab");
-        assert_eq!(place.inventory("blue"), [""; 0]);
+        destroy(&sandbox, "lab");
+        assert_eq!(sandbox.inventory("blue"), [""; 0]);
     }
 }
 
 #[test]
 fn the_documented_role_is_enough() {
-    let place = place();
-    place.server.with(|world| {
+    let sandbox = sandbox();
+    sandbox.server.with(|world| {
         let user = world.users.get_mut("blue-token").unwrap();
         user.edits.clear();
-        user.more.extend(kubevirt_place::documented(&[0, 1]));
+        user.more.extend(kubevirt_sandbox::documented(&[0, 1]));
     });
-    place.env("lab", SMALL);
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
-    destroy(&place, "lab");
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
+    destroy(&sandbox, "lab");
 }
 
 #[test]
@@ -536,13 +542,13 @@ fn the_plan_s_manifests_are_all_that_was_made_and_change_nothing() {
         ("", false, &["lab-console-openshift-console", "lab-oauth-openshift"]),
         ("routes=off", true, &[]),
     ] {
-        let place = place();
-        place.server.with(|world| world.takes_wildcards = takes_wildcards);
-        place.env("lab", &format!("{SMALL}\n{lines}"));
-        place.deploy("lab").unwrap();
-        let planned = place.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
+        let sandbox = sandbox();
+        sandbox.server.with(|world| world.takes_wildcards = takes_wildcards);
+        sandbox.env("lab", &format!("{SMALL}\n{lines}"));
+        sandbox.deploy("lab").unwrap();
+        let planned = sandbox.run(&["plan", "lab.sh", "--rehearse", "--manifests", "manifests"]);
         assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
-        let folder = place.path().join("manifests");
+        let folder = sandbox.path().join("manifests");
         let mut written = BTreeSet::new();
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
@@ -562,12 +568,12 @@ fn the_plan_s_manifests_are_all_that_was_made_and_change_nothing() {
             "pods/",
             "virtualmachineinstances/",
         ];
-        let mut made = without_images(place.inventory("blue"));
+        let mut made = without_images(sandbox.inventory("blue"));
         made.retain(|name| !theirs.iter().any(|kind| name.starts_with(kind)));
         assert_eq!(written, made, "{lines}");
         let found: Vec<_> = made.iter().filter_map(|name| name.strip_prefix("routes/")).collect();
         assert_eq!(found, routes, "{lines}");
-        let before = place.server.with(|world| world.version());
+        let before = sandbox.server.with(|world| world.version());
         let folder = folder.display().to_string();
         let diff = [
             "diff",
@@ -580,18 +586,18 @@ fn the_plan_s_manifests_are_all_that_was_made_and_change_nothing() {
         let dry = ["--dry-run=server", "--validate=false", "-f", &folder];
         let dry = [&["apply", "--server-side", "--force-conflicts"][..], &dry].concat();
         for asked in [&diff[..], &dry] {
-            let (succeeded, text) = kubevirt_place::kubectl(&place, asked);
+            let (succeeded, text) = kubevirt_sandbox::kubectl(&sandbox, asked);
             assert!(succeeded, "{lines}: {text}");
         }
-        assert_eq!(place.server.with(|world| world.version()), before);
+        assert_eq!(sandbox.server.with(|world| world.version()), before);
     }
 }
 
 #[test]
 fn the_plan_states_the_limits() {
-    let place = place();
-    place.env("lab", SMALL);
-    let planned = place.run(&["plan", "lab.sh", "--rehearse"]);
+    let sandbox = sandbox();
+    sandbox.env("lab", SMALL);
+    let planned = sandbox.run(&["plan", "lab.sh", "--rehearse"]);
     assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     insta::assert_snapshot!(String::from_utf8(planned.stdout).unwrap());
 }
@@ -601,9 +607,9 @@ macro_rules! tells {
         $(
             #[test]
             fn $name() {
-                let place = place();
-                place.server.with(|$world: &mut World| { $change; });
-                insta::assert_snapshot!(kubevirt_place::told(&place, &format!("{SMALL}\n{}", $lines)));
+                let sandbox = sandbox();
+                sandbox.server.with(|$world: &mut World| { $change; });
+                insta::assert_snapshot!(kubevirt_sandbox::told(&sandbox, &format!("{SMALL}\n{}", $lines)));
             }
         )+
     };
@@ -627,16 +633,16 @@ tells! {
 
 #[test]
 fn the_pods_range_is_not_known() {
-    let place = place();
+    let sandbox = sandbox();
     let lines = SMALL.replace("pod_networks=10.128.0.0/14\n", "");
-    insta::assert_snapshot!(kubevirt_place::told(&place, &lines));
+    insta::assert_snapshot!(kubevirt_sandbox::told(&sandbox, &lines));
     // An OpenShift may tell.
-    place.server.with(|world| {
+    sandbox.server.with(|world| {
         let status = json!({"clusterNetwork": [{"cidr": "10.128.0.0/14"}]});
         world.force("networks", json!({"metadata": {"name": "cluster"}, "status": status}));
         let user = world.users.get_mut("blue-token").unwrap();
         user.more.insert("get networks ".to_owned());
     });
-    place.deploy("lab").unwrap();
-    is_deployed(&place, "lab");
+    sandbox.deploy("lab").unwrap();
+    is_deployed(&sandbox, "lab");
 }

@@ -311,9 +311,9 @@ fn every_rule_sees_what_breaks_it() {
         assert!(!rule.broken_by.is_empty(), "{}", rule.name);
         for (file, text) in rule.broken_by {
             let found = violations(std::slice::from_ref(rule), file, text);
-            let place = format!("src/{file}:{}:", text.lines().count());
+            let sandbox = format!("src/{file}:{}:", text.lines().count());
             assert!(
-                found.iter().any(|found| found.starts_with(&place)),
+                found.iter().any(|found| found.starts_with(&sandbox)),
                 "`{text}` in {file} against: {}\n{found:?}",
                 rule.name
             );

@@ -26,7 +26,7 @@ mod init;
 mod installer;
 mod kubevirt;
 mod kubevirt_cuts;
-mod kubevirt_double;
+mod kubevirt_fake;
 mod kubevirt_life;
 mod kubevirt_named;
 mod kubevirt_pods;

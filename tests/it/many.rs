@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::place::{Place, outcome};
+use crate::support::sandbox::{Sandbox, outcome};
 use serde_json::json;
 
 const CLUSTERS: usize = 20;
 
 #[test]
 fn twenty_at_once_share_nothing_and_go_as_they_came() {
-    let place = Place::new(json!({"networks": {"default": {
+    let sandbox = Sandbox::new(json!({"networks": {"default": {
         "cidr": "10.0.0.0/22", "gateway": "10.0.0.1", "dhcp_from": "10.0.1.0", "dhcp_to": "10.0.3.200",
     }}}));
     // Each name begins with another's.
@@ -19,17 +19,17 @@ fn twenty_at_once_share_nothing_and_go_as_they_came() {
             .iter()
             .map(|name| {
                 let arguments = run(name);
-                place.start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+                sandbox.start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
             })
             .collect();
         runs.into_iter().for_each(|run| _ = outcome(run).succeeded());
     };
     for name in &names {
-        place.env(name, "masters=1\nworkers=1");
+        sandbox.env(name, "masters=1\nworkers=1");
     }
     all(&|name| vec!["deploy".to_owned(), format!("{name}.sh"), "--rehearse".to_owned()]);
 
-    let tables: Vec<_> = names.iter().map(|name| place.parameters(name).unwrap()).collect();
+    let tables: Vec<_> = names.iter().map(|name| sandbox.parameters(name).unwrap()).collect();
     let leases: Vec<_> = tables.iter().flat_map(|table| table.leases()).collect();
     let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
     let macs: BTreeSet<_> = leases.iter().map(|lease| lease.mac).collect();
@@ -41,45 +41,45 @@ fn twenty_at_once_share_nothing_and_go_as_they_came() {
         (addresses.len(), macs.len(), routers.len()),
         (5 * CLUSTERS, 5 * CLUSTERS, 2 * CLUSTERS)
     );
-    assert_eq!(place.machines(None).len(), 2 * CLUSTERS);
+    assert_eq!(sandbox.machines(None).len(), 2 * CLUSTERS);
 
     all(&|name| vec!["destroy".to_owned(), name.to_owned(), "--yes".to_owned()]);
-    assert_eq!((place.machines(None), place.reservations(None)), (vec![], vec![]));
-    assert_eq!(place.home().cluster_names().unwrap(), [""; 0]);
+    assert_eq!((sandbox.machines(None), sandbox.reservations(None)), (vec![], vec![]));
+    assert_eq!(sandbox.home().cluster_names().unwrap(), [""; 0]);
 }
 
 /// What processes leave that were killed while they wrote: a lock that names one of them, and files half written.
 #[test]
 fn what_killed_neighbours_left_torn_stops_nobody_and_gives_nothing_away() {
-    let place = Place::new(json!({}));
+    let sandbox = Sandbox::new(json!({}));
     for name in ["lab", "other", "third"] {
-        place.env(name, "masters=1\nworkers=1");
+        sandbox.env(name, "masters=1\nworkers=1");
     }
-    place.deploy("other").succeeded();
-    let other = place.home().cluster("other");
+    sandbox.deploy("other").succeeded();
+    let other = sandbox.home().cluster("other");
     let dead = json!({"host": "elsewhere", "pid": 1, "since": "2026-01-01T00:00:00Z"}).to_string();
     std::fs::write(other.lock(), &dead).unwrap();
-    std::fs::write(place.home().root().join("inventory.lock"), &dead).unwrap();
+    std::fs::write(sandbox.home().root().join("inventory.lock"), &dead).unwrap();
     let whole = std::fs::read(other.parameters()).unwrap();
     std::fs::write(other.path().join(".new-torn"), &whole[..whole.len() / 2]).unwrap();
     let mut journal = std::fs::read(other.journal()).unwrap();
     journal.extend(br#"{"v":1,"seq":99,"time":"2026-"#);
     std::fs::write(other.journal(), journal).unwrap();
     // Killed before it had written where it is.
-    let third = place.home().cluster("third");
+    let third = sandbox.home().cluster("third");
     std::fs::create_dir_all(third.path()).unwrap();
     std::fs::write(third.lock(), &dead[..20]).unwrap();
     // The pretend platform's own file, too.
-    let state = place.path().join("sim.json");
+    let state = sandbox.path().join("sim.json");
     let mut text = std::fs::read_to_string(&state).unwrap();
     text.push_str(r#"{"machines":{"lab-mas"#);
     std::fs::write(&state, text).unwrap();
 
     for name in ["lab", "third", "other"] {
-        place.deploy(name).succeeded();
+        sandbox.deploy(name).succeeded();
     }
     let tables: Vec<_> = ["lab", "third", "other"]
-        .map(|name| place.parameters(name).unwrap())
+        .map(|name| sandbox.parameters(name).unwrap())
         .into();
     let addresses: BTreeSet<_> = tables
         .iter()
@@ -88,7 +88,7 @@ fn what_killed_neighbours_left_torn_stops_nobody_and_gives_nothing_away() {
         .collect();
     assert_eq!(addresses.len(), 15);
     for name in ["lab", "third", "other"] {
-        place.run(&["destroy", name, "--yes"]).succeeded();
+        sandbox.run(&["destroy", name, "--yes"]).succeeded();
     }
-    assert_eq!((place.machines(None), place.reservations(None)), (vec![], vec![]));
+    assert_eq!((sandbox.machines(None), sandbox.reservations(None)), (vec![], vec![]));
 }

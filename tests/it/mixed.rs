@@ -6,19 +6,19 @@ use crate::support::qcow2;
 use std::collections::BTreeSet;
 
 use crate::support::fake_engine::{Agent, FakeEngine};
-use crate::support::place::Place;
+use crate::support::sandbox::Sandbox;
 use ocpdeploy::digest;
 use serde_json::{Value, json};
 
 struct Two {
-    masters: Place,
+    masters: Sandbox,
     workers: FakeEngine,
 }
 
 impl Two {
     /// Both sides on one network, of which each gives other addresses.
     fn new() -> Self {
-        let masters = Place::new(json!({"networks": {"default": {
+        let masters = Sandbox::new(json!({"networks": {"default": {
             "cidr": "192.168.99.0/24", "gateway": "192.168.99.1",
             "dhcp_from": "192.168.99.100", "dhcp_to": "192.168.99.200",
         }}}));
@@ -137,7 +137,8 @@ fn workers_elsewhere_are_one_cluster_with_the_others() {
 fn cut_in_either_pass_the_same_command_finishes() {
     for step in ["pass-one/create", "pass-one/leases", "pass-two/create/worker-0"] {
         let two = Two::new();
-        two.masters.kill_deployment("lab", |place| place.is_within("lab", step));
+        two.masters
+            .kill_deployment("lab", |sandbox| sandbox.is_within("lab", step));
         two.masters.deploy("lab").succeeded();
         two.is_deployed("lab", 2);
         two.masters.run(&["destroy", "lab", "--yes"]).succeeded();

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A folder with an env file of a small cluster, in which the program is run.
-struct Place(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let env = "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
@@ -99,8 +99,8 @@ impl Place {
     }
 }
 
-fn told(text: &str, place: &Place) -> String {
-    let folder = place.0.path().display().to_string();
+fn told(text: &str, sandbox: &Sandbox) -> String {
+    let folder = sandbox.0.path().display().to_string();
     let text = text.replace(&folder, "FOLDER");
     let mut told = String::new();
     let mut rest = text.as_str();
@@ -121,9 +121,9 @@ fn succeeded(output: &Output) -> String {
 
 #[test]
 fn a_harvest_makes_one_port_for_each_node_and_vip() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
-    succeeded(&place.harvest());
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    succeeded(&sandbox.harvest());
     let world = cloud.finish();
     let names: Vec<_> = world.ports.iter().map(|port| port["name"].as_str().unwrap()).collect();
     assert_eq!(
@@ -138,66 +138,66 @@ fn a_harvest_makes_one_port_for_each_node_and_vip() {
 
 #[test]
 fn a_service_that_asks_for_a_pause_gets_it() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.trouble("GET /network/v2.0/networks", [Trouble::Later(429, 1)]);
     cloud.trouble(
         "POST /network/v2.0/ports",
         [Trouble::Later(503, 1), Trouble::Later(429, 1)],
     );
     let begin = Instant::now();
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
     assert_eq!(cloud.finish().ports.len(), 4);
 }
 
 #[test]
 fn what_only_looks_is_asked_again_after_a_fault_and_what_makes_is_not() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     let broken = || Trouble::Status(502, json!("<html><h1>Bad Gateway</h1></html>"));
     cloud.trouble("GET /compute/v2.1/limits", [broken(), broken()]);
     cloud.trouble("POST /network/v2.0/ports", [broken()]);
-    let refusal = place.refusal(5);
+    let refusal = sandbox.refusal(5);
     assert!(
         refusal.contains("Bad Gateway") && refusal.contains("hold address"),
         "{refusal}"
     );
     assert_eq!(cloud.asked("POST /network/v2.0/ports"), 1);
     // The same command goes on.
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     assert_eq!(cloud.finish().ports.len(), 4);
 }
 
 #[test]
 fn a_port_whose_answer_was_cut_off_is_found_again_and_not_made_twice() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.trouble("POST /network/v2.0/ports", [Trouble::Half]);
-    let refusal = place.refusal(7);
+    let refusal = sandbox.refusal(7);
     assert!(refusal.contains("was cut off"), "{refusal}");
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     let world = cloud.finish();
     assert_eq!(world.ports.len(), 4, "{:?}", world.ports);
 }
 
 #[test]
 fn a_token_that_ends_under_way_is_renewed() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.trouble("GET /compute/v2.1/flavors", [Trouble::Expired]);
     cloud.trouble("POST /network/v2.0/ports", [Trouble::Expired]);
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     assert_eq!(cloud.asked("POST /identity/v3/auth/tokens"), 3);
     assert_eq!(cloud.finish().ports.len(), 4);
 }
 
 #[test]
 fn a_token_that_ends_soon_is_renewed_before_it_is_used() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| world.lifetime = Some(200));
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     let (renewed, refused) = (cloud.asked("POST /identity/"), cloud.asked("GET /"));
     assert!(renewed > 5, "{renewed} tokens for {refused} requests");
     cloud.finish();
@@ -205,17 +205,17 @@ fn a_token_that_ends_soon_is_renewed_before_it_is_used() {
 
 #[test]
 fn slow_answers_are_waited_for() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.trouble("POST /network/v2.0/ports", [Trouble::Slow(Duration::from_secs(3))]);
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     assert_eq!(cloud.asked("POST /network/v2.0/ports"), 4);
     cloud.finish();
 }
 
 #[test]
 fn variables_and_application_credentials_let_in_too() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     let url = cloud.auth_url();
     let plain = url.trim_end_matches("/v3");
     let ways: [&[(&str, &str)]; 2] = [
@@ -234,19 +234,19 @@ fn variables_and_application_credentials_let_in_too() {
     ];
     for way in ways {
         let variables = [way, &[("OCPDEPLOY_DNS", "user")]].concat();
-        succeeded(&place.run(&["harvest"], &variables));
+        succeeded(&sandbox.run(&["harvest"], &variables));
     }
     // The password may stand in a file of its own.
-    place.clouds(&url, "").write(
+    sandbox.clouds(&url, "").write(
         "secure.yaml",
         &format!("clouds:\n  lab:\n    auth:\n      password: {PASSWORD}\n"),
     );
-    let clouds = std::fs::read_to_string(place.0.path().join("clouds.yaml")).unwrap();
-    place.write(
+    let clouds = std::fs::read_to_string(sandbox.0.path().join("clouds.yaml")).unwrap();
+    sandbox.write(
         "clouds.yaml",
         &clouds.replace(&format!("      password: {PASSWORD}\n"), ""),
     );
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     cloud.finish();
 }
 
@@ -271,10 +271,10 @@ fn user_data(server: &Value) -> Value {
 
 #[test]
 fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| world.more = vec!["volumev3"]);
-    place.deploy_in_vain("os_boot=volume\nos_volume_type=ssd\nextra_disks=5,6\n");
+    sandbox.deploy_in_vain("os_boot=volume\nos_volume_type=ssd\nextra_disks=5,6\n");
     cloud.with(|world| {
         let mut volumes: Vec<_> = world
             .stores
@@ -321,14 +321,14 @@ fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
         strangers["attachments"] = json!([]);
         world.stores.volumes.push(strangers);
     });
-    let listed = place.run(&["destroy", "lab", "--dry-run"], &[]);
+    let listed = sandbox.run(&["destroy", "lab", "--dry-run"], &[]);
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert_eq!(
         listed.lines().filter(|line| line.starts_with("volume ")).count(),
         4,
         "{listed}"
     );
-    place.destroy();
+    sandbox.destroy();
     cloud.with(|world| {
         let left: Vec<_> = world
             .stores
@@ -345,24 +345,24 @@ fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
 
 #[test]
 fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| {
         world.more = vec!["volumev3"];
         world.stores.bad_volumes = vec!["lab-bootstrap:disk0", "lab-master-0:disk0"];
     });
-    place.write("env.sh", &env(&place, "os_boot=volume\n"));
-    let images = place.0.path().join("images");
+    sandbox.write("env.sh", &env(&sandbox, "os_boot=volume\n"));
+    let images = sandbox.0.path().join("images");
     std::fs::create_dir(&images).unwrap();
     for name in ["coreos", "helper"] {
         std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
     }
-    let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");
     assert!(text.contains("of 1 GiB went into status error"), "{text}");
     cloud.with(|world| assert_eq!(world.stores.volumes, [Value::Null; 0]));
-    place.destroy();
+    sandbox.destroy();
     is_empty(&cloud.finish().stores);
 }
 
@@ -375,14 +375,14 @@ fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess()
         // Glance refuses one more image, and Swift takes it.
         ("", Some(Trouble::Status(413, json!("quota of images"))), true),
     ] {
-        let (cloud, place) = (FakeCloud::start(), Place::new());
-        place.clouds(&cloud.auth_url(), "");
+        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+        sandbox.clouds(&cloud.auth_url(), "");
         cloud.with(|world| world.more = vec!["object-store"]);
         if let Some(refusal) = refusal {
             // The system's image is the first.
             cloud.trouble("POST /image/v2/images", [Trouble::None, refusal]);
         }
-        place.deploy_in_vain(lines);
+        sandbox.deploy_in_vain(lines);
         cloud.with(|world| {
             let stores = &world.stores;
             let bodies = &stores.bodies;
@@ -420,7 +420,7 @@ fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess()
             };
             assert_eq!(fetched["verification"]["hash"], format!("sha512-{hash}"));
         });
-        place.destroy();
+        sandbox.destroy();
         let world = cloud.finish();
         assert_eq!(world.ports, [Value::Null; 0]);
         is_empty(&world.stores);
@@ -429,10 +429,10 @@ fn a_bootstraps_config_waits_in_an_image_or_in_an_object_that_nobody_can_guess()
 
 #[test]
 fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| world.more = vec!["object-store"]);
-    place.deploy_in_vain("os_ignition=swift\n");
+    sandbox.deploy_in_vain("os_ignition=swift\n");
     let foreign = [
         "ocpdeploy-lab.example.com/notes",
         "ocpdeploy-lab.example.com/lab-bootstrap/backup.ign",
@@ -442,7 +442,7 @@ fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
             world.stores.objects.insert(name.to_owned(), b"theirs".to_vec());
         }
     });
-    place.destroy();
+    sandbox.destroy();
     let stores = cloud.finish().stores;
     assert_eq!(stores.objects.keys().collect::<Vec<_>>(), [foreign[1], foreign[0]]);
     assert_eq!(stores.containers.len(), 1);
@@ -450,30 +450,30 @@ fn what_somebody_else_put_into_our_container_stays_and_keeps_it() {
 
 #[test]
 fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| world.more = vec!["object-store"]);
     cloud.trouble(&format!("HEAD {ACCOUNT}"), [Trouble::Status(401, Value::Null)]);
-    place.write("env.sh", &env(&place, "os_ignition=swift\n"));
-    let images = place.0.path().join("images");
+    sandbox.write("env.sh", &env(&sandbox, "os_ignition=swift\n"));
+    let images = sandbox.0.path().join("images");
     std::fs::create_dir(&images).unwrap();
     for name in ["coreos", "helper"] {
         std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
     }
-    let output = place.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");
     assert!(text.contains("does not honour temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
-    place.destroy();
+    sandbox.destroy();
     is_empty(&cloud.finish().stores);
 }
 
 #[test]
 fn members_of_a_soft_group_come_one_after_the_other_so_that_nova_keeps_them_apart() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
-    place.deploy_in_vain("masters=3\n");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    sandbox.deploy_in_vain("masters=3\n");
     cloud.with(|world| {
         let servers = world.stores.servers.iter();
         let masters = servers.filter(|server| server["name"].as_str().unwrap().contains("-master-"));
@@ -481,16 +481,16 @@ fn members_of_a_soft_group_come_one_after_the_other_so_that_nova_keeps_them_apar
         hosts.sort_unstable();
         assert_eq!(hosts, ["host-0", "host-0", "host-1"]);
     });
-    place.destroy();
+    sandbox.destroy();
     is_empty(&cloud.finish().stores);
 }
 
 #[test]
 fn a_machine_is_shown_in_novas_words_without_its_payload() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
-    place.deploy_in_vain("");
-    let shown = place.run(
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    sandbox.deploy_in_vain("");
+    let shown = sandbox.run(
         &["machine", "show", "master-0", "--cluster", "lab", "--output", "json"],
         &[],
     );
@@ -504,14 +504,14 @@ fn a_machine_is_shown_in_novas_words_without_its_payload() {
         (Some("lab-master-0"), Some("ACTIVE"))
     );
     assert!(!text.contains("user_data"), "{text}");
-    place.destroy();
+    sandbox.destroy();
     is_empty(&cloud.finish().stores);
 }
 
 #[test]
 fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
-    let (cloud, place) = (FakeCloud::start(), Place::new());
-    place.clouds(&cloud.auth_url(), "");
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
     cloud.with(|world| {
         world
             .stores
@@ -519,11 +519,11 @@ fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
             .push(json!({"id": "centos", "name": "centos", "status": "active", "tags": []}))
     });
     let lines = "harvest=boot\nhelper_image=centos\nharvest_timeout=5s\n";
-    place.write("env.sh", &env(&place, lines));
-    let refusal = place.refusal(6);
+    sandbox.write("env.sh", &env(&sandbox, lines));
+    let refusal = sandbox.refusal(6);
     assert!(refusal.contains("lab-harvest-master-0"), "{refusal}");
     cloud.with(|world| world.stores.consoles_tell = true);
-    succeeded(&place.harvest());
+    succeeded(&sandbox.harvest());
     let world = cloud.finish();
     assert_eq!(world.ports.len(), 4);
     assert_eq!(world.stores.servers, [Value::Null; 0], "pass one leaves its ports only");
@@ -532,32 +532,32 @@ fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
 /// Each mistake, on a cloud of its own, and what the program says of it.
 #[test]
 fn mistakes_are_told_in_words() {
-    type Mistake = (&'static str, i32, fn(&FakeCloud, &Place));
+    type Mistake = (&'static str, i32, fn(&FakeCloud, &Sandbox));
     let mistakes: [Mistake; 13] = [
-        ("unknown cloud", 5, |_, place| {
-            place.write("env.sh", &env(place, "os_cloud=lbo\n"));
+        ("unknown cloud", 5, |_, sandbox| {
+            sandbox.write("env.sh", &env(sandbox, "os_cloud=lbo\n"));
         }),
-        ("wrong password", 5, |cloud, place| {
+        ("wrong password", 5, |cloud, sandbox| {
             let url = cloud.auth_url();
-            place
+            sandbox
                 .clouds(&url, "")
                 .write("secure.yaml", "clouds:\n  lab:\n    auth:\n      password: other\n");
         }),
         ("missing catalog entry", 4, |cloud, _| {
             cloud.with(|world| world.lacking = vec!["image"])
         }),
-        ("unknown region", 4, |_, place| {
-            place.write("env.sh", &env(place, "os_region=two\n"));
+        ("unknown region", 4, |_, sandbox| {
+            sandbox.write("env.sh", &env(sandbox, "os_region=two\n"));
         }),
-        ("not verified", 5, |cloud, place| {
-            place.clouds(&cloud.auth_url(), "    verify: false\n");
+        ("not verified", 5, |cloud, sandbox| {
+            sandbox.clouds(&cloud.auth_url(), "    verify: false\n");
         }),
         ("flavor too small", 4, |cloud, _| {
             let flavors = json!({"flavors": [flavor("tiny", 1, 512, 10), flavor("large", 8, 32768, 80)]});
             answer(cloud, "/compute/v2.1/flavors/detail", flavors);
         }),
-        ("named flavor too small", 4, |cloud, place| {
-            place.write("env.sh", &env(place, "os_master_flavor=tiny\n"));
+        ("named flavor too small", 4, |cloud, sandbox| {
+            sandbox.write("env.sh", &env(sandbox, "os_master_flavor=tiny\n"));
             let flavors = json!({"flavors": [flavor("tiny", 1, 512, 10), flavor("large", 8, 32768, 120)]});
             answer(cloud, "/compute/v2.1/flavors/detail", flavors);
         }),
@@ -571,23 +571,23 @@ fn mistakes_are_told_in_words() {
                 json!({"maxTotalCores": 20, "totalCoresUsed": 13, "maxTotalInstances": -1, "maxTotalRAMSize": -1});
             answer(cloud, "/compute/v2.1/limits", json!({"limits": {"absolute": limits}}));
         }),
-        ("image still queued", 5, |cloud, place| {
-            place.write("env.sh", &env(place, "harvest=boot\nhelper_image=centos\n"));
+        ("image still queued", 5, |cloud, sandbox| {
+            sandbox.write("env.sh", &env(sandbox, "harvest=boot\nhelper_image=centos\n"));
             image(cloud, json!({"status": "queued"}));
         }),
-        ("flavor too small for the image", 5, |cloud, place| {
-            place.write("env.sh", &env(place, "harvest=boot\nhelper_image=centos\n"));
+        ("flavor too small for the image", 5, |cloud, sandbox| {
+            sandbox.write("env.sh", &env(sandbox, "harvest=boot\nhelper_image=centos\n"));
             image(cloud, json!({"status": "active", "min_disk": 200}));
         }),
-        ("user_data over 65535", 4, |_, place| {
+        ("user_data over 65535", 4, |_, sandbox| {
             // It cannot be packed, and is not the bootstrap's, which fetches.
             let noise: Vec<u8> = (0..1700_u32)
                 .flat_map(|n| ocpdeploy::digest::sha256(n.to_string()).into_bytes())
                 .collect();
             let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{}", String::from_utf8(noise).unwrap())}});
             let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
-            place.write("noise.ign", &config.to_string());
-            place.write("env.sh", &env(place, "ignition_extra=master:noise.ign\n"));
+            sandbox.write("noise.ign", &config.to_string());
+            sandbox.write("env.sh", &env(sandbox, "ignition_extra=master:noise.ign\n"));
         }),
         ("another project's network", 4, |cloud, _| {
             let network = json!({"id": "net-1", "name": "private", "project_id": "project-2"});
@@ -599,10 +599,10 @@ fn mistakes_are_told_in_words() {
     ];
     let mut all = String::new();
     for (name, code, make) in mistakes {
-        let (cloud, place) = (FakeCloud::start(), Place::new());
-        place.clouds(&cloud.auth_url(), "");
-        make(&cloud, &place);
-        let said = told(&place.refusal(code), &place);
+        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+        sandbox.clouds(&cloud.auth_url(), "");
+        make(&cloud, &sandbox);
+        let said = told(&sandbox.refusal(code), &sandbox);
         let said = match name {
             "flavor too small for the image" => without_machine(said),
             _ => said,
@@ -629,15 +629,15 @@ fn without_machine(mut said: String) -> String {
 #[test]
 fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
     for (lines, code) in [("", 4), ("mcs=auto\n", 4), ("mcs=http\n", 5), ("dns=user\n", 5)] {
-        let (cloud, place) = (FakeCloud::start(), Place::new());
-        place.clouds(&cloud.auth_url(), "");
+        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+        sandbox.clouds(&cloud.auth_url(), "");
         // What comes after the checks ends at this image.
-        place.write(
+        sandbox.write(
             "env.sh",
-            &env(&place, &format!("harvest=boot\nhelper_image=centos\n{lines}")),
+            &env(&sandbox, &format!("harvest=boot\nhelper_image=centos\n{lines}")),
         );
         image(&cloud, json!({"status": "queued"}));
-        let output = place.run(&["harvest"], &[]);
+        let output = sandbox.run(&["harvest"], &[]);
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{lines}: {text}");
         let (refusal, risk) = (
@@ -657,8 +657,8 @@ fn image(cloud: &FakeCloud, more: Value) {
     cloud.with(|world| world.stores.images.push(image));
 }
 
-fn env(place: &Place, more: &str) -> String {
-    std::fs::read_to_string(place.0.path().join("env.sh")).unwrap() + more
+fn env(sandbox: &Sandbox, more: &str) -> String {
+    std::fs::read_to_string(sandbox.0.path().join("env.sh")).unwrap() + more
 }
 
 fn answer(cloud: &FakeCloud, path: &str, value: Value) {
@@ -667,11 +667,11 @@ fn answer(cloud: &FakeCloud, path: &str, value: Value) {
 
 #[test]
 fn a_cloud_whose_certificate_nobody_vouches_for_is_told_nothing() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let (ours, others) = (certificate(), certificate());
     let (address, heard) = serve_tls(&ours);
     let url = format!("https://localhost:{}/v3", address.port());
-    place
+    sandbox
         .write("ours.pem", &ours.cert.pem())
         .write("others.pem", &others.cert.pem());
     let mut all = String::new();
@@ -680,14 +680,14 @@ fn a_cloud_whose_certificate_nobody_vouches_for_is_told_nothing() {
         ("wrong CA", "    cacert: others.pem\n"),
         ("no file", "    cacert: none.pem\n"),
     ] {
-        place.clouds(&url, more);
-        let text = place.refusal(5).replace(&address.port().to_string(), "PORT");
+        sandbox.clouds(&url, more);
+        let text = sandbox.refusal(5).replace(&address.port().to_string(), "PORT");
         all += &format!("-- {name}\n{text}\n");
         assert_eq!(heard.load(std::sync::atomic::Ordering::SeqCst), 0, "{name}");
     }
     insta::assert_snapshot!(all);
-    place.clouds(&url, "    cacert: ours.pem\n");
-    let text = place.refusal(5);
+    sandbox.clouds(&url, "    cacert: ours.pem\n");
+    let text = sandbox.refusal(5);
     assert!(text.contains("does not let us in"), "{text}");
     assert_eq!(heard.load(std::sync::atomic::Ordering::SeqCst), 1);
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::support::fake_engine::{AffinityLabel, FakeEngine, Fault, GIB, Permission, What, World};
 use crate::support::ovirt_client::Client;
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::backend::retry::Patient;
+use ocpdeploy::backend::retry::Retrying;
 use ocpdeploy::backend::{
-    Backend, BackendError, BackendErrorKind as Kind, Finding, MachineSpec, Needs, Power, Stop, Verdict,
+    Backend, BackendError, BackendErrorKind as Kind, Finding, MachineSpec, Power, Requirements, Stop, Verdict,
 };
 use ocpdeploy::cluster::{Affinity, MachineName, NodeName, Pass, Role, Size};
 
@@ -41,7 +41,7 @@ fn label(world: &mut World, name: &str, hosts: &[usize]) {
 }
 
 /// Three masters and two workers of 16 GiB and 4 CPUs.
-fn needs(spec: &MachineSpec) -> Needs {
+fn needs(spec: &MachineSpec) -> Requirements {
     let size = Size {
         cpus: 4,
         memory_mib: 16_384,
@@ -49,7 +49,7 @@ fn needs(spec: &MachineSpec) -> Needs {
         extra_disks_gib: Vec::new(),
     };
     let roles = [Role::Master, Role::Master, Role::Master, Role::Worker, Role::Worker];
-    Needs {
+    Requirements {
         networks: vec!["ovirtmgmt".to_owned()],
         machines: vec![(spec.name.clone(), vec![spec.nics[0].mac])],
         cluster: Some(spec.cluster.clone()),
@@ -137,7 +137,7 @@ fn an_ordinary_user_makes_and_removes_machines_of_templates() {
     assert_eq!(given.ignition(), Some(r#"{"ignition":{"version":"3.2.0"}}"#));
     client.run(async |backend| {
         backend.delete_machine(&spec.cluster, &spec.name).await.unwrap();
-        backend.release_addresses(&spec.cluster).await.unwrap();
+        backend.delete_remaining(&spec.cluster).await.unwrap();
     });
     engine.advance(std::time::Duration::from_secs(60));
     engine.look(|world| assert_eq!((world.vms.len(), world.disks.len(), world.tags.len()), (0, 2, 0)));
@@ -183,7 +183,7 @@ fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
         })
     };
     let before = names();
-    client.run(async |backend| backend.release_addresses(&cluster).await.unwrap());
+    client.run(async |backend| backend.delete_remaining(&cluster).await.unwrap());
     let after = names();
     assert!(
         after.contains(&"centos".to_owned()) && after.contains(&decoy.to_owned()),
@@ -427,7 +427,7 @@ async fn life(client: &Client, backend: &impl Backend) -> Vec<BackendError> {
     done!(errors, backend.stop_machine(&cluster, &name, Stop::Force));
     done!(errors, backend.start_machine(&cluster, &name));
     done!(errors, backend.delete_machine(&cluster, &name));
-    done!(errors, backend.release_addresses(&cluster));
+    done!(errors, backend.delete_remaining(&cluster));
     assert_eq!(done!(errors, backend.list_owned(&cluster)), []);
     errors
 }
@@ -448,7 +448,7 @@ fn each_request_may_fail_in_each_way_and_all_ends_well() {
         let client = Client::of(&engine, |_| ());
         let errors = client.run(async |_| {
             let ovirt = Ovirt::connect(&client.config).await.unwrap();
-            life(&client, &Patient::new(ovirt).for_at_most(Duration::from_secs(60))).await
+            life(&client, &Retrying::new(ovirt).for_at_most(Duration::from_secs(60))).await
         });
         let left = engine.look(|world| {
             (
@@ -501,7 +501,7 @@ fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_told() {
         };
         let spec = client.spec("lab");
         client.run(async |_| {
-            let patient = Patient::new(Ovirt::connect(&client.config).await.unwrap());
+            let patient = Retrying::new(Ovirt::connect(&client.config).await.unwrap());
             patient.list_machines(&spec.cluster).await.unwrap();
             engine.fault(Fault::on("POST", "/vms").what(What::Later(status, 600)));
             let error = patient.create_machine(&spec).await.unwrap_err();

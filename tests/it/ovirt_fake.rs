@@ -327,7 +327,7 @@ fn what_the_engine_does_not_know_is_refused_and_named() {
             "<vm><name>a</name><cluster><name>Default</name></cluster><template><name>rhcos</name></template>{more}</vm>"
         )
     };
-    for (body, place) in [
+    for (body, sandbox) in [
         (vm("<bogus>1</bogus>"), "bogus"),
         (vm("<cpu><cores>1</cores></cpu>"), "cpu/cores"),
         (vm("<type>servant</type>"), "type"),
@@ -339,7 +339,7 @@ fn what_the_engine_does_not_know_is_refused_and_named() {
         ("<nic/>".to_owned(), "vm"),
         ("no xml".to_owned(), "vm"),
     ] {
-        refused(engine.ask("POST", "/vms", &body), 400, &format!("(at {place})"));
+        refused(engine.ask("POST", "/vms", &body), 400, &format!("(at {sandbox})"));
     }
 }
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, World};
-use crate::support::quiet::Quiet;
+use crate::support::no_guest_probe::NoGuestProbe;
 use ocpdeploy::backend::Backend;
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::cluster::{BackendConfig, ClusterId};
@@ -26,7 +26,7 @@ const ENV_FILE: &str = "OVIRT_PASSES_ENV";
 const SMALL: &str = "masters=1\nworkers=1";
 
 /// A pretend engine, a folder with images and env files, and a state folder.
-struct Place {
+struct Sandbox {
     engine: FakeEngine,
     folder: tempfile::TempDir,
 }
@@ -61,7 +61,7 @@ fn outcome(child: Child) -> Outcome {
     }
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
         Self::with(|_| ())
     }
@@ -231,8 +231,8 @@ fn a_deployment_in_a_process_of_its_own() {
         .unwrap();
     let done = runtime.block_on(async {
         let backend = Ovirt::connect(ovirt).await?;
-        let poll_interval = backend.limits().poll_interval;
-        let backend = Quiet { backend, poll_interval };
+        let poll_interval = backend.capabilities().poll_interval;
+        let backend = NoGuestProbe { backend, poll_interval };
         passes::deploy(&backend, &config, &home, DeployOptions { harvest_again: false }).await
     });
     if let Err(error) = done {
@@ -244,11 +244,11 @@ fn a_deployment_in_a_process_of_its_own() {
 
 /// Every node booted with its MAC and exactly the config that was written for it.
 #[track_caller]
-fn found_its_config(place: &Place, cluster: &str, os_type: &str) {
-    for node in &place.parameters(cluster).nodes {
+fn found_its_config(sandbox: &Sandbox, cluster: &str, os_type: &str) {
+    for node in &sandbox.parameters(cluster).nodes {
         let name = format!("{cluster}-{}", node.name);
-        let boot = place.engine.last_boot(&name).expect("it was started");
-        let written = place.home().cluster(cluster).ignition(node.name.as_str());
+        let boot = sandbox.engine.last_boot(&name).expect("it was started");
+        let written = sandbox.home().cluster(cluster).ignition(node.name.as_str());
         let written = std::fs::read_to_string(written).unwrap();
         assert_eq!(
             boot.given.ignition(),
@@ -264,9 +264,9 @@ fn found_its_config(place: &Place, cluster: &str, os_type: &str) {
 
 /// A deployed cluster as it must be, whatever happened on the way.
 #[track_caller]
-fn is_deployed(place: &Place, cluster: &str) {
-    found_its_config(place, cluster, "rhcos_x64");
-    let parameters = place.parameters(cluster);
+fn is_deployed(sandbox: &Sandbox, cluster: &str) {
+    found_its_config(sandbox, cluster, "rhcos_x64");
+    let parameters = sandbox.parameters(cluster);
     let nodes: Vec<_> = parameters
         .nodes
         .iter()
@@ -274,12 +274,12 @@ fn is_deployed(place: &Place, cluster: &str) {
         .collect();
     let names: BTreeSet<String> = nodes.iter().map(|node| format!("{cluster}-{}", node.name)).collect();
     assert_eq!(
-        place.machines(Some(cluster)).into_iter().collect::<BTreeSet<_>>(),
+        sandbox.machines(Some(cluster)).into_iter().collect::<BTreeSet<_>>(),
         names
     );
     for node in nodes {
         let name = format!("{cluster}-{}", node.name);
-        place.engine.look(|world| {
+        sandbox.engine.look(|world| {
             let vm = world.vm_named(&name).unwrap();
             assert_eq!(vm.tags.len(), 1, "{name} bears no tag");
             let disk = world.disk(&vm.disks[0].disk).unwrap();
@@ -289,7 +289,7 @@ fn is_deployed(place: &Place, cluster: &str) {
     }
     let leases: BTreeSet<_> = parameters.leases().iter().map(|lease| lease.ip).collect();
     assert_eq!(leases.len(), parameters.nodes.len() + 2, "addresses are used twice");
-    place.engine.look(|world| {
+    sandbox.engine.look(|world| {
         assert_eq!(
             world
                 .transfers
@@ -315,15 +315,15 @@ fn is_deployed(place: &Place, cluster: &str) {
 }
 
 /// All that an engine has, without ids and times.
-fn essence(place: &Place) -> BTreeSet<String> {
-    place.engine.look(|world| {
+fn essence(sandbox: &Sandbox) -> BTreeSet<String> {
+    sandbox.engine.look(|world| {
         let mut all = BTreeSet::new();
         for vm in &world.vms {
             let nics: Vec<_> = vm.nics.iter().map(|nic| (&nic.name, &nic.mac)).collect();
             let disks: Vec<_> = vm.disks.iter().filter_map(|disk| world.disk(&disk.disk)).collect();
             let disks: Vec<_> = disks.iter().map(|disk| (&disk.name, disk.provisioned_size)).collect();
-            let place = (vm.shape.memory, vm.shape.cores, &vm.shape.os_type, &vm.status);
-            all.insert(format!("vm {} {nics:?} {disks:?} {place:?}", vm.name));
+            let sandbox = (vm.shape.memory, vm.shape.cores, &vm.shape.os_type, &vm.status);
+            all.insert(format!("vm {} {nics:?} {disks:?} {sandbox:?}", vm.name));
         }
         all.extend(
             world
@@ -354,22 +354,22 @@ fn essence(place: &Place) -> BTreeSet<String> {
 }
 
 /// Lets everything that goes by itself come to its end.
-fn settle(place: &Place) {
-    place.engine.advance(Duration::from_secs(600));
+fn settle(sandbox: &Sandbox) {
+    sandbox.engine.advance(Duration::from_secs(600));
 }
 
 #[test]
 fn a_fresh_deployment_ends_well_and_is_removed_whole() {
-    let place = Place::new();
-    let before = essence(&place);
-    place.env("lab", "masters=3\nworkers=2\nextra_disks=5");
-    place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
-    let extra = place
+    let sandbox = Sandbox::new();
+    let before = essence(&sandbox);
+    sandbox.env("lab", "masters=3\nworkers=2\nextra_disks=5");
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    let extra = sandbox
         .engine
         .look(|world| world.vm_named("lab-worker-0").unwrap().disks.len());
     assert_eq!(extra, 2, "no extra disk");
-    let boots = place.engine.boots();
+    let boots = sandbox.engine.boots();
     assert!(
         boots
             .iter()
@@ -377,42 +377,42 @@ fn a_fresh_deployment_ends_well_and_is_removed_whole() {
         "{boots:?}"
     );
 
-    place.deploy("lab").succeeded();
+    sandbox.deploy("lab").succeeded();
     assert_eq!(
-        place.engine.boots().len(),
+        sandbox.engine.boots().len(),
         boots.len(),
         "a second run started something"
     );
 
-    let shown = place.run(&["destroy", "lab", "--dry-run"]).succeeded();
-    for name in place.machines(Some("lab")) {
+    let shown = sandbox.run(&["destroy", "lab", "--dry-run"]).succeeded();
+    for name in sandbox.machines(Some("lab")) {
         assert!(shown.stdout.contains(&name), "{name} is not shown:\n{}", shown.stdout);
     }
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
-    settle(&place);
-    assert_eq!(essence(&place), before);
-    ovirt_sdk::judge(&place.engine, 100);
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    settle(&sandbox);
+    assert_eq!(essence(&sandbox), before);
+    ovirt_sdk::judge(&sandbox.engine, 100);
 }
 
 /// What the others do in `survives` to the end of the same deployment.
 fn survives(changes: &[usize]) {
-    let untouched = Place::new();
+    let untouched = Sandbox::new();
     let before = essence(&untouched);
     untouched.env("lab", SMALL);
     untouched.deploy("lab").succeeded();
     settle(&untouched);
-    let place = Place::new();
-    place.env("lab", SMALL);
+    let sandbox = Sandbox::new();
+    sandbox.env("lab", SMALL);
     for changes in changes {
-        place.kill_deployment("lab", *changes);
+        sandbox.kill_deployment("lab", *changes);
     }
-    place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
-    settle(&place);
-    assert_eq!(essence(&place), essence(&untouched));
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
-    settle(&place);
-    assert_eq!(essence(&place), before);
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    settle(&sandbox);
+    assert_eq!(essence(&sandbox), essence(&untouched));
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    settle(&sandbox);
+    assert_eq!(essence(&sandbox), before);
 }
 
 #[test]
@@ -433,66 +433,68 @@ fn killed_while_pass_one_is_cleared_away_and_pass_two_made() {
 #[test]
 fn what_a_killed_deployment_left_is_destroyed() {
     for changes in [3, 8, 20, 40] {
-        let place = Place::new();
-        let before = essence(&place);
-        place.env("lab", SMALL);
-        place.kill_deployment("lab", changes);
-        place.run(&["destroy", "lab", "--yes"]).succeeded();
-        settle(&place);
-        assert_eq!(essence(&place), before, "after change {changes}");
+        let sandbox = Sandbox::new();
+        let before = essence(&sandbox);
+        sandbox.env("lab", SMALL);
+        sandbox.kill_deployment("lab", changes);
+        sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+        settle(&sandbox);
+        assert_eq!(essence(&sandbox), before, "after change {changes}");
     }
 }
 
 #[test]
 fn answers_that_are_lost_and_sessions_that_end_stop_nothing() {
-    let place = Place::new();
-    place.env("lab", SMALL);
-    place.engine.fault(Fault::on("POST", "/vms").skip(3).times(2));
-    place
+    let sandbox = Sandbox::new();
+    sandbox.env("lab", SMALL);
+    sandbox.engine.fault(Fault::on("POST", "/vms").skip(3).times(2));
+    sandbox
         .engine
         .fault(Fault::on("POST", "/vms/*/start").skip(1).what(What::Expired));
-    place
+    sandbox
         .engine
         .fault(Fault::on("GET", "/vms").skip(9).what(What::LostAnswer));
-    place.engine.fault(Fault::on("PUT", "/vms/*/diskattachments/*").refused(
-        409,
-        "Cannot update VM Disk. The following disks are locked: x. Please try again in a few minutes.",
-    ));
-    place.engine.fault(Fault::on("DELETE", "/vms/*").what(What::Expired));
-    place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
-    ovirt_sdk::judge(&place.engine, 60);
+    sandbox
+        .engine
+        .fault(Fault::on("PUT", "/vms/*/diskattachments/*").refused(
+            409,
+            "Cannot update VM Disk. The following disks are locked: x. Please try again in a few minutes.",
+        ));
+    sandbox.engine.fault(Fault::on("DELETE", "/vms/*").what(What::Expired));
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    ovirt_sdk::judge(&sandbox.engine, 60);
 }
 
 #[test]
 fn an_engine_of_4_3_carries_ignition_through_cloud_init() {
-    let place = Place::with(|world| world.version = [4, 3, 10]);
-    place.env("lab", SMALL);
-    place.deploy("lab").succeeded();
-    found_its_config(&place, "lab", "rhel_7x64");
-    ovirt_sdk::judge(&place.engine, 60);
+    let sandbox = Sandbox::with(|world| world.version = [4, 3, 10]);
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").succeeded();
+    found_its_config(&sandbox, "lab", "rhel_7x64");
+    ovirt_sdk::judge(&sandbox.engine, 60);
 }
 
 #[test]
 fn an_older_engine_carries_ignition_by_the_hook() {
-    let place = Place::with(|world| {
+    let sandbox = Sandbox::with(|world| {
         world.version = [4, 2, 8];
         world.has_ignition_hook = true;
     });
-    place.env("lab", &format!("{SMALL}\novirt_ignition=hook"));
-    place.deploy("lab").succeeded();
-    found_its_config(&place, "lab", "rhel_7x64");
-    ovirt_sdk::judge(&place.engine, 60);
+    sandbox.env("lab", &format!("{SMALL}\novirt_ignition=hook"));
+    sandbox.deploy("lab").succeeded();
+    found_its_config(&sandbox, "lab", "rhel_7x64");
+    ovirt_sdk::judge(&sandbox.engine, 60);
 }
 
 #[test]
 fn disks_are_copied_where_it_is_wished_and_masters_may_share_a_host() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let lines = "ovirt_clone=true\novirt_storage_domain=slow\novirt_affinity=off\nextra_disks=3";
-    place.env("lab", &format!("{SMALL}\n{lines}"));
-    place.deploy("lab").succeeded();
-    found_its_config(&place, "lab", "rhcos_x64");
-    place.engine.look(|world| {
+    sandbox.env("lab", &format!("{SMALL}\n{lines}"));
+    sandbox.deploy("lab").succeeded();
+    found_its_config(&sandbox, "lab", "rhcos_x64");
+    sandbox.engine.look(|world| {
         assert_eq!(world.affinity_groups.len(), 0);
         let slow = world
             .storage_domains
@@ -506,15 +508,15 @@ fn disks_are_copied_where_it_is_wished_and_masters_may_share_a_host() {
             }
         }
     });
-    ovirt_sdk::judge(&place.engine, 60);
+    ovirt_sdk::judge(&sandbox.engine, 60);
 }
 
 #[test]
 fn masters_are_kept_apart_by_force_when_that_is_wished() {
-    let place = Place::new();
-    place.env("lab", &format!("{SMALL}\novirt_affinity=hard"));
-    place.deploy("lab").succeeded();
-    let groups = place.engine.look(|world| world.affinity_groups.clone());
+    let sandbox = Sandbox::new();
+    sandbox.env("lab", &format!("{SMALL}\novirt_affinity=hard"));
+    sandbox.deploy("lab").succeeded();
+    let groups = sandbox.engine.look(|world| world.affinity_groups.clone());
     assert!(
         matches!(groups.as_slice(), [group] if group.enforcing && !group.positive),
         "{groups:?}"
@@ -525,7 +527,7 @@ const CLUSTERS: [&str; 3] = ["lab", "lab-2", "blab"];
 
 #[test]
 fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
-    let place = Place::with(|world| {
+    let sandbox = Sandbox::with(|world| {
         // Decoys: what looks like a cluster's and is not.
         let id = ClusterId::new("lab", DOMAIN);
         for (name, comment) in [
@@ -537,12 +539,12 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
             world.vms.last_mut().unwrap().comment = comment;
         }
     });
-    let before = essence(&place);
+    let before = essence(&sandbox);
     let children: Vec<_> = CLUSTERS
         .iter()
         .map(|cluster| {
-            place.env(cluster, SMALL);
-            place.start(cluster)
+            sandbox.env(cluster, SMALL);
+            sandbox.start(cluster)
         })
         .collect();
     for child in children {
@@ -550,7 +552,7 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
     }
     let mut taken = BTreeSet::new();
     for cluster in CLUSTERS {
-        let parameters = place.parameters(cluster);
+        let parameters = sandbox.parameters(cluster);
         let mine = parameters
             .leases()
             .into_iter()
@@ -563,31 +565,31 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
             );
         }
     }
-    let images = place.engine.look(|world| world.templates.len());
+    let images = sandbox.engine.look(|world| world.templates.len());
     assert_eq!(images, 3 + 2, "images are not shared");
-    settle(&place);
+    settle(&sandbox);
     for (index, cluster) in CLUSTERS.iter().enumerate() {
         let others: Vec<_> = CLUSTERS[index + 1..].iter().collect();
         let of_others = |essence: BTreeSet<String>| {
             let is = |line: &String| others.iter().any(|other| line.contains(&format!(" {other}-")));
             essence.into_iter().filter(is).collect::<Vec<_>>()
         };
-        let theirs = of_others(essence(&place));
-        place.run(&["destroy", cluster, "--yes"]).succeeded();
-        settle(&place);
+        let theirs = of_others(essence(&sandbox));
+        sandbox.run(&["destroy", cluster, "--yes"]).succeeded();
+        settle(&sandbox);
         assert_eq!(
-            of_others(essence(&place)),
+            of_others(essence(&sandbox)),
             theirs,
             "destroying {cluster} changed something of another"
         );
     }
-    assert_eq!(essence(&place), before);
+    assert_eq!(essence(&sandbox), before);
 }
 
 /// The words of a run that must fail, its exit code first; what differs from run to run is replaced.
-fn words(place: &Place, outcome: &Outcome) -> String {
+fn words(sandbox: &Sandbox, outcome: &Outcome) -> String {
     let text = format!("exit code {}\n{}", outcome.code.unwrap_or(-1), outcome.message());
-    let port = place
+    let port = sandbox
         .engine
         .url
         .split(':')
@@ -597,7 +599,7 @@ fn words(place: &Place, outcome: &Outcome) -> String {
         .next()
         .unwrap()
         .to_owned();
-    text.replace(&place.path().display().to_string(), "<place>")
+    text.replace(&sandbox.path().display().to_string(), "<place>")
         .replace(&port, "<port>")
 }
 
@@ -609,131 +611,131 @@ const FILTERS: [(&str, &str); 3] = [
 ];
 
 macro_rules! harvest_fails_with_words {
-    ($place:expr, $lines:expr) => {{
-        $place.env("lab", &format!("{SMALL}\n{}", $lines));
-        let outcome = $place.run(&["harvest", "lab.sh", "--rehearse"]);
-        insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&$place, &outcome)) });
-        assert_eq!($place.machines(Some("lab")).len(), 0, "something was made");
+    ($sandbox:expr, $lines:expr) => {{
+        $sandbox.env("lab", &format!("{SMALL}\n{}", $lines));
+        let outcome = $sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
+        insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&$sandbox, &outcome)) });
+        assert_eq!($sandbox.machines(Some("lab")).len(), 0, "something was made");
     }};
 }
 
 #[test]
 fn a_wrong_url() {
-    let place = Place::new();
-    let url = place.engine.url.replace("/ovirt-engine", "/shop");
-    place.engine.edit(|world| world.surprises.clear());
-    harvest_fails_with_words!(place, format!("ovirt_url={url}"));
-    place.engine.edit(|world| world.surprises.clear());
+    let sandbox = Sandbox::new();
+    let url = sandbox.engine.url.replace("/ovirt-engine", "/shop");
+    sandbox.engine.edit(|world| world.surprises.clear());
+    harvest_fails_with_words!(sandbox, format!("ovirt_url={url}"));
+    sandbox.engine.edit(|world| world.surprises.clear());
 }
 
 #[test]
 fn an_engine_that_is_not_there() {
-    let place = Place::new();
-    harvest_fails_with_words!(place, "ovirt_url=https://127.0.0.1:1/ovirt-engine");
+    let sandbox = Sandbox::new();
+    harvest_fails_with_words!(sandbox, "ovirt_url=https://127.0.0.1:1/ovirt-engine");
 }
 
 #[test]
 fn a_wrong_ca() {
-    let place = Place::new();
-    std::fs::write(place.path().join("ca.pem"), &FakeEngine::start().ca_pem).unwrap();
-    harvest_fails_with_words!(place, "");
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path().join("ca.pem"), &FakeEngine::start().ca_pem).unwrap();
+    harvest_fails_with_words!(sandbox, "");
 }
 
 #[test]
 fn a_wrong_password() {
-    let place = Place::new();
-    std::fs::write(place.path().join("password"), "wrong").unwrap();
-    harvest_fails_with_words!(place, "");
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path().join("password"), "wrong").unwrap();
+    harvest_fails_with_words!(sandbox, "");
 }
 
 #[test]
 fn an_engine_that_is_too_old() {
-    let place = Place::with(|world| world.version = [4, 2, 8]);
-    harvest_fails_with_words!(place, "");
+    let sandbox = Sandbox::with(|world| world.version = [4, 2, 8]);
+    harvest_fails_with_words!(sandbox, "");
 }
 
 #[test]
 fn a_name_over_64() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let cluster = "a".repeat(54);
-    place.env("lab", &format!("{SMALL}\ncluster={cluster}"));
-    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
-    insta::assert_snapshot!(words(&place, &outcome));
+    sandbox.env("lab", &format!("{SMALL}\ncluster={cluster}"));
+    let outcome = sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::assert_snapshot!(words(&sandbox, &outcome));
 }
 
 #[test]
 fn a_template_without_disks() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     std::fs::write(
-        place.path().join("key.pub"),
+        sandbox.path().join("key.pub"),
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n",
     )
     .unwrap();
     std::fs::write(
-        place.path().join("pull.json"),
+        sandbox.path().join("pull.json"),
         r#"{"auths":{"registry.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
     )
     .unwrap();
-    place.env(
+    sandbox.env(
         "lab",
         &format!("{SMALL}\nhelper_template=Blank\npub_key=key.pub\npull_secret=pull.json"),
     );
-    let outcome = place.run(&["harvest", "lab.sh"]);
-    insta::assert_snapshot!(words(&place, &outcome));
+    let outcome = sandbox.run(&["harvest", "lab.sh"]);
+    insta::assert_snapshot!(words(&sandbox, &outcome));
 }
 
 #[test]
 fn a_storage_domain_that_is_full() {
-    let place = Place::with(|world| {
+    let sandbox = Sandbox::with(|world| {
         for domain in &mut world.storage_domains {
             domain.available = GIB / 2;
         }
     });
-    harvest_fails_with_words!(place, "");
+    harvest_fails_with_words!(sandbox, "");
 }
 
 #[test]
 fn a_mac_that_another_machine_has() {
-    let place = Place::with(|world| {
+    let sandbox = Sandbox::with(|world| {
         world.put_vm("stranger");
     });
-    place.engine.fault(Fault::on("POST", "/vms/*/nics").times(99).refused(
+    sandbox.engine.fault(Fault::on("POST", "/vms/*/nics").times(99).refused(
         409,
         "Cannot add Interface. MAC Address 52:54:00:12:34:56 is already in use by VM or snapshot: stranger.",
     ));
-    place.env("lab", SMALL);
-    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
-    place.engine.edit(|world| world.faults.clear());
-    let first = words(&place, &outcome);
+    sandbox.env("lab", SMALL);
+    let outcome = sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
+    sandbox.engine.edit(|world| world.faults.clear());
+    let first = words(&sandbox, &outcome);
     insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(first) });
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
-    settle(&place);
-    assert_eq!(place.machines(None), ["stranger"]);
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    settle(&sandbox);
+    assert_eq!(sandbox.machines(None), ["stranger"]);
 }
 
 #[test]
 fn an_image_without_an_agent() {
-    let place = Place::with(|world| world.uploaded_agent = Agent::Never);
-    place.env("lab", &format!("{SMALL}\nharvest_timeout=20s"));
-    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
-    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    let sandbox = Sandbox::with(|world| world.uploaded_agent = Agent::Never);
+    sandbox.env("lab", &format!("{SMALL}\nharvest_timeout=20s"));
+    let outcome = sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
 }
 
 #[test]
 fn a_machine_that_goes_down_is_started_again_with_all_it_needs() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let (master, worker) = ("52:54:00:aa:bb:01", "52:54:00:aa:bb:02");
-    place.engine.guest(
+    sandbox.engine.guest(
         worker,
         Guest {
             dies: Some((2, 9_000)),
             ..Guest::default()
         },
     );
-    place.env("lab", &format!("{SMALL}\nmaster_macs={master}\nworker_macs={worker}"));
-    let outcome = place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
-    let boots = place.engine.boots();
+    sandbox.env("lab", &format!("{SMALL}\nmaster_macs={master}\nworker_macs={worker}"));
+    let outcome = sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    let boots = sandbox.engine.boots();
     let harvested: Vec<_> = boots
         .iter()
         .filter(|boot| boot.name == "lab-harvest-worker-0")
@@ -747,67 +749,67 @@ fn a_machine_that_goes_down_is_started_again_with_all_it_needs() {
 
 #[test]
 fn a_machine_that_always_goes_down() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mac = "52:54:00:aa:bb:cc";
-    place.engine.guest(
+    sandbox.engine.guest(
         mac,
         Guest {
             dies: Some((99, 9_000)),
             ..Guest::default()
         },
     );
-    place.env("lab", &format!("{SMALL}\nworker_macs={mac}"));
-    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
-    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    sandbox.env("lab", &format!("{SMALL}\nworker_macs={mac}"));
+    let outcome = sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
 }
 
 #[test]
 fn a_guest_without_a_lease() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mac = "52:54:00:aa:bb:cc";
-    place.engine.guest(
+    sandbox.engine.guest(
         mac,
         Guest {
             gets_none: true,
             ..Guest::default()
         },
     );
-    place.env("lab", &format!("{SMALL}\nworker_macs={mac}\nharvest_timeout=20s"));
-    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
-    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    sandbox.env("lab", &format!("{SMALL}\nworker_macs={mac}\nharvest_timeout=20s"));
+    let outcome = sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
+    insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
 }
 
 #[test]
 fn a_session_that_ends_and_a_password_that_was_changed() {
-    let place = Place::new();
-    place.env("lab", SMALL);
-    let mut command = place.command(Path::new(env!("CARGO_BIN_EXE_ocpdeploy")));
+    let sandbox = Sandbox::new();
+    sandbox.env("lab", SMALL);
+    let mut command = sandbox.command(Path::new(env!("CARGO_BIN_EXE_ocpdeploy")));
     let child = command.args(["harvest", "lab.sh", "--rehearse"]).spawn().unwrap();
     // In the middle of pass one the engine forgets its sessions, and takes another password from then on.
-    place.wait_for_changes(20);
-    let password = place.engine.edit(|world| {
+    sandbox.wait_for_changes(20);
+    let password = sandbox.engine.edit(|world| {
         world.tokens.clear();
         std::mem::replace(&mut world.password, "another".to_owned())
     });
     let outcome = outcome(child);
-    place.engine.edit(|world| world.password = password);
-    insta::with_settings!({filters => [(r" \(correlation id \S+\)", ""), (r"(create|list|delete) machine\S* [^:]+:", "<deed>:"), (r"list the machines of cluster [^:]+:", "<deed>:")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
+    sandbox.engine.edit(|world| world.password = password);
+    insta::with_settings!({filters => [(r" \(correlation id \S+\)", ""), (r"(create|list|delete) machine\S* [^:]+:", "<deed>:"), (r"list the machines of cluster [^:]+:", "<deed>:")]}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
     // With a session again the same command goes on.
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
 }
 
 #[test]
 fn a_storage_domain_that_fills_up_half_way() {
-    let place = Place::new();
-    place.env("lab", SMALL);
-    place.engine.fault(
+    let sandbox = Sandbox::new();
+    sandbox.env("lab", SMALL);
+    sandbox.engine.fault(
         Fault::on("POST", "/vms")
             .skip(3)
             .times(99)
             .refused(409, "Cannot add VM. Low disk space on Storage Domain data."),
     );
-    let outcome = place.run(&["harvest", "lab.sh", "--rehearse"]);
-    place.engine.edit(|world| world.faults.clear());
-    insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&place, &outcome)) });
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let outcome = sandbox.run(&["harvest", "lab.sh", "--rehearse"]);
+    sandbox.engine.edit(|world| world.faults.clear());
+    insta::with_settings!({filters => [FILTERS[0], FILTERS[1], (r"lab-harvest-\S+", "<machine>")]}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
 }

@@ -189,9 +189,9 @@ fn an_upload_that_its_cluster_left_is_finished_by_another() {
         "the first piece was sent again"
     );
     // Both use it: it stays until the second is gone, too.
-    client.run(async |backend| backend.release_addresses(&first).await.unwrap());
+    client.run(async |backend| backend.delete_remaining(&first).await.unwrap());
     assert_eq!(engine.look(|world| world.templates.len()), 4);
-    client.run(async |backend| backend.release_addresses(&second).await.unwrap());
+    client.run(async |backend| backend.delete_remaining(&second).await.unwrap());
     assert_eq!(engine.look(|world| (world.templates.len(), world.tags.len())), (3, 0));
 }
 
@@ -219,7 +219,7 @@ fn what_our_client_asks_of_a_machine_is_what_the_sdk_would_ask() {
         assert_eq!(power().await, Power::Off);
         assert!(!backend.list_owned(&spec.cluster).await.unwrap().is_empty());
         backend.delete_machine(&spec.cluster, &spec.name).await.unwrap();
-        backend.release_addresses(&spec.cluster).await.unwrap();
+        backend.delete_remaining(&spec.cluster).await.unwrap();
     });
     ovirt_sdk::judge(&engine, 35);
 }

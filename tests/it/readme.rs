@@ -105,20 +105,20 @@ fn the_pages_lead_to_each_other() {
             "{name} is not in the index"
         );
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            let (file, sandbox) = link.split_once('#').unwrap_or((link, ""));
             let path = if file.is_empty() {
                 folder.join(name)
             } else {
                 folder.join(file)
             };
             assert!(link.starts_with("https://") || path.exists(), "{name}: {link}");
-            if !place.is_empty() {
+            if !sandbox.is_empty() {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let mut headings = text
                     .lines()
                     .filter(|line| line.starts_with('#'))
                     .map(|line| anchor(line.trim_start_matches('#').trim()));
-                assert!(headings.any(|heading| heading == place), "{name}: {link}");
+                assert!(headings.any(|heading| heading == sandbox), "{name}: {link}");
             }
         }
     }

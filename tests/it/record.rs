@@ -3,7 +3,7 @@
 
 use crate::support::folder::{files, platform};
 use crate::support::lab_site::{LINES, Site};
-use crate::support::place::{Outcome, Place};
+use crate::support::sandbox::{Outcome, Sandbox};
 use ocpdeploy::state::journal::Journal;
 use serde_json::{Value, json};
 
@@ -12,29 +12,29 @@ const SMALL: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 const REAL: &str = "masters=1\nworkers=1\nimage=./node.qcow2\nhelper_image=./helper.qcow2\n";
 
 /// The record and the platform, neither of which a refused command may change.
-fn all(place: &Place) -> Value {
-    json!([files(place.home().cluster("lab").path()), platform(&place.state())])
+fn all(sandbox: &Sandbox) -> Value {
+    json!([files(sandbox.home().cluster("lab").path()), platform(&sandbox.state())])
 }
 
 /// Refused for this reason, with every byte of the cluster's records as it was.
 #[track_caller]
-fn refused(place: &Place, arguments: &[&str], words: &str) -> Outcome {
-    let before = all(place);
-    let outcome = place.run(arguments);
+fn refused(sandbox: &Sandbox, arguments: &[&str], words: &str) -> Outcome {
+    let before = all(sandbox);
+    let outcome = sandbox.run(arguments);
     assert!(
         outcome.message().contains(words),
         "{arguments:?}: {words}\n{}",
         outcome.stderr
     );
-    let after = all(place);
+    let after = all(sandbox);
     assert_eq!(after, before, "{arguments:?} was refused and changed a record");
     outcome
 }
 
-fn list(place: &Place) -> Value {
-    let list = place.run(&["list", "--output", "json"]).succeeded();
+fn list(sandbox: &Sandbox) -> Value {
+    let list = sandbox.run(&["list", "--output", "json"]).succeeded();
     let list: Value = serde_json::from_str(&list.stdout).unwrap();
-    let status = place.run(&["status", "--output", "json"]).succeeded();
+    let status = sandbox.run(&["status", "--output", "json"]).succeeded();
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     let (list, status) = (&list["clusters"][0], &status["clusters"][0]);
     for field in ["state", "power", "off", "phase"] {
@@ -46,14 +46,14 @@ fn list(place: &Place) -> Value {
 #[test]
 fn a_rehearsal_is_not_deployed_over_and_the_error_says_how_to_go_on() {
     let site = Site::new("96.1");
-    let place = &site.place;
-    place.env("lab", &format!("{LINES}{SMALL}"));
-    place.deploy("lab").succeeded();
+    let sandbox = &site.sandbox;
+    sandbox.env("lab", &format!("{LINES}{SMALL}"));
+    sandbox.deploy("lab").succeeded();
     let known =
-        || -> Value { serde_json::from_slice(&std::fs::read(place.home().cluster("lab").known()).unwrap()).unwrap() };
+        || -> Value { serde_json::from_slice(&std::fs::read(sandbox.home().cluster("lab").known()).unwrap()).unwrap() };
     assert_eq!(known()["rehearsal"], true);
     let outcome = refused(
-        place,
+        sandbox,
         &["deploy", "lab.sh"],
         "cluster lab is a rehearsal; a real cluster cannot be",
     );
@@ -64,27 +64,33 @@ fn a_rehearsal_is_not_deployed_over_and_the_error_says_how_to_go_on() {
         outcome.stderr
     );
     assert!(outcome.message().contains("`--cluster NAME`"), "{}", outcome.stderr);
-    refused(place, &["harvest", "lab.sh"], "is a rehearsal");
+    refused(sandbox, &["harvest", "lab.sh"], "is a rehearsal");
     // Neither is it half of one by now.
-    place.run(&["stop", "lab"]).succeeded();
-    place.run(&["destroy", "lab", "--yes", "--keep-addresses"]).succeeded();
-    place.env("lab", &format!("{LINES}{REAL}version=4.0\n"));
+    sandbox.run(&["stop", "lab"]).succeeded();
+    sandbox
+        .run(&["destroy", "lab", "--yes", "--keep-addresses"])
+        .succeeded();
+    sandbox.env("lab", &format!("{LINES}{REAL}version=4.0\n"));
     // Nothing of the rehearsal is left but its addresses, which a real cluster may have.
-    let outcome = refused(place, &["deploy", "lab.sh"], "openshift-install");
+    let outcome = refused(sandbox, &["deploy", "lab.sh"], "openshift-install");
     assert!(!outcome.message().contains("is a rehearsal"), "{}", outcome.stderr);
 }
 
 #[test]
 fn an_installed_cluster_is_not_rehearsed_over_and_never_to_be_destroyed_for_it() {
     let mut site = Site::new("96.2");
-    site.place.env("lab", &format!("{LINES}{REAL}"));
+    site.sandbox.env("lab", &format!("{LINES}{REAL}"));
     site.run(&["deploy", "lab.sh"]).succeeded();
-    let place = &site.place;
+    let sandbox = &site.sandbox;
     for command in [
         &["deploy", "lab.sh", "--rehearse"][..],
         &["harvest", "lab.sh", "--rehearse"],
     ] {
-        let outcome = refused(place, command, "cluster lab is a real cluster; it cannot be rehearsed");
+        let outcome = refused(
+            sandbox,
+            command,
+            "cluster lab is a real cluster; it cannot be rehearsed",
+        );
         assert!(
             outcome.message().contains("--cluster lab-rehearsal`"),
             "{}",
@@ -93,28 +99,28 @@ fn an_installed_cluster_is_not_rehearsed_over_and_never_to_be_destroyed_for_it()
         assert!(!outcome.message().contains("destroy"), "{}", outcome.stderr);
     }
     // What the installed cluster needs is asked of it still.
-    refused(place, &["stop", "lab"], "must not be off yet");
-    refused(place, &["deploy", "lab.sh", "--harvest"], "cannot be harvested again");
+    refused(sandbox, &["stop", "lab"], "must not be off yet");
+    refused(sandbox, &["deploy", "lab.sh", "--harvest"], "cannot be harvested again");
 }
 
 #[test]
 fn what_is_refused_changes_no_byte() {
-    let place = Place::new(json!({}));
-    place.env("lab", SMALL);
-    place.deploy("lab").succeeded();
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").succeeded();
     // A line that a crash tore, and a file that it left, are no affair of a refused command either.
-    let dir = place.home().cluster("lab");
+    let dir = sandbox.home().cluster("lab");
     let mut journal = std::fs::read(dir.journal()).unwrap();
     journal.extend(b"{\"v\":1,\"seq\":9,\"ti");
     std::fs::write(dir.journal(), journal).unwrap();
     std::fs::write(dir.path().join(".new-file"), "half").unwrap();
     std::fs::write(
-        place.path().join("a.ign"),
+        sandbox.path().join("a.ign"),
         r#"{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/etc/a"}]}}"#,
     )
     .unwrap();
     std::fs::write(
-        place.path().join("b.pub"),
+        sandbox.path().join("b.pub"),
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma b\n",
     )
     .unwrap();
@@ -133,16 +139,16 @@ fn what_is_refused_changes_no_byte() {
         ("", &["--harvest"]),
         ("worker_memory=777", &["--harvest"]),
     ] {
-        place.env("lab", &format!("{SMALL}\n{lines}"));
+        sandbox.env("lab", &format!("{SMALL}\n{lines}"));
         let arguments: Vec<&str> = ["deploy", "lab.sh", "--rehearse"]
             .iter()
             .chain(flags)
             .copied()
             .collect();
-        let outcome = refused(&place, &arguments, "");
+        let outcome = refused(&sandbox, &arguments, "");
         assert_ne!(outcome.code, Some(0), "{lines} {flags:?} was not refused");
     }
-    place.env("lab", SMALL);
+    sandbox.env("lab", SMALL);
     for command in [
         &["harvest", "lab.sh", "--rehearse"][..],
         &["scale", "lab", "--workers", "0"],
@@ -152,90 +158,90 @@ fn what_is_refused_changes_no_byte() {
         &["verify", "lab"],
         &["check", "lab.sh", "--rehearse"],
     ] {
-        refused(&place, command, "");
+        refused(&sandbox, command, "");
     }
     // Who does not get the lock does not even forget this computer's names.
     let lock = Journal::open(&dir, "lab").unwrap();
     std::fs::write(dir.client_dns(), r#"{"v":1,"how":"hosts"}"#).unwrap();
-    refused(&place, &["destroy", "lab", "--yes"], "is in use by");
+    refused(&sandbox, &["destroy", "lab", "--yes"], "is in use by");
     drop(lock);
 }
 
 #[test]
 fn a_table_with_more_nodes_than_the_settings_is_refused_before_anything_is_made() {
-    let place = Place::new(json!({}));
-    place.env("lab", SMALL);
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
-    place.env("lab", &SMALL.replace("workers=1", "workers=0"));
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", SMALL);
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    sandbox.env("lab", &SMALL.replace("workers=1", "workers=0"));
     refused(
-        &place,
+        &sandbox,
         &["deploy", "lab.sh", "--rehearse"],
         "it has worker-0, which the settings do not have",
     );
-    place.env("lab", SMALL);
-    place.deploy("lab").succeeded();
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").succeeded();
 }
 
 #[test]
 fn a_harvest_that_cannot_be_done_again_loses_nothing() {
-    let place = Place::new(json!({}));
-    place.env("lab", SMALL);
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
-    place.edit(|world| world["images"] = json!(["coreos"]));
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", SMALL);
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    sandbox.edit(|world| world["images"] = json!(["coreos"]));
     for command in [
         &["harvest", "lab.sh", "--rehearse"][..],
         &["deploy", "lab.sh", "--rehearse", "--harvest"],
     ] {
-        refused(&place, command, "no image helper");
+        refused(&sandbox, command, "no image helper");
     }
-    place.edit(|world| world["images"] = json!(["coreos", "helper"]));
-    place.deploy("lab").succeeded();
+    sandbox.edit(|world| world["images"] = json!(["coreos", "helper"]));
+    sandbox.deploy("lab").succeeded();
 }
 
 #[test]
 fn the_recorded_sizes_are_those_of_the_machines() {
-    let place = Place::new(json!({}));
-    place.env("lab", SMALL);
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", SMALL);
     let memory = |role: &str| -> Value {
         let known: Value =
-            serde_json::from_slice(&std::fs::read(place.home().cluster("lab").known()).unwrap()).unwrap();
+            serde_json::from_slice(&std::fs::read(sandbox.home().cluster("lab").known()).unwrap()).unwrap();
         known["sizes"][role]["memory_mib"].clone()
     };
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
     let planned = memory("worker");
     // The second machine is refused: the first is there, as large as it was to be.
-    place.env(
+    sandbox.env(
         "lab",
         &format!("{SMALL}\nmaster_memory=555\nworker_memory=666\nbootstrap_memory=444"),
     );
-    place.edit(|world| {
+    sandbox.edit(|world| {
         world["script"] = json!({"faults": [{"call": "create_machine", "about": "lab-worker-0", "what": "denied"}]})
     });
-    assert_eq!(place.deploy("lab").code, Some(7));
+    assert_eq!(sandbox.deploy("lab").code, Some(7));
     assert_eq!((memory("bootstrap"), memory("master")), (json!(444), json!(555)));
     // Others are refused, and the record stays with the machines.
-    place.env(
+    sandbox.env(
         "lab",
         &format!("{SMALL}\nmaster_memory=556\nworker_memory=667\nbootstrap_memory=444"),
     );
-    refused(&place, &["deploy", "lab.sh", "--rehearse"], "");
-    place.env(
+    refused(&sandbox, &["deploy", "lab.sh", "--rehearse"], "");
+    sandbox.env(
         "lab",
         &format!("{SMALL}\nmaster_memory=555\nworker_memory=668\nbootstrap_memory=444"),
     );
-    place.deploy("lab").succeeded();
+    sandbox.deploy("lab").succeeded();
     assert_eq!((memory("master"), memory("worker")), (json!(555), json!(668)));
     assert_ne!(planned, json!(668));
 }
 
 #[test]
 fn a_stopped_cluster_is_not_started_by_deploy() {
-    let place = Place::new(json!({}));
-    place.env("lab", SMALL);
-    place.deploy("lab").succeeded();
-    place.run(&["stop", "lab"]).succeeded();
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").succeeded();
+    sandbox.run(&["stop", "lab"]).succeeded();
     let outcome = refused(
-        &place,
+        &sandbox,
         &["deploy", "lab.sh", "--rehearse"],
         "2 machines of cluster lab are switched off",
     );
@@ -249,11 +255,11 @@ fn a_stopped_cluster_is_not_started_by_deploy() {
 #[test]
 fn the_state_of_a_cluster_is_that_of_its_machines() {
     let mut site = Site::new("96.3");
-    site.place.env("lab", &format!("{LINES}{REAL}"));
+    site.sandbox.env("lab", &format!("{LINES}{REAL}"));
     site.run(&["harvest", "lab.sh"]).succeeded();
-    assert_eq!(list(&site.place), json!(["harvested", null, null]));
+    assert_eq!(list(&site.sandbox), json!(["harvested", null, null]));
     site.run(&["deploy", "lab.sh"]).succeeded();
-    assert_eq!(list(&site.place), json!(["running", "running", null]));
+    assert_eq!(list(&site.sandbox), json!(["running", "running", null]));
     let again = site.run(&["start", "lab"]).succeeded();
     assert!(
         again.stdout.contains("cluster lab.example.com runs already"),
@@ -261,41 +267,44 @@ fn the_state_of_a_cluster_is_that_of_its_machines() {
         again.stdout
     );
     assert!(!again.stderr.contains("booting"), "{}", again.stderr);
-    let place = &site.place;
-    place.edit(|world| world["machines"]["lab-worker-0"]["off"] = json!(true));
-    assert_eq!(list(place), json!(["partly-stopped", "partly-stopped", ["worker-0"]]));
-    let text = place.run(&["list"]).succeeded().stdout;
+    let sandbox = &site.sandbox;
+    sandbox.edit(|world| world["machines"]["lab-worker-0"]["off"] = json!(true));
+    assert_eq!(list(sandbox), json!(["partly-stopped", "partly-stopped", ["worker-0"]]));
+    let text = sandbox.run(&["list"]).succeeded().stdout;
     assert!(text.contains("  partly stopped\n"), "{text}");
-    let text = place.run(&["status"]).succeeded().stdout;
+    let text = sandbox.run(&["status"]).succeeded().stdout;
     assert!(
         text.contains("phase   partly stopped: switched off: worker-0\n"),
         "{text}"
     );
-    place.run(&["stop", "lab", "--force"]).succeeded();
-    assert_eq!(list(place), json!(["stopped", "stopped", ["master-0", "worker-0"]]));
-    let again = place.run(&["stop", "lab"]).succeeded();
+    sandbox.run(&["stop", "lab", "--force"]).succeeded();
+    assert_eq!(list(sandbox), json!(["stopped", "stopped", ["master-0", "worker-0"]]));
+    let again = sandbox.run(&["stop", "lab"]).succeeded();
     assert!(again.stdout.contains("is already off"), "{}", again.stdout);
-    let page = place.run(&["report", "lab", "-o", "-"]).succeeded().stdout;
+    let page = sandbox.run(&["report", "lab", "-o", "-"]).succeeded().stdout;
     assert!(page.contains(r#"<span class="mark stopped">stopped</span>"#), "{page}");
     // A platform that does not answer: as `stop` left it.
-    let state = place.path().join("sim.json");
+    let state = sandbox.path().join("sim.json");
     let world = std::fs::read(&state).unwrap();
     std::fs::write(&state, "nonsense").unwrap();
-    let text = place.run(&["list"]).succeeded().stdout;
+    let text = sandbox.run(&["list"]).succeeded().stdout;
     assert!(text.contains("  stopped\n"), "{text}");
     std::fs::write(&state, world).unwrap();
-    place.edit(|world| _ = world["machines"].as_object_mut().unwrap().remove("lab-worker-0"));
-    assert_eq!(list(place)[0], "failed");
+    sandbox.edit(|world| _ = world["machines"].as_object_mut().unwrap().remove("lab-worker-0"));
+    assert_eq!(list(sandbox)[0], "failed");
 }
 
 #[test]
 fn a_rehearsal_says_that_it_is_one_and_whether_it_is_off() {
-    let place = Place::new(json!({}));
-    place.env("lab", SMALL);
-    place.deploy("lab").succeeded();
-    assert_eq!(list(&place), json!(["rehearsal", "running", null]));
-    place.run(&["stop", "lab"]).succeeded();
-    assert_eq!(list(&place), json!(["rehearsal", "stopped", ["master-0", "worker-0"]]));
-    let text = place.run(&["list"]).succeeded().stdout;
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", SMALL);
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(list(&sandbox), json!(["rehearsal", "running", null]));
+    sandbox.run(&["stop", "lab"]).succeeded();
+    assert_eq!(
+        list(&sandbox),
+        json!(["rehearsal", "stopped", ["master-0", "worker-0"]])
+    );
+    let text = sandbox.run(&["list"]).succeeded().stdout;
     assert!(text.contains("  rehearsal, stopped\n"), "{text}");
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::place::{Place, outcome};
+use crate::support::sandbox::{Sandbox, outcome};
 use jiff::{SignedDuration, Timestamp};
 use ocpdeploy::backend::{Machine, Power, SeenNic};
 use ocpdeploy::cluster::{MachineName, Pass};
@@ -285,14 +285,14 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
         let ip = |last: u8| format!("10.77.{part}.{last}");
         json!({"cidr": format!("10.77.{part}.0/24"), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)})
     };
-    let place = Place::new(json!({"networks": {"default": network(0), "storage": network(1)}}));
-    place.env("lab", "masters=1\nworkers=1\nextra_networks=storage");
-    place.deploy("lab").succeeded();
-    place.run(&["report", "lab", "-o", "lab.html"]).succeeded();
-    let path = place.path().join("lab.html");
+    let sandbox = Sandbox::new(json!({"networks": {"default": network(0), "storage": network(1)}}));
+    sandbox.env("lab", "masters=1\nworkers=1\nextra_networks=storage");
+    sandbox.deploy("lab").succeeded();
+    sandbox.run(&["report", "lab", "-o", "lab.html"]).succeeded();
+    let path = sandbox.path().join("lab.html");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let page = std::fs::read_to_string(&path).unwrap();
-    let parameters = place.parameters("lab").unwrap();
+    let parameters = sandbox.parameters("lab").unwrap();
     for node in &parameters.nodes {
         assert!(
             page.contains(&node.mac.to_string()) && page.contains(&node.ip.to_string()),
@@ -311,7 +311,7 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
     );
     assert_eq!(page.matches("<span>storage</span>").count(), 2, "master and worker");
     assert_eq!(
-        place
+        sandbox
             .run(&["report", "lab", "-o", "-"])
             .succeeded()
             .stdout
@@ -320,8 +320,8 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
         Some("<!DOCTYPE html>")
     );
     // The platform goes; the page is made all the same, and says so.
-    std::fs::write(place.path().join("sim.json"), "{").unwrap();
-    place.run(&["report", "lab", "-o", "lab.html"]).succeeded();
+    std::fs::write(sandbox.path().join("sim.json"), "{").unwrap();
+    sandbox.run(&["report", "lab", "-o", "lab.html"]).succeeded();
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(page.contains("The platform did not tell how the machines are now"));
 }
@@ -329,15 +329,15 @@ fn the_command_writes_a_private_page_of_what_it_deployed() {
 #[test]
 fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
     // Two such boots are the time in which the watch must have begun.
-    let place = Place::new(json!({"script": {"boot_ms": 4000}}));
-    place.env("lab", "masters=1\nworkers=1");
-    let deployment = place.start(&["deploy", "lab.sh", "--rehearse"]);
+    let sandbox = Sandbox::new(json!({"script": {"boot_ms": 4000}}));
+    sandbox.env("lab", "masters=1\nworkers=1");
+    let deployment = sandbox.start(&["deploy", "lab.sh", "--rehearse"]);
     let (pid, begin) = (deployment.id(), Instant::now());
-    while !place.is_within("lab", "pass-one/leases") {
+    while !sandbox.is_within("lab", "pass-one/leases") {
         assert!(begin.elapsed() < Duration::from_secs(60), "pass one did not begin");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let watched = place.run(&["status", "lab", "--watch"]).succeeded().stdout;
+    let watched = sandbox.run(&["status", "lab", "--watch"]).succeeded().stdout;
     outcome(deployment).succeeded();
     let running = format!("phase   installing (process {pid} on ");
     assert!(watched.contains(&running), "{running}\n{watched}");
@@ -351,9 +351,9 @@ fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
         "{watched}"
     );
 
-    place.env("cut", "masters=1\nworkers=0");
-    place.kill_deployment("cut", |place| place.is_within("cut", "pass-one/leases"));
-    let watched = place.run(&["status", "cut", "--watch"]);
+    sandbox.env("cut", "masters=1\nworkers=0");
+    sandbox.kill_deployment("cut", |sandbox| sandbox.is_within("cut", "pass-one/leases"));
+    let watched = sandbox.run(&["status", "cut", "--watch"]);
     assert_eq!(watched.code, Some(7), "{}", watched.stderr);
     // The image may or may not have been under way as well.
     let phase = watched.stdout.lines().find(|line| line.starts_with("phase "));

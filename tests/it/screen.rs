@@ -4,20 +4,20 @@ use crate::support::terminal;
 use std::num::NonZero;
 use std::process::Command;
 
-use crate::support::place::Place;
+use crate::support::sandbox::Sandbox;
 use crate::support::terminal::{Terminal, ended};
 use serde_json::json;
 
 const LAB: &str = "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper";
 
 /// Slow enough for lines to move.
-fn lab() -> Place {
-    let place =
-        Place::new(json!({"script": {"latency_ms": {"list_machines": 60, "list_owned": 60, "delete_machine": 200}}}));
-    place.env("lab", LAB);
-    std::fs::create_dir_all(place.path().join("root/etc")).unwrap();
-    std::fs::write(place.path().join("root/etc/hosts"), "127.0.0.1 localhost\n").unwrap();
-    place
+fn lab() -> Sandbox {
+    let sandbox =
+        Sandbox::new(json!({"script": {"latency_ms": {"list_machines": 60, "list_owned": 60, "delete_machine": 200}}}));
+    sandbox.env("lab", LAB);
+    std::fs::create_dir_all(sandbox.path().join("root/etc")).unwrap();
+    std::fs::write(sandbox.path().join("root/etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    sandbox
 }
 
 fn on_terminal(command: &mut Command) -> &mut Command {
@@ -37,10 +37,10 @@ fn screen(terminal: &Terminal) -> Vec<String> {
 
 /// Runs a command on a terminal; what is on the screen when it has ended.
 #[track_caller]
-fn seen(place: &Place, arguments: &str, keys: Option<(&str, &str)>) -> Vec<String> {
+fn seen(sandbox: &Sandbox, arguments: &str, keys: Option<(&str, &str)>) -> Vec<String> {
     let mut terminal = Terminal::new();
     let words: Vec<&str> = arguments.split(' ').collect();
-    let child = terminal.start(on_terminal(&mut place.command(&words)));
+    let child = terminal.start(on_terminal(&mut sandbox.command(&words)));
     if let Some((question, answer)) = keys {
         terminal.shows(question);
         terminal.types(answer);
@@ -52,7 +52,7 @@ fn seen(place: &Place, arguments: &str, keys: Option<(&str, &str)>) -> Vec<Strin
 
 #[test]
 fn each_result_stands_whole_on_the_last_screen() {
-    let place = lab();
+    let sandbox = lab();
     let lines = |lines: &[String]| lines.join("\n");
     for (arguments, results) in [
         (
@@ -105,7 +105,7 @@ fn each_result_stands_whole_on_the_last_screen() {
         ("image list", vec!["helper images", "in the cache"]),
         ("report lab -o report.html", vec!["written to report.html"]),
     ] {
-        let screen = seen(&place, arguments, None);
+        let screen = seen(&sandbox, arguments, None);
         for result in results {
             assert!(
                 screen.iter().any(|line| line.contains(result)),
@@ -123,7 +123,7 @@ fn each_result_stands_whole_on_the_last_screen() {
         );
     }
     let question = "destroy lab.example.com? [y/N] ";
-    let screen = seen(&place, "destroy lab --root root", Some((question, "y\r")));
+    let screen = seen(&sandbox, "destroy lab --root root", Some((question, "y\r")));
     let at = screen.iter().position(|line| line == &format!("{question}y"));
     assert!(at.is_some(), "{}", lines(&screen));
     assert_eq!(
@@ -136,10 +136,10 @@ fn each_result_stands_whole_on_the_last_screen() {
 
 #[test]
 fn a_failure_stands_whole_beneath_what_moved() {
-    let place = lab();
-    place.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "paused"}}));
+    let sandbox = lab();
+    sandbox.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "paused"}}));
     let terminal = Terminal::new();
-    let child = terminal.start(on_terminal(&mut place.command(&["harvest", "lab.sh", "--rehearse"])));
+    let child = terminal.start(on_terminal(&mut sandbox.command(&["harvest", "lab.sh", "--rehearse"])));
     assert_eq!(ended(child).code(), Some(5), "{}", terminal.shown());
     let screen = screen(&terminal);
     let at = screen
@@ -160,10 +160,10 @@ fn a_failure_stands_whole_beneath_what_moved() {
 
 #[test]
 fn a_signal_is_told_of_and_nothing_is_drawn_over_it() {
-    let place = lab();
-    place.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "no_lease"}}));
+    let sandbox = lab();
+    sandbox.edit(|world| world["script"]["guests"] = json!({"lab-harvest-worker-0": {"does": "no_lease"}}));
     let terminal = Terminal::new();
-    let child = terminal.start(on_terminal(&mut place.command(&["harvest", "lab.sh", "--rehearse"])));
+    let child = terminal.start(on_terminal(&mut sandbox.command(&["harvest", "lab.sh", "--rehearse"])));
     terminal.shows("lab-harvest-worker-0");
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

@@ -27,28 +27,28 @@ fn canary(what: &str) -> String {
 }
 
 /// A computer on which the program is run, and the secrets that it knows.
-struct Place {
+struct Sandbox {
     folder: tempfile::TempDir,
     canaries: Vec<(String, String)>,
     /// All that was printed.
     said: String,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let place = Self {
+        let sandbox = Self {
             folder,
             canaries: Vec::new(),
             said: String::new(),
         };
-        place.write("key.pub", PUBLIC_KEY);
-        place.write("image.qcow2", &String::from_utf8_lossy(&qcow2::empty()));
+        sandbox.write("key.pub", PUBLIC_KEY);
+        sandbox.write("image.qcow2", &String::from_utf8_lossy(&qcow2::empty()));
         for (name, end) in [("coreos", "c"), ("helper", "h")] {
             let image = [&qcow2::empty()[..], end.as_bytes()].concat();
-            std::fs::write(place.path(&format!("{name}.qcow2")), image).unwrap();
+            std::fs::write(sandbox.path(&format!("{name}.qcow2")), image).unwrap();
         }
-        place
+        sandbox
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -208,35 +208,35 @@ fn tell(looked_at: usize) {
 
 #[test]
 fn a_deployment_tells_no_secret_to_screen_files_or_children() {
-    let mut place = Place::new();
-    let pull_secret = place.pull_secret();
-    place.write("pull-secret.json", &pull_secret);
-    let private = place.secret("private key");
-    place.write("key", &format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{private}\n"));
+    let mut sandbox = Sandbox::new();
+    let pull_secret = sandbox.pull_secret();
+    sandbox.write("pull-secret.json", &pull_secret);
+    let private = sandbox.secret("private key");
+    sandbox.write("key", &format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{private}\n"));
     for program in ["openshift-install", "oc"] {
         let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-        symlink(fake, place.path(program)).unwrap();
+        symlink(fake, sandbox.path(program)).unwrap();
     }
     // What the fake always writes as kubeadmin's password.
-    place.knows("kubeadmin's password", "aB3dE-fGh1j-Klmn0-pqrst");
+    sandbox.knows("kubeadmin's password", "aB3dE-fGh1j-Klmn0-pqrst");
     // The installer's kubeconfig, which the fake copies.
-    let token = place.secret("the admin's token");
+    let token = sandbox.secret("the admin's token");
     let kubeconfig = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: admin\n\
          clusters: [{{name: lab, cluster: {{server: 'https://api.lab.example.com:6443'}}}}]\n\
          contexts: [{{name: admin, context: {{cluster: lab, user: admin}}}}]\nusers: [{{name: admin, user: {{token: {token}}}}}]\n"
     );
-    place.write("kubeconfig", &kubeconfig);
+    sandbox.write("kubeconfig", &kubeconfig);
     // Nothing answers for an API there.
-    place.is_on_the_loopback();
-    place.write(
+    sandbox.is_on_the_loopback();
+    sandbox.write(
         "env.sh",
         "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=1\n\
          installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./coreos.qcow2\n\
          helper_image=./helper.qcow2\nbootstrap_timeout=2s\n",
     );
-    let given = everything(place.folder.path());
-    let elsewhere = place.secret("another platform's password");
+    let given = everything(sandbox.folder.path());
+    let elsewhere = sandbox.secret("another platform's password");
     let environment = [
         ("OCPDEPLOY_OVIRT_PASSWORD", elsewhere.as_str()),
         ("OS_PASSWORD", elsewhere.as_str()),
@@ -256,35 +256,35 @@ fn a_deployment_tells_no_secret_to_screen_files_or_children() {
         ("audit --output json", &[0, 1]),
         ("verify lab --output json", &[0, 1]),
     ];
-    place.all(&environment, &commands);
+    sandbox.all(&environment, &commands);
     assert!(
-        place
+        sandbox
             .home()
             .join("clusters/lab/installer/auth/kubeadmin-password")
             .exists()
     );
     // What the fakes recorded of themselves: arguments and environment as /proc shows them.
-    let seen = place.path("create-manifests.seen");
+    let seen = sandbox.path("create-manifests.seen");
     let seen = std::fs::read_to_string(seen).expect("the installer was run");
-    assert_eq!(place.found_in(seen.as_bytes()), None, "a child was told: {seen}");
+    assert_eq!(sandbox.found_in(seen.as_bytes()), None, "a child was told: {seen}");
     let mut own = given.clone();
     // Written by the fake beside itself, for the tests; the real one writes nothing there.
-    own.extend(["install-config.json", "openshift.json"].map(|name| place.path(name)));
-    let looked_at = place.holds_no_secret(&own);
+    own.extend(["install-config.json", "openshift.json"].map(|name| sandbox.path(name)));
+    let looked_at = sandbox.holds_no_secret(&own);
     assert!(looked_at > 20, "only {looked_at} places");
     // A tool that fails with a secret in its words.
-    place.all(&environment, &[("destroy lab --keep-addresses --yes", &[0])]);
-    place.write("fail", "");
-    place.all(&environment, &[("deploy", &[4])]);
-    own.insert(place.path("fail"));
-    place.holds_no_secret(&own);
-    place.all(
+    sandbox.all(&environment, &[("destroy lab --keep-addresses --yes", &[0])]);
+    sandbox.write("fail", "");
+    sandbox.all(&environment, &[("deploy", &[4])]);
+    own.insert(sandbox.path("fail"));
+    sandbox.holds_no_secret(&own);
+    sandbox.all(
         &environment,
         &[("destroy lab --dry-run", &[0]), ("destroy lab --yes", &[0])],
     );
-    tell(place.holds_no_secret(&own));
+    tell(sandbox.holds_no_secret(&own));
     assert_eq!(
-        everything(&place.home()).iter().filter(|path| path.is_file()).count(),
+        everything(&sandbox.home()).iter().filter(|path| path.is_file()).count(),
         1,
         "the inventory's lock is left"
     );
@@ -296,10 +296,10 @@ fn the_password_of_ovirt_is_told_to_nobody() {
         world.tick = 3_000;
         world.uploaded_agent = Agent::Installed;
     });
-    let mut place = Place::new();
-    place.knows("the engine's password", &engine.password);
-    let wrong = place.secret("a wrong password");
-    place.write("ca.pem", &engine.ca_pem);
+    let mut sandbox = Sandbox::new();
+    sandbox.knows("the engine's password", &engine.password);
+    let wrong = sandbox.secret("a wrong password");
+    sandbox.write("ca.pem", &engine.ca_pem);
     let env = |password: &str| {
         format!(
             "cluster=lab\ndomain=example.com\nbackend=ovirt\novirt_url={}\novirt_user={}\n{password}\novirt_ca=ca.pem\n\
@@ -307,10 +307,10 @@ fn the_password_of_ovirt_is_told_to_nobody() {
             engine.url, engine.user
         )
     };
-    place.write("env.sh", &env(&format!("ovirt_password='{}'", engine.password)));
-    place.write("wrong.sh", &env(&format!("ovirt_password='{wrong}'")));
-    place.write("none.sh", &env(""));
-    let given = everything(place.folder.path());
+    sandbox.write("env.sh", &env(&format!("ovirt_password='{}'", engine.password)));
+    sandbox.write("wrong.sh", &env(&format!("ovirt_password='{wrong}'")));
+    sandbox.write("none.sh", &env(""));
+    let given = everything(sandbox.folder.path());
     let commands: [(&str, &[i32]); 7] = [
         ("config --rehearse --output json", &[0]),
         ("check --rehearse", &[0, 4]),
@@ -320,26 +320,26 @@ fn the_password_of_ovirt_is_told_to_nobody() {
         ("harvest --rehearse --set ovirt_user=nobody@internal", &[3, 4, 5, 7]),
         ("audit --output json", &[0, 1]),
     ];
-    place.all(&[], &commands);
+    sandbox.all(&[], &commands);
     let password = engine.password.clone();
     let told = [("OCPDEPLOY_OVIRT_PASSWORD", password.as_str())];
-    place.all(
+    sandbox.all(
         &told,
         &[("status lab --output json", &[0]), ("destroy lab --dry-run", &[0])],
     );
-    tell(place.holds_no_secret(&given));
-    place.all(&told, &[("destroy lab --yes", &[0])]);
-    place.holds_no_secret(&given);
+    tell(sandbox.holds_no_secret(&given));
+    sandbox.all(&told, &[("destroy lab --yes", &[0])]);
+    sandbox.holds_no_secret(&given);
 }
 
 #[test]
 fn the_password_of_openstack_is_told_to_nobody() {
     let cloud = FakeCloud::start();
-    let mut place = Place::new();
-    place.knows("the cloud's password", fake_cloud::PASSWORD);
-    let wrong = place.secret("a wrong password");
-    let pull_secret = place.pull_secret();
-    place.write(
+    let mut sandbox = Sandbox::new();
+    sandbox.knows("the cloud's password", fake_cloud::PASSWORD);
+    let wrong = sandbox.secret("a wrong password");
+    let pull_secret = sandbox.pull_secret();
+    sandbox.write(
         "env.sh",
         &format!(
             "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
@@ -353,8 +353,8 @@ fn the_password_of_openstack_is_told_to_nobody() {
             cloud.auth_url()
         )
     };
-    place.write("clouds.yaml", &clouds(fake_cloud::PASSWORD));
-    let given = everything(place.folder.path());
+    sandbox.write("clouds.yaml", &clouds(fake_cloud::PASSWORD));
+    let given = everything(sandbox.folder.path());
     let commands: [(&str, &[i32]); 5] = [
         ("config --output json", &[0]),
         ("harvest -v", &[0]),
@@ -362,30 +362,30 @@ fn the_password_of_openstack_is_told_to_nobody() {
         ("destroy lab --yes", &[0]),
         ("list", &[0]),
     ];
-    place.all(&[], &commands);
-    place.write("clouds.yaml", &clouds(&wrong));
-    place.run(&["harvest"], &[]);
-    place.write("clouds.yaml", "clouds: {lab: {auth: {password: [");
-    place.run(&["harvest"], &[]);
-    tell(place.holds_no_secret(&given));
+    sandbox.all(&[], &commands);
+    sandbox.write("clouds.yaml", &clouds(&wrong));
+    sandbox.run(&["harvest"], &[]);
+    sandbox.write("clouds.yaml", "clouds: {lab: {auth: {password: [");
+    sandbox.run(&["harvest"], &[]);
+    tell(sandbox.holds_no_secret(&given));
     cloud.finish();
 }
 
 #[test]
 fn the_token_of_kubevirt_is_told_to_nobody() {
     let server = FakeKubevirt::start(World::with_tenants(&["blue", "red"]));
-    let mut place = Place::new();
-    place.knows("the tenant's token", "blue-token");
-    let wrong = place.secret("a wrong token");
+    let mut sandbox = Sandbox::new();
+    sandbox.knows("the tenant's token", "blue-token");
+    let wrong = sandbox.secret("a wrong token");
     for (file, token) in [("blue.kubeconfig", "blue-token"), ("wrong.kubeconfig", wrong.as_str())] {
-        server.kubeconfig(&place.path(file), token, "blue");
+        server.kubeconfig(&sandbox.path(file), token, "blue");
         let env = format!(
             "cluster=lab\ndomain=example.com\nbackend=kubevirt\nkubeconfig={file}\nnetwork=lan\n\
              machine_network=10.7.0.0/24\nimages_dir=.\nmasters=1\nworkers=0\n"
         );
-        place.write(&file.replace("kubeconfig", "sh"), &env);
+        sandbox.write(&file.replace("kubeconfig", "sh"), &env);
     }
-    let given = everything(place.folder.path());
+    let given = everything(sandbox.folder.path());
     let commands: [(&str, &[i32]); 9] = [
         ("config blue.sh --rehearse --output json", &[0]),
         ("check blue.sh --rehearse", &[0]),
@@ -397,28 +397,28 @@ fn the_token_of_kubevirt_is_told_to_nobody() {
         ("audit --env wrong.sh", &[5]),
         ("destroy lab --yes", &[0]),
     ];
-    place.all(&[], &commands);
-    tell(place.holds_no_secret(&given));
+    sandbox.all(&[], &commands);
+    tell(sandbox.holds_no_secret(&given));
 }
 
 /// What ssh is told it may tell other computers; it gets what it needs, and no more.
 #[test]
 fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
-    let mut place = Place::new();
-    place.write(
+    let mut sandbox = Sandbox::new();
+    sandbox.write(
         "env.sh",
         "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nmasters=1\nworkers=0\n",
     );
     // Elsewhere nobody is led to an address of the pretend platform.
-    place.is_on_the_loopback();
-    place.write("ssh", "#!/bin/sh\nenv > seen\necho \"$@\" >> seen\n");
-    std::fs::set_permissions(place.path("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.is_on_the_loopback();
+    sandbox.write("ssh", "#!/bin/sh\nenv > seen\necho \"$@\" >> seen\n");
+    std::fs::set_permissions(sandbox.path("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!(
         "{}:{}",
-        place.folder.path().display(),
+        sandbox.folder.path().display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    let secret = place.secret("a password of the shell");
+    let secret = sandbox.secret("a password of the shell");
     let environment = [
         ("PATH", path.as_str()),
         ("SSH_AUTH_SOCK", "/run/agent"),
@@ -433,9 +433,9 @@ fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
         ("harvest --rehearse", &[0]),
         ("node ssh master-0 --cluster lab -- uptime", &[0]),
     ];
-    place.all(&environment, &commands);
-    let seen = std::fs::read_to_string(place.path("seen")).expect("ssh was run");
-    assert_eq!(place.found_in(seen.as_bytes()), None, "{seen}");
+    sandbox.all(&environment, &commands);
+    let seen = std::fs::read_to_string(sandbox.path("seen")).expect("ssh was run");
+    assert_eq!(sandbox.found_in(seen.as_bytes()), None, "{seen}");
     for line in [
         "SSH_AUTH_SOCK=/run/agent",
         "LC_ALL=C",
@@ -445,20 +445,20 @@ fn ssh_is_told_none_of_the_variables_that_may_hold_secrets() {
         assert!(seen.lines().any(|seen| seen == line), "{line} is not in {seen}");
     }
     assert!(seen.ends_with(" uptime\n"), "{seen}");
-    place.holds_no_secret(&BTreeSet::new());
+    sandbox.holds_no_secret(&BTreeSet::new());
 }
 
 #[test]
 fn a_secret_in_an_env_file_that_others_can_read_is_warned_of() {
-    let mut place = Place::new();
-    let pull_secret = place.pull_secret();
-    place.write(
+    let mut sandbox = Sandbox::new();
+    let pull_secret = sandbox.pull_secret();
+    sandbox.write(
         "env.sh",
         &format!("cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\npull_secret='{pull_secret}'\npub_key=key.pub\nimage=coreos\n"),
     );
     for (mode, warned) in [(0o600, false), (0o640, true), (0o644, true)] {
-        std::fs::set_permissions(place.path("env.sh"), std::fs::Permissions::from_mode(mode)).unwrap();
-        let (code, said) = place.run(&["plan"], &[]);
+        std::fs::set_permissions(sandbox.path("env.sh"), std::fs::Permissions::from_mode(mode)).unwrap();
+        let (code, said) = sandbox.run(&["plan"], &[]);
         assert_eq!(code, Some(0), "{said}");
         assert_eq!(
             said.contains("others can read pull_secret, a secret in env.sh"),
@@ -470,9 +470,9 @@ fn a_secret_in_an_env_file_that_others_can_read_is_warned_of() {
 
 #[test]
 fn a_cluster_name_leads_nowhere_else() {
-    let mut place = Place::new();
+    let mut sandbox = Sandbox::new();
     // What a name must not lead to: it looks like a cluster's folder.
-    let elsewhere = place.path("elsewhere");
+    let elsewhere = sandbox.path("elsewhere");
     std::fs::create_dir_all(elsewhere.join("installer")).unwrap();
     std::fs::write(elsewhere.join("journal.jsonl"), "").unwrap();
     let absolute = elsewhere.display().to_string();
@@ -489,9 +489,9 @@ fn a_cluster_name_leads_nowhere_else() {
         "-lab",
     ];
     for name in names {
-        place.write("env.sh", &format!("cluster='{name}'\n{base}"));
-        let before = everything(place.folder.path());
-        let (code, said) = place.run(&["deploy", "--rehearse"], &[]);
+        sandbox.write("env.sh", &format!("cluster='{name}'\n{base}"));
+        let before = everything(sandbox.folder.path());
+        let (code, said) = sandbox.run(&["deploy", "--rehearse"], &[]);
         assert_eq!(code, Some(3), "{name:?}: {said}");
         for command in [
             &["destroy", "--yes", "--", name][..],
@@ -505,11 +505,11 @@ fn a_cluster_name_leads_nowhere_else() {
             &["kubeconfig", "--", name],
             &["deploy", "--rehearse", "--cluster", name],
         ] {
-            let (code, said) = place.run(command, &[]);
+            let (code, said) = sandbox.run(command, &[]);
             assert!(matches!(code, Some(2..=4)), "{command:?}: {code:?} {said}");
             tried += 1;
         }
-        assert_eq!(everything(place.folder.path()), before, "{name:?}");
+        assert_eq!(everything(sandbox.folder.path()), before, "{name:?}");
     }
     println!("reliability: {tried} inputs tried that lead astray");
 }
@@ -535,27 +535,27 @@ fn as_nobody(program: &Path, home: &Path, arguments: &[&str]) -> (Option<i32>, S
 #[test]
 fn a_state_folder_that_is_not_ones_own_is_refused() {
     let me = std::fs::metadata("/proc/self").unwrap().uid();
-    let mut place = Place::new();
-    std::fs::create_dir(place.home()).unwrap();
+    let mut sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.home()).unwrap();
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    open(&place.home(), 0o777);
-    let (code, said) = place.run(&["list"], &[]);
+    open(&sandbox.home(), 0o777);
+    let (code, said) = sandbox.run(&["list"], &[]);
     assert_eq!(code, Some(4), "{said}");
     assert!(
         said.contains("everybody may write in") && said.contains("--home"),
         "{said}"
     );
-    open(&place.home(), 0o755);
-    assert_eq!(place.run(&["list"], &[]).0, Some(0));
+    open(&sandbox.home(), 0o755);
+    assert_eq!(sandbox.run(&["list"], &[]).0, Some(0));
 
     if me != 0 {
         eprintln!("LEFT OUT: only root can make folders of another user");
         return;
     }
-    open(place.folder.path(), 0o755);
-    let program = place.path("ocpdeploy");
+    open(sandbox.folder.path(), 0o755);
+    let program = sandbox.path("ocpdeploy");
     std::fs::copy(env!("CARGO_BIN_EXE_ocpdeploy"), &program).unwrap();
-    let theirs = place.path("theirs");
+    let theirs = sandbox.path("theirs");
     std::fs::create_dir(&theirs).unwrap();
     std::os::unix::fs::chown(&theirs, Some(65533), Some(65533)).unwrap();
     open(&theirs, 0o755);
@@ -563,7 +563,7 @@ fn a_state_folder_that_is_not_ones_own_is_refused() {
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("belongs to user 65533"), "{said}");
     // A link that somebody else left where anybody may leave one; root, too, does not follow it.
-    let shared = place.path("shared");
+    let shared = sandbox.path("shared");
     std::fs::create_dir(&shared).unwrap();
     open(&shared, 0o1777);
     let link = shared.join("state");
@@ -571,7 +571,7 @@ fn a_state_folder_that_is_not_ones_own_is_refused() {
     std::os::unix::fs::lchown(&link, Some(65533), Some(65533)).unwrap();
     for (code, said) in [
         as_nobody(&program, &link, &["list"]),
-        place.run(&["list", "--home", link.to_str().unwrap()], &[]),
+        sandbox.run(&["list", "--home", link.to_str().unwrap()], &[]),
     ] {
         assert_eq!(code, Some(4), "{said}");
         assert!(
@@ -579,7 +579,7 @@ fn a_state_folder_that_is_not_ones_own_is_refused() {
             "{said}"
         );
     }
-    let own = place.path("own");
+    let own = sandbox.path("own");
     std::fs::create_dir(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
     let (code, said) = as_nobody(&program, &own, &["list"]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::support::backup::Backup;
 use crate::support::folder::{files, platform};
 use crate::support::lab_site::{LINES, Site};
-use crate::support::place::{DOMAIN, Outcome};
+use crate::support::sandbox::{DOMAIN, Outcome};
 use ocpdeploy::backend::Backend;
 use ocpdeploy::backend::sim::Sim;
 use ocpdeploy::cluster::{ClusterId, Role, SimConfig};
@@ -287,14 +287,14 @@ impl Ground {
                 .build()
                 .unwrap(),
         };
-        let place = &ground.site.place;
+        let sandbox = &ground.site.sandbox;
         let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Mb other\n";
-        std::fs::write(place.path().join("other.pub"), key).unwrap();
+        std::fs::write(sandbox.path().join("other.pub"), key).unwrap();
         let extra = r#"{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/etc/extra"}]}}"#;
-        std::fs::write(place.path().join("extra.ign"), extra).unwrap();
-        let nothing = Backup::of(place.path());
+        std::fs::write(sandbox.path().join("extra.ign"), extra).unwrap();
+        let nothing = Backup::of(sandbox.path());
         for start in Start::ALL {
-            nothing.restore(ground.site.place.path());
+            nothing.restore(ground.site.sandbox.path());
             ground.site.restore_api();
             for command in start.commands() {
                 let outcome = ground.run(Step {
@@ -303,7 +303,7 @@ impl Ground {
                 });
                 outcome.succeeded();
             }
-            let backup = Backup::of(ground.site.place.path());
+            let backup = Backup::of(ground.site.sandbox.path());
             ground.starts.insert(start, backup);
         }
         ground
@@ -314,7 +314,7 @@ impl Ground {
             Twist::Setting(line) => line,
             _ => "",
         };
-        self.site.place.env("lab", &format!("{LINES}{BASE}{line}"));
+        self.site.sandbox.env("lab", &format!("{LINES}{BASE}{line}"));
         let script = match step.twist {
             Twist::Fault { call, nth, what } => {
                 json!({"boot_ms": 1, "faults": [{"call": call, "nth": nth, "what": what}]})
@@ -326,7 +326,7 @@ impl Ground {
             _ => json!({}),
         };
         self.site
-            .place
+            .sandbox
             .edit(|world| (world["script"], world["limits"]) = (script, limits));
         let life = match step.twist {
             Twist::Kill(ms) => Some(Duration::from_millis(ms)),
@@ -337,26 +337,26 @@ impl Ground {
         let outcome = self.site.run_for(&arguments, life);
         // Who looks afterwards is not disturbed.
         self.site
-            .place
+            .sandbox
             .edit(|world| (world["script"], world["limits"]) = (json!({"boot_ms": 1}), json!({})));
         outcome
     }
 
     fn whole(&self) -> Whole {
         Whole {
-            files: files(self.site.place.home().cluster("lab").path()),
-            platform: platform(&self.site.place.state()),
+            files: files(self.site.sandbox.home().cluster("lab").path()),
+            platform: platform(&self.site.sandbox.state()),
         }
     }
 
     fn cluster(&self) -> Option<Cluster> {
-        inventory::find(&self.site.place.home(), "lab").unwrap()
+        inventory::find(&self.site.sandbox.home(), "lab").unwrap()
     }
 
     fn progress(&self, cluster: &Cluster) -> Progress {
-        let dir = self.site.place.home().cluster("lab");
+        let dir = self.site.sandbox.home().cluster("lab");
         let sim = SimConfig {
-            state: self.site.place.path().join("sim.json"),
+            state: self.site.sandbox.path().join("sim.json"),
         };
         let id = cluster.known.id();
         let machines = self
@@ -368,7 +368,7 @@ impl Ground {
 
     /// The machines of pass two, by node.
     fn machines(&self) -> BTreeMap<String, Value> {
-        let machines = self.site.place.machines(None).into_iter();
+        let machines = self.site.sandbox.machines(None).into_iter();
         let second = machines.filter(|(_, machine)| machine["pass"] == "two");
         second
             .map(|(_, machine)| (machine["node"].as_str().unwrap().to_owned(), machine))
@@ -377,7 +377,7 @@ impl Ground {
 
     /// Runs a sequence from its start; an error says what is wrong after which command.
     fn try_one(&mut self, sequence: &Sequence, counts: &Counts) -> Result<(), String> {
-        self.starts[&sequence.start].restore(self.site.place.path());
+        self.starts[&sequence.start].restore(self.site.sandbox.path());
         self.site.restore_api();
         let mut rehearsed = self
             .cluster()
@@ -427,9 +427,9 @@ impl Ground {
     /// The record beside the platform, whatever came of the last command.
     fn record_is_true(&self, rehearsed: Option<bool>) -> Vec<String> {
         let (machines, mut wrong) = (self.machines(), Vec::new());
-        let place = &self.site.place;
+        let sandbox = &self.site.sandbox;
         let id = ClusterId::new("lab", DOMAIN);
-        let on_platform = place.machines(None).len() + place.reservations(None).len();
+        let on_platform = sandbox.machines(None).len() + sandbox.reservations(None).len();
         let Some(cluster) = self.cluster() else {
             if on_platform > 0 {
                 wrong.push(format!(
@@ -439,7 +439,7 @@ impl Ground {
             return wrong;
         };
         let known = &cluster.known;
-        if known.id() != id || known.backend.place() != format!("sim {}", place.path().join("sim.json").display()) {
+        if known.id() != id || known.backend.place() != format!("sim {}", sandbox.path().join("sim.json").display()) {
             wrong.push(format!("the record is of {} on {}", known.id(), known.backend.place()));
         }
         if rehearsed.is_some_and(|rehearsed| rehearsed != known.rehearsal) {
@@ -464,7 +464,7 @@ impl Ground {
                 wrong.push(format!("a {role} has {there} MiB, the record says {}", size.memory_mib));
             }
         }
-        let settings: Option<Value> = std::fs::read(place.home().cluster("lab").settings())
+        let settings: Option<Value> = std::fs::read(sandbox.home().cluster("lab").settings())
             .ok()
             .map(|text| serde_json::from_slice(&text).unwrap());
         if let Some(settings) = settings
@@ -588,7 +588,7 @@ impl Ground {
                 wrong.push(format!("the table has lost {}", node.name));
             }
         }
-        let files = files(self.site.place.home().cluster("lab").path());
+        let files = files(self.site.sandbox.home().cluster("lab").path());
         let secrets = before.files.iter().filter(|(name, _)| name.starts_with("installer/"));
         for (name, content) in secrets {
             if files.get(name) != Some(content) {

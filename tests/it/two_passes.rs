@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::place::{Outcome, Place, outcome};
+use crate::support::sandbox::{Outcome, Sandbox, outcome};
 use ocpdeploy::digest;
 use ocpdeploy::ignition::contents::{self, Contents};
 use ocpdeploy::ignition::origins::merge_layers;
@@ -12,17 +12,21 @@ use serde_json::{Value, json};
 /// The nodes of the default profile; the bootstrap goes in the end.
 const NODES: [&str; 6] = ["bootstrap", "master-0", "master-1", "master-2", "worker-0", "worker-1"];
 
-fn lab(world: Value) -> Place {
-    let place = Place::new(world);
-    place.env("lab", "");
-    place
+fn lab(world: Value) -> Sandbox {
+    let sandbox = Sandbox::new(world);
+    sandbox.env("lab", "");
+    sandbox
 }
 
 /// A deployed cluster as it must be, whatever happened on the way.
-fn is_deployed(place: &Place, cluster: &str) {
-    let parameters = place.parameters(cluster).expect("a parameter file");
-    assert_eq!(place.of_pass(cluster, "one"), [""; 0], "machines of pass one are left");
-    let machines: BTreeMap<String, Value> = place.machines(Some(cluster)).into_iter().collect();
+fn is_deployed(sandbox: &Sandbox, cluster: &str) {
+    let parameters = sandbox.parameters(cluster).expect("a parameter file");
+    assert_eq!(
+        sandbox.of_pass(cluster, "one"),
+        [""; 0],
+        "machines of pass one are left"
+    );
+    let machines: BTreeMap<String, Value> = sandbox.machines(Some(cluster)).into_iter().collect();
     let names: Vec<&str> = machines
         .values()
         .map(|machine| machine["node"].as_str().unwrap())
@@ -40,7 +44,7 @@ fn is_deployed(place: &Place, cluster: &str) {
             "{} has moved",
             node.name
         );
-        let config = place.home().cluster(cluster).ignition(node.name.as_str());
+        let config = sandbox.home().cluster(cluster).ignition(node.name.as_str());
         let written = std::fs::read(config).unwrap();
         assert_eq!(machine["payload"]["kind"], "ignition");
         assert_eq!(
@@ -50,7 +54,7 @@ fn is_deployed(place: &Place, cluster: &str) {
             node.name
         );
     }
-    let held: BTreeMap<String, String> = place
+    let held: BTreeMap<String, String> = sandbox
         .reservations(Some(cluster))
         .into_iter()
         .map(|(ip, kept)| (kept["name"].as_str().unwrap().to_owned(), ip))
@@ -65,8 +69,8 @@ fn is_deployed(place: &Place, cluster: &str) {
 }
 
 /// The platform as it is, without times and digests, which differ from run to run.
-fn essence(place: &Place) -> Value {
-    let mut state = place.state();
+fn essence(sandbox: &Sandbox) -> Value {
+    let mut state = sandbox.state();
     let object = |value: &mut Value| value.as_object_mut().cloned().unwrap_or_default();
     for (name, mut machine) in object(&mut state["machines"]) {
         for key in ["created_ms", "boots_ms", "fingerprint", "payload"] {
@@ -86,9 +90,9 @@ fn essence(place: &Place) -> Value {
 
 #[test]
 fn a_fresh_deployment_ends_well() {
-    let place = lab(json!({}));
-    let outcome = place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
+    let sandbox = lab(json!({}));
+    let outcome = sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
     insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(outcome.stdout) });
 }
 
@@ -97,108 +101,110 @@ const FILTERS: [(&str, &str); 2] = [(r"(?m) [0-9a-f]{8}$", " <sha512>"), (r"afte
 
 #[test]
 fn a_second_run_finds_all_done() {
-    let place = lab(json!({}));
-    place.deploy("lab").succeeded();
-    let (state, table) = (place.state(), place.parameters("lab"));
-    let second = place.deploy("lab").succeeded();
+    let sandbox = lab(json!({}));
+    sandbox.deploy("lab").succeeded();
+    let (state, table) = (sandbox.state(), sandbox.parameters("lab"));
+    let second = sandbox.deploy("lab").succeeded();
     assert!(second.stderr.contains("pass one: skipped"), "{}", second.stderr);
-    assert_eq!(place.state(), state);
-    assert_eq!(place.parameters("lab"), table);
+    assert_eq!(sandbox.state(), state);
+    assert_eq!(sandbox.parameters("lab"), table);
 }
 
 #[test]
 fn a_dhcp_server_of_the_users_is_trusted_and_the_platform_holds_nothing() {
-    let place = lab(json!({}));
-    place.env("lab", "masters=1\nworkers=0\ndhcp=user");
-    let outcome = place.deploy("lab").succeeded();
-    assert_eq!(place.reservations(Some("lab")), []);
+    let sandbox = lab(json!({}));
+    sandbox.env("lab", "masters=1\nworkers=0\ndhcp=user");
+    let outcome = sandbox.deploy("lab").succeeded();
+    assert_eq!(sandbox.reservations(Some("lab")), []);
     assert!(!outcome.stdout.contains("held by nobody"), "{}", outcome.stdout);
 }
 
 #[test]
 fn addresses_outlive_the_cluster_when_they_are_kept() {
-    let place = lab(json!({}));
-    place.deploy("lab").succeeded();
-    let table = place.parameters("lab");
-    place.run(&["destroy", "lab", "--yes", "--keep-addresses"]).succeeded();
-    assert_eq!(place.machines(None), []);
+    let sandbox = lab(json!({}));
+    sandbox.deploy("lab").succeeded();
+    let table = sandbox.parameters("lab");
+    sandbox
+        .run(&["destroy", "lab", "--yes", "--keep-addresses"])
+        .succeeded();
+    assert_eq!(sandbox.machines(None), []);
     // Whoever was on the network longest: all leases have ended, only the reservations keep the addresses.
-    place.edit(|world| world["networks"]["default"]["leases"] = json!({}));
-    let again = place.deploy("lab").succeeded();
+    sandbox.edit(|world| world["networks"]["default"]["leases"] = json!({}));
+    let again = sandbox.deploy("lab").succeeded();
     assert!(again.stderr.contains("pass one: skipped"), "{}", again.stderr);
-    assert_eq!(place.parameters("lab"), table);
-    is_deployed(&place, "lab");
+    assert_eq!(sandbox.parameters("lab"), table);
+    is_deployed(&sandbox, "lab");
 }
 
 /// Each is killed without warning at its moment, then run again.
-fn survives(latency: Value, boot_ms: u64, moment: impl Fn(&Place) -> bool) {
+fn survives(latency: Value, boot_ms: u64, moment: impl Fn(&Sandbox) -> bool) {
     let untouched = lab(json!({}));
     untouched.deploy("lab").succeeded();
 
     let script = json!({"boot_ms": boot_ms, "latency_ms": latency});
-    let place = lab(json!({"limits": {"concurrency": 2}, "script": script}));
-    place.kill_deployment("lab", moment);
-    place.edit(|world| world["script"] = json!({}));
-    place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
-    assert_eq!(essence(&place), essence(&untouched));
+    let sandbox = lab(json!({"limits": {"concurrency": 2}, "script": script}));
+    sandbox.kill_deployment("lab", moment);
+    sandbox.edit(|world| world["script"] = json!({}));
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
+    assert_eq!(essence(&sandbox), essence(&untouched));
 }
 
 #[test]
 fn killed_while_pass_one_makes_machines() {
-    survives(json!({"create_machine": 100}), 30, |place| {
-        let made = place.of_pass("lab", "one").len();
-        (3..8).contains(&made) && place.is_within("lab", "pass-one/create")
+    survives(json!({"create_machine": 100}), 30, |sandbox| {
+        let made = sandbox.of_pass("lab", "one").len();
+        (3..8).contains(&made) && sandbox.is_within("lab", "pass-one/create")
     });
 }
 
 #[test]
 fn killed_while_pass_one_waits_for_addresses() {
-    survives(json!({}), 1000, |place| place.is_within("lab", "pass-one/leases"));
+    survives(json!({}), 1000, |sandbox| sandbox.is_within("lab", "pass-one/leases"));
 }
 
 #[test]
 fn killed_while_addresses_are_held() {
-    survives(json!({"hold_address": 100}), 30, |place| {
-        (2..7).contains(&place.reservations(Some("lab")).len())
+    survives(json!({"hold_address": 100}), 30, |sandbox| {
+        (2..7).contains(&sandbox.reservations(Some("lab")).len())
     });
 }
 
 #[test]
 fn killed_while_pass_one_is_cleared_away() {
-    survives(json!({"delete_machine": 100}), 30, |place| {
-        place.parameters("lab").is_some() && (1..6).contains(&place.of_pass("lab", "one").len())
+    survives(json!({"delete_machine": 100}), 30, |sandbox| {
+        sandbox.parameters("lab").is_some() && (1..6).contains(&sandbox.of_pass("lab", "one").len())
     });
 }
 
 #[test]
 fn killed_while_pass_two_makes_machines() {
-    survives(json!({"create_machine": 100}), 30, |place| {
-        (2..5).contains(&place.of_pass("lab", "two").len())
+    survives(json!({"create_machine": 100}), 30, |sandbox| {
+        (2..5).contains(&sandbox.of_pass("lab", "two").len())
     });
 }
 
 #[test]
 fn killed_while_pass_two_boots() {
-    survives(json!({}), 600, |place| place.of_pass("lab", "two").len() == 6);
+    survives(json!({}), 600, |sandbox| sandbox.of_pass("lab", "two").len() == 6);
 }
 
 #[test]
 fn killed_while_the_bootstrap_is_removed() {
-    survives(json!({"delete_machine": 400}), 30, |place| {
-        place.is_within("lab", "bootstrap-removed")
+    survives(json!({"delete_machine": 400}), 30, |sandbox| {
+        sandbox.is_within("lab", "bootstrap-removed")
     });
 }
 
 const CLUSTERS: [&str; 3] = ["lab", "lab-2", "blab"];
 
 /// All three at the same time, each a process of its own.
-fn three_at_once(place: &Place) {
+fn three_at_once(sandbox: &Sandbox) {
     let children: Vec<_> = CLUSTERS
         .iter()
         .map(|cluster| {
-            place.env(cluster, "");
-            place.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"])
+            sandbox.env(cluster, "");
+            sandbox.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"])
         })
         .collect();
     for child in children {
@@ -208,18 +214,18 @@ fn three_at_once(place: &Place) {
 
 #[test]
 fn three_clusters_at_once_share_nothing() {
-    let place = Place::new(json!({}));
-    three_at_once(&place);
+    let sandbox = Sandbox::new(json!({}));
+    three_at_once(&sandbox);
     let mut taken = BTreeSet::new();
     for cluster in CLUSTERS {
-        is_deployed(&place, cluster);
-        let parameters = place.parameters(cluster).unwrap();
+        is_deployed(&sandbox, cluster);
+        let parameters = sandbox.parameters(cluster).unwrap();
         let ids = [parameters.virtual_router_id, parameters.ingress_virtual_router_id];
         let mut mine: Vec<String> = ids.iter().map(|id| format!("VRID {id}")).collect();
         for lease in parameters.leases() {
             mine.extend([lease.mac.to_string(), lease.ip.to_string()]);
         }
-        for (_, kept) in place.reservations(Some(cluster)) {
+        for (_, kept) in sandbox.reservations(Some(cluster)) {
             let names = kept["dns_names"].as_array().unwrap();
             mine.extend(names.iter().map(|name| name.as_str().unwrap().to_owned()));
         }
@@ -230,14 +236,14 @@ fn three_clusters_at_once_share_nothing() {
             );
         }
     }
-    assert_eq!(place.machines(None).len(), 15);
+    assert_eq!(sandbox.machines(None).len(), 15);
 }
 
 /// All that a cluster has on the platform and in its folder, byte for byte.
-fn belongings(place: &Place, cluster: &str) -> (String, BTreeMap<String, Vec<u8>>) {
-    let on_platform = json!([place.machines(Some(cluster)), place.reservations(Some(cluster))]);
+fn belongings(sandbox: &Sandbox, cluster: &str) -> (String, BTreeMap<String, Vec<u8>>) {
+    let on_platform = json!([sandbox.machines(Some(cluster)), sandbox.reservations(Some(cluster))]);
     let mut files = BTreeMap::new();
-    let mut folders = vec![place.home().cluster(cluster).path().to_owned()];
+    let mut folders = vec![sandbox.home().cluster(cluster).path().to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -253,41 +259,41 @@ fn belongings(place: &Place, cluster: &str) -> (String, BTreeMap<String, Vec<u8>
 
 #[test]
 fn destroying_one_cluster_leaves_the_others_as_they_were() {
-    let strangers = json!({"strangers": {"lab-master-9": {"macs": ["52:54:00:00:00:99"]}}});
-    let place = Place::new(strangers.clone());
-    three_at_once(&place);
+    let strangers = json!({"foreign_machines": {"lab-master-9": {"macs": ["52:54:00:00:00:99"]}}});
+    let sandbox = Sandbox::new(strangers.clone());
+    three_at_once(&sandbox);
     let mut left: Vec<&str> = CLUSTERS.to_vec();
     while let Some(cluster) = left.pop() {
-        let before: Vec<_> = left.iter().map(|other| belongings(&place, other)).collect();
-        let shown = place.run(&["destroy", cluster, "--dry-run"]).succeeded();
-        for (name, _) in place.machines(Some(cluster)) {
+        let before: Vec<_> = left.iter().map(|other| belongings(&sandbox, other)).collect();
+        let shown = sandbox.run(&["destroy", cluster, "--dry-run"]).succeeded();
+        for (name, _) in sandbox.machines(Some(cluster)) {
             assert!(shown.stdout.contains(&name), "{name} is not shown:\n{}", shown.stdout);
         }
-        place.run(&["destroy", cluster, "--yes"]).succeeded();
-        assert_eq!(place.machines(Some(cluster)), []);
-        assert_eq!(place.reservations(Some(cluster)), []);
-        assert!(!place.home().cluster(cluster).exists());
-        let after: Vec<_> = left.iter().map(|other| belongings(&place, other)).collect();
+        sandbox.run(&["destroy", cluster, "--yes"]).succeeded();
+        assert_eq!(sandbox.machines(Some(cluster)), []);
+        assert_eq!(sandbox.reservations(Some(cluster)), []);
+        assert!(!sandbox.home().cluster(cluster).exists());
+        let after: Vec<_> = left.iter().map(|other| belongings(&sandbox, other)).collect();
         assert!(before == after, "destroying {cluster} changed something of {left:?}");
     }
-    let state = place.state();
+    let state = sandbox.state();
     assert_eq!(state["machines"], json!({}));
-    assert_eq!(place.reservations(None), []);
+    assert_eq!(sandbox.reservations(None), []);
     assert_eq!(state["uploads"], json!({}));
-    assert_eq!(state["strangers"], strangers["strangers"]);
+    assert_eq!(state["foreign_machines"], strangers["foreign_machines"]);
 }
 
 #[test]
 fn a_cluster_in_use_is_not_deployed_twice() {
-    let place = lab(json!({"script": {"latency_ms": {"create_machine": 1500}}}));
-    let first = place.start(&["deploy", "lab.sh", "--rehearse"]);
+    let sandbox = lab(json!({"script": {"latency_ms": {"create_machine": 1500}}}));
+    let first = sandbox.start(&["deploy", "lab.sh", "--rehearse"]);
     let pid = first.id().to_string();
     let begin = std::time::Instant::now();
-    while !place.is_within("lab", "pass-one/create") {
+    while !sandbox.is_within("lab", "pass-one/create") {
         assert!(begin.elapsed().as_secs() < 60);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let second = place.deploy("lab");
+    let second = sandbox.deploy("lab");
     assert_eq!(second.code, Some(7), "{}", second.stderr);
     let message = second.message();
     assert!(
@@ -295,46 +301,46 @@ fn a_cluster_in_use_is_not_deployed_twice() {
         "{message}"
     );
     outcome(first).succeeded();
-    is_deployed(&place, "lab");
+    is_deployed(&sandbox, "lab");
 }
 
 /// A run with one master and one worker that must fail; its exit code and message.
-fn failure(place: &Place) -> (Option<i32>, String) {
-    place.env(
+fn failure(sandbox: &Sandbox) -> (Option<i32>, String) {
+    sandbox.env(
         "lab",
         "masters=1\nworkers=1\nharvest_timeout=1s\naddress_timeout=1s\nplatform_timeout=0s",
     );
-    let outcome: Outcome = place.deploy("lab");
+    let outcome: Outcome = sandbox.deploy("lab");
     (
         outcome.code,
         outcome
             .message()
-            .replace(&place.path().display().to_string(), "<place>"),
+            .replace(&sandbox.path().display().to_string(), "<place>"),
     )
 }
 
 /// Snapshot of the words, exit code first.
 macro_rules! fails_with_words {
-    ($place:expr) => {{
-        let (code, message) = failure(&$place);
+    ($sandbox:expr) => {{
+        let (code, message) = failure(&$sandbox);
         let text = format!("exit code {}\n{message}", code.unwrap_or(-1));
         insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(text) });
     }};
 }
 
-fn guest(name: &str, does: &str) -> Place {
-    Place::new(json!({"script": {"boot_ms": 0, "guests": {name: {"does": does}}}}))
+fn guest(name: &str, does: &str) -> Sandbox {
+    Sandbox::new(json!({"script": {"boot_ms": 0, "guests": {name: {"does": does}}}}))
 }
 
 #[test]
 fn a_guest_without_lease() {
-    let place = guest("lab-harvest-worker-0", "no_lease");
-    fails_with_words!(place);
+    let sandbox = guest("lab-harvest-worker-0", "no_lease");
+    fails_with_words!(sandbox);
     // The others are kept, and the same command goes on when DHCP answers again.
-    assert_eq!(place.of_pass("lab", "one").len(), 5);
-    place.edit(|world| world["script"] = json!({}));
-    place.deploy("lab").succeeded();
-    assert_eq!(place.of_pass("lab", "one"), [""; 0]);
+    assert_eq!(sandbox.of_pass("lab", "one").len(), 5);
+    sandbox.edit(|world| world["script"] = json!({}));
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
 }
 
 #[test]
@@ -364,67 +370,67 @@ fn a_node_that_hangs_in_pass_two() {
 
 #[test]
 fn a_node_that_moves_where_nobody_can_hold_addresses() {
-    let place = Place::new(json!({"limits": {"holds_addresses": false}}));
-    place.env("lab", "masters=1\nworkers=1");
-    place.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
-    let parameters = place.parameters("lab").unwrap();
+    let sandbox = Sandbox::new(json!({"limits": {"holds_addresses": false}}));
+    sandbox.env("lab", "masters=1\nworkers=1");
+    sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
+    let parameters = sandbox.parameters("lab").unwrap();
     let worker = parameters
         .nodes
         .iter()
         .find(|node| node.name.as_str() == "worker-0")
         .unwrap();
     // Between the passes a stranger takes it.
-    place.edit(|world| {
+    sandbox.edit(|world| {
         world["networks"]["default"]["leases"]
             .as_object_mut()
             .unwrap()
             .remove(&worker.ip.to_string());
         world["networks"]["default"]["squatters"] = json!([worker.ip.to_string()]);
     });
-    fails_with_words!(place);
+    fails_with_words!(sandbox);
 }
 
 #[test]
 fn a_network_with_too_few_addresses() {
     let network = json!({"cidr": "10.9.0.0/24", "gateway": "10.9.0.1", "dhcp_from": "10.9.0.2", "dhcp_to": "10.9.0.4"});
-    let place = Place::new(json!({"networks": {"default": network}}));
-    fails_with_words!(place);
-    assert_eq!(place.machines(None), [], "nothing was made");
+    let sandbox = Sandbox::new(json!({"networks": {"default": network}}));
+    fails_with_words!(sandbox);
+    assert_eq!(sandbox.machines(None), [], "nothing was made");
 }
 
 #[test]
 fn a_name_that_a_stranger_has() {
-    let place = Place::new(json!({"strangers": {"lab-master-0": {}}}));
-    fails_with_words!(place);
-    assert_eq!(place.machines(None), [], "nothing was made");
+    let sandbox = Sandbox::new(json!({"foreign_machines": {"lab-master-0": {}}}));
+    fails_with_words!(sandbox);
+    assert_eq!(sandbox.machines(None), [], "nothing was made");
 }
 
 #[test]
 fn a_network_that_does_not_exist() {
-    let place = Place::new(json!({"networks": {}}));
-    fails_with_words!(place);
+    let sandbox = Sandbox::new(json!({"networks": {}}));
+    fails_with_words!(sandbox);
 }
 
 #[test]
 fn a_late_guest_is_waited_for() {
-    let place = lab(
+    let sandbox = lab(
         json!({"script": {"guests": {"lab-harvest-worker-0": {"late_ms": 700}, "lab-master-1": {"late_ms": 700}}}}),
     );
-    place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
 }
 
 /// A guest that goes down by itself after so many of its starts.
-fn dying(name: &str, starts: u32) -> Place {
+fn dying(name: &str, starts: u32) -> Sandbox {
     lab(json!({"script": {"boot_ms": 0, "guests": {name: {"dies": starts}}}}))
 }
 
 #[test]
 fn a_machine_that_goes_down_is_started_again_and_told() {
     for name in ["lab-harvest-worker-0", "lab-master-1"] {
-        let place = dying(name, 2);
-        let outcome = place.deploy("lab").succeeded();
-        is_deployed(&place, "lab");
+        let sandbox = dying(name, 2);
+        let outcome = sandbox.deploy("lab").succeeded();
+        is_deployed(&sandbox, "lab");
         for words in ["for the 2. time of 3", "for the 3. time of 3"] {
             let told = format!("{name} went down and is started again, {words}");
             assert!(outcome.stderr.contains(&told), "{told}: {}", outcome.stderr);
@@ -439,20 +445,20 @@ fn a_machine_that_goes_down_after_each_start() {
 
 #[test]
 fn a_machine_that_is_not_to_be_started_again() {
-    let place = dying("lab-harvest-worker-0", 1);
-    place.env("lab", "launch_retries=0");
-    let outcome: Outcome = place.deploy("lab");
+    let sandbox = dying("lab-harvest-worker-0", 1);
+    sandbox.env("lab", "launch_retries=0");
+    let outcome: Outcome = sandbox.deploy("lab");
     let text = format!("exit code {}\n{}", outcome.code.unwrap_or(-1), outcome.message());
     insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(text) });
-    place.env("lab", "launch_retries=1");
-    place.deploy("lab").succeeded();
+    sandbox.env("lab", "launch_retries=1");
+    sandbox.deploy("lab").succeeded();
 }
 
 #[test]
 fn a_machine_is_shown_in_its_platforms_words() {
-    let place = lab(json!({}));
-    place.deploy("lab").succeeded();
-    let shown = place
+    let sandbox = lab(json!({}));
+    sandbox.deploy("lab").succeeded();
+    let shown = sandbox
         .run(&["machine", "show", "master-0", "--output", "json"])
         .succeeded();
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -464,32 +470,32 @@ fn a_machine_is_shown_in_its_platforms_words() {
 
 #[test]
 fn a_platform_that_goes_away_half_way() {
-    let place = Place::new(json!({"script": {"faults": [
+    let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-worker-0", "what": "unreachable"},
     ]}}));
-    fails_with_words!(place);
-    place.deploy("lab").succeeded();
-    assert_eq!(place.of_pass("lab", "one"), [""; 0]);
-    assert_eq!(place.state()["script"]["faults"][0]["seen"], 2);
+    fails_with_words!(sandbox);
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(sandbox.of_pass("lab", "one"), [""; 0]);
+    assert_eq!(sandbox.state()["script"]["faults"][0]["seen"], 2);
 }
 
 #[test]
 fn an_answer_that_gets_lost() {
-    let place = Place::new(json!({"script": {"faults": [
+    let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
         {"call": "delete_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
         {"call": "release_addresses", "what": "timeout_after"},
     ]}}));
-    fails_with_words!(place);
-    assert_ne!(place.deploy("lab").code, Some(0), "the lost answer of the deletion");
-    place.deploy("lab").succeeded();
+    fails_with_words!(sandbox);
+    assert_ne!(sandbox.deploy("lab").code, Some(0), "the lost answer of the deletion");
+    sandbox.deploy("lab").succeeded();
     // The settings' patience is none, for destroying too.
-    let lost = place.run(&["destroy", "lab", "--yes"]);
+    let lost = sandbox.run(&["destroy", "lab", "--yes"]);
     assert_eq!(lost.code, Some(6), "{}", lost.stderr);
-    place.run(&["destroy", "lab", "--yes"]).succeeded();
-    assert_eq!(place.machines(None), []);
-    assert_eq!(place.reservations(None), []);
-    let seen: Vec<_> = place.state()["script"]["faults"]
+    sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
+    assert_eq!(sandbox.machines(None), []);
+    assert_eq!(sandbox.reservations(None), []);
+    let seen: Vec<_> = sandbox.state()["script"]["faults"]
         .as_array()
         .unwrap()
         .iter()
@@ -500,14 +506,14 @@ fn an_answer_that_gets_lost() {
 
 #[test]
 fn both_virtual_ips_may_be_one_address() {
-    let place = lab(json!({}));
-    place.env("lab", "api_ip=192.168.122.9\ningress_ip=192.168.122.9");
-    place.deploy("lab").succeeded();
-    let table = place.parameters("lab").expect("a parameter file");
+    let sandbox = lab(json!({}));
+    sandbox.env("lab", "api_ip=192.168.122.9\ningress_ip=192.168.122.9");
+    sandbox.deploy("lab").succeeded();
+    let table = sandbox.parameters("lab").expect("a parameter file");
     assert_eq!(table.api_ip, table.ingress_ip);
     assert_ne!(table.virtual_router_id, table.ingress_virtual_router_id);
     let names = |kept: &Value| kept["dns_names"].as_array().map_or(0, Vec::len);
-    let held: Vec<_> = place
+    let held: Vec<_> = sandbox
         .reservations(Some("lab"))
         .into_iter()
         .filter(|(ip, _)| ip == "192.168.122.9")
@@ -518,32 +524,32 @@ fn both_virtual_ips_may_be_one_address() {
 
 #[test]
 fn a_vrrp_id_of_another_cluster_is_refused_before_anything_is_made() {
-    let place = lab(json!({}));
-    place.deploy("lab").succeeded();
-    let taken = place.parameters("lab").expect("a parameter file").virtual_router_id;
-    place.env("other", &format!("virtual_router_id={taken}"));
-    let before = place.state();
-    let refused = place.deploy("other");
+    let sandbox = lab(json!({}));
+    sandbox.deploy("lab").succeeded();
+    let taken = sandbox.parameters("lab").expect("a parameter file").virtual_router_id;
+    sandbox.env("other", &format!("virtual_router_id={taken}"));
+    let before = sandbox.state();
+    let refused = sandbox.deploy("other");
     assert_eq!(refused.code, Some(4));
     assert!(
         refused
             .message()
             .contains(&format!("virtual_router_id {taken} belongs to api of cluster lab"))
     );
-    assert_eq!(place.state(), before);
-    assert!(!place.home().cluster("other").exists());
+    assert_eq!(sandbox.state(), before);
+    assert!(!sandbox.home().cluster("other").exists());
 }
 
 #[test]
 fn a_table_edited_by_hand_is_refused_where_it_takes_from_another_cluster() {
-    let place = lab(json!({}));
-    place.env("lab", "");
-    place.env("other", "");
-    place.deploy("lab").succeeded();
-    place.deploy("other").succeeded();
-    let theirs = place.parameters("lab").expect("a parameter file");
-    let ours = place.parameters("other").expect("a parameter file");
-    let file = place.home().cluster("other").parameters();
+    let sandbox = lab(json!({}));
+    sandbox.env("lab", "");
+    sandbox.env("other", "");
+    sandbox.deploy("lab").succeeded();
+    sandbox.deploy("other").succeeded();
+    let theirs = sandbox.parameters("lab").expect("a parameter file");
+    let ours = sandbox.parameters("other").expect("a parameter file");
+    let file = sandbox.home().cluster("other").parameters();
     let table = std::fs::read_to_string(&file).unwrap();
     let edits = [
         (
@@ -563,32 +569,32 @@ fn a_table_edited_by_hand_is_refused_where_it_takes_from_another_cluster() {
     for (from, to, words) in edits {
         assert_eq!(table.matches(&from).count(), 1, "{from} in {table}");
         std::fs::write(&file, table.replace(&from, &to)).unwrap();
-        let before = place.state();
-        let refused = place.deploy("other");
+        let before = sandbox.state();
+        let refused = sandbox.deploy("other");
         assert_eq!(refused.code, Some(4), "{}", refused.message());
         assert!(refused.message().contains(&words), "{}", refused.message());
-        assert_eq!(place.state(), before, "nothing was made");
+        assert_eq!(sandbox.state(), before, "nothing was made");
     }
 }
 
 #[test]
 fn addresses_can_be_reserved_without_a_boot() {
-    let place = lab(json!({}));
-    place.env("lab", "harvest=reserve");
-    let run = place.deploy("lab").succeeded();
+    let sandbox = lab(json!({}));
+    sandbox.env("lab", "harvest=reserve");
+    let run = sandbox.deploy("lab").succeeded();
     assert!(!run.stderr.contains("-harvest-"), "{}", run.stderr);
-    is_deployed(&place, "lab");
+    is_deployed(&sandbox, "lab");
 }
 
 #[test]
 fn a_table_in_the_env_file_needs_no_harvest() {
-    let place = lab(json!({}));
+    let sandbox = lab(json!({}));
     let table = "harvest=static\nmasters=1\nworkers=0\nbootstrap_ip=192.168.122.20\nmaster_ips=192.168.122.21\n\
                  api_ip=192.168.122.22\ningress_ip=192.168.122.23";
-    place.env("lab", table);
-    let run = place.deploy("lab").succeeded();
+    sandbox.env("lab", table);
+    let run = sandbox.deploy("lab").succeeded();
     assert!(!run.stderr.contains("-harvest-"), "{}", run.stderr);
-    let parameters = place.parameters("lab").expect("a parameter file");
+    let parameters = sandbox.parameters("lab").expect("a parameter file");
     let ips: Vec<String> = parameters.leases().iter().map(|lease| lease.ip.to_string()).collect();
     assert_eq!(
         ips,
@@ -603,15 +609,15 @@ fn extra(path: &str, text: &str) -> String {
     json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": path, "contents": contents}]}}).to_string()
 }
 
-fn write(place: &Place, file: &str, text: &str) {
-    let path = place.path().join(file);
+fn write(sandbox: &Sandbox, file: &str, text: &str) {
+    let path = sandbox.path().join(file);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
 }
 
 /// All files that a node's config itself holds, and what is in each.
-fn files_of(place: &Place, node: &str) -> BTreeMap<String, String> {
-    let bytes = std::fs::read(place.home().cluster("lab").ignition(node)).unwrap();
+fn files_of(sandbox: &Sandbox, node: &str) -> BTreeMap<String, String> {
+    let bytes = std::fs::read(sandbox.home().cluster("lab").ignition(node)).unwrap();
     let unpacked = unpack(node, &serde_json::from_slice(&bytes).unwrap()).unwrap();
     let whole = merge_layers(&unpacked.layers).unwrap();
     let file = |file: &Value| {
@@ -628,22 +634,22 @@ fn files_of(place: &Place, node: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn configs_of_the_users_reach_the_nodes_of_their_role() {
-    let place = lab(json!({}));
-    write(&place, "extra.ign", &extra("/etc/extra", "worker"));
-    write(&place, "mine/profile.yaml", "about: mine\nextends: standard\n");
-    write(&place, "mine/nodes/all/a.ign", &extra("/etc/a", "first"));
-    write(&place, "mine/nodes/all/b.ign", &extra("/etc/a", "second"));
-    write(&place, "mine/nodes/master/m.ign", &extra("/etc/m", "master"));
-    write(&place, "mine/nodes/master/notes.txt", "not one");
-    place.env("lab", "profile=./mine\nignition_extra=worker:extra.ign");
-    place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
+    let sandbox = lab(json!({}));
+    write(&sandbox, "extra.ign", &extra("/etc/extra", "worker"));
+    write(&sandbox, "mine/profile.yaml", "about: mine\nextends: standard\n");
+    write(&sandbox, "mine/nodes/all/a.ign", &extra("/etc/a", "first"));
+    write(&sandbox, "mine/nodes/all/b.ign", &extra("/etc/a", "second"));
+    write(&sandbox, "mine/nodes/master/m.ign", &extra("/etc/m", "master"));
+    write(&sandbox, "mine/nodes/master/notes.txt", "not one");
+    sandbox.env("lab", "profile=./mine\nignition_extra=worker:extra.ign");
+    sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
     for (node, paths) in [
         ("bootstrap", &["/etc/a"][..]),
         ("master-0", &["/etc/a", "/etc/m"]),
         ("worker-1", &["/etc/a", "/etc/extra"]),
     ] {
-        let files = files_of(&place, node);
+        let files = files_of(&sandbox, node);
         assert_eq!(files["/etc/a"], "second", "{node}");
         assert_eq!(files["/etc/hostname"], format!("{node}.lab.example.com\n"));
         let mine = ["/etc/a", "/etc/extra", "/etc/m"]
@@ -655,9 +661,9 @@ fn configs_of_the_users_reach_the_nodes_of_their_role() {
 
 #[test]
 fn a_faulty_config_of_the_users_stops_before_anything_is_made() {
-    let place = lab(json!({}));
-    place.env("lab", "ignition_extra=worker:extra.ign");
-    let before = place.state();
+    let sandbox = lab(json!({}));
+    sandbox.env("lab", "ignition_extra=worker:extra.ign");
+    let before = sandbox.state();
     for (text, words) in [
         ("{\n  \"ignition\": {", "line 2"),
         (
@@ -669,8 +675,8 @@ fn a_faulty_config_of_the_users_stops_before_anything_is_made() {
             "$.ignition.config",
         ),
     ] {
-        write(&place, "extra.ign", text);
-        let run = place.deploy("lab");
+        write(&sandbox, "extra.ign", text);
+        let run = sandbox.deploy("lab");
         assert_eq!(run.code, Some(3), "{}", run.stderr);
         let message = run.message();
         assert!(
@@ -678,17 +684,17 @@ fn a_faulty_config_of_the_users_stops_before_anything_is_made() {
             "{message}"
         );
         assert!(message.contains(words), "{words}: {message}");
-        assert_eq!(place.state(), before, "something was made");
-        assert!(!place.home().cluster("lab").exists());
+        assert_eq!(sandbox.state(), before, "something was made");
+        assert!(!sandbox.home().cluster("lab").exists());
     }
 }
 
 #[test]
 fn a_conflict_names_both_sides() {
-    let place = lab(json!({}));
-    write(&place, "extra.ign", &extra("/etc/motd", "mine"));
-    place.env("lab", "ignition_extra=bootstrap:extra.ign");
-    let run = place.deploy("lab");
+    let sandbox = lab(json!({}));
+    write(&sandbox, "extra.ign", &extra("/etc/motd", "mine"));
+    sandbox.env("lab", "ignition_extra=bootstrap:extra.ign");
+    let run = sandbox.deploy("lab");
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     let words = "error: file /etc/motd is written by installer's bootstrap.ign and by ignition_extra: ";
     assert!(run.message().starts_with(words), "{}", run.message());
@@ -700,30 +706,30 @@ fn a_conflict_names_both_sides() {
 }
 
 /// A cluster of one master and one worker whose worker is not made at the first try.
-fn stopped_before_the_worker(lines: &str) -> Place {
-    let place = Place::new(json!({"script": {"faults": [
+fn stopped_before_the_worker(lines: &str) -> Sandbox {
+    let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-worker-0", "what": "unreachable"},
     ]}}));
-    write(&place, "extra.ign", &extra("/etc/extra", "before"));
-    write(&place, "more/a.yaml", "kind: Mine\n");
-    place.env("lab", &format!("masters=1\nworkers=1\nplatform_timeout=0s\n{lines}"));
-    assert_eq!(place.deploy("lab").code, Some(7));
-    place
+    write(&sandbox, "extra.ign", &extra("/etc/extra", "before"));
+    write(&sandbox, "more/a.yaml", "kind: Mine\n");
+    sandbox.env("lab", &format!("masters=1\nworkers=1\nplatform_timeout=0s\n{lines}"));
+    assert_eq!(sandbox.deploy("lab").code, Some(7));
+    sandbox
 }
 
 #[test]
 fn a_config_of_the_users_that_changed_is_merged_anew() {
-    let place = stopped_before_the_worker("ignition_extra=worker:extra.ign");
-    assert_eq!(files_of(&place, "worker-0")["/etc/extra"], "before");
-    write(&place, "extra.ign", &extra("/etc/extra", "after"));
-    place.deploy("lab").succeeded();
-    assert_eq!(files_of(&place, "worker-0")["/etc/extra"], "after");
-    let written = std::fs::read(place.home().cluster("lab").ignition("worker-0")).unwrap();
-    let machine = &place.state()["machines"]["lab-worker-0"];
+    let sandbox = stopped_before_the_worker("ignition_extra=worker:extra.ign");
+    assert_eq!(files_of(&sandbox, "worker-0")["/etc/extra"], "before");
+    write(&sandbox, "extra.ign", &extra("/etc/extra", "after"));
+    sandbox.deploy("lab").succeeded();
+    assert_eq!(files_of(&sandbox, "worker-0")["/etc/extra"], "after");
+    let written = std::fs::read(sandbox.home().cluster("lab").ignition("worker-0")).unwrap();
+    let machine = &sandbox.state()["machines"]["lab-worker-0"];
     assert_eq!(machine["payload"]["sha512"], digest::sha512(&written));
     // Too late: the worker runs with the one before.
-    write(&place, "extra.ign", &extra("/etc/extra", "late"));
-    let late = place.deploy("lab");
+    write(&sandbox, "extra.ign", &extra("/etc/extra", "late"));
+    let late = sandbox.deploy("lab");
     assert_eq!(late.code, Some(7), "{}", late.stderr);
     let words = "step pass-two/create/worker-0 was done with other settings";
     assert!(late.message().contains(words), "{}", late.message());
@@ -731,44 +737,44 @@ fn a_config_of_the_users_that_changed_is_merged_anew() {
 
 #[test]
 fn a_node_s_config_that_a_crash_tore_is_written_anew() {
-    let place = stopped_before_the_worker("");
-    let path = place.home().cluster("lab").ignition("worker-0");
+    let sandbox = stopped_before_the_worker("");
+    let path = sandbox.home().cluster("lab").ignition("worker-0");
     let whole = std::fs::read(&path).unwrap();
     for torn in [Some(&whole[..100]), Some(&[]), None] {
         match torn {
             Some(part) => std::fs::write(&path, part).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),
         }
-        place.deploy("lab").succeeded();
+        sandbox.deploy("lab").succeeded();
         assert!(std::fs::read(&path).unwrap() == whole);
     }
-    let machine = &place.state()["machines"]["lab-worker-0"];
+    let machine = &sandbox.state()["machines"]["lab-worker-0"];
     assert_eq!(machine["payload"]["sha512"], digest::sha512(&whole));
 }
 
 #[test]
 fn manifests_that_changed_after_the_installer_read_them_are_told() {
-    let place = stopped_before_the_worker("manifests=more");
+    let sandbox = stopped_before_the_worker("manifests=more");
     // The same again, in another place, is the same.
-    std::fs::rename(place.path().join("more"), place.path().join("elsewhere")).unwrap();
-    place.env("lab", "masters=1\nworkers=1\nmanifests=elsewhere");
-    write(&place, "elsewhere/a.yaml", "kind: Other\n");
-    let run = place.deploy("lab");
+    std::fs::rename(sandbox.path().join("more"), sandbox.path().join("elsewhere")).unwrap();
+    sandbox.env("lab", "masters=1\nworkers=1\nmanifests=elsewhere");
+    write(&sandbox, "elsewhere/a.yaml", "kind: Other\n");
+    let run = sandbox.deploy("lab");
     assert_eq!(run.code, Some(7), "{}", run.stderr);
     assert!(
         run.message().contains("step assets was done with other settings"),
         "{}",
         run.message()
     );
-    write(&place, "elsewhere/a.yaml", "kind: Mine\n");
-    place.deploy("lab").succeeded();
+    write(&sandbox, "elsewhere/a.yaml", "kind: Mine\n");
+    sandbox.deploy("lab").succeeded();
 }
 
 #[test]
 fn a_config_that_does_not_fit_its_carrier_is_packed() {
-    let place = lab(json!({"limits": {"carrier_bytes": 200_000}}));
-    let run = place.deploy("lab").succeeded();
-    is_deployed(&place, "lab");
+    let sandbox = lab(json!({"limits": {"carrier_bytes": 200_000}}));
+    let run = sandbox.deploy("lab").succeeded();
+    is_deployed(&sandbox, "lab");
     assert!(
         run.stderr.contains("bootstrap: packed, so that fw_cfg carries it"),
         "{}",
@@ -776,15 +782,15 @@ fn a_config_that_does_not_fit_its_carrier_is_packed() {
     );
     assert!(!run.stderr.contains("worker-0: packed"), "{}", run.stderr);
     assert_eq!(
-        files_of(&place, "bootstrap")["/etc/hostname"],
+        files_of(&sandbox, "bootstrap")["/etc/hostname"],
         "bootstrap.lab.example.com\n"
     );
 }
 
 #[test]
 fn a_config_that_fits_in_no_form() {
-    let place = Place::new(json!({"limits": {"carrier_bytes": 5_000}}));
-    let (code, message) = failure(&place);
+    let sandbox = Sandbox::new(json!({"limits": {"carrier_bytes": 5_000}}));
+    let (code, message) = failure(&sandbox);
     assert_eq!(code, Some(4), "{message}");
     // Sizes change with what the nodes get.
     let filters = [
@@ -793,5 +799,5 @@ fn a_config_that_fits_in_no_form() {
         (r"\d+ %", "<n> %"),
     ];
     insta::with_settings!({filters => filters}, { insta::assert_snapshot!(message) });
-    assert_eq!(place.of_pass("lab", "two"), [""; 0]);
+    assert_eq!(sandbox.of_pass("lab", "two"), [""; 0]);
 }

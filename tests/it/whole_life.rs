@@ -2,7 +2,7 @@
 
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{PODS, Stage};
-use crate::support::place::{Outcome, outcome};
+use crate::support::sandbox::{Outcome, outcome};
 use crate::support::site::{Site, until};
 use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::state::journal;
@@ -22,9 +22,9 @@ impl Life {
         let kube = site.kube(&mut child, Stage::Installed);
         outcome(child).succeeded();
         // The same settings, and little patience.
-        let env = std::fs::read_to_string(site.place.path().join("lab.sh")).unwrap();
+        let env = std::fs::read_to_string(site.sandbox.path().join("lab.sh")).unwrap();
         std::fs::write(
-            site.place.path().join("hasty.sh"),
+            site.sandbox.path().join("hasty.sh"),
             format!("{env}\ninstall_timeout=3s\n"),
         )
         .unwrap();
@@ -32,24 +32,24 @@ impl Life {
     }
 
     fn replace(&self, node: &str) -> Outcome {
-        self.site.place.run(&["node", "replace", node, "--cluster", "lab"])
+        self.site.sandbox.run(&["node", "replace", node, "--cluster", "lab"])
     }
 
     /// As `replace`, without waiting for long.
     fn replace_hastily(&self, node: &str) -> Outcome {
         let words = ["node", "replace", node, "--cluster", "lab", "--env", "hasty.sh"];
-        self.site.place.run(&words)
+        self.site.sandbox.run(&words)
     }
 
     /// When a node's machine was made.
     fn made(&self, node: &str) -> u64 {
-        self.site.place.state()["machines"][format!("lab-{node}")]["created_ms"]
+        self.site.sandbox.state()["machines"][format!("lab-{node}")]["created_ms"]
             .as_u64()
             .unwrap()
     }
 
     fn node(&self, name: &str) -> NodeAddress {
-        let table = self.site.place.parameters("lab").unwrap();
+        let table = self.site.sandbox.parameters("lab").unwrap();
         table.nodes.into_iter().find(|node| node.name.as_str() == name).unwrap()
     }
 
@@ -121,7 +121,7 @@ fn a_replacement_that_was_cut_after_the_removal_only_comes_back() {
     let life = Life::new(21);
     life.kube.with(|world| world.sick.insert(host("worker-1")));
     assert_eq!(life.replace_hastily("worker-1").code, Some(6));
-    life.site.place.edit(|world| {
+    life.site.sandbox.edit(|world| {
         world["machines"]
             .as_object_mut()
             .unwrap()
@@ -198,7 +198,7 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         world.certificates_ended = true;
         world.nobody_watches = true;
     });
-    life.site.place.run(&["stop", "lab", "--force"]).succeeded();
+    life.site.sandbox.run(&["stop", "lab", "--force"]).succeeded();
     let nodes: Vec<NodeName> = [Role::Master, Role::Worker]
         .into_iter()
         .flat_map(|role| (0..if role == Role::Master { 3 } else { 2 }).map(move |index| NodeName::node(role, index)))
@@ -208,14 +208,14 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         nodes.iter().all(is_lost)
     });
     // The first start is cut after it has switched the machines on; the second finds them on.
-    let mut child = life.site.place.start(&["start", "lab"]);
+    let mut child = life.site.sandbox.start(&["start", "lab"]);
     until("the machines", || {
-        let machines = life.site.place.machines(None);
+        let machines = life.site.sandbox.machines(None);
         machines.iter().all(|(_, machine)| machine["off"] == false)
     });
     child.kill().unwrap();
     outcome(child);
-    let said = life.site.place.run(&["start", "lab"]).succeeded();
+    let said = life.site.sandbox.run(&["start", "lab"]).succeeded();
     assert!(said.stdout.contains("its nodes are Ready"), "{}", said.stdout);
     for node in &nodes {
         assert_eq!(life.let_in(node.as_str()), 1, "{node} was not let in, or twice");
@@ -223,27 +223,27 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
 
     // A machine that somebody else switched off is seen by `start` itself.
     life.site
-        .place
+        .sandbox
         .edit(|world| world["machines"]["lab-master-0"]["off"] = json!(true));
     until("its end", || life.kube.with(|world| world.is_lost(&host("master-0"))));
-    life.site.place.run(&["start", "lab"]).succeeded();
+    life.site.sandbox.run(&["start", "lab"]).succeeded();
     assert_eq!(life.let_in("master-0"), 2);
 
     // One that went off and on while nobody looked is not.
     life.site
-        .place
+        .sandbox
         .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(true));
     until("its end", || life.kube.with(|world| world.is_lost(&host("master-1"))));
     life.site
-        .place
+        .sandbox
         .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(false));
-    let refused = life.site.place.run(&["start", "lab", "--timeout", "8s"]);
+    let refused = life.site.sandbox.run(&["start", "lab", "--timeout", "8s"]);
     assert_eq!(refused.code, Some(6), "{}", refused.stderr);
     let why = "neither `stop` nor `start` has seen the machine of master-1 off";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     assert_eq!(life.let_in("master-1"), 1);
 
-    let journal = journal::read(&life.site.place.home().cluster("lab").journal()).unwrap();
+    let journal = journal::read(&life.site.sandbox.home().cluster("lab").journal()).unwrap();
     let forgotten = journal.iter().filter(|entry| entry.step == "off").count();
     assert_eq!(
         forgotten, 3,

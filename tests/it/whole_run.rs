@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{EtcdOperator, SIGNERS, Stage};
-use crate::support::place::outcome;
+use crate::support::sandbox::outcome;
 use crate::support::site::{Site, until};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ fn finish(kube: FakeKube) {
 
 /// What a master or a worker finds at its first boot, where its own config has all of it.
 fn config_of(site: &Site, node: &str) -> Value {
-    let path = site.place.home().cluster("lab").ignition(node);
+    let path = site.sandbox.home().cluster("lab").ignition(node);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
     let site = Site::new(7, "mcs=embed\n");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Installed);
-    let table = site.place.parameters("lab").unwrap();
+    let table = site.sandbox.parameters("lab").unwrap();
     let certificate = site.authority.server("api-int.lab.example.com", |_| {});
     let mut asked = 0;
     let address = SocketAddr::from((table.api_ip, 22623));
@@ -91,7 +91,7 @@ fn without_a_dns_the_machine_config_server_is_asked_for_the_nodes() {
         assert!(content("/etc/hostname").is_some());
     }
     let shown = site
-        .place
+        .sandbox
         .run(&["ignition", "show", "worker-1", "--cluster", "lab"])
         .succeeded();
     assert!(
@@ -124,12 +124,12 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
         });
         // `status` gives the API a few seconds; a busy machine may want more.
         until(words, || {
-            let status = site.place.run(&["status", "lab"]).succeeded();
+            let status = site.sandbox.run(&["status", "lab"]).succeeded();
             status.stdout.contains(words)
         });
     }
     finish(kube);
-    let silent = site.place.run(&["status", "lab"]).succeeded();
+    let silent = site.sandbox.run(&["status", "lab"]).succeeded();
     assert!(
         silent.stdout.contains("whether the cluster has its own is not known"),
         "{}",
@@ -137,7 +137,7 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
     );
     assert_eq!(site.machines(), NODES);
     assert!(!site.holds_bootstrap());
-    let folder = site.place.home().cluster("lab");
+    let folder = site.sandbox.home().cluster("lab");
     let told = [
         format!("kubeconfig {}\n", folder.kubeconfig().display()),
         "console    https://console-openshift-console.apps.lab.example.com\n".to_owned(),
@@ -192,7 +192,7 @@ fn workers_may_be_made_when_the_masters_are_ready() {
     let site = Site::new(3, "workers_when=ready");
     let mut child = site.start(&[]);
     let kube = site.kube(&mut child, Stage::Masters);
-    until("the wait", || site.place.is_within("lab", "bootstrap-complete"));
+    until("the wait", || site.sandbox.is_within("lab", "bootstrap-complete"));
     assert_eq!(
         site.machines(),
         ["lab-bootstrap", "lab-master-0", "lab-master-1", "lab-master-2"]
@@ -224,7 +224,7 @@ fn the_bootstrap_of_a_single_master_goes_only_after_it_left_etcd() {
         let mut child = site.start(&[]);
         let kube = site.kube(&mut child, Stage::Bootstrapped);
         kube.with(|world| world.etcd_operator = words);
-        until("the wait", || site.place.is_within("lab", "bootstrap-member-removed"));
+        until("the wait", || site.sandbox.is_within("lab", "bootstrap-member-removed"));
         let asked = kube.with(|world| world.asked);
         until("questions", || kube.with(|world| world.asked) > asked + 5);
         assert_eq!(site.machines(), ["lab-bootstrap", "lab-master-0"]);
@@ -266,7 +266,7 @@ fn files_that_are_too_old_are_made_anew_unless_machines_have_them() {
     assert_eq!(refused.code, Some(4));
     insta::assert_snapshot!(refused.message());
 
-    site.place.edit(|world| world["machines"] = json!({}));
+    site.sandbox.edit(|world| world["machines"] = json!({}));
     kube.with(|world| world.gate = Stage::Installed);
     let anew = site.deploy().succeeded();
     assert!(
@@ -288,7 +288,7 @@ fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
     let site = Site::new(6, "bootstrap_timeout=1s");
     let failed = site.deploy();
     assert_eq!(failed.code, Some(6));
-    let folder = site.place.home().cluster("lab");
+    let folder = site.sandbox.home().cluster("lab");
     let mut bundles = std::fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -310,6 +310,6 @@ fn a_cluster_that_does_not_come_up_leaves_a_bundle() {
         assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
     }
     let text = failed.message().replace(&bundle.display().to_string(), "<bundle>");
-    let ip = site.place.parameters("lab").unwrap().api_ip.to_string();
+    let ip = site.sandbox.parameters("lab").unwrap().api_ip.to_string();
     insta::assert_snapshot!(text.replace(&ip, "<vip>"));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::netns::{Node, Wire, until};
 use crate::support::shape::{Made, Shape};
-use ocpdeploy::cluster::{Lease, Mac, NodeName, Vip};
+use ocpdeploy::cluster::{AddressAssignment, Mac, NodeName, Vip};
 use ocpdeploy::node::services::{Input, lease};
 
 const SHAPE: Shape = Shape {
@@ -95,7 +95,7 @@ fn the_node_that_holds_a_virtual_ip_renews_its_lease() {
     helper.cut();
 
     let made = Made::new("lab", SHAPE, Ipv4Addr::new(10, 77, 0, 10));
-    let leased = [Lease {
+    let leased = [AddressAssignment {
         name: NodeName::vip(Vip::Api),
         mac,
         ip,
@@ -148,7 +148,7 @@ fn a_holder_that_knows_no_server_says_so() {
     let lan = Lan::new();
     let made = Made::new("lab", SHAPE, Ipv4Addr::new(10, 77, 0, 10));
     let ip = Ipv4Addr::new(10, 77, 0, 100);
-    let leased = [Lease {
+    let leased = [AddressAssignment {
         name: NodeName::vip(Vip::Api),
         mac: Mac([0x52, 0x54, 0, 1, 2, 3]),
         ip,

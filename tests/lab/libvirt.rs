@@ -13,9 +13,12 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use ocpdeploy::backend::libvirt::Libvirt;
 use ocpdeploy::backend::{
-    Action, Backend, BackendErrorKind, Held, Hold, ImageHandle, ImageRequest, MachineSpec, Nic, Payload, Power,
+    Action, AddressReservation, Backend, BackendErrorKind, ImageHandle, ImageRequest, MachineSpec, Nic, Payload, Power,
+    ReservationState,
 };
-use ocpdeploy::cluster::{ClusterId, Lease, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType};
+use ocpdeploy::cluster::{
+    AddressAssignment, ClusterId, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType,
+};
 use ocpdeploy::digest;
 
 const POOL: &str = "default";
@@ -176,7 +179,7 @@ async fn destroy(backend: &Libvirt, cluster: &ClusterId) {
     {
         outcome.unwrap();
     }
-    backend.release_addresses(cluster).await.unwrap();
+    backend.delete_remaining(cluster).await.unwrap();
     assert_eq!(backend.list_owned(cluster).await.unwrap(), []);
     assert_eq!(inventory(name_of(cluster)), BTreeSet::new());
 }
@@ -220,7 +223,7 @@ async fn machines_are_made_adopted_and_deleted() {
 
     // The same again is adopted; one that was switched off is switched on.
     let again = backend.create_machine(&specs[0]).await.unwrap();
-    assert!(matches!(again, Action::AlreadySo(_)));
+    assert!(matches!(again, Action::Unchanged(_)));
     virsh(&["destroy", first]);
     let off = backend.list_machines(&cluster).await.unwrap();
     assert_eq!(off[0].power, Power::Off);
@@ -243,7 +246,7 @@ async fn machines_are_made_adopted_and_deleted() {
     let left = inventory(name_of(&cluster));
     assert_eq!(left.len(), 1, "only the mark on the image: {left:?}");
     let again = backend.delete_machine(&cluster, &specs[0].name).await.unwrap();
-    assert_eq!(again, Action::AlreadySo(()));
+    assert_eq!(again, Action::Unchanged(()));
     destroy(&backend, &cluster).await;
     assert_eq!(inventory(&image.key), BTreeSet::new());
 }
@@ -324,7 +327,7 @@ async fn what_others_made_is_left_alone() {
 
     let before = inventory(name_of(&lookalike));
     backend.delete_machine(&lab, &all[0].name).await.unwrap();
-    backend.release_addresses(&lab).await.unwrap();
+    backend.delete_remaining(&lab).await.unwrap();
     assert_eq!(backend.list_owned(&lab).await.unwrap(), []);
     assert_eq!(inventory(name_of(&lookalike)), before);
     for id in [&lookalike, &nested] {
@@ -332,7 +335,7 @@ async fn what_others_made_is_left_alone() {
     }
     for (id, spec) in [(&lookalike, &all[1]), (&nested, &all[2])] {
         backend.delete_machine(id, &spec.name).await.unwrap();
-        backend.release_addresses(id).await.unwrap();
+        backend.delete_remaining(id).await.unwrap();
     }
     let expected = [
         format!("domain {stranger}"),
@@ -587,16 +590,16 @@ async fn free_addresses(backend: &Libvirt, skip: usize) -> impl Iterator<Item = 
     all.filter(move |ip| !facts.taken.contains_key(ip)).skip(skip)
 }
 
-fn hold(cluster: &ClusterId, node: &str, ip: Ipv4Addr) -> Hold {
+fn hold(cluster: &ClusterId, node: &str, ip: Ipv4Addr) -> AddressReservation {
     let names: Vec<_> = match node {
         "api" => vec![cluster.fqdn("api"), cluster.fqdn("api-int")],
         "ingress" => vec![cluster.fqdn("console-openshift-console.apps")],
         node => vec![cluster.fqdn(node)],
     };
-    Hold {
+    AddressReservation {
         cluster: cluster.clone(),
         network: NETWORK.to_owned(),
-        lease: Lease {
+        lease: AddressAssignment {
             name: serde_json::from_value(node.into()).unwrap(),
             mac: mac(cluster, node),
             ip,
@@ -619,14 +622,17 @@ async fn addresses_are_held_for_exactly_one_cluster() {
         for node in ["master-0", "api", "ingress"] {
             let hold = hold(id, node, free.next().unwrap());
             for _ in 0..2 {
-                assert_eq!(backend.hold_address(&hold).await.unwrap(), Held::ByPlatform);
+                assert_eq!(
+                    backend.reserve_address(&hold).await.unwrap(),
+                    ReservationState::ByPlatform
+                );
             }
             holds.push(hold);
         }
-        assert_eq!(backend.list_held(id).await.unwrap().len(), 3);
+        assert_eq!(backend.list_reservations(id).await.unwrap().len(), 3);
     }
     let api = &holds[1];
-    let Lease { mac, ip, .. } = api.lease;
+    let AddressAssignment { mac, ip, .. } = api.lease;
     let facts = backend.look_at_network(NETWORK).await.unwrap();
     assert_eq!(facts.taken[&ip], Some(mac));
     assert!(facts.answers_dns && facts.resolvers.len() == 1, "{facts:?}");
@@ -640,11 +646,11 @@ async fn addresses_are_held_for_exactly_one_cluster() {
     // Half of it was only written for the running network, as an older tool may have done.
     virsh(&["net-update", NETWORK, "delete", "ip-dhcp-host", &entry, "--config"]);
     assert_ne!(everything(), now);
-    backend.hold_address(api).await.unwrap();
+    backend.reserve_address(api).await.unwrap();
     assert_eq!(everything(), now);
 
     let clash = backend
-        .hold_address(&hold(&lookalike, "worker-0", ip))
+        .reserve_address(&hold(&lookalike, "worker-0", ip))
         .await
         .unwrap_err();
     assert_eq!(clash.kind, BackendErrorKind::Conflict);
@@ -658,12 +664,12 @@ async fn addresses_are_held_for_exactly_one_cluster() {
             .collect();
         let mut held = Vec::new();
         for other in &others {
-            held.push(backend.list_held(other).await.unwrap());
+            held.push(backend.list_reservations(other).await.unwrap());
         }
-        backend.release_addresses(gone).await.unwrap();
-        assert_eq!(backend.list_held(gone).await.unwrap(), []);
+        backend.delete_remaining(gone).await.unwrap();
+        assert_eq!(backend.list_reservations(gone).await.unwrap(), []);
         for (other, held) in others.iter().zip(held) {
-            assert_eq!(backend.list_held(other).await.unwrap(), held);
+            assert_eq!(backend.list_reservations(other).await.unwrap(), held);
         }
     }
     assert_eq!(everything(), BTreeSet::new());
@@ -692,7 +698,7 @@ async fn the_name_server_answers_for_what_is_held() {
     let Some(backend) = connect().await else { return };
     let lab = cluster("dns");
     let ip = free_addresses(&backend, 60).await.next().unwrap();
-    backend.hold_address(&hold(&lab, "api", ip)).await.unwrap();
+    backend.reserve_address(&hold(&lab, "api", ip)).await.unwrap();
     // dnsmasq reads its files anew in its own time.
     let begun = Instant::now();
     let server = backend.look_at_network(NETWORK).await.unwrap().resolvers[0];
@@ -706,7 +712,7 @@ async fn the_name_server_answers_for_what_is_held() {
             Some(answer) => assert!(begun.elapsed() < Duration::from_secs(10), "{answer:?}"),
         }
     }
-    backend.release_addresses(&lab).await.unwrap();
+    backend.delete_remaining(&lab).await.unwrap();
     assert_eq!(inventory(name_of(&lab)), BTreeSet::new());
 }
 
@@ -782,7 +788,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
             break *ip;
         }
         assert!(begun.elapsed() < Duration::from_secs(120), "no address");
-        tokio::time::sleep(backend.limits().poll_interval).await;
+        tokio::time::sleep(backend.capabilities().poll_interval).await;
     };
     let leases = virsh(&["net-dhcp-leases", NETWORK, "--mac", &spec.nics[0].mac.to_string()]);
     assert!(leases.contains(&ip.to_string()), "{ip} is not in {leases}");
@@ -794,9 +800,12 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
     sits_at_the_console(&backend, &cluster, &spec.name).await;
     // What a machine that is gone has been leased is nobody else's to reserve, until the lease ends.
     let mut other = hold(&cluster, "worker-0", ip);
-    let clash = backend.hold_address(&other).await.unwrap_err();
+    let clash = backend.reserve_address(&other).await.unwrap_err();
     assert_eq!(clash.kind, BackendErrorKind::Conflict);
     other.lease.mac = spec.nics[0].mac;
-    assert_eq!(backend.hold_address(&other).await.unwrap(), Held::ByPlatform);
+    assert_eq!(
+        backend.reserve_address(&other).await.unwrap(),
+        ReservationState::ByPlatform
+    );
     destroy(&backend, &cluster).await;
 }

@@ -212,8 +212,8 @@ impl OnBridge {
         Self(ip)
     }
 
-    fn ip(deed: &str, ip: Ipv4Addr) -> bool {
-        let arguments = ["address", deed, &format!("{ip}/32"), "dev", "virbr0"];
+    fn ip(operation: &str, ip: Ipv4Addr) -> bool {
+        let arguments = ["address", operation, &format!("{ip}/32"), "dev", "virbr0"];
         Command::new("ip").args(arguments).status().unwrap().success()
     }
 }

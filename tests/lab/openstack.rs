@@ -203,15 +203,15 @@ mod on_openstack {
             child.kill().unwrap();
             assert_eq!(child.wait().unwrap().code(), None, "it was not killed");
             kills += 1;
-            let deeds: Vec<String> = line.deeds().iter().map(|deed| without_ids(deed)).collect();
+            let deeds: Vec<String> = line.deeds().iter().map(|operation| without_ids(operation)).collect();
             assert!(kills < 300, "it does not get on; the last deeds: {deeds:#?}");
             allowed = if seen.insert(deeds) { 1 } else { allowed + 1 };
         }
     }
 
     /// A deed in which things that are made anew have the names of the old ones.
-    fn without_ids(deed: &str) -> String {
-        let parts = deed.split_inclusive(['/', ' ', '?']);
+    fn without_ids(operation: &str) -> String {
+        let parts = operation.split_inclusive(['/', ' ', '?']);
         parts
             .map(|part| {
                 if part.len() > 35 && part.contains('-') {
@@ -405,7 +405,7 @@ mod on_openstack {
                     autostart: false,
                 }
             };
-            let at_once = backend.limits().concurrency;
+            let at_once = backend.capabilities().concurrency;
             stream::iter((0..machines).map(spec))
                 .map(async |spec| backend.create_machine(&spec).await.unwrap())
                 .buffer_unordered(at_once)
@@ -418,7 +418,7 @@ mod on_openstack {
                     break seen;
                 }
                 assert!(made.elapsed() < Duration::from_secs(600), "they do not run");
-                tokio::time::sleep(backend.limits().poll_interval).await;
+                tokio::time::sleep(backend.capabilities().poll_interval).await;
             };
             let names: BTreeSet<_> = seen.iter().map(|machine| &machine.name).collect();
             let addresses: BTreeSet<_> = seen.iter().flat_map(|machine| &machine.nics[0].addresses).collect();
@@ -431,7 +431,7 @@ mod on_openstack {
                 .buffer_unordered(at_once)
                 .for_each(async |_| ())
                 .await;
-            backend.release_addresses(&cluster).await.unwrap();
+            backend.delete_remaining(&cluster).await.unwrap();
         });
         nothing_is_left(&lab);
     }
@@ -466,7 +466,7 @@ mod on_openstack {
             );
             assert_eq!(image["size"], std::fs::metadata(&file).unwrap().len());
             assert_eq!(fetch(url.to_owned()).await.unwrap(), first, "it is there already");
-            backend.release_addresses(&cluster).await.unwrap();
+            backend.delete_remaining(&cluster).await.unwrap();
             nothing_is_left(&lab);
             for (url, words) in [
                 (format!("{url}#sha512={}", "0".repeat(128)), "was asked for"),

@@ -344,9 +344,9 @@ impl Squatter {
         squatter
     }
 
-    fn ip(&self, deed: &str) -> bool {
+    fn ip(&self, operation: &str) -> bool {
         let done = Command::new("ip")
-            .args(["address", deed, &format!("{}/32", self.0), "dev", "virbr0"])
+            .args(["address", operation, &format!("{}/32", self.0), "dev", "virbr0"])
             .status();
         done.unwrap().success()
     }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use ocpdeploy::backend::NetworkFacts;
-use ocpdeploy::cluster::{ClusterConfig, Harvest, Lease, Mac, NodeName, Vip};
+use ocpdeploy::cluster::{AddressAssignment, ClusterConfig, Harvest, Mac, NodeName, Vip};
 use ocpdeploy::settings::{self, Sources};
 use ocpdeploy::state::parameters::{NodeAddress, Parameters};
 
@@ -41,7 +41,7 @@ pub fn parameters(config: &ClusterConfig, api_ip: Ipv4Addr) -> Parameters {
     let [a, b, c, _] = api_ip.octets();
     let ip = |last: u8| Ipv4Addr::new(a, b, c, last);
     let mac = |last| Mac([0x52, 0x54, 0, 0, 0, last]);
-    let lease = |vip, ip: Ipv4Addr| Lease {
+    let lease = |vip, ip: Ipv4Addr| AddressAssignment {
         name: NodeName::vip(vip),
         mac: mac(ip.octets()[3]),
         ip,

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use ocpdeploy::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Held, Hold, ImageHandle, ImageRequest, Machine, MachineSpec,
-    Needs, Nic, Payload, Power, Stop, Verdict,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, ImageHandle, ImageRequest, Machine,
+    MachineSpec, Nic, Payload, Power, Requirements, ReservationState, Stop, Verdict,
 };
-use ocpdeploy::cluster::{ClusterId, Lease, Mac, MachineName, NodeName, Pass, Role};
+use ocpdeploy::cluster::{AddressAssignment, ClusterId, Mac, MachineName, NodeName, Pass, Role};
 use ocpdeploy::digest;
 
 #[path = "contract_foreign.rs"]
@@ -237,11 +237,11 @@ impl<G: Ground> Stage<G> {
         spec
     }
 
-    async fn hold(&self, owner: &Owner, node: &str) -> Hold {
-        Hold {
+    async fn hold(&self, owner: &Owner, node: &str) -> AddressReservation {
+        AddressReservation {
             cluster: owner.id.clone(),
             network: self.ground.network(),
-            lease: Lease {
+            lease: AddressAssignment {
                 name: serde_json::from_value(node.into()).unwrap(),
                 mac: self.mac(),
                 ip: self.free_ip().await,
@@ -257,8 +257,8 @@ impl<G: Ground> Stage<G> {
         names
     }
 
-    async fn held_by(&self, owner: &Owner) -> Vec<Lease> {
-        let mut held = self.backend().list_held(&owner.id).await.unwrap();
+    async fn held_by(&self, owner: &Owner) -> Vec<AddressAssignment> {
+        let mut held = self.backend().list_reservations(&owner.id).await.unwrap();
         held.sort_by(|a, b| a.name.cmp(&b.name));
         held
     }
@@ -278,7 +278,7 @@ impl<G: Ground> Stage<G> {
                     left.push(words(&error));
                 }
             }
-            if let Err(error) = self.backend().release_addresses(cluster).await {
+            if let Err(error) = self.backend().delete_remaining(cluster).await {
                 left.push(words(&error));
             }
             match self.backend().list_owned(cluster).await {
@@ -357,7 +357,7 @@ pub async fn creating_twice_makes_one<G: Ground>(stage: &Stage<G>) {
     let spec = stage.create(&owner, 0).await;
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
     let again = stage.backend().create_machine(&spec).await.unwrap();
-    assert!(matches!(again, Action::AlreadySo(_)), "{again:?}");
+    assert!(matches!(again, Action::Unchanged(_)), "{again:?}");
     as_asked(&again.into_inner(), &spec);
     assert_eq!(stage.names_of(&owner).await, [spec.name.as_str()]);
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
@@ -389,7 +389,7 @@ pub async fn a_strangers_machine_is_left_alone<G: Ground>(stage: &Stage<G>) {
     refused(deleted, BackendErrorKind::Conflict, name.as_str());
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
     stage.owns_nothing(&owner).await;
-    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.backend().delete_remaining(&owner.id).await.unwrap();
     assert!(stage.ground.has_stranger(&name), "{name} was deleted");
 }
 
@@ -421,7 +421,7 @@ pub async fn deleting_what_is_absent_is_success<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let name = MachineName::of_node(&owner.name, &NodeName::bootstrap());
     let deleted = stage.backend().delete_machine(&owner.id, &name).await.unwrap();
-    assert_eq!(deleted, Action::AlreadySo(()));
+    assert_eq!(deleted, Action::Unchanged(()));
 }
 
 pub async fn deleting_removes_all_that_was_made<G: Ground>(stage: &Stage<G>) {
@@ -435,10 +435,10 @@ pub async fn deleting_removes_all_that_was_made<G: Ground>(stage: &Stage<G>) {
     assert_eq!(stage.names_of(&owner).await, [""; 0]);
     // The image is shared and goes with the cluster, not with a machine.
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), before);
-    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.backend().delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
     let again = stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
-    assert_eq!(again, Action::AlreadySo(()));
+    assert_eq!(again, Action::Unchanged(()));
 }
 
 pub async fn a_deleted_machine_can_be_made_again<G: Ground>(stage: &Stage<G>) {
@@ -474,7 +474,7 @@ pub async fn clusters_with_similar_names_never_meet<G: Ground>(stage: &Stage<G>)
     for gone in 0..owners.len() {
         let owner = &owners[gone];
         stage.backend().delete_machine(&owner.id, &names[gone]).await.unwrap();
-        stage.backend().release_addresses(&owner.id).await.unwrap();
+        stage.backend().delete_remaining(&owner.id).await.unwrap();
         stage.owns_nothing(owner).await;
         for (owner, name) in owners.iter().zip(&names).skip(gone + 1) {
             assert_eq!(stage.names_of(owner).await, [name.as_str()]);
@@ -487,14 +487,14 @@ pub async fn holds_of_similar_clusters_never_meet<G: Ground>(stage: &Stage<G>) {
     let mut leases = Vec::new();
     for owner in &owners {
         let hold = stage.hold(owner, "master-0").await;
-        stage.backend().hold_address(&hold).await.unwrap();
+        stage.backend().reserve_address(&hold).await.unwrap();
         leases.push(hold.lease);
     }
     for gone in 0..owners.len() {
         for (owner, lease) in owners.iter().zip(&leases).skip(gone) {
             assert_eq!(stage.held_by(owner).await, std::slice::from_ref(lease), "{}", owner.id);
         }
-        stage.backend().release_addresses(&owners[gone].id).await.unwrap();
+        stage.backend().delete_remaining(&owners[gone].id).await.unwrap();
         assert_eq!(stage.held_by(&owners[gone]).await, []);
         stage.owns_nothing(&owners[gone]).await;
     }
@@ -503,9 +503,15 @@ pub async fn holds_of_similar_clusters_never_meet<G: Ground>(stage: &Stage<G>) {
 pub async fn holding_twice_is_holding_once<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "api").await;
-    assert_eq!(stage.backend().hold_address(&hold).await.unwrap(), Held::ByPlatform);
+    assert_eq!(
+        stage.backend().reserve_address(&hold).await.unwrap(),
+        ReservationState::ByPlatform
+    );
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
-    assert_eq!(stage.backend().hold_address(&hold).await.unwrap(), Held::ByPlatform);
+    assert_eq!(
+        stage.backend().reserve_address(&hold).await.unwrap(),
+        ReservationState::ByPlatform
+    );
     assert_eq!(stage.held_by(&owner).await, [hold.lease]);
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
 }
@@ -513,10 +519,10 @@ pub async fn holding_twice_is_holding_once<G: Ground>(stage: &Stage<G>) {
 pub async fn a_held_address_is_seen_as_taken<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "api").await;
-    stage.backend().hold_address(&hold).await.unwrap();
+    stage.backend().reserve_address(&hold).await.unwrap();
     let facts = stage.backend().look_at_network(&hold.network).await.unwrap();
     assert_eq!(facts.taken.get(&hold.lease.ip), Some(&Some(hold.lease.mac)));
-    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.backend().delete_remaining(&owner.id).await.unwrap();
     let facts = stage.backend().look_at_network(&hold.network).await.unwrap();
     assert_eq!(facts.taken.get(&hold.lease.ip), None);
 }
@@ -524,7 +530,7 @@ pub async fn a_held_address_is_seen_as_taken<G: Ground>(stage: &Stage<G>) {
 pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let theirs = stage.hold(&owner, "master-0").await;
-    stage.backend().hold_address(&theirs).await.unwrap();
+    stage.backend().reserve_address(&theirs).await.unwrap();
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
     let mut ip = stage.hold(&other, "master-0").await;
     ip.lease.ip = theirs.lease.ip;
@@ -533,7 +539,7 @@ pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G
     let mut name = stage.hold(&other, "master-0").await;
     name.dns_names = theirs.dns_names.clone();
     for (what, clash) in [("address", ip), ("MAC", mac), ("name", name)] {
-        match stage.backend().hold_address(&clash).await {
+        match stage.backend().reserve_address(&clash).await {
             Ok(held) => panic!("a second hold of one {what} was granted: {held:?}"),
             refusal => refused(refusal, BackendErrorKind::Conflict, &clash.lease.ip.to_string()),
         }
@@ -548,14 +554,14 @@ pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G
 pub async fn releasing_is_exact_and_may_be_repeated<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let kept = stage.hold(&other, "api").await;
-    stage.backend().hold_address(&kept).await.unwrap();
+    stage.backend().reserve_address(&kept).await.unwrap();
     for node in ["api", "ingress", "master-0"] {
         let hold = stage.hold(&owner, node).await;
-        stage.backend().hold_address(&hold).await.unwrap();
+        stage.backend().reserve_address(&hold).await.unwrap();
     }
     assert_eq!(stage.held_by(&owner).await.len(), 3);
     for _ in 0..2 {
-        stage.backend().release_addresses(&owner.id).await.unwrap();
+        stage.backend().delete_remaining(&owner.id).await.unwrap();
         stage.owns_nothing(&owner).await;
         assert_eq!(stage.held_by(&other).await, std::slice::from_ref(&kept.lease));
     }
@@ -564,13 +570,13 @@ pub async fn releasing_is_exact_and_may_be_repeated<G: Ground>(stage: &Stage<G>)
 pub async fn a_released_address_can_be_held_by_another<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let first = stage.hold(&owner, "api").await;
-    stage.backend().hold_address(&first).await.unwrap();
-    stage.backend().release_addresses(&owner.id).await.unwrap();
-    let second = Hold {
+    stage.backend().reserve_address(&first).await.unwrap();
+    stage.backend().delete_remaining(&owner.id).await.unwrap();
+    let second = AddressReservation {
         cluster: other.id.clone(),
         ..first
     };
-    stage.backend().hold_address(&second).await.unwrap();
+    stage.backend().reserve_address(&second).await.unwrap();
     assert_eq!(stage.held_by(&other).await, [second.lease]);
 }
 
@@ -578,7 +584,7 @@ pub async fn all_that_is_owned_is_listed<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let spec = stage.create(&owner, 0).await;
     let hold = stage.hold(&owner, "ingress").await;
-    stage.backend().hold_address(&hold).await.unwrap();
+    stage.backend().reserve_address(&hold).await.unwrap();
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
     for part in [spec.name.as_str(), "ingress", &hold.dns_names[0]] {
         assert!(
@@ -589,7 +595,7 @@ pub async fn all_that_is_owned_is_listed<G: Ground>(stage: &Stage<G>) {
     assert_eq!(owned.iter().collect::<BTreeSet<_>>().len(), owned.len(), "{owned:?}");
     // The machine first: what is held belongs to it.
     stage.backend().delete_machine(&owner.id, &spec.name).await.unwrap();
-    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.backend().delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
 }
 
@@ -620,7 +626,7 @@ pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<
         // Its image is left, or nothing.
         let owned = stage.backend().list_owned(&owner.id).await.unwrap();
         assert_eq!(found().await.contains(&owner.id), !owned.is_empty(), "{owned:?}");
-        stage.backend().release_addresses(&owner.id).await.unwrap();
+        stage.backend().delete_remaining(&owner.id).await.unwrap();
         expected.remove(&owner.id);
         assert_eq!(found().await, expected);
     }
@@ -629,15 +635,15 @@ pub async fn every_cluster_that_has_something_is_found<G: Ground>(stage: &Stage<
 pub async fn a_cluster_that_only_holds_an_address_is_found<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "api").await;
-    stage.backend().hold_address(&hold).await.unwrap();
+    stage.backend().reserve_address(&hold).await.unwrap();
     assert!(stage.backend().list_clusters().await.unwrap().contains(&owner.id));
-    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.backend().delete_remaining(&owner.id).await.unwrap();
     assert!(!stage.backend().list_clusters().await.unwrap().contains(&owner.id));
 }
 
 pub async fn machines_can_be_made_side_by_side<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
-    let at_once = stage.backend().limits().concurrency;
+    let at_once = stage.backend().capabilities().concurrency;
     assert!(at_once > 0);
     let count = (2 * at_once).min(10);
     let mut specs = Vec::new();
@@ -681,19 +687,19 @@ pub async fn one_machine_asked_for_twice_at_once_is_made_once<G: Ground>(stage: 
     assert_eq!(stage.names_of(&owner).await, [spec.name.as_str()]);
 }
 
-fn needs<G: Ground>(stage: &Stage<G>, owner: &Owner, name: &MachineName) -> Needs {
-    Needs {
+fn needs<G: Ground>(stage: &Stage<G>, owner: &Owner, name: &MachineName) -> Requirements {
+    Requirements {
         networks: vec![stage.ground.network()],
         machines: vec![(name.clone(), vec![stage.mac()])],
         cluster: Some(owner.id.clone()),
         memory_mib: 192,
         cpus_per_machine: 1,
         disk_gib: 1,
-        ..Needs::default()
+        ..Requirements::default()
     }
 }
 
-async fn failures<G: Ground>(stage: &Stage<G>, needs: &Needs) -> Vec<String> {
+async fn failures<G: Ground>(stage: &Stage<G>, needs: &Requirements) -> Vec<String> {
     let findings = stage.backend().preflight(needs).await.unwrap();
     assert!(!findings.is_empty(), "a preflight says what it looked at");
     let fails = findings.into_iter().filter(|finding| finding.verdict == Verdict::Fail);
@@ -727,7 +733,7 @@ pub async fn preflight_accepts_what_this_cluster_made<G: Ground>(stage: &Stage<G
 }
 
 pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
-    let Some(limit) = stage.backend().limits().carrier.room() else {
+    let Some(limit) = stage.backend().capabilities().carrier.room() else {
         return;
     };
     let owner = stage.cluster();
@@ -764,7 +770,7 @@ pub async fn an_image_is_brought_once_and_shared<G: Ground>(stage: &Stage<G>) {
     let first = stage.image(&owner).await;
     assert_eq!(stage.image(&owner).await, first);
     assert_eq!(stage.image(&other).await, first);
-    stage.backend().release_addresses(&owner.id).await.unwrap();
+    stage.backend().delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
     // What the other cluster has asked for still boots.
     let mut spec = stage.spec(&other, 0).await;
@@ -785,7 +791,7 @@ pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>)
     let spec = stage.spec(&owner, 0).await;
     let mut hold = stage.hold(&owner, spec.node.as_str()).await;
     hold.lease.mac = spec.nics[0].mac;
-    stage.backend().hold_address(&hold).await.unwrap();
+    stage.backend().reserve_address(&hold).await.unwrap();
     stage.backend().create_machine(&spec).await.unwrap();
     let begin = Instant::now();
     let addresses = loop {
@@ -798,7 +804,7 @@ pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>)
             begin.elapsed() < Duration::from_secs(120),
             "no address; its console: {console:?}"
         );
-        tokio::time::sleep(stage.backend().limits().poll_interval).await;
+        tokio::time::sleep(stage.backend().capabilities().poll_interval).await;
     };
     assert_eq!(addresses, [hold.lease.ip]);
 }
@@ -810,7 +816,7 @@ pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
         stage.hold(&owner, "worker-10").await,
     );
     for hold in [&goes, &stays] {
-        stage.backend().hold_address(hold).await.unwrap();
+        stage.backend().reserve_address(hold).await.unwrap();
     }
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
     let released = stage.backend().release_address(&goes).await.unwrap();
@@ -824,16 +830,16 @@ pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
     );
     assert!(left.iter().all(|thing| !thing.name.contains("worker-1.")), "{left:?}");
     let again = stage.backend().release_address(&goes).await.unwrap();
-    assert_eq!(again, Action::AlreadySo(()));
+    assert_eq!(again, Action::Unchanged(()));
     // Address, MAC and name are free.
-    stage.backend().hold_address(&goes).await.unwrap();
+    stage.backend().reserve_address(&goes).await.unwrap();
     assert_eq!(stage.held_by(&owner).await, [goes.lease, stays.lease]);
 }
 
 pub async fn releasing_what_another_holds_changes_nothing<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let hold = stage.hold(&owner, "master-0").await;
-    stage.backend().hold_address(&hold).await.unwrap();
+    stage.backend().reserve_address(&hold).await.unwrap();
     let mut of_another_cluster = hold.clone();
     of_another_cluster.cluster = other.id.clone();
     let mut of_another_node = hold.clone();
@@ -844,7 +850,7 @@ pub async fn releasing_what_another_holds_changes_nothing<G: Ground>(stage: &Sta
     of_another_ip.lease.ip = stage.free_ip().await;
     for wrong in [of_another_cluster, of_another_node, of_another_mac, of_another_ip] {
         let released = stage.backend().release_address(&wrong).await.unwrap();
-        assert_eq!(released, Action::AlreadySo(()), "{wrong:?}");
+        assert_eq!(released, Action::Unchanged(()), "{wrong:?}");
     }
     assert_eq!(stage.held_by(&owner).await, [hold.lease]);
 }
@@ -863,7 +869,7 @@ pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>)
             .power
     };
     let started = backend.start_machine(&owner.id, &spec.name).await.unwrap();
-    assert_eq!(started, Action::AlreadySo(()), "it runs since it was made");
+    assert_eq!(started, Action::Unchanged(()), "it runs since it was made");
     // A guest that finds nothing to do may not listen; its power is what the platform has in hand.
     backend.stop_machine(&owner.id, &spec.name, Stop::Ask).await.unwrap();
     backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
@@ -871,7 +877,7 @@ pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>)
     assert_ne!(power(&other.name).await, Power::Off);
     for how in [Stop::Ask, Stop::Force] {
         let again = backend.stop_machine(&owner.id, &spec.name, how).await.unwrap();
-        assert_eq!(again, Action::AlreadySo(()));
+        assert_eq!(again, Action::Unchanged(()));
     }
     let started = backend.start_machine(&owner.id, &spec.name).await.unwrap();
     assert_eq!(started, Action::Done(()));

@@ -60,7 +60,7 @@ pub async fn foreign_objects_in_a_listing_are_never_changed<G: Ground>(stage: &S
     stage.ground.put_foreign(&all);
     let before = stage.ground.foreign();
     assert!(before.len() >= all.len(), "{before:#?}");
-    let unchanged = |deed: &str| assert_eq!(stage.ground.foreign(), before, "changed by: {deed}");
+    let unchanged = |operation: &str| assert_eq!(stage.ground.foreign(), before, "changed by: {operation}");
     let backend = stage.backend();
 
     let specs = [stage.create(&owner, 0).await, stage.create(&owner, 1).await];
@@ -75,13 +75,13 @@ pub async fn foreign_objects_in_a_listing_are_never_changed<G: Ground>(stage: &S
         let mut leases = Vec::new();
         for node in ["api", "master-0"] {
             let hold = stage.hold(&owner, node).await;
-            backend.hold_address(&hold).await.unwrap();
+            backend.reserve_address(&hold).await.unwrap();
             leases.push(hold.lease);
         }
         unchanged("holding addresses");
         assert_eq!(stage.held_by(&owner).await, leases);
         let mut other = stage.hold(&owner, "master-1").await;
-        assert_eq!(backend.release_address(&other).await.unwrap(), Action::AlreadySo(()));
+        assert_eq!(backend.release_address(&other).await.unwrap(), Action::Unchanged(()));
         other.lease = leases.remove(1);
         assert_eq!(backend.release_address(&other).await.unwrap(), Action::Done(()));
         unchanged("releasing one address");
@@ -96,11 +96,11 @@ pub async fn foreign_objects_in_a_listing_are_never_changed<G: Ground>(stage: &S
     backend.delete_machine(&owner.id, &specs[1].name).await.unwrap();
     unchanged("deleting a machine");
     // While a machine is there, and when none is.
-    backend.release_addresses(&owner.id).await.unwrap();
+    backend.delete_remaining(&owner.id).await.unwrap();
     unchanged("releasing all beside a machine");
     assert_eq!(stage.names_of(&owner).await, [specs[0].name.as_str()]);
     backend.delete_machine(&owner.id, &specs[0].name).await.unwrap();
-    backend.release_addresses(&owner.id).await.unwrap();
+    backend.delete_remaining(&owner.id).await.unwrap();
     stage.owns_nothing(&owner).await;
     unchanged("releasing all");
     println!(

@@ -123,9 +123,9 @@ impl Shared {
     }
 
     /// Notes a deed; whether its answer still goes through.
-    fn note(&self, deed: String) -> bool {
+    fn note(&self, operation: String) -> bool {
         let mut deeds = self.deeds.lock().unwrap();
-        deeds.push(deed);
+        deeds.push(operation);
         deeds.len() < self.cut_at.load(Ordering::SeqCst)
     }
 }
@@ -145,7 +145,7 @@ async fn relay(State((shared, service)): State<(Arc<Shared>, u16)>, request: Req
         false => parts.uri.path_and_query().map_or("/", |path| path.as_str()),
     };
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
-    let deed = (!reads && !path.ends_with("/auth/tokens")).then(|| format!("{} :{service}{path}", parts.method));
+    let operation = (!reads && !path.ends_with("/auth/tokens")).then(|| format!("{} :{service}{path}", parts.method));
     let mut headers = parts.headers;
     for hop in HOP {
         headers.remove(hop);
@@ -166,8 +166,8 @@ async fn relay(State((shared, service)): State<(Arc<Shared>, u16)>, request: Req
     let Ok(bytes) = answer.bytes().await else {
         return failed();
     };
-    if let Some(deed) = deed
-        && !shared.note(format!("{deed} {said} {}", status.as_u16()))
+    if let Some(operation) = operation
+        && !shared.note(format!("{operation} {said} {}", status.as_u16()))
     {
         return silence().await;
     }

@@ -112,9 +112,9 @@ impl Root {
     /// Compares all that an effective config says of files, units and ssh keys with what is here; counts the files.
     #[track_caller]
     pub fn compare(&self, effective: &Value) -> usize {
-        let list = |place: &str| {
+        let list = |sandbox: &str| {
             effective
-                .pointer(place)
+                .pointer(sandbox)
                 .and_then(Value::as_array)
                 .cloned()
                 .unwrap_or_default()

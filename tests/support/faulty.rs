@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use ocpdeploy::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Balanced, Balancer, Console, Description, Finding, Held, Hold,
-    ImageHandle, ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
+    Description, Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned,
+    PlatformChoices, Requirements, ReservationState, Stop,
 };
-use ocpdeploy::cluster::{ClusterId, Lease, MachineName, Role};
+use ocpdeploy::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug)]
@@ -120,18 +121,18 @@ impl<B> Faulty<B> {
 }
 
 impl<B: Backend> Backend for &Faulty<B> {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             poll_interval: Duration::from_millis(1),
-            ..self.backend.limits()
+            ..self.backend.capabilities()
         }
     }
 
-    fn limits_for(&self, _: Role) -> Limits {
-        self.limits()
+    fn capabilities_for(&self, _: Role) -> Capabilities {
+        self.capabilities()
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         self.call("preflight", "", async |backend| backend.preflight(needs).await)
             .await
     }
@@ -202,33 +203,37 @@ impl<B: Backend> Backend for &Faulty<B> {
         .await
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         self.call("hold_address", &hold.lease.name, async |backend| {
-            backend.hold_address(hold).await
+            backend.reserve_address(hold).await
         })
         .await
     }
 
-    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
-        self.call("balance", balancer.vip, async |backend| backend.balance(balancer).await)
-            .await
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.call("balance", balancer.vip, async |backend| {
+            backend.ensure_load_balancer(balancer).await
+        })
+        .await
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        self.call("list_held", cluster, async |backend| backend.list_held(cluster).await)
-            .await
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+        self.call("list_held", cluster, async |backend| {
+            backend.list_reservations(cluster).await
+        })
+        .await
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         self.call("release_address", &hold.lease.name, async |backend| {
             backend.release_address(hold).await
         })
         .await
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         self.call("release_addresses", cluster, async |backend| {
-            backend.release_addresses(cluster).await
+            backend.delete_remaining(cluster).await
         })
         .await
     }
@@ -262,16 +267,17 @@ impl<B: Backend> Backend for &Faulty<B> {
         .await
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        self.call("offers", "", async |backend| backend.offers().await).await
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        self.call("offers", "", async |backend| backend.choices().await).await
     }
 
-    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
-        self.call("disks_here", "", async |backend| backend.disks_here().await)
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.call("disks_here", "", async |backend| backend.local_disk_dir().await)
             .await
     }
 
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
-        self.call("clock", "", async |backend| backend.clock().await).await
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        self.call("clock", "", async |backend| backend.server_time().await)
+            .await
     }
 }

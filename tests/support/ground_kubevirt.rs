@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ocpdeploy::backend::kubevirt::Kubevirt;
-use ocpdeploy::backend::{Backend, Hold, ImageRequest, MachineSpec};
-use ocpdeploy::cluster::{Affinity, Insecure, KubevirtConfig, Lease, MachineName, PodNetwork};
+use ocpdeploy::backend::{AddressReservation, Backend, ImageRequest, MachineSpec};
+use ocpdeploy::cluster::{AddressAssignment, Affinity, Insecure, KubevirtConfig, MachineName, PodNetwork};
 use ocpdeploy::digest;
 use serde_json::json;
 
@@ -106,10 +106,10 @@ impl Ground for KubevirtGround {
     async fn prepare(&self, spec: &MachineSpec) {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if self.is_on_pods {
-            let hold = Hold {
+            let hold = AddressReservation {
                 cluster: spec.cluster.clone(),
                 network: self.network(),
-                lease: Lease {
+                lease: AddressAssignment {
                     name: spec.node.clone(),
                     mac: spec.nics[0].mac,
                     ip: Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 2, 2).to_bits() + 4 * NEXT.fetch_add(1, Relaxed)),
@@ -117,7 +117,7 @@ impl Ground for KubevirtGround {
                 dns_names: vec![],
             };
             // Several specs of one node are made in some promises; the first one's address stays.
-            let _ = self.backend.hold_address(&hold).await;
+            let _ = self.backend.reserve_address(&hold).await;
         }
     }
 

@@ -35,7 +35,7 @@ impl SimGround {
     fn edit(&self, change: impl FnOnce(&mut Value)) {
         // Who lets go of the platform leaves one document.
         drop(Sim::open(&SimConfig { state: self.state() }));
-        let text = std::fs::read_to_string(self.state()).unwrap_or(r#"{"v": 1, "strangers": {}}"#.to_owned());
+        let text = std::fs::read_to_string(self.state()).unwrap_or(r#"{"v": 1, "foreign_machines": {}}"#.to_owned());
         let mut world: Value = serde_json::from_str(&text).unwrap();
         change(&mut world);
         std::fs::write(self.state(), world.to_string()).unwrap();
@@ -70,18 +70,20 @@ impl Ground for SimGround {
     }
 
     fn put_stranger(&self, name: &MachineName) {
-        self.edit(|world| world["strangers"][name.as_str()] = json!({"macs": []}));
+        self.edit(|world| world["foreign_machines"][name.as_str()] = json!({"macs": []}));
     }
 
     fn has_stranger(&self, name: &MachineName) -> bool {
         let mut there = false;
-        self.edit(|world| there = world["strangers"].get(name.as_str()).is_some());
+        self.edit(|world| there = world["foreign_machines"].get(name.as_str()).is_some());
         there
     }
 
     fn remove_stranger(&self, name: &MachineName) {
         self.edit(|world| {
-            world["strangers"].as_object_mut().map(|all| all.remove(name.as_str()));
+            world["foreign_machines"]
+                .as_object_mut()
+                .map(|all| all.remove(name.as_str()));
         });
     }
 
@@ -98,7 +100,7 @@ impl Ground for SimGround {
                     "dns_names": [format!("{}.foreign.test", one.name)]});
                 world["networks"]["default"]["reservations"][format!("192.168.122.{}", 60 + index)] = kept;
                 let Some(cluster) = cluster else {
-                    world["strangers"][&one.name] = json!({"macs": []});
+                    world["foreign_machines"][&one.name] = json!({"macs": []});
                     continue;
                 };
                 world["uploads"][format!("sha256:{index}")] = json!([cluster]);
@@ -120,7 +122,7 @@ impl Ground for SimGround {
                 let ip = format!("192.168.122.{}", 60 + index);
                 let things = [
                     &world["machines"][&one.name],
-                    &world["strangers"][&one.name],
+                    &world["foreign_machines"][&one.name],
                     &world["uploads"][format!("sha256:{index}")],
                     &world["networks"]["default"]["reservations"][ip],
                 ];

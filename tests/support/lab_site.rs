@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::fake_kube::authority::{Authority, Signed};
 use super::fake_kube::server::FakeKube;
 use super::fake_kube::world::{REQUESTS, Stage, World};
-use super::place::{Outcome, Place, outcome, pretend_platform};
+use super::sandbox::{Outcome, Sandbox, outcome, pretend_platform};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 
@@ -23,7 +23,7 @@ pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.js
     harvest_timeout=60s\naddress_timeout=10s\nbootstrap_timeout=60s\ninstall_timeout=60s\n";
 
 pub struct Site {
-    pub place: Place,
+    pub sandbox: Sandbox,
     authority: Authority,
     certificate: Signed,
     /// Stays at its address for the next cluster there.
@@ -36,11 +36,11 @@ impl Site {
     /// Its machines' network is 127.`network`.0/24, so that the VIP is on this computer.
     pub fn new(network: &str) -> Self {
         let ip = |last: u8| format!("127.{network}.{last}");
-        let place = Place::new(json!({"script": {"boot_ms": 1}, "networks": {"default": {
+        let sandbox = Sandbox::new(json!({"script": {"boot_ms": 1}, "networks": {"default": {
             "cidr": format!("{}/24", ip(0)), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)}}}));
         for program in ["openshift-install", "oc"] {
             let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-            symlink(fake, place.path().join(program)).unwrap();
+            symlink(fake, sandbox.path().join(program)).unwrap();
         }
         let authority = Authority::new();
         let kubeconfig = authority.kubeconfig("lab", "https://api.lab.example.com:6443");
@@ -55,11 +55,11 @@ impl Site {
             ("node.qcow2", "QFI\u{fb} a node"),
             ("helper.qcow2", "QFI\u{fb} a helper"),
         ] {
-            std::fs::write(place.path().join(name), text).unwrap();
+            std::fs::write(sandbox.path().join(name), text).unwrap();
         }
         let certificate = authority.server("api.lab.example.com", |_| {});
         Self {
-            place,
+            sandbox,
             authority,
             certificate,
             kube: None,
@@ -70,7 +70,7 @@ impl Site {
     /// Runs the program, and keeps the API as the table says meanwhile; kills it after so long a life.
     pub fn run_for(&mut self, arguments: &[&str], life: Option<Duration>) -> Outcome {
         self.forget_api_of_no_machines();
-        let (begun, mut child) = (Instant::now(), self.place.start(arguments));
+        let (begun, mut child) = (Instant::now(), self.sandbox.start(arguments));
         while child.try_wait().unwrap().is_none() {
             self.keep_api();
             match life {
@@ -94,7 +94,7 @@ impl Site {
 
     /// Nothing knows of a cluster whose machines are gone.
     fn forget_api_of_no_machines(&mut self) {
-        if self.place.of_pass("lab", "two").is_empty() {
+        if self.sandbox.of_pass("lab", "two").is_empty() {
             self.forget_api();
         }
     }
@@ -108,7 +108,7 @@ impl Site {
 
     /// Lets the API know the table as it is now, and starts it where there is none.
     fn keep_api(&mut self) {
-        let Some(table) = self.place.parameters("lab") else {
+        let Some(table) = self.sandbox.parameters("lab") else {
             if self.table.is_some() {
                 self.forget_api();
             }
@@ -138,7 +138,7 @@ impl Site {
     fn world(&self, table: &Parameters) -> World {
         let mut world = World::new(table.clone());
         world.gate = Stage::Installed;
-        let file = self.place.path().join("sim.json");
+        let file = self.sandbox.path().join("sim.json");
         // Read again only when it has changed: this is asked hundreds of times a second.
         let seen = RefCell::new((None, Value::Null));
         world.present = Some(Box::new(move |node: &NodeName| {

@@ -14,24 +14,24 @@ use serde_json::{Value, json};
 use crate::support::fake_kube::authority::Authority;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{Stage, World};
-use crate::support::place::{Outcome, Place, outcome, pretend_platform};
+use crate::support::sandbox::{Outcome, Sandbox, outcome, pretend_platform};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 
 /// A place whose pretend network is on the loopback, with all that a real deployment needs beside it.
 pub struct Site {
-    pub place: Place,
+    pub sandbox: Sandbox,
     pub authority: Authority,
 }
 
 impl Site {
     pub fn new(network: u8, lines: &str) -> Self {
         let ip = |last: u8| format!("127.93.{network}.{last}");
-        let place = Place::new(json!({"script": {"boot_ms": 10}, "networks": {"default": {
+        let sandbox = Sandbox::new(json!({"script": {"boot_ms": 10}, "networks": {"default": {
             "cidr": format!("{}/24", ip(0)), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)}}}));
         for program in ["openshift-install", "oc"] {
             let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-            symlink(fake, place.path().join(program)).unwrap();
+            symlink(fake, sandbox.path().join(program)).unwrap();
         }
         let authority = Authority::new();
         for (name, text) in [
@@ -48,21 +48,21 @@ impl Site {
             ("node.qcow2", "QFI\u{fb} a node"),
             ("helper.qcow2", "QFI\u{fb} a helper"),
         ] {
-            std::fs::write(place.path().join(name), text).unwrap();
+            std::fs::write(sandbox.path().join(name), text).unwrap();
         }
-        place.env(
+        sandbox.env(
             "lab",
             &format!(
                 "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./node.qcow2\n\
                  helper_image=./helper.qcow2\n{lines}"
             ),
         );
-        Self { place, authority }
+        Self { sandbox, authority }
     }
 
     pub fn start(&self, flags: &[&str]) -> Child {
         let arguments: Vec<&str> = ["deploy", "lab.sh"].iter().chain(flags).copied().collect();
-        self.place.start(&arguments)
+        self.sandbox.start(&arguments)
     }
 
     pub fn deploy(&self) -> Outcome {
@@ -72,9 +72,9 @@ impl Site {
     /// The cluster's API on its VIP, as soon as that is known; nodes are there when their machines are.
     pub fn kube(&self, child: &mut Child, gate: Stage) -> FakeKube {
         until("the parameter file", || {
-            self.place.parameters("lab").is_some() || child.try_wait().unwrap().is_some()
+            self.sandbox.parameters("lab").is_some() || child.try_wait().unwrap().is_some()
         });
-        let Some(table) = self.place.parameters("lab") else {
+        let Some(table) = self.sandbox.parameters("lab") else {
             let mut text = String::new();
             child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
             panic!("{text}");
@@ -83,7 +83,7 @@ impl Site {
         let certificate = self.authority.server("api.lab.example.com", |_| {});
         let mut world = World::new(table).hostile();
         world.gate = gate;
-        let file = self.place.path().join("sim.json");
+        let file = self.sandbox.path().join("sim.json");
         // Read again only when it has changed: this is asked hundreds of times a second.
         let seen = RefCell::new((None, Value::Null));
         world.present = Some(Box::new(move |node: &NodeName| {
@@ -101,11 +101,11 @@ impl Site {
     }
 
     pub fn machines(&self) -> Vec<String> {
-        self.place.of_pass("lab", "two")
+        self.sandbox.of_pass("lab", "two")
     }
 
     pub fn holds_bootstrap(&self) -> bool {
-        self.place
+        self.sandbox
             .reservations(Some("lab"))
             .iter()
             .any(|(_, kept)| kept["name"] == "bootstrap")
@@ -114,7 +114,7 @@ impl Site {
     /// Kills a deployment in this step, once it has asked the API there.
     pub fn kill_within(&self, mut child: Child, kube: &FakeKube, step: &str) {
         until(step, || {
-            self.place.is_within("lab", step) || child.try_wait().unwrap().is_some()
+            self.sandbox.is_within("lab", step) || child.try_wait().unwrap().is_some()
         });
         let before = kube.with(|world| world.asked);
         until("questions", || {
@@ -127,7 +127,7 @@ impl Site {
 
     /// Makes the files as old as these hours, behind everybody's back.
     pub fn age_assets(&self, hours: i64) {
-        let path = self.place.home().cluster("lab").journal();
+        let path = self.sandbox.home().cluster("lab").journal();
         let made_at = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(hours);
         let aged = |line: &str| {
             let mut entry: Value = serde_json::from_str(line).unwrap();

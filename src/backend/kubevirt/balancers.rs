@@ -11,8 +11,8 @@ use super::kind::Kind;
 use super::objects::POD_NETWORK;
 use super::session::{Failure, Session, if_allowed, if_there, stranger};
 use super::{machines, objects, pods};
-use crate::backend::{Action, BackendErrorKind, Balanced, Balancer, Held, Hold};
-use crate::cluster::{ClusterId, Door, Expose, Lease, NodeName, PodNetwork, Routes, Vip};
+use crate::backend::{Action, AddressReservation, BackendErrorKind, BalancedVip, LoadBalancer, ReservationState};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Expose, NodeName, PodNetwork, Routes, Vip};
 
 /// A platform that has balancers gives one its address within seconds.
 const ADDRESS: Duration = Duration::from_secs(20);
@@ -21,16 +21,16 @@ const VERDICT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Keeps the address of a node, or finds it kept.
-pub(super) async fn hold(session: &Session, hold: &Hold) -> Result<Held, Failure> {
+pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result<ReservationState, Failure> {
     let (cluster, lease) = (&hold.cluster, &hold.lease);
     if hold.network != POD_NETWORK {
         // Nobody keeps addresses on a secondary network: its DHCP server is none of Kubernetes'.
-        return Ok(Held::ByLuck);
+        return Ok(ReservationState::Unreserved);
     }
     if let Some(vip) = Vip::ALL.into_iter().find(|vip| lease.name.as_str() == vip.to_string()) {
         let service = session.get(Kind::Service, &pods::vip_name(cluster, vip)).await?;
         return match service.filter(|service| has(service, lease.ip)) {
-            Some(_) => Ok(Held::ByPlatform),
+            Some(_) => Ok(ReservationState::ByPlatform),
             None => Err(conflict(format!("no Service of cluster {cluster} has {}", lease.ip))),
         };
     }
@@ -54,7 +54,7 @@ pub(super) async fn hold(session: &Session, hold: &Hold) -> Result<Held, Failure
         }
         _ => session.put(Kind::Service, cluster, &wanted).await?,
     };
-    Ok(Held::ByPlatform)
+    Ok(ReservationState::ByPlatform)
 }
 
 fn conflict(words: String) -> Failure {
@@ -66,12 +66,12 @@ fn has(service: &Value, ip: Ipv4Addr) -> bool {
 }
 
 /// What nodes of a cluster have.
-pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<Lease>, Failure> {
+pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
     let services = if_allowed(session.list(Kind::Service, &objects::of_cluster(cluster)).await)?;
     Ok(services.unwrap_or_default().iter().filter_map(pods::lease).collect())
 }
 
-pub(super) async fn release(session: &Session, hold: &Hold) -> Result<Action<()>, Failure> {
+pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Result<Action<()>, Failure> {
     let name = pods::machine_of(&hold.cluster, &hold.lease.name);
     let there = match hold.network == POD_NETWORK {
         true => session.get(Kind::Service, name.as_str()).await?,
@@ -82,7 +82,7 @@ pub(super) async fn release(session: &Session, hold: &Hold) -> Result<Action<()>
     });
     match ours {
         Some(service) if session.delete(Kind::Service, &service).await? => Ok(Action::Done(())),
-        _ => Ok(Action::AlreadySo(())),
+        _ => Ok(Action::Unchanged(())),
     }
 }
 
@@ -101,7 +101,11 @@ pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &No
 }
 
 /// Gives a virtual IP to a Service, with the policies before it and the Routes after.
-pub(super) async fn balance(session: &Session, site: &PodNetwork, wanted: &Balancer) -> Result<Balanced, Failure> {
+pub(super) async fn ensure(
+    session: &Session,
+    site: &PodNetwork,
+    wanted: &LoadBalancer,
+) -> Result<BalancedVip, Failure> {
     let cluster = &wanted.cluster;
     let anchor = machines::anchor(session, cluster).await?;
     let ranges = pod_ranges(session, site).await?;
@@ -116,28 +120,33 @@ pub(super) async fn balance(session: &Session, site: &PodNetwork, wanted: &Balan
     if wanted.vip == Vip::Ingress {
         routes(session, site, cluster, &anchor).await?;
     }
-    let door = match service["spec"]["type"].as_str() {
-        Some("NodePort") => node_address(session, site).await?.map(|ip| door(ip, &service)),
+    let endpoint = match service["spec"]["type"].as_str() {
+        Some("NodePort") => node_address(session, site).await?.map(|ip| endpoint(ip, &service)),
         _ => None,
     };
-    Ok(Balanced {
+    Ok(BalancedVip {
         ip: pods::outside(&service).unwrap_or(inside),
-        door,
+        endpoint,
     })
 }
 
-fn door(ip: Ipv4Addr, service: &Value) -> Door {
+fn endpoint(ip: Ipv4Addr, service: &Value) -> ApiEndpoint {
     let port = |port: &Value| {
         let number = |field: &str| u16::try_from(port[field].as_u64()?).ok();
         Some((number("port")?, number("nodePort")?))
     };
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let ports: BTreeMap<u16, u16> = ports.filter_map(port).collect();
-    Door { ip, ports }
+    ApiEndpoint { ip, ports }
 }
 
 /// The Service of a virtual IP, of the kind that was asked for or that is offered.
-async fn service(session: &Session, site: &PodNetwork, wanted: &Balancer, anchor: &Value) -> Result<Value, Failure> {
+async fn service(
+    session: &Session,
+    site: &PodNetwork,
+    wanted: &LoadBalancer,
+    anchor: &Value,
+) -> Result<Value, Failure> {
     let name = pods::vip_name(&wanted.cluster, wanted.vip);
     let there = session.get(Kind::Service, &name).await?;
     let settled = there

@@ -46,12 +46,12 @@ pub(super) async fn open(
     let line = connect(config, &path).await?;
     let (keys, typed) = mpsc::channel(16);
     let (written, screen) = mpsc::channel(16);
-    let deed = format!("read the console of machine {name}");
+    let operation = format!("read the console of machine {name}");
     tokio::spawn(async move {
         if let Err(error) = carry(line, typed, &written).await {
             let failure = Failure::new(BackendErrorKind::Unreachable, error.to_string());
             // Who has left does not ask why.
-            let _ = written.send(Err(failure.of_deed(deed))).await;
+            let _ = written.send(Err(failure.of_deed(operation))).await;
         }
     });
     Ok(Console { keys, screen })

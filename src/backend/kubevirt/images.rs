@@ -166,7 +166,7 @@ async fn import(
     let class = config.storage_class.as_deref();
     let wanted = objects::image(&identity, &from, class, IMPORT_GIB * GIB, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
-    settled(session, &volume, false).await?;
+    wait_ready(session, &volume, false).await?;
     super::machines::anchor(session, cluster).await?;
     Ok(handle(session, &volume))
 }
@@ -218,12 +218,12 @@ pub(super) async fn upload(
     let bytes = bytes.unwrap_or(image.bytes).div_ceil(GIB).max(1) * GIB;
     let wanted = objects::image(image.sha256, &Import::Upload, class, bytes, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
-    if settled(session, &volume, true).await? == Settled::Ready {
+    if wait_ready(session, &volume, true).await? == VolumeState::Ready {
         let sent = send(session, config, image, objects::name(&volume)).await;
         // Another run may have sent it at the same time; then the volume says so.
-        match settled(session, &volume, sent.is_err()).await? {
-            Settled::Whole => {}
-            Settled::Ready => sent?,
+        match wait_ready(session, &volume, sent.is_err()).await? {
+            VolumeState::Whole => {}
+            VolumeState::Ready => sent?,
         }
     }
     super::machines::anchor(session, cluster).await?;
@@ -249,14 +249,14 @@ fn virtual_size(path: &Path) -> std::io::Result<Option<u64>> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settled {
+enum VolumeState {
     Whole,
     /// It waits for an upload.
     Ready,
 }
 
 /// Waits until CDI is done with a volume, or wants its upload.
-async fn settled(session: &Session, volume: &Value, wants_upload: bool) -> Result<Settled, Failure> {
+async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Result<VolumeState, Failure> {
     let name = objects::name(volume);
     let (mut last, mut since) = (Value::Null, Instant::now());
     loop {
@@ -266,8 +266,8 @@ async fn settled(session: &Session, volume: &Value, wants_upload: bool) -> Resul
         };
         let status = &there["status"];
         match status["phase"].as_str().unwrap_or_default() {
-            "Succeeded" => return Ok(Settled::Whole),
-            "UploadReady" if wants_upload => return Ok(Settled::Ready),
+            "Succeeded" => return Ok(VolumeState::Whole),
+            "UploadReady" if wants_upload => return Ok(VolumeState::Ready),
             "Failed" => return Err(failed(name, status)),
             _ if status["restartCount"].as_u64().unwrap_or(0) >= TRIES => return Err(failed(name, status)),
             _ => {}

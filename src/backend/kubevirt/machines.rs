@@ -129,7 +129,7 @@ async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Ac
     match session.get(Kind::Machine, spec.name.as_str()).await? {
         Some(there) => {
             as_sent(Kind::Machine, sent, &there)?;
-            seen(&there).map(Action::AlreadySo)
+            seen(&there).map(Action::Unchanged)
         }
         None => Err(absent(&spec.name)),
     }
@@ -204,7 +204,7 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
     Ok(if changed {
         Action::Done(())
     } else {
-        Action::AlreadySo(())
+        Action::Unchanged(())
     })
 }
 
@@ -263,7 +263,7 @@ fn action(changed: bool) -> Action<()> {
     if changed {
         Action::Done(())
     } else {
-        Action::AlreadySo(())
+        Action::Unchanged(())
     }
 }
 
@@ -280,7 +280,7 @@ async fn with_instance(
 pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
     let (machine, instance) = with_instance(session, cluster, name).await?;
     if look::power(&machine, instance.as_ref()) != Power::Off {
-        return Ok(Action::AlreadySo(()));
+        return Ok(Action::Unchanged(()));
     }
     if !look::is_halted(&machine) {
         return subresource(session, name, "start", &json!({})).await.map(action);
@@ -309,7 +309,7 @@ pub(super) async fn stop(
 ) -> Result<Action<()>, Failure> {
     let (machine, instance) = with_instance(session, cluster, name).await?;
     if look::is_halted(&machine) && instance.is_none() {
-        return Ok(Action::AlreadySo(()));
+        return Ok(Action::Unchanged(()));
     }
     // KubeVirt asks the guest, and takes its power when its time is over.
     run(session, &machine, "Halted").await?;

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::objects::{self, Root, Site};
 use super::pods;
-use crate::backend::{Balancer, MachineSpec};
-use crate::cluster::{ClusterId, Expose, KubevirtConfig, Lease, Routes, Vip};
+use crate::backend::{LoadBalancer, MachineSpec};
+use crate::cluster::{AddressAssignment, ClusterId, Expose, KubevirtConfig, Routes, Vip};
 
 /// The owner of all else.
 pub fn anchor(cluster: &ClusterId) -> Value {
@@ -15,7 +15,7 @@ pub fn anchor(cluster: &ClusterId) -> Value {
 }
 
 /// What leads to a node on the pods' own network.
-pub fn of_node(cluster: &ClusterId, lease: &Lease) -> Value {
+pub fn of_node(cluster: &ClusterId, lease: &AddressAssignment) -> Value {
     pods::of_node(cluster, lease, None)
 }
 
@@ -23,7 +23,7 @@ pub fn of_node(cluster: &ClusterId, lease: &Lease) -> Value {
 ///
 /// What the platform decides is left out while it is `auto`: the kind of Service, and which Routes there are. See
 /// `Kubevirt::settled`.
-pub fn of_vip(config: &KubevirtConfig, wanted: &Balancer) -> Vec<Value> {
+pub fn of_vip(config: &KubevirtConfig, wanted: &LoadBalancer) -> Vec<Value> {
     let Some(site) = &config.pods else { return vec![] };
     let mut service = pods::of_vip(wanted, site.expose, None);
     if let (Expose::Auto, Some(spec)) = (site.expose, service["spec"].as_object_mut()) {

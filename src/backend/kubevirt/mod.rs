@@ -3,6 +3,7 @@
 //! The API server that is spoken to here is the one that runs the machines, never the one of the cluster on them.
 
 mod balancers;
+mod choices;
 mod compare;
 mod console;
 mod images;
@@ -14,7 +15,6 @@ pub mod manifests;
 mod namespace;
 mod network;
 mod objects;
-mod offers;
 mod pods;
 mod preflight;
 mod session;
@@ -24,15 +24,16 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+pub use self::choices::contexts;
 use self::images::LocalImage;
 use self::kind::Kind;
-pub use self::offers::contexts;
 use self::session::{Failure, Session, if_allowed};
 use crate::backend::{
-    Action, Backend, BackendError, Balanced, Balancer, Carrier, Console, Description, Finding, Held, Hold, ImageHandle,
-    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Carrier, Console, Description,
+    Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices,
+    Requirements, ReservationState, Stop,
 };
-use crate::cluster::{ClusterId, KubevirtConfig, Lease, MachineName};
+use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName};
 
 /// A namespace of a Kubernetes with KubeVirt, reached through a kubeconfig.
 pub struct Kubevirt {
@@ -70,12 +71,12 @@ pub fn read_answer(text: &str) -> Option<Machine> {
 
 /// Says what was being done.
 trait Deed<T> {
-    fn deed(self, deed: String) -> Result<T, BackendError>;
+    fn operation(self, operation: String) -> Result<T, BackendError>;
 }
 
 impl<T> Deed<T> for Result<T, Failure> {
-    fn deed(self, deed: String) -> Result<T, BackendError> {
-        self.map_err(|failure| failure.of_deed(deed))
+    fn operation(self, operation: String) -> Result<T, BackendError> {
+        self.map_err(|failure| failure.of_deed(operation))
     }
 }
 
@@ -93,8 +94,8 @@ const OURS: [Kind; 9] = [
 ];
 
 impl Backend for Kubevirt {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             concurrency: 8,
             // Two lists, which the server answers from memory.
             poll_interval: Duration::from_secs(1),
@@ -107,26 +108,26 @@ impl Backend for Kubevirt {
         }
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         preflight::preflight(&self.session, &self.config, needs)
             .await
-            .deed(format!("look at KubeVirt at {}", self.session.server))
+            .operation(format!("look at KubeVirt at {}", self.session.server))
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        let deed = format!("look at KubeVirt at {}", self.session.server);
-        offers::all(&self.session, &self.config).await.deed(deed)
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at KubeVirt at {}", self.session.server);
+        choices::all(&self.session, &self.config).await.operation(operation)
     }
 
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
-        let deed = format!("ask {} for the time", self.session.server);
-        offers::time(&self.session).await.deed(deed)
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.server);
+        choices::time(&self.session).await.operation(operation)
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         network::look(&self.session, network)
             .await
-            .deed(format!("look at network {network}"))
+            .operation(format!("look at network {network}"))
     }
 
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
@@ -134,7 +135,7 @@ impl Backend for Kubevirt {
         match image {
             ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name)
                 .await
-                .deed(format!("find image {name}")),
+                .operation(format!("find image {name}")),
             ImageRequest::File { path, sha256, bytes } => {
                 let image = LocalImage {
                     path,
@@ -143,7 +144,7 @@ impl Backend for Kubevirt {
                 };
                 images::upload(&self.session, &self.config, cluster, &image)
                     .await
-                    .deed(format!("upload image {}", path.display()))
+                    .operation(format!("upload image {}", path.display()))
             }
         }
     }
@@ -151,25 +152,25 @@ impl Backend for Kubevirt {
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         machines::create(&self.session, &self.config, spec)
             .await
-            .deed(format!("create machine {}", spec.name))
+            .operation(format!("create machine {}", spec.name))
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         machines::list(&self.session, cluster)
             .await
-            .deed(format!("list the machines of cluster {cluster}"))
+            .operation(format!("list the machines of cluster {cluster}"))
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         machines::delete(&self.session, cluster, name)
             .await
-            .deed(format!("delete machine {name}"))
+            .operation(format!("delete machine {name}"))
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         machines::start(&self.session, cluster, name)
             .await
-            .deed(format!("start machine {name}"))
+            .operation(format!("start machine {name}"))
     }
 
     async fn stop_machine(
@@ -180,72 +181,72 @@ impl Backend for Kubevirt {
     ) -> Result<Action<()>, BackendError> {
         machines::stop(&self.session, cluster, name, how)
             .await
-            .deed(format!("stop machine {name}"))
+            .operation(format!("stop machine {name}"))
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         balancers::hold(&self.session, hold)
             .await
-            .deed(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
+            .operation(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
     }
 
-    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
         self.make_namespace().await?;
         match &self.config.pods {
             Some(site) if balancer.network == objects::POD_NETWORK => {
-                balancers::balance(&self.session, site, balancer).await.map(Some)
+                balancers::ensure(&self.session, site, balancer).await.map(Some)
             }
             _ => Ok(None),
         }
-        .deed(format!("make the Service of {}", balancer.vip))
+        .operation(format!("make the Service of {}", balancer.vip))
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         balancers::held(&self.session, cluster)
             .await
-            .deed(format!("list the addresses of cluster {cluster}"))
+            .operation(format!("list the addresses of cluster {cluster}"))
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         balancers::release(&self.session, hold)
             .await
-            .deed(format!("give {} back", hold.lease.ip))
+            .operation(format!("give {} back", hold.lease.ip))
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         self.release(cluster)
             .await
-            .deed(format!("release what cluster {cluster} holds"))
+            .operation(format!("release what cluster {cluster} holds"))
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         self.owned(cluster)
             .await
-            .deed(format!("list what belongs to cluster {cluster}"))
+            .operation(format!("list what belongs to cluster {cluster}"))
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let deed = format!("list the clusters in namespace {}", self.session.namespace);
-        self.clusters().await.deed(deed)
+        let operation = format!("list the clusters in namespace {}", self.session.namespace);
+        self.clusters().await.operation(operation)
     }
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         machines::console(&self.session, cluster, name)
             .await
-            .deed(format!("read the console of machine {name}"))
+            .operation(format!("read the console of machine {name}"))
     }
 
     async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
         console::open(&self.session, &self.config, cluster, name)
             .await
             .map(Some)
-            .deed(format!("open the console of machine {name}"))
+            .operation(format!("open the console of machine {name}"))
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         machines::describe(&self.session, cluster, name)
             .await
-            .deed(format!("describe machine {name}"))
+            .operation(format!("describe machine {name}"))
     }
 }
 
@@ -255,18 +256,18 @@ impl Kubevirt {
         match self.config.makes_namespace {
             true => namespace::make(&self.session)
                 .await
-                .deed(format!("make namespace {}", self.session.namespace)),
+                .operation(format!("make namespace {}", self.session.namespace)),
             false => Ok(()),
         }
     }
 
     /// The settings with what the platform decided for a cluster that stands: its Routes, and the range of its pods.
-    pub async fn settled(&self, cluster: &ClusterId) -> Result<KubevirtConfig, BackendError> {
+    pub async fn resolve_config(&self, cluster: &ClusterId) -> Result<KubevirtConfig, BackendError> {
         let mut config = self.config.clone();
         if let Some(site) = &mut config.pods {
             balancers::settle(&self.session, cluster, site)
                 .await
-                .deed(format!("look at the Routes of cluster {cluster}"))?;
+                .operation(format!("look at the Routes of cluster {cluster}"))?;
         }
         Ok(config)
     }

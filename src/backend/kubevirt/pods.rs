@@ -10,8 +10,8 @@ use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 
 use super::objects::{CLUSTER, CONTROL_PLANE, MACHINE, NODE, PASS, ROLE, STAYS, metadata};
-use crate::backend::Balancer;
-use crate::cluster::{ClusterId, Expose, Lease, Mac, MachineName, NodeName, Pass, PodNetwork, Role, Vip};
+use crate::backend::LoadBalancer;
+use crate::cluster::{AddressAssignment, ClusterId, Expose, Mac, MachineName, NodeName, Pass, PodNetwork, Role, Vip};
 
 /// The address that a guest has; on its Service.
 const ADDRESS: &str = "ocpdeploy.io/address";
@@ -45,7 +45,7 @@ fn short(cluster: &ClusterId) -> &str {
 }
 
 /// Where a node is found by the others, whether it is ready or not.
-pub(super) fn of_node(cluster: &ClusterId, lease: &Lease, anchor: Option<&Value>) -> Value {
+pub(super) fn of_node(cluster: &ClusterId, lease: &AddressAssignment, anchor: Option<&Value>) -> Value {
     let machine = machine_of(cluster, &lease.name);
     let labels = json!({CLUSTER: cluster.as_str(), NODE: lease.name.as_str()});
     let mut about = metadata(machine.to_string(), &labels, anchor);
@@ -63,9 +63,9 @@ pub(super) fn of_node(cluster: &ClusterId, lease: &Lease, anchor: Option<&Value>
 }
 
 /// What the Service of a node says.
-pub(super) fn lease(service: &Value) -> Option<Lease> {
+pub(super) fn lease(service: &Value) -> Option<AddressAssignment> {
     let note = |key: &str| service["metadata"]["annotations"][key].as_str();
-    Some(Lease {
+    Some(AddressAssignment {
         name: NodeName::from_platform(service["metadata"]["labels"][NODE].as_str()?),
         mac: note(MAC)?.parse::<Mac>().ok()?,
         ip: note(ADDRESS)?.parse().ok()?,
@@ -77,7 +77,7 @@ pub(super) fn vip_name(cluster: &ClusterId, vip: Vip) -> String {
 }
 
 /// The machines that take requests. Selectors know no "or", so what is of several roles has a label of its own.
-fn takers(wanted: &Balancer) -> Value {
+fn takers(wanted: &LoadBalancer) -> Value {
     let cluster = wanted.cluster.as_str();
     match wanted.roles[..] {
         [Role::Bootstrap, ..] => json!({CLUSTER: cluster, CONTROL_PLANE: "true"}),
@@ -87,7 +87,7 @@ fn takers(wanted: &Balancer) -> Value {
 }
 
 /// The Service that is a virtual IP.
-pub(super) fn of_vip(wanted: &Balancer, expose: Expose, anchor: Option<&Value>) -> Value {
+pub(super) fn of_vip(wanted: &LoadBalancer, expose: Expose, anchor: Option<&Value>) -> Value {
     let (cluster, vip) = (&wanted.cluster, wanted.vip);
     let labels = json!({CLUSTER: cluster.as_str(), VIP: vip.to_string()});
     let kind = match expose {
@@ -114,7 +114,7 @@ pub(super) fn of_vip(wanted: &Balancer, expose: Expose, anchor: Option<&Value>) 
 /// What no policy names stays out of a pod that one policy selects (networking.k8s.io/v1). Probes of the platform come
 /// from the pod's own host, which is always let in.
 pub(super) fn policies(
-    wanted: &Balancer,
+    wanted: &LoadBalancer,
     pods: &PodNetwork,
     pod_ranges: &[Ipv4Network],
     anchor: Option<&Value>,
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_node_s_service_says_its_lease() {
         let cluster = ClusterId::new("lab", "example.com");
-        let lease = Lease {
+        let lease = AddressAssignment {
             name: NodeName::node(Role::Master, 1),
             mac: Mac([0x52, 0x54, 0, 0, 0, 7]),
             ip: Ipv4Addr::new(10, 0, 2, 6),
@@ -269,7 +269,7 @@ mod tests {
             admit: vec!["0.0.0.0/0".parse().unwrap(), "192.0.2.0/24".parse().unwrap()],
             ..PodNetwork::default()
         };
-        let wanted = Balancer {
+        let wanted = LoadBalancer {
             cluster,
             network: "pod".to_owned(),
             vip: Vip::Api,

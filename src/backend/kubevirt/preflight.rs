@@ -10,7 +10,7 @@ use super::kind::Kind;
 use super::objects::{self, POD_NETWORK};
 use super::session::{Failure, Session, if_allowed, if_there};
 use super::{balancers, look, namespace, network, pods};
-use crate::backend::{BackendErrorKind, Finding, Needs, Verdict};
+use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Expose, KubevirtConfig, Mac, Pass, PodNetwork, Role, Routes, Size};
 
 /// What this user must be able to do in the namespace: all of it is in the cluster roles `edit`, `kubevirt.io:edit`
@@ -103,7 +103,7 @@ pub(super) async fn may(
 pub(super) async fn preflight(
     session: &Session,
     config: &KubevirtConfig,
-    needs: &Needs,
+    needs: &Requirements,
 ) -> Result<Vec<Finding>, Failure> {
     let mut findings = Findings(Vec::new());
     if !versions(session, &mut findings).await? {
@@ -128,7 +128,7 @@ pub(super) async fn preflight(
     storage(session, config, &mut findings).await?;
     quotas(session, needs, &mut findings).await?;
     capacity(session, config, needs, &mut findings).await?;
-    strangers(session, needs, &mut findings).await?;
+    name_conflicts(session, needs, &mut findings).await?;
     Ok(findings.0)
 }
 
@@ -260,7 +260,12 @@ const ON_PODS: &[(&str, &str, &[&str])] = &[
 ];
 
 /// Rights, and ranges that must not be inside the cluster as well, for they would be out of reach there.
-async fn on_pods(session: &Session, site: &PodNetwork, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+async fn on_pods(
+    session: &Session,
+    site: &PodNetwork,
+    needs: &Requirements,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
     let missing = missing(session, ON_PODS).await?;
     if !missing.is_empty() {
         let text = format!(
@@ -369,7 +374,7 @@ async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<
 async fn networks(
     session: &Session,
     config: &KubevirtConfig,
-    needs: &Needs,
+    needs: &Requirements,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     for name in &needs.networks {
@@ -444,7 +449,7 @@ fn left(quota: &Value, resource: &str) -> Option<u128> {
     Some(hard.saturating_sub(used))
 }
 
-async fn quotas(session: &Session, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+async fn quotas(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     const MIB: u128 = 1000 << 20;
     let Some(quotas) = if_allowed(session.list(Kind::Quota, "").await)? else {
         return Ok(());
@@ -505,7 +510,7 @@ async fn quotas(session: &Session, needs: &Needs, findings: &mut Findings) -> Re
 async fn capacity(
     session: &Session,
     config: &KubevirtConfig,
-    needs: &Needs,
+    needs: &Requirements,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     let Some(nodes) = if_allowed(session.read("/api/v1/nodes").await)? else {
@@ -538,7 +543,7 @@ async fn capacity(
 }
 
 /// Names and MACs that machines of others in the namespace have.
-async fn strangers(session: &Session, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
     for (name, macs) in &needs.machines {
         wanted.extend(macs.iter().map(|mac| (*mac, name.as_str())));

@@ -70,11 +70,11 @@ impl Failure {
         self
     }
 
-    pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
+    pub fn of_deed(self, operation: impl Into<String>) -> BackendError {
         BackendError {
             hint: self.hint,
             pause: self.pause,
-            ..BackendError::new(self.kind, deed).because(self.words)
+            ..BackendError::new(self.kind, operation).because(self.words)
         }
     }
 }

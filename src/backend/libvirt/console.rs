@@ -22,8 +22,8 @@ pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result
     }
     let (keys, typed) = mpsc::channel(16);
     let (written, screen) = mpsc::channel(16);
-    let (deed, guest) = (format!("read the console of machine {name}"), stream.clone());
-    thread::spawn(move || show(&guest, &written, &deed));
+    let (operation, guest) = (format!("read the console of machine {name}"), stream.clone());
+    thread::spawn(move || show(&guest, &written, &operation));
     thread::spawn(move || {
         carry(&stream, typed);
         // Ends the reading as well. It is an error where the guest has ended first.
@@ -47,13 +47,13 @@ fn explain(error: virt::error::Error) -> Failure {
 }
 
 /// What the guest writes, until it ends or nobody looks.
-fn show(stream: &Stream, written: &mpsc::Sender<Result<Vec<u8>, BackendError>>, deed: &str) {
+fn show(stream: &Stream, written: &mpsc::Sender<Result<Vec<u8>, BackendError>>, operation: &str) {
     let mut bytes = [0; 4096];
     loop {
         let heard = match stream.recv(&mut bytes) {
             Ok(count) if count > 0 => Ok(bytes[..count.unsigned_abs()].to_vec()),
             Ok(_) => return,
-            Err(error) => Err(Failure::from(error).of_deed(deed)),
+            Err(error) => Err(Failure::from(error).of_deed(operation)),
         };
         let is_last = heard.is_err();
         if written.blocking_send(heard).is_err() || is_last {

@@ -196,7 +196,7 @@ fn disk_name(index: usize) -> String {
 
 /// A domain that carries our mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ours {
+pub(super) struct OwnershipTag {
     pub cluster: ClusterId,
     pub name: MachineName,
     pub node: NodeName,
@@ -207,7 +207,7 @@ pub(super) struct Ours {
     pub is_kvm: bool,
 }
 
-impl Ours {
+impl OwnershipTag {
     /// None for a domain that somebody else made.
     pub fn read(domain: &Element) -> Option<Self> {
         let is_mark = |element: &&Element| {
@@ -312,7 +312,7 @@ mod tests {
     fn what_was_written_is_read_back() {
         let spec = spec();
         let document = to_xml(&spec, &platform("kvm"), &paths()).to_string();
-        let ours = Ours::read(&xml::parse(&document).unwrap()).unwrap();
+        let ours = OwnershipTag::read(&xml::parse(&document).unwrap()).unwrap();
         assert_eq!(ours.cluster, spec.cluster);
         assert_eq!(ours.name, spec.name);
         assert_eq!(
@@ -326,7 +326,7 @@ mod tests {
         let other = document
             .replace("ocpdeploy:", "o:")
             .replace("xmlns:ocpdeploy", "xmlns:o");
-        assert!(Ours::read(&xml::parse(&other).unwrap()).is_some());
+        assert!(OwnershipTag::read(&xml::parse(&other).unwrap()).is_some());
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
             "<metadata><o:machine xmlns:o='https://ocpdeploy.dev/1' cluster='lab.example.com'/></metadata>",
         ] {
             let document = format!("<domain type='kvm'><name>lab-master-0</name>{metadata}</domain>");
-            assert_eq!(Ours::read(&xml::parse(&document).unwrap()), None, "{metadata}");
+            assert_eq!(OwnershipTag::read(&xml::parse(&document).unwrap()), None, "{metadata}");
         }
     }
 

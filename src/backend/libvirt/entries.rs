@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use ipnetwork::Ipv4Network;
 
 use super::session::Failure;
-use crate::backend::{BackendErrorKind, Hold};
+use crate::backend::{AddressReservation, BackendErrorKind};
 use crate::cluster::{ClusterId, Mac, NodeName};
 use crate::xml::Element;
 
@@ -207,7 +207,7 @@ pub(super) fn clusters(document: &Document) -> BTreeSet<ClusterId> {
 }
 
 /// The entries made for exactly this lease.
-pub(super) fn of_hold(document: &Document, hold: &Hold) -> Vec<Entry> {
+pub(super) fn of_hold(document: &Document, hold: &AddressReservation) -> Vec<Entry> {
     let mark = marked(&hold.cluster, &hold.lease.name);
     let (mac, ip) = (hold.lease.mac, hold.lease.ip);
     let at_its_place = |entry: &Entry| match entry {

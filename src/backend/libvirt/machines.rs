@@ -11,7 +11,7 @@ use virt::enumutil::Enum;
 use virt::error::ErrorNumber;
 use virt::sys;
 
-use super::domain::{self, Ours, Paths, Platform};
+use super::domain::{self, OwnershipTag, Paths, Platform};
 use super::session::{Failure, Pulse, document, if_supported, if_there, lock, plain};
 use super::storage::{self, Content, Storage};
 use super::volumes::{Part, Volume, is_name};
@@ -28,10 +28,10 @@ const TAIL: u64 = 4096;
 
 /// What running domains are, by UUID and run, so that a look at many machines asks for each document only once.
 #[derive(Default)]
-pub(super) struct Known(Mutex<HashMap<(Uuid, u32), Option<Ours>>>);
+pub(super) struct Known(Mutex<HashMap<(Uuid, u32), Option<OwnershipTag>>>);
 
 impl Known {
-    fn read(&self, domain: &Domain) -> Result<Option<Ours>, Failure> {
+    fn read(&self, domain: &Domain) -> Result<Option<OwnershipTag>, Failure> {
         // A domain gets a new id with each start; one that is off can be redefined at any time.
         let key = match domain.id() {
             Some(id) => Some((domain.uuid()?, id)),
@@ -48,8 +48,8 @@ impl Known {
     }
 }
 
-fn read(domain: &Domain) -> Result<Option<Ours>, Failure> {
-    Ok(Ours::read(&document(domain.xml_desc(0))?))
+fn read(domain: &Domain) -> Result<Option<OwnershipTag>, Failure> {
+    Ok(OwnershipTag::read(&document(domain.xml_desc(0))?))
 }
 
 /// Creates and starts, or adopts.
@@ -103,7 +103,7 @@ fn check_names(cluster: &ClusterId, name: &MachineName) -> Result<(), Failure> {
 }
 
 /// A domain is defined only after its volumes, so all that may lack is its start.
-fn adopt(domain: &Domain, ours: &Ours, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
+fn adopt(domain: &Domain, ours: &OwnershipTag, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
     let off = domain.id().is_none();
     if off {
         start(domain, spec)?;
@@ -112,7 +112,7 @@ fn adopt(domain: &Domain, ours: &Ours, spec: &MachineSpec) -> Result<Action<Mach
     Ok(if off {
         Action::Done(machine)
     } else {
-        Action::AlreadySo(machine)
+        Action::Unchanged(machine)
     })
 }
 
@@ -135,7 +135,7 @@ fn switch_on(domain: &Domain) -> Result<(), Failure> {
 pub(super) fn start_again(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
     let domain = existing(connect, cluster, name)?;
     if domain.is_active()? {
-        return Ok(Action::AlreadySo(()));
+        return Ok(Action::Unchanged(()));
     }
     switch_on(&domain)?;
     Ok(Action::Done(()))
@@ -150,7 +150,7 @@ pub(super) fn stop(
 ) -> Result<Action<()>, Failure> {
     let domain = existing(connect, cluster, name)?;
     if !domain.is_active()? {
-        return Ok(Action::AlreadySo(()));
+        return Ok(Action::Unchanged(()));
     }
     let stopped = match how {
         Stop::Ask => domain.shutdown().map(drop),
@@ -158,7 +158,7 @@ pub(super) fn stop(
     };
     match stopped.map_err(Failure::from) {
         // It went off in this moment.
-        Err(failure) if failure.is(ErrorNumber::OperationInvalid) && !domain.is_active()? => Ok(Action::AlreadySo(())),
+        Err(failure) if failure.is(ErrorNumber::OperationInvalid) && !domain.is_active()? => Ok(Action::Unchanged(())),
         Err(failure) => Err(failure),
         Ok(()) => Ok(Action::Done(())),
     }
@@ -251,7 +251,7 @@ fn gone_is_none<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
 type Addresses = BTreeMap<Mac, Vec<Ipv4Addr>>;
 
 /// The addresses of the machines' MACs; all of them, so that a clash can be seen.
-fn addresses(connect: &Connect, found: &[(Domain, Ours, Option<Power>)]) -> Result<Addresses, Failure> {
+fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)]) -> Result<Addresses, Failure> {
     let mut addresses = Addresses::new();
     let mut learn = |mac: Mac, ip: Ipv4Addr| {
         let known = addresses.entry(mac).or_default();
@@ -287,7 +287,7 @@ fn addresses(connect: &Connect, found: &[(Domain, Ours, Option<Power>)]) -> Resu
     Ok(addresses)
 }
 
-fn seen(ours: &Ours, power: Power, addresses: &Addresses) -> Machine {
+fn seen(ours: &OwnershipTag, power: Power, addresses: &Addresses) -> Machine {
     let nic = |nic: &crate::backend::Nic| SeenNic {
         network: nic.network.clone(),
         mac: nic.mac,
@@ -304,7 +304,7 @@ fn seen(ours: &Ours, power: Power, addresses: &Addresses) -> Machine {
     }
 }
 
-fn power(domain: &Domain, ours: &Ours) -> Result<Power, Failure> {
+fn power(domain: &Domain, ours: &OwnershipTag) -> Result<Power, Failure> {
     let (state, reason) = domain.state()?;
     let reason = match reason {
         Enum::Known(reason) => Some(reason),
@@ -374,12 +374,12 @@ pub(super) fn delete(
     Ok(if changed {
         Action::Done(())
     } else {
-        Action::AlreadySo(())
+        Action::Unchanged(())
     })
 }
 
 /// The cluster's domain of this name; a stranger's is a conflict.
-fn find(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Option<(Domain, Ours)>, Failure> {
+fn find(connect: &Connect, cluster: &ClusterId, name: &MachineName) -> Result<Option<(Domain, OwnershipTag)>, Failure> {
     let Some(domain) = if_there(connect.lookup_domain_by_name(plain("the machine's name", name.as_str())?))? else {
         return Ok(None);
     };

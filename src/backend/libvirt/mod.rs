@@ -3,6 +3,7 @@
 //! Everything goes over the connection, images and Ignition included, so that a remote host needs nothing but
 //! libvirt. Nothing is remembered here that libvirt itself does not hold.
 
+mod choices;
 mod console;
 mod domain;
 mod entries;
@@ -11,7 +12,6 @@ mod images;
 mod leases;
 mod machines;
 mod network;
-mod offers;
 mod preflight;
 mod seed;
 mod session;
@@ -25,17 +25,18 @@ use std::time::Duration;
 
 use virt::connect::Connect;
 
-use self::domain::{Ours, Platform, uuid_of};
+use self::domain::{OwnershipTag, Platform, uuid_of};
 use self::entries::Entry;
 use self::machines::Known;
 use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::{
-    Action, Backend, BackendError, BackendErrorKind, Carrier, Console, Description, Finding, Held, Hold, ImageHandle,
-    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Console, Description,
+    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    ReservationState, Stop,
 };
-use crate::cluster::{ClusterId, Lease, LibvirtConfig, MachineName};
+use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName};
 
 /// A libvirt host, connected.
 pub struct Libvirt {
@@ -68,21 +69,21 @@ impl Libvirt {
 
     async fn call<T: Send + 'static>(
         &self,
-        deed: String,
+        operation: String,
         work: impl FnOnce(&Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, BackendError> {
-        self.session.call(deed, work).await
+        self.session.call(operation, work).await
     }
 
     /// As `call`, for work on the pool.
     async fn call_storage<T: Send + 'static>(
         &self,
-        deed: String,
+        operation: String,
         work: impl FnOnce(&Storage, &Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, BackendError> {
         let pool = self.config.pool.clone();
         let on_pool = move |connect: &Connect, pulse: &Pulse| work(&Storage::open(connect, &pool)?, connect, pulse);
-        self.call(deed, on_pool).await
+        self.call(operation, on_pool).await
     }
 }
 
@@ -96,7 +97,7 @@ pub fn read_answer(text: &str) -> Option<ClusterId> {
     for cluster in &found {
         entries::of_cluster(&network, cluster);
     }
-    Ours::read(&element).map(|ours| ours.cluster)
+    OwnershipTag::read(&element).map(|ours| ours.cluster)
 }
 
 /// The session libvirt has neither bridges nor a DHCP server.
@@ -113,8 +114,8 @@ fn refuse_session(uri: &str) -> Result<(), Failure> {
 }
 
 impl Backend for Libvirt {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             concurrency: CONCURRENCY,
             // A look is three calls, and costs a millisecond or two.
             poll_interval: Duration::from_millis(150),
@@ -126,35 +127,36 @@ impl Backend for Libvirt {
         }
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let (config, needs) = (self.config.clone(), needs.clone());
-        let deed = format!("look at libvirt at {}", config.uri);
-        self.call(deed, move |connect, _| preflight::look(connect, &config, &needs))
+        let operation = format!("look at libvirt at {}", config.uri);
+        self.call(operation, move |connect, _| preflight::look(connect, &config, &needs))
             .await
     }
 
-    async fn disks_here(&self) -> Result<Option<PathBuf>, BackendError> {
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
         // `qemu:///system` names no host, and so does no other local one.
         if !self.config.uri.contains(":///") {
             return Ok(None);
         }
-        let deed = format!("look at pool {}", self.config.pool);
+        let operation = format!("look at pool {}", self.config.pool);
         let folder = |storage: &Storage, _: &Connect, _: &Pulse| {
             let described = storage.describe()?;
             Ok(described.find("target/path").map(|path| PathBuf::from(&path.text)))
         };
-        self.call_storage(deed, folder).await
+        self.call_storage(operation, folder).await
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
         let config = self.config.clone();
-        let deed = format!("look at libvirt at {}", config.uri);
-        self.call(deed, move |connect, _| offers::look(connect, &config)).await
+        let operation = format!("look at libvirt at {}", config.uri);
+        self.call(operation, move |connect, _| choices::look(connect, &config))
+            .await
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let (deed, network) = (format!("look at network {network}"), network.to_owned());
-        self.call(deed, move |connect, _| network::look(connect, &network))
+        let (operation, network) = (format!("look at network {network}"), network.to_owned());
+        self.call(operation, move |connect, _| network::look(connect, &network))
             .await
     }
 
@@ -162,26 +164,26 @@ impl Backend for Libvirt {
         let cluster = cluster.clone();
         match image.clone() {
             ImageRequest::Platform(name) => {
-                let deed = format!("find image {name}");
+                let operation = format!("find image {name}");
                 let find =
                     move |storage: &Storage, _: &Connect, _: &Pulse| storage.base(&name).map(|_| ImageHandle(name));
-                self.call_storage(deed, find).await
+                self.call_storage(operation, find).await
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let deed = format!("upload image {}", path.display());
+                let operation = format!("upload image {}", path.display());
                 let ensure = move |storage: &Storage, _: &Connect, pulse: &Pulse| {
                     let (path, sha256) = (path.as_path(), sha256.as_str());
                     let image = images::LocalImage { path, sha256, bytes };
                     images::ensure(storage, &cluster, &image, pulse).map(ImageHandle)
                 };
-                self.call_storage(deed, ensure).await
+                self.call_storage(operation, ensure).await
             }
         }
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let (spec, virt_type) = (spec.clone(), self.config.virt_type);
-        let deed = format!("create machine {}", spec.name);
+        let operation = format!("create machine {}", spec.name);
         let _turn = self.alone_with(&spec.name).await;
         let platform = Arc::clone(&self.platform);
         let create = move |storage: &Storage, connect: &Connect, pulse: &Pulse| {
@@ -194,21 +196,21 @@ impl Backend for Libvirt {
             };
             machines::create(storage, connect, platform, &spec, pulse)
         };
-        self.call_storage(deed, create).await
+        self.call_storage(operation, create).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let (cluster, known) = (cluster.clone(), Arc::clone(&self.known));
-        let deed = format!("list the machines of cluster {cluster}");
-        self.call(deed, move |connect, _| machines::list(connect, &known, &cluster))
+        let operation = format!("list the machines of cluster {cluster}");
+        self.call(operation, move |connect, _| machines::list(connect, &known, &cluster))
             .await
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let deed = format!("delete machine {name}");
+        let operation = format!("delete machine {name}");
         let _turn = self.alone_with(&name).await;
-        self.call_storage(deed, move |storage, connect, _| {
+        self.call_storage(operation, move |storage, connect, _| {
             machines::delete(storage, connect, &cluster, &name)
         })
         .await
@@ -216,10 +218,12 @@ impl Backend for Libvirt {
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let deed = format!("start machine {name}");
+        let operation = format!("start machine {name}");
         let _turn = self.alone_with(&name).await;
-        self.call(deed, move |connect, _| machines::start_again(connect, &cluster, &name))
-            .await
+        self.call(operation, move |connect, _| {
+            machines::start_again(connect, &cluster, &name)
+        })
+        .await
     }
 
     async fn stop_machine(
@@ -229,23 +233,26 @@ impl Backend for Libvirt {
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let deed = format!("stop machine {name}");
+        let operation = format!("stop machine {name}");
         let _turn = self.alone_with(&name).await;
-        self.call(deed, move |connect, _| machines::stop(connect, &cluster, &name, how))
+        self.call(operation, move |connect, _| {
+            machines::stop(connect, &cluster, &name, how)
+        })
+        .await
+    }
+
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
+        let hold = hold.clone();
+        let AddressAssignment { name, ip, .. } = &hold.lease;
+        let operation = format!("hold address {ip} for {name} on network {}", hold.network);
+        self.call(operation, move |connect, _| network::hold(connect, &hold))
             .await
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
-        let hold = hold.clone();
-        let Lease { name, ip, .. } = &hold.lease;
-        let deed = format!("hold address {ip} for {name} on network {}", hold.network);
-        self.call(deed, move |connect, _| network::hold(connect, &hold)).await
-    }
-
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         let cluster = cluster.clone();
-        let deed = format!("list the addresses held for cluster {cluster}");
-        self.call(deed, move |connect, _| {
+        let operation = format!("list the addresses held for cluster {cluster}");
+        self.call(operation, move |connect, _| {
             let mut held = Vec::new();
             for network in connect.list_all_networks(0)? {
                 held.extend(network::held(&network, &cluster)?);
@@ -255,18 +262,18 @@ impl Backend for Libvirt {
         .await
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         let hold = hold.clone();
-        let Lease { name, ip, .. } = &hold.lease;
-        let deed = format!("release address {ip} of {name} on network {}", hold.network);
-        self.call(deed, move |connect, _| network::release_one(connect, &hold))
+        let AddressAssignment { name, ip, .. } = &hold.lease;
+        let operation = format!("release address {ip} of {name} on network {}", hold.network);
+        self.call(operation, move |connect, _| network::release_one(connect, &hold))
             .await
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let cluster = cluster.clone();
-        let deed = format!("release what cluster {cluster} holds");
-        self.call_storage(deed, move |storage, connect, pulse| {
+        let operation = format!("release what cluster {cluster} holds");
+        self.call_storage(operation, move |storage, connect, pulse| {
             for network in connect.list_all_networks(0)? {
                 network::release(&network, &cluster)?;
             }
@@ -278,21 +285,21 @@ impl Backend for Libvirt {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let cluster = cluster.clone();
-        let deed = format!("list what belongs to cluster {cluster}");
-        self.call_storage(deed, move |storage, connect, _| owned(storage, connect, &cluster))
+        let operation = format!("list what belongs to cluster {cluster}");
+        self.call_storage(operation, move |storage, connect, _| owned(storage, connect, &cluster))
             .await
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let deed = format!("list the clusters at {}", self.config.uri);
-        self.call_storage(deed, |storage, connect, _| clusters(storage, connect))
+        let operation = format!("list the clusters at {}", self.config.uri);
+        self.call_storage(operation, |storage, connect, _| clusters(storage, connect))
             .await
     }
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let deed = format!("read the console of machine {name}");
-        self.call_storage(deed, move |storage, connect, _| {
+        let operation = format!("read the console of machine {name}");
+        self.call_storage(operation, move |storage, connect, _| {
             machines::console_tail(storage, connect, &cluster, &name)
         })
         .await
@@ -300,15 +307,18 @@ impl Backend for Libvirt {
 
     async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
         let (uri, cluster, name) = (self.config.uri.clone(), cluster.clone(), name.clone());
-        let deed = format!("open the console of machine {name}");
-        self.call(deed, move |_, _| console::open(&uri, &cluster, &name)).await
+        let operation = format!("open the console of machine {name}");
+        self.call(operation, move |_, _| console::open(&uri, &cluster, &name))
+            .await
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
-        let deed = format!("describe machine {name}");
-        self.call(deed, move |connect, _| machines::describe(connect, &cluster, &name))
-            .await
+        let operation = format!("describe machine {name}");
+        self.call(operation, move |connect, _| {
+            machines::describe(connect, &cluster, &name)
+        })
+        .await
     }
 }
 
@@ -337,7 +347,7 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
         let Some(described) = if_there(domain.xml_desc(0))? else {
             continue;
         };
-        if Ours::read(&crate::xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
+        if OwnershipTag::read(&crate::xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
             all.insert(owned("domain", domain.name()?));
         }
     }
@@ -361,7 +371,7 @@ fn clusters(storage: &Storage, connect: &Connect) -> Result<BTreeSet<ClusterId>,
     let mut all = BTreeSet::new();
     for domain in connect.list_all_domains(0)? {
         if let Some(described) = if_there(domain.xml_desc(0))? {
-            all.extend(Ours::read(&crate::xml::parse(&described)?).map(|ours| ours.cluster));
+            all.extend(OwnershipTag::read(&crate::xml::parse(&described)?).map(|ours| ours.cluster));
         }
     }
     for (name, _) in storage.list()? {

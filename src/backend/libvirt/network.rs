@@ -11,8 +11,8 @@ use virt::sys;
 use super::entries::{self, Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
 use super::leases::{self, DhcpLease};
 use super::session::{Failure, if_supported, if_there, plain};
-use crate::backend::{Action, BackendErrorKind, Held, Hold, NetworkFacts};
-use crate::cluster::{ClusterId, Lease, NodeName};
+use crate::backend::{Action, AddressReservation, BackendErrorKind, NetworkFacts, ReservationState};
+use crate::cluster::{AddressAssignment, ClusterId, NodeName};
 use crate::xml::{self, Element};
 
 const ADD: sys::virNetworkUpdateCommand = sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST;
@@ -68,13 +68,13 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
     })
 }
 
-pub(super) fn hold(connect: &Connect, hold: &Hold) -> Result<Held, Failure> {
+pub(super) fn hold(connect: &Connect, hold: &AddressReservation) -> Result<ReservationState, Failure> {
     let network = find(connect, &hold.network)?;
     let document = live(&network)?;
     if !document.has_dhcp {
-        return Ok(Held::ByLuck);
+        return Ok(ReservationState::Unreserved);
     }
-    let Lease { name, mac, ip } = &hold.lease;
+    let AddressAssignment { name, mac, ip } = &hold.lease;
     check_address(&document, *mac, *ip)?;
     let other = leases_now(&network)?
         .into_iter()
@@ -102,7 +102,7 @@ pub(super) fn hold(connect: &Connect, hold: &Hold) -> Result<Held, Failure> {
     };
     let record = Some(record).filter(|_| !hold.dns_names.is_empty() && document.has_dns);
     make(&network, &host, record.as_ref())?;
-    Ok(Held::ByPlatform)
+    Ok(ReservationState::ByPlatform)
 }
 
 /// The documents that exist: running networks have one, persistent ones another.
@@ -192,9 +192,9 @@ pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Failure
 }
 
 /// The reservations of exactly this cluster.
-pub(super) fn held(network: &Network, cluster: &ClusterId) -> Result<Vec<Lease>, Failure> {
+pub(super) fn held(network: &Network, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
     let lease = |entry| match entry {
-        Entry::Host(host) => Some(Lease {
+        Entry::Host(host) => Some(AddressAssignment {
             name: NodeName::from_platform(node_of(cluster, &host.name)?),
             mac: host.mac?,
             ip: host.ip?,
@@ -210,11 +210,11 @@ pub(super) fn release(network: &Network, cluster: &ClusterId) -> Result<(), Fail
 }
 
 /// Removes the entries that `hold` made for exactly this lease.
-pub(super) fn release_one(connect: &Connect, hold: &Hold) -> Result<Action<()>, Failure> {
+pub(super) fn release_one(connect: &Connect, hold: &AddressReservation) -> Result<Action<()>, Failure> {
     let network = find(connect, &hold.network)?;
     Ok(match remove(&network, |document| of_hold(document, hold))? {
         true => Action::Done(()),
-        false => Action::AlreadySo(()),
+        false => Action::Unchanged(()),
     })
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use virt::connect::Connect;
 
-use super::domain::{Ours, Platform};
+use super::domain::{OwnershipTag, Platform};
 use super::network;
 use super::session::{Failure, document, if_supported, if_there};
 use super::storage::Storage;
-use crate::backend::{Finding, Needs, Verdict};
+use crate::backend::{Finding, Requirements, Verdict};
 use crate::cluster::{LibvirtConfig, Mac, VirtType};
 
 const GIB: u64 = 1 << 30;
@@ -42,7 +42,7 @@ impl Findings {
     }
 }
 
-pub(super) fn look(connect: &Connect, config: &LibvirtConfig, needs: &Needs) -> Result<Vec<Finding>, Failure> {
+pub(super) fn look(connect: &Connect, config: &LibvirtConfig, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
     let mut findings = Findings(Vec::new());
     version(connect, config, &mut findings)?;
     accelerator(connect, config.virt_type, &mut findings)?;
@@ -61,7 +61,7 @@ pub(super) fn look(connect: &Connect, config: &LibvirtConfig, needs: &Needs) -> 
         }
     }
     memory(connect, needs, &mut findings)?;
-    strangers(connect, needs, &mut findings)?;
+    name_conflicts(connect, needs, &mut findings)?;
     Ok(findings.0)
 }
 
@@ -101,7 +101,7 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
     Ok(())
 }
 
-fn space(storage: &Storage, pool: &str, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+fn space(storage: &Storage, pool: &str, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let described = storage.describe()?;
     let kind = described.get("type").unwrap_or_default();
     if !FILE_POOLS.contains(&kind) {
@@ -132,7 +132,7 @@ fn space(storage: &Storage, pool: &str, needs: &Needs, findings: &mut Findings) 
     Ok(())
 }
 
-fn memory(connect: &Connect, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+fn memory(connect: &Connect, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let host = connect.node_info()?;
     let total = host.memory / 1024;
     let free = if_supported(connect.free_memory().map_err(Failure::from))?.map(|bytes| bytes >> 20);
@@ -165,7 +165,7 @@ fn memory(connect: &Connect, needs: &Needs, findings: &mut Findings) -> Result<(
 }
 
 /// Names and MACs that domains of others have.
-fn strangers(connect: &Connect, needs: &Needs, findings: &mut Findings) -> Result<(), Failure> {
+fn name_conflicts(connect: &Connect, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
     for (name, macs) in &needs.machines {
         wanted.extend(macs.iter().map(|mac| (*mac, name.as_str())));
@@ -176,7 +176,7 @@ fn strangers(connect: &Connect, needs: &Needs, findings: &mut Findings) -> Resul
             continue;
         };
         let described = crate::xml::parse(&xml)?;
-        let ours = Ours::read(&described);
+        let ours = OwnershipTag::read(&described);
         if ours.is_some_and(|ours| needs.cluster.as_ref() == Some(&ours.cluster)) {
             continue;
         }

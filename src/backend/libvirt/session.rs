@@ -62,8 +62,8 @@ impl Failure {
             || (self.is(ErrorNumber::InternalError) && self.words.contains("has asynchronous jobs running"))
     }
 
-    pub fn of_deed(self, deed: impl Into<String>) -> BackendError {
-        let error = BackendError::new(self.kind, deed).because(self.words);
+    pub fn of_deed(self, operation: impl Into<String>) -> BackendError {
+        let error = BackendError::new(self.kind, operation).because(self.words);
         match self.hint {
             Some(hint) => error.hint(hint),
             None => error,
@@ -174,10 +174,10 @@ impl Session {
     /// Runs blocking libvirt calls; `work` may beat the pulse to be granted more time.
     pub async fn call<T: Send + 'static>(
         self: &Arc<Self>,
-        deed: impl Into<String>,
+        operation: impl Into<String>,
         work: impl FnOnce(&Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, BackendError> {
-        let deed = deed.into();
+        let operation = operation.into();
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let session = Arc::clone(self);
@@ -189,7 +189,7 @@ impl Session {
                 // The daemon was restarted or a tunnel fell; the next call connects anew.
                 lock(&self.lines).clear();
             }
-            failure.of_deed(deed)
+            failure.of_deed(operation)
         })
     }
 

@@ -5,12 +5,12 @@
 
 mod answers;
 mod auth;
+mod choices;
 mod content;
 mod describe;
 mod images;
 mod listing;
 mod live;
-mod offers;
 mod ports;
 mod preflight;
 mod servers;
@@ -27,15 +27,15 @@ use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
 use self::auth::Service::{Compute as COMPUTE, Network as NETWORK};
-pub use self::offers::clouds;
+pub use self::choices::clouds;
 use self::ports::Network;
 use self::session::{Failure, Session};
 use self::wire::{Flavor, mark, text};
 use crate::backend::{
-    Action, Backend, BackendError, Carrier, Description, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Finding, ImageHandle,
+    ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Stop,
 };
-use crate::cluster::{ClusterId, Lease, MachineName, OpenStackConfig};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, OpenStackConfig};
 
 /// How often a release looks whether something is left, which a request under way may just have made.
 const SWEEPS: u32 = 5;
@@ -63,12 +63,12 @@ pub struct OpenStack {
 impl OpenStack {
     /// Reads how to sign in, and signs in.
     pub async fn connect(config: &OpenStackConfig) -> Result<Self, BackendError> {
-        let deed = || match &config.cloud {
+        let operation = || match &config.cloud {
             Some(cloud) => format!("sign in to cloud {cloud}"),
             None => "sign in to OpenStack".to_owned(),
         };
-        let session = Session::open(config).map_err(|failure| failure.of_deed(deed()))?;
-        session.token().await.map_err(|failure| failure.of_deed(deed()))?;
+        let session = Session::open(config).map_err(|failure| failure.of_deed(operation()))?;
+        session.token().await.map_err(|failure| failure.of_deed(operation()))?;
         Ok(Self {
             session,
             config: config.clone(),
@@ -198,8 +198,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Backend for OpenStack {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             concurrency: 8,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::USER_DATA,
@@ -210,19 +210,19 @@ impl Backend for OpenStack {
         }
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
-        let deed = || format!("look at {}", self.session.name());
-        self.look(needs).await.map_err(|failure| failure.of_deed(deed()))
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
+        let operation = || format!("look at {}", self.session.name());
+        self.look(needs).await.map_err(|failure| failure.of_deed(operation()))
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        let deed = format!("look at {}", self.session.name());
-        self.all_offers().await.map_err(|failure| failure.of_deed(deed))
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at {}", self.session.name());
+        self.all_offers().await.map_err(|failure| failure.of_deed(operation))
     }
 
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
-        let deed = format!("ask {} for the time", self.session.name());
-        self.time().await.map_err(|failure| failure.of_deed(deed))
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.name());
+        self.time().await.map_err(|failure| failure.of_deed(operation))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
@@ -231,14 +231,14 @@ impl Backend for OpenStack {
     }
 
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
-        let deed = || match image {
+        let operation = || match image {
             ImageRequest::Platform(url) if url.contains("://") => format!("import image {url}"),
             ImageRequest::Platform(name) => format!("find image {name}"),
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
         };
         self.image(cluster, image)
             .await
-            .map_err(|failure| failure.of_deed(deed()))
+            .map_err(|failure| failure.of_deed(operation()))
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
@@ -273,24 +273,24 @@ impl Backend for OpenStack {
         stopped.map_err(|failure| failure.of_deed(format!("stop machine {name}")))
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
-        let Lease { name, ip, .. } = &hold.lease;
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
+        let AddressAssignment { name, ip, .. } = &hold.lease;
         let held = self.hold(hold).await;
         held.map_err(|failure| failure.of_deed(format!("hold address {ip} for {name} on network {}", hold.network)))
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         let held = self.held(cluster).await;
         held.map_err(|failure| failure.of_deed(format!("list the addresses held for cluster {cluster}")))
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
-        let Lease { name, ip, .. } = &hold.lease;
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
+        let AddressAssignment { name, ip, .. } = &hold.lease;
         let released = self.release_one(hold).await;
         released.map_err(|failure| failure.of_deed(format!("release address {ip} of {name}")))
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let failed = |failure: Failure| failure.of_deed(format!("release what cluster {cluster} holds"));
         // Twice empty: a request whose answer never came may be done only after the first look.
         let mut empty = 0;

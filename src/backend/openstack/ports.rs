@@ -12,8 +12,8 @@ use super::auth::Service::Network as NEUTRON;
 use super::session::Failure;
 use super::wire::{self, Port, mark, text};
 use super::{OpenStack, lock};
-use crate::backend::{Action, BackendErrorKind, Held, Hold, MachineSpec, NetworkFacts, Nic};
-use crate::cluster::{ClusterId, Lease, NodeName, Vip};
+use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, NetworkFacts, Nic, ReservationState};
+use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
 /// A network as Neutron shows it, with its IPv4 subnets.
 #[derive(Debug)]
@@ -170,8 +170,8 @@ impl OpenStack {
     }
 
     /// A port with the lease's MAC and address, which is ours and goes with no machine.
-    pub(super) async fn hold(&self, hold: &Hold) -> Result<Held, Failure> {
-        let Hold { cluster, lease, .. } = hold;
+    pub(super) async fn hold(&self, hold: &AddressReservation) -> Result<ReservationState, Failure> {
+        let AddressReservation { cluster, lease, .. } = hold;
         let network = self.network(&hold.network).await?;
         let name = cluster.fqdn(lease.name.as_str());
         let mac = lease.mac.to_string();
@@ -192,12 +192,12 @@ impl OpenStack {
         if let Some(vip) = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == lease.name) {
             self.float(cluster, vip, &port).await?;
         }
-        Ok(Held::ByPlatform)
+        Ok(ReservationState::ByPlatform)
     }
 
     /// A port with this MAC that is there already: ours from before, or the one of a pass-one machine.
-    async fn keep(&self, hold: &Hold, name: &str, port: Port) -> Result<Port, Failure> {
-        let Lease { mac, ip, .. } = hold.lease;
+    async fn keep(&self, hold: &AddressReservation, name: &str, port: Port) -> Result<Port, Failure> {
+        let AddressAssignment { mac, ip, .. } = hold.lease;
         if !port.is_of(&hold.cluster) {
             return Err(conflict(format!(
                 "port {} has MAC {mac} and is not of cluster {}",
@@ -221,8 +221,8 @@ impl OpenStack {
         }
     }
 
-    async fn make_held(&self, hold: &Hold, name: &str, network: &Network) -> Result<Port, Failure> {
-        let Hold { cluster, lease, .. } = hold;
+    async fn make_held(&self, hold: &AddressReservation, name: &str, network: &Network) -> Result<Port, Failure> {
+        let AddressReservation { cluster, lease, .. } = hold;
         let subnet = network.subnet_of(lease.ip)?;
         let port = json!({"port": {
             "network_id": network.id,
@@ -241,9 +241,9 @@ impl OpenStack {
         Ok(Port::read(&made["port"]))
     }
 
-    pub(super) async fn held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, Failure> {
+    pub(super) async fn held(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
         let lease = |port: &Port| {
-            Some(Lease {
+            Some(AddressAssignment {
                 name: port.held_for(cluster)?,
                 mac: port.mac?,
                 ip: *port.ips.first()?,
@@ -253,12 +253,12 @@ impl OpenStack {
     }
 
     /// Gives one held address back; a port that a machine uses goes with that machine from now on.
-    pub(super) async fn release_one(&self, hold: &Hold) -> Result<Action<()>, Failure> {
+    pub(super) async fn release_one(&self, hold: &AddressReservation) -> Result<Action<()>, Failure> {
         let name = hold.cluster.fqdn(hold.lease.name.as_str());
         let lease = &hold.lease;
         let is_it = |port: &Port| port.name == name && port.mac == Some(lease.mac) && port.ips == [lease.ip];
         let Some(port) = self.ports_of(&hold.cluster).await?.into_iter().find(is_it) else {
-            return Ok(Action::AlreadySo(()));
+            return Ok(Action::Unchanged(()));
         };
         let machine = match port.device.is_empty() {
             true => None,

@@ -9,7 +9,7 @@ use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
 use super::ports::{Network, WAYS_OUT, told};
 use super::session::{COMPUTE_VERSION, Failure};
 use super::wire::{Wanted, text};
-use crate::backend::{BackendErrorKind, Finding, Needs, Verdict};
+use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{OsBoot, Pass, Role, Size};
 
 /// What was found, in order.
@@ -50,7 +50,7 @@ impl Findings {
 }
 
 impl OpenStack {
-    pub(super) async fn look(&self, needs: &Needs) -> Result<Vec<Finding>, Failure> {
+    pub(super) async fn look(&self, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
         let mut found = Findings::default();
         let token = self.session.token().await?;
         found.ok(format!(
@@ -76,7 +76,7 @@ impl OpenStack {
         Ok(found.0)
     }
 
-    async fn look_at_services(&self, needs: &Needs, found: &mut Findings) -> Result<bool, Failure> {
+    async fn look_at_services(&self, needs: &Requirements, found: &mut Findings) -> Result<bool, Failure> {
         let mut wanted = vec![Compute, NEUTRON, Image];
         if self.config.boot == OsBoot::Volume {
             wanted.push(Volume);
@@ -114,7 +114,7 @@ impl OpenStack {
         }
     }
 
-    async fn look_at_networks(&self, needs: &Needs, project: &str, found: &mut Findings) -> Result<(), Failure> {
+    async fn look_at_networks(&self, needs: &Requirements, project: &str, found: &mut Findings) -> Result<(), Failure> {
         for (index, name) in needs.networks.iter().enumerate() {
             let Some(network) = found.take(self.network(name).await)? else {
                 continue;
@@ -183,10 +183,10 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn look_at_names(&self, needs: &Needs, found: &mut Findings) -> Result<(), Failure> {
+    async fn look_at_names(&self, needs: &Requirements, found: &mut Findings) -> Result<(), Failure> {
         let names: Vec<_> = needs.machines.iter().map(|(name, _)| name).collect();
-        let strangers = self.strangers(needs.cluster.as_ref(), &names).await?;
-        for name in &strangers {
+        let name_conflicts = self.name_conflicts(needs.cluster.as_ref(), &names).await?;
+        for name in &name_conflicts {
             found.fail(
                 format!("a server {name} that is not of this cluster is there"),
                 "delete or rename it, or choose another name for the cluster",
@@ -211,7 +211,7 @@ impl OpenStack {
                 }
             }
         }
-        if strangers.is_empty() {
+        if name_conflicts.is_empty() {
             found.ok(format!("{} machine names are free", names.len()));
         }
         Ok(())
@@ -260,7 +260,11 @@ impl OpenStack {
     }
 
     /// The flavor of each machine; those that have none are told.
-    async fn look_at_flavors(&self, needs: &Needs, found: &mut Findings) -> Result<Vec<(Pass, u64, u64)>, Failure> {
+    async fn look_at_flavors(
+        &self,
+        needs: &Requirements,
+        found: &mut Findings,
+    ) -> Result<Vec<(Pass, u64, u64)>, Failure> {
         let has_volumes = self.session.has(Volume).await?;
         let mut chosen: BTreeMap<Role, (Size, Option<super::wire::Flavor>)> = BTreeMap::new();
         let mut sums = Vec::new();
@@ -291,7 +295,7 @@ impl OpenStack {
 
     async fn look_at_quotas(
         &self,
-        needs: &Needs,
+        needs: &Requirements,
         project: &str,
         flavors: &[(Pass, u64, u64)],
         found: &mut Findings,
@@ -405,7 +409,10 @@ impl OpenStack {
         Ok(())
     }
 
-    async fn volume_rows(&self, needs: &Needs) -> Result<Vec<(&'static str, Option<(i64, i64)>, u64, u64)>, Failure> {
+    async fn volume_rows(
+        &self,
+        needs: &Requirements,
+    ) -> Result<Vec<(&'static str, Option<(i64, i64)>, u64, u64)>, Failure> {
         if !self.session.has(Service::Volume).await? {
             return Ok(Vec::new());
         }

@@ -156,7 +156,7 @@ impl OpenStack {
                 self.act(server, &json!({"os-start": null})).await?;
                 Ok(Action::Done(machine))
             }
-            _ => Ok(Action::AlreadySo(machine)),
+            _ => Ok(Action::Unchanged(machine)),
         }
     }
 
@@ -231,7 +231,7 @@ impl OpenStack {
         self.leave_server_groups(cluster).await?;
         Ok(match changed {
             true => Action::Done(()),
-            false => Action::AlreadySo(()),
+            false => Action::Unchanged(()),
         })
     }
 
@@ -414,7 +414,7 @@ impl OpenStack {
     pub(super) async fn start(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
         let server = self.there(cluster, name).await?;
         if wire::power(&server).is_some_and(|power| power != Power::Off) {
-            return Ok(Action::AlreadySo(()));
+            return Ok(Action::Unchanged(()));
         }
         self.act(&server, &json!({"os-start": null})).await?;
         Ok(Action::Done(()))
@@ -427,7 +427,7 @@ impl OpenStack {
         let server = self.there(cluster, name).await?;
         let server = self.wait_while(server, |power| *power == Power::Building).await?;
         if wire::power(&server) == Some(Power::Off) {
-            return Ok(Action::AlreadySo(()));
+            return Ok(Action::Unchanged(()));
         }
         if text(&server, "OS-EXT-STS:task_state") != "powering-off" {
             self.act(&server, &json!({"os-stop": null})).await?;
@@ -470,7 +470,7 @@ impl OpenStack {
     }
 
     /// Names that strangers have among those that this cluster is going to use.
-    pub(super) async fn strangers(
+    pub(super) async fn name_conflicts(
         &self,
         cluster: Option<&ClusterId>,
         names: &[&MachineName],

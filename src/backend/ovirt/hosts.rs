@@ -107,7 +107,7 @@ impl Ovirt {
     }
 
     /// Notes where machines run.
-    pub(super) async fn note_hosts(&self, machines: &[(Element, wire::Ours)]) {
+    pub(super) async fn note_hosts(&self, machines: &[(Element, wire::OwnershipTag)]) {
         let mut ran_on = self.ran_on.lock().await;
         for (vm, _) in machines {
             if let (Some(name), Some(host)) = (vm.text_of("name"), vm.value("host", "id")) {

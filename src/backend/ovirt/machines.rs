@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::session::{Failure, if_free, if_there, wait_for};
 use super::site::Site;
-use super::wire::{self, GIB, Ours};
+use super::wire::{self, GIB, OwnershipTag};
 use super::{Ovirt, affinity};
 use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Owned};
 use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
@@ -45,7 +45,7 @@ impl Ovirt {
         Ok(if changed {
             Action::Done(machine)
         } else {
-            Action::AlreadySo(machine)
+            Action::Unchanged(machine)
         })
     }
 
@@ -275,11 +275,11 @@ impl Ovirt {
         Ok(machines)
     }
 
-    async fn vms_of(&self, cluster: &ClusterId, follow: &str) -> Result<Vec<(Element, Ours)>, Failure> {
+    async fn vms_of(&self, cluster: &ClusterId, follow: &str) -> Result<Vec<(Element, OwnershipTag)>, Failure> {
         let search = format!("comment={}*", wire::mark(cluster));
         let begins = wire::begins("comment", wire::mark(cluster));
         let found = self.session.search("/vms", &search, follow, begins).await?;
-        let ours = |vm: Element| Ours::read(&vm).map(|ours| (vm, ours));
+        let ours = |vm: Element| OwnershipTag::read(&vm).map(|ours| (vm, ours));
         Ok(found
             .into_iter()
             .filter_map(ours)
@@ -298,7 +298,7 @@ impl Ovirt {
         Ok(if changed {
             Action::Done(())
         } else {
-            Action::AlreadySo(())
+            Action::Unchanged(())
         })
     }
 
@@ -378,7 +378,7 @@ impl Ovirt {
             let (mark, _) = disk.text_of("description")?.split_once(' ')?;
             wire::marked(mark)
         };
-        let of_vms = vms.iter().filter_map(|vm| Some(Ours::read(vm)?.cluster));
+        let of_vms = vms.iter().filter_map(|vm| Some(OwnershipTag::read(vm)?.cluster));
         Ok(of_vms.chain(disks.iter().filter_map(of_disk)).collect())
     }
 
@@ -405,8 +405,8 @@ impl Ovirt {
 }
 
 /// What is ours of this cluster; all else is a conflict.
-pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Result<Ours, Failure> {
-    match Ours::read(vm) {
+pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Result<OwnershipTag, Failure> {
+    match OwnershipTag::read(vm) {
         Some(ours) if ours.cluster == *cluster => Ok(ours),
         _ => Failure::conflict(format!("machine {name} is not of cluster {cluster}")),
     }

@@ -6,11 +6,11 @@
 
 mod affinity;
 mod answers;
+mod choices;
 mod describe;
 mod hosts;
 mod images;
 mod machines;
-mod offers;
 mod power;
 mod rights;
 mod session;
@@ -24,11 +24,12 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
-    Action, Backend, BackendError, Carrier, Description, Finding, Held, Hold, ImageHandle, ImageRequest, Limits,
-    Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Stop, Verdict,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Finding, ImageHandle,
+    ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Stop,
+    Verdict,
 };
-use crate::cluster::{ClusterId, Lease, MachineName, OvirtConfig, OvirtIgnition};
-pub use offers::{Ca, fetch_ca};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition};
+pub use choices::{Ca, fetch_ca};
 use session::{Failure, Session};
 use site::Site;
 
@@ -98,12 +99,12 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::without_payload(&element);
     wire::marked(&element.text);
     let addresses = wire::addresses(element.iter());
-    wire::machine(&element, &wire::Ours::read(&element)?, &addresses)
+    wire::machine(&element, &wire::OwnershipTag::read(&element)?, &addresses)
 }
 
 impl Backend for Ovirt {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             concurrency: 6,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::CUSTOM_SCRIPT,
@@ -117,9 +118,12 @@ impl Backend for Ovirt {
         }
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
-        let deed = format!("look at oVirt at {}", self.session.url());
-        let mut findings = self.look_before(needs).await.map_err(|failure| failure.during(deed))?;
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
+        let operation = format!("look at oVirt at {}", self.session.url());
+        let mut findings = self
+            .look_before(needs)
+            .await
+            .map_err(|failure| failure.during(operation))?;
         findings.push(Finding {
             verdict: Verdict::Warn,
             text: "oVirt holds no addresses: nodes keep theirs by renewing them".to_owned(),
@@ -128,14 +132,14 @@ impl Backend for Ovirt {
         Ok(findings)
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        let deed = format!("look at oVirt at {}", self.session.url());
-        self.all_offers().await.map_err(|failure| failure.during(deed))
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at oVirt at {}", self.session.url());
+        self.all_offers().await.map_err(|failure| failure.during(operation))
     }
 
-    async fn clock(&self) -> Result<Option<SystemTime>, BackendError> {
-        let deed = format!("ask {} for the time", self.session.url());
-        self.time().await.map_err(|failure| failure.during(deed))
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.url());
+        self.time().await.map_err(|failure| failure.during(operation))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
@@ -147,13 +151,13 @@ impl Backend for Ovirt {
     }
 
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
-        let deed = match image {
+        let operation = match image {
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
             ImageRequest::Platform(name) => format!("find template {name}"),
         };
         self.bring_image(cluster, image)
             .await
-            .map_err(|failure| failure.during(deed))
+            .map_err(|failure| failure.during(operation))
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
@@ -186,19 +190,19 @@ impl Backend for Ovirt {
         stopped.map_err(|failure| failure.during(format!("stop machine {name}")))
     }
 
-    async fn hold_address(&self, _: &Hold) -> Result<Held, BackendError> {
-        Ok(Held::ByLuck)
+    async fn reserve_address(&self, _: &AddressReservation) -> Result<ReservationState, BackendError> {
+        Ok(ReservationState::Unreserved)
     }
 
-    async fn list_held(&self, _: &ClusterId) -> Result<Vec<Lease>, BackendError> {
+    async fn list_reservations(&self, _: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         Ok(Vec::new())
     }
 
-    async fn release_address(&self, _: &Hold) -> Result<Action<()>, BackendError> {
-        Ok(Action::AlreadySo(()))
+    async fn release_address(&self, _: &AddressReservation) -> Result<Action<()>, BackendError> {
+        Ok(Action::Unchanged(()))
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let released = self.release(cluster).await;
         released.map_err(|failure| failure.during(format!("release what is of cluster {cluster}")))
     }

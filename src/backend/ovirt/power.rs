@@ -39,22 +39,22 @@ impl Ovirt {
         &self,
         cluster: &ClusterId,
         name: &MachineName,
-        deed: &str,
+        operation: &str,
         is_so: impl Fn(&str) -> bool,
     ) -> Result<Action<()>, Failure> {
         let (id, status) = self.known(cluster, name).await?;
         if is_so(&status) {
-            return Ok(Action::AlreadySo(()));
+            return Ok(Action::Unchanged(()));
         }
         let asked = self
             .session
-            .post(&format!("/vms/{id}/{deed}"), &[], &Element::new("action"))
+            .post(&format!("/vms/{id}/{operation}"), &[], &Element::new("action"))
             .await;
         match asked {
             // It may have become so by itself meanwhile.
             Err(refused) if refused.kind == BackendErrorKind::Conflict => {
                 match is_so(&self.known(cluster, name).await?.1) {
-                    true => Ok(Action::AlreadySo(())),
+                    true => Ok(Action::Unchanged(())),
                     false => Err(refused),
                 }
             }

@@ -63,11 +63,11 @@ impl Failure {
         Err(Self::new(BackendErrorKind::Conflict, words))
     }
 
-    pub fn during(self, deed: impl Into<String>) -> BackendError {
+    pub fn during(self, operation: impl Into<String>) -> BackendError {
         BackendError {
             hint: self.hint.map(str::to_owned),
             pause: self.pause,
-            ..BackendError::new(self.kind, deed).because(self.words)
+            ..BackendError::new(self.kind, operation).because(self.words)
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::machines::id;
 use super::session::Failure;
-use super::wire::{self, GIB, Ours, Version, Way};
+use super::wire::{self, GIB, OwnershipTag, Version, Way};
 use super::{Ovirt, affinity, hosts};
-use crate::backend::{BackendErrorKind, Finding, Needs, Verdict};
+use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Mac, OvirtIgnition, Pass, Role, Size};
 use crate::xml::Element;
 
@@ -170,7 +170,7 @@ impl Ovirt {
     }
 
     /// Looks at all that can be known before anything is made.
-    pub(super) async fn look_before(&self, needs: &Needs) -> Result<Vec<Finding>, Failure> {
+    pub(super) async fn look_before(&self, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
         use BackendErrorKind::{Denied, Timeout, Unreachable};
         let site = match self.site().await {
             Ok(site) => site,
@@ -212,7 +212,12 @@ impl Ovirt {
     }
 
     /// Whether a host can run the largest machine, and masters that must not share one have hosts enough.
-    async fn look_at_hosts(&self, site: &Site, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn look_at_hosts(
+        &self,
+        site: &Site,
+        needs: &Requirements,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), Failure> {
         if let Some(label) = self
             .config
             .worker_label
@@ -257,7 +262,12 @@ impl Ovirt {
     }
 
     /// Where the engine lets a MAC be taken twice, nobody but us would see it.
-    async fn look_at_macs(&self, site: &Site, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn look_at_macs(
+        &self,
+        site: &Site,
+        needs: &Requirements,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), Failure> {
         let cluster = self.session.get(&format!("/clusters/{}", site.cluster), &[]).await?;
         let Some(pool) = cluster.value("mac_pool", "id") else {
             return Ok(());
@@ -275,7 +285,7 @@ impl Ovirt {
         let ours: BTreeSet<_> = needs.machines.iter().flat_map(|(_, macs)| macs).copied().collect();
         let all = self.session.get("/vms", &[("follow", "nics")]).await?;
         for vm in all.iter() {
-            if Ours::read(vm).is_some_and(|known| Some(&known.cluster) == needs.cluster.as_ref()) {
+            if OwnershipTag::read(vm).is_some_and(|known| Some(&known.cluster) == needs.cluster.as_ref()) {
                 continue;
             }
             let macs = vm
@@ -290,7 +300,12 @@ impl Ovirt {
         Ok(())
     }
 
-    async fn look_at_storage(&self, site: &Site, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn look_at_storage(
+        &self,
+        site: &Site,
+        needs: &Requirements,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), Failure> {
         let domain = match self.storage(site).await {
             Ok(domain) => domain,
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {
@@ -315,7 +330,7 @@ impl Ovirt {
         Ok(())
     }
 
-    async fn look_at_names(&self, needs: &Needs, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn look_at_names(&self, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
         for (name, _) in needs
             .machines
             .iter()
@@ -338,7 +353,7 @@ impl Ovirt {
             let found = self.session.search("/vms", &search.join(" or "), "", is_wanted).await?;
             for vm in found {
                 let name = vm.text_of("name").unwrap_or_default();
-                let is_ours = Ours::read(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
+                let is_ours = OwnershipTag::read(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
                 if !is_ours {
                     findings.push(finding(
                         Verdict::Fail,

@@ -84,7 +84,7 @@ pub(super) fn named(name: &str) -> String {
 
 /// What a machine's comment says of it. The comment is written by the call that makes the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ours {
+pub(super) struct OwnershipTag {
     v: u32,
     pub cluster: ClusterId,
     pub node: NodeName,
@@ -94,7 +94,7 @@ pub(super) struct Ours {
     pub nics: Vec<Nic>,
 }
 
-impl Ours {
+impl OwnershipTag {
     fn of(spec: &MachineSpec) -> Self {
         Self {
             v: 1,
@@ -137,7 +137,7 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
         .with("sockets", 1)
         .with("threads", 1);
     let mut vm = Element::new("vm")
-        .with("comment", Ours::of(spec).comment())
+        .with("comment", OwnershipTag::of(spec).comment())
         .child(Element::new("console").with("enabled", true))
         .child(Element::new("cpu").child(topology));
     let script = script(&spec.payload)?;
@@ -286,7 +286,7 @@ pub(super) fn upload(disk: &str) -> Element {
 }
 
 /// A machine as a look shows it. `nics` are those of the comment, which are in the order of the spec.
-pub(super) fn machine(vm: &Element, ours: &Ours, addresses: &[(Mac, Ipv4Addr)]) -> Option<Machine> {
+pub(super) fn machine(vm: &Element, ours: &OwnershipTag, addresses: &[(Mac, Ipv4Addr)]) -> Option<Machine> {
     let nic = |nic: &Nic| SeenNic {
         network: nic.network.clone(),
         mac: nic.mac,

@@ -5,9 +5,9 @@
 //! pretend network's DHCP server (`dhcp.rs`) for addresses some milliseconds after it was made.
 //! What is slow and what goes wrong is written into the file's `script`.
 
+mod choices;
 mod dhcp;
 mod noted;
-mod offers;
 mod rules;
 mod store;
 #[cfg(test)]
@@ -20,11 +20,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha512};
 
 use super::{
-    Action, Backend, BackendError, BackendErrorKind, Carrier, Description, Finding, Form, Held, Hold, ImageHandle,
-    ImageRequest, Limits, Machine, MachineSpec, Needs, NetworkFacts, Offers, Owned, Payload, Power, SeenNic, Stop,
-    Verdict,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description, Finding,
+    Form, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, Payload, PlatformChoices, Power,
+    Requirements, ReservationState, SeenNic, Stop, Verdict,
 };
-use crate::cluster::{ClusterId, Lease, Mac, MachineName, SimConfig};
+use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, SimConfig};
 use crate::digest;
 use dhcp::Reservation;
 use rules::{
@@ -39,21 +39,21 @@ use world::{Call, Delivered, Misdeed, SimMachine, SimNic, What, World};
 pub struct Sim {
     store: Store,
     // Both are read once: a platform does not change them while it is in use.
-    limits: Limits,
+    limits: Capabilities,
     latency_ms: BTreeMap<Call, u64>,
 }
 
 impl Sim {
     /// Opens the pretend platform of this file. A missing file is a fresh platform; nothing is written yet.
     pub fn open(config: &SimConfig) -> Result<Sim, BackendError> {
-        let deed = format!("open the pretend platform {}", config.state.display());
+        let operation = format!("open the pretend platform {}", config.state.display());
         let path = std::path::absolute(&config.state)
-            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, &deed).because(error))?;
+            .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, &operation).because(error))?;
         let store = Store::new(path);
-        let world = store.read().map_err(|error| unusable(deed, error))?;
+        let world = store.read().map_err(|error| unusable(operation, error))?;
         Ok(Sim {
             store,
-            limits: Limits {
+            limits: Capabilities {
                 concurrency: world.limits.concurrency.max(1),
                 carrier: Carrier {
                     limit: Some(world.limits.carrier_bytes),
@@ -76,7 +76,7 @@ impl Sim {
         &self,
         call: Call,
         about: &str,
-        deed: String,
+        operation: String,
         work: impl FnOnce(&mut World, u64) -> Result<T, Refusal>,
     ) -> Result<T, BackendError> {
         use BackendErrorKind::{Denied, Quota, Rejected, Timeout, Unreachable};
@@ -103,18 +103,18 @@ impl Sim {
         }
         match outcome {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(refusal)) => Err(BackendError::new(refusal.kind, deed).because(refusal.words)),
-            Err(error) => Err(unusable(deed, error)),
+            Ok(Err(refusal)) => Err(BackendError::new(refusal.kind, operation).because(refusal.words)),
+            Err(error) => Err(unusable(operation, error)),
         }
     }
 }
 
-fn unusable(deed: String, error: StoreError) -> BackendError {
+fn unusable(operation: String, error: StoreError) -> BackendError {
     match &error {
-        StoreError::Io(_) => BackendError::new(BackendErrorKind::Unreachable, deed)
+        StoreError::Io(_) => BackendError::new(BackendErrorKind::Unreachable, operation)
             .because(error)
             .hint("the pretend platform is a file; check its folder and rights"),
-        StoreError::Content { .. } => BackendError::new(BackendErrorKind::Rejected, deed)
+        StoreError::Content { .. } => BackendError::new(BackendErrorKind::Rejected, operation)
             .because(error)
             .hint("correct the file, or remove it for a fresh pretend platform"),
     }
@@ -126,34 +126,36 @@ fn now_ms() -> u64 {
 }
 
 impl Backend for Sim {
-    fn limits(&self) -> Limits {
+    fn capabilities(&self) -> Capabilities {
         self.limits.clone()
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let about = needs.cluster.as_ref().map(ClusterId::as_str).unwrap_or_default();
-        let deed = format!("look at the pretend platform {}", self.store.path().display());
+        let operation = format!("look at the pretend platform {}", self.store.path().display());
         let mut findings = vec![Finding {
             verdict: Verdict::Ok,
             text: format!("pretend platform {} can be used", self.store.path().display()),
             hint: None,
         }];
         findings.extend(
-            self.call(Call::Preflight, about, deed, |world, _| Ok(preflight(world, needs)))
-                .await?,
+            self.call(Call::Preflight, about, operation, |world, _| {
+                Ok(preflight(world, needs))
+            })
+            .await?,
         );
         Ok(findings)
     }
 
-    async fn offers(&self) -> Result<Offers, BackendError> {
-        let deed = format!("look at the pretend platform {}", self.store.path().display());
-        let world = self.store.read().map_err(|error| unusable(deed, error))?;
-        Ok(offers::of(&world, self.store.path()))
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at the pretend platform {}", self.store.path().display());
+        let world = self.store.read().map_err(|error| unusable(operation, error))?;
+        Ok(choices::of(&world, self.store.path()))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let deed = format!("look at network {network}");
-        self.call(Call::LookAtNetwork, network, deed, |world, _| {
+        let operation = format!("look at network {network}");
+        self.call(Call::LookAtNetwork, network, operation, |world, _| {
             let found = network_of(world, network)?;
             let reserved = found.reservations.iter().map(|(ip, kept)| (*ip, Some(kept.mac)));
             let leased = found.leases.iter().map(|(ip, lease)| (*ip, Some(lease.mac)));
@@ -174,8 +176,8 @@ impl Backend for Sim {
     async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
         match image {
             ImageRequest::Platform(name) => {
-                let deed = format!("find image {name}");
-                self.call(Call::EnsureImage, name, deed, |world, _| {
+                let operation = format!("find image {name}");
+                self.call(Call::EnsureImage, name, operation, |world, _| {
                     match world.images.contains(name) {
                         true => Ok(ImageHandle(name.clone())),
                         false => refuse(BackendErrorKind::NotFound, format!("no image {name}")),
@@ -184,9 +186,9 @@ impl Backend for Sim {
                 .await
             }
             ImageRequest::File { path, sha256, bytes } => {
-                let deed = format!("upload image {}", path.display());
+                let operation = format!("upload image {}", path.display());
                 let handle = format!("sha256:{sha256}");
-                self.call(Call::EnsureImage, &handle, deed, |world, _| {
+                self.call(Call::EnsureImage, &handle, operation, |world, _| {
                     if !world.uploads.contains_key(&handle) {
                         check_image(path, sha256, *bytes)?;
                     }
@@ -214,7 +216,7 @@ impl Backend for Sim {
                             switch_on(world, name, now);
                             Ok(Action::Done(seen(world, name, &world.machines[name])))
                         }
-                        true => Ok(Action::AlreadySo(seen(world, name, there))),
+                        true => Ok(Action::Unchanged(seen(world, name, there))),
                         false => refuse(
                             BackendErrorKind::Conflict,
                             format!("machine {name} of cluster {} has other settings", there.cluster),
@@ -232,8 +234,8 @@ impl Backend for Sim {
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        let deed = format!("list the machines of cluster {cluster}");
-        self.call(Call::ListMachines, cluster.as_str(), deed, |world, _| {
+        let operation = format!("list the machines of cluster {cluster}");
+        self.call(Call::ListMachines, cluster.as_str(), operation, |world, _| {
             let ours = machines_of(world, cluster).into_iter();
             Ok(ours.map(|(name, machine)| seen(world, name, machine)).collect())
         })
@@ -241,10 +243,10 @@ impl Backend for Sim {
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let deed = format!("delete machine {name}");
-        self.call(Call::DeleteMachine, name.as_str(), deed, |world, now| {
+        let operation = format!("delete machine {name}");
+        self.call(Call::DeleteMachine, name.as_str(), operation, |world, now| {
             if find_machine(world, cluster, name)?.is_none() {
-                return Ok(Action::AlreadySo(()));
+                return Ok(Action::Unchanged(()));
             }
             switch_off(world, name, now);
             world.machines.remove(name);
@@ -254,14 +256,14 @@ impl Backend for Sim {
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        let deed = format!("start machine {name}");
+        let operation = format!("start machine {name}");
         self.call(
             Call::StartMachine,
             name.as_str(),
-            deed,
+            operation,
             |world, now| match find_machine(world, cluster, name)? {
                 None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
-                Some(machine) if !machine.off => Ok(Action::AlreadySo(())),
+                Some(machine) if !machine.off => Ok(Action::Unchanged(())),
                 Some(_) => {
                     switch_on(world, name, now);
                     Ok(Action::Done(()))
@@ -277,14 +279,14 @@ impl Backend for Sim {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        let deed = format!("stop machine {name}");
+        let operation = format!("stop machine {name}");
         self.call(
             Call::StopMachine,
             name.as_str(),
-            deed,
+            operation,
             |world, now| match find_machine(world, cluster, name)? {
                 None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
-                Some(machine) if machine.off => Ok(Action::AlreadySo(())),
+                Some(machine) if machine.off => Ok(Action::Unchanged(())),
                 Some(_) => {
                     let listens = !matches!(misdeed(world, name), Some(Misdeed::Deaf | Misdeed::Paused));
                     if listens || how == Stop::Force {
@@ -297,15 +299,15 @@ impl Backend for Sim {
         .await
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
-        let Lease { name, ip, .. } = &hold.lease;
-        let deed = format!("hold address {ip} for {name} on network {}", hold.network);
-        self.call(Call::HoldAddress, name.as_str(), deed, |world, _| {
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
+        let AddressAssignment { name, ip, .. } = &hold.lease;
+        let operation = format!("hold address {ip} for {name} on network {}", hold.network);
+        self.call(Call::HoldAddress, name.as_str(), operation, |world, _| {
             let Some(network) = world.networks.get_mut(&hold.network) else {
                 return refuse(BackendErrorKind::NotFound, format!("no network {}", hold.network));
             };
             if !self.limits.holds_addresses {
-                return Ok(Held::ByLuck);
+                return Ok(ReservationState::Unreserved);
             }
             check_hold(network, hold)?;
             let kept = Reservation {
@@ -317,17 +319,17 @@ impl Backend for Sim {
             if network.reservations.get(ip) != Some(&kept) {
                 network.reservations.insert(*ip, kept);
             }
-            Ok(Held::ByPlatform)
+            Ok(ReservationState::ByPlatform)
         })
         .await
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        let deed = format!("list the addresses held for cluster {cluster}");
-        self.call(Call::ListHeld, cluster.as_str(), deed, |world, _| {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+        let operation = format!("list the addresses held for cluster {cluster}");
+        self.call(Call::ListHeld, cluster.as_str(), operation, |world, _| {
             Ok(held(world, cluster)
                 .into_iter()
-                .map(|(_, ip, kept)| Lease {
+                .map(|(_, ip, kept)| AddressAssignment {
                     name: kept.name.clone(),
                     mac: kept.mac,
                     ip: *ip,
@@ -337,10 +339,10 @@ impl Backend for Sim {
         .await
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
-        let Lease { name, mac, ip } = &hold.lease;
-        let deed = format!("release address {ip} of {name} on network {}", hold.network);
-        self.call(Call::ReleaseAddress, name.as_str(), deed, |world, _| {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
+        let AddressAssignment { name, mac, ip } = &hold.lease;
+        let operation = format!("release address {ip} of {name} on network {}", hold.network);
+        self.call(Call::ReleaseAddress, name.as_str(), operation, |world, _| {
             let Some(network) = world.networks.get_mut(&hold.network) else {
                 return refuse(BackendErrorKind::NotFound, format!("no network {}", hold.network));
             };
@@ -352,15 +354,15 @@ impl Backend for Sim {
                     network.reservations.remove(ip);
                     Ok(Action::Done(()))
                 }
-                false => Ok(Action::AlreadySo(())),
+                false => Ok(Action::Unchanged(())),
             }
         })
         .await
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let deed = format!("release the addresses of cluster {cluster}");
-        self.call(Call::ReleaseAddresses, cluster.as_str(), deed, |world, _| {
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        let operation = format!("release the addresses of cluster {cluster}");
+        self.call(Call::ReleaseAddresses, cluster.as_str(), operation, |world, _| {
             let ours = held(world, cluster).into_iter();
             let ours: Vec<_> = ours.map(|(network, ip, _)| (network.clone(), *ip)).collect();
             for (network, ip) in ours {
@@ -383,8 +385,8 @@ impl Backend for Sim {
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        let deed = format!("list what belongs to cluster {cluster}");
-        self.call(Call::ListOwned, cluster.as_str(), deed, |world, _| {
+        let operation = format!("list what belongs to cluster {cluster}");
+        self.call(Call::ListOwned, cluster.as_str(), operation, |world, _| {
             let thing = |kind: &str, name: String| Owned {
                 kind: kind.to_owned(),
                 name,
@@ -403,8 +405,8 @@ impl Backend for Sim {
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let deed = "list the clusters on the pretend platform".to_owned();
-        self.call(Call::ListOwned, "", deed, |world, _| {
+        let operation = "list the clusters on the pretend platform".to_owned();
+        self.call(Call::ListOwned, "", operation, |world, _| {
             let machines = world.machines.values().map(|machine| &machine.cluster);
             let images = world.uploads.values().flatten();
             let kept = world
@@ -418,11 +420,11 @@ impl Backend for Sim {
     }
 
     async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        let deed = format!("read the console of machine {name}");
+        let operation = format!("read the console of machine {name}");
         self.call(
             Call::ConsoleTail,
             name.as_str(),
-            deed,
+            operation,
             |world, now| match find_machine(world, cluster, name)? {
                 Some(machine) => Ok(Some(console(&seen(world, name, machine), machine.boots_ms <= now))),
                 None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
@@ -432,8 +434,8 @@ impl Backend for Sim {
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        let deed = format!("describe machine {name}");
-        self.call(Call::ListMachines, name.as_str(), deed, |world, now| {
+        let operation = format!("describe machine {name}");
+        self.call(Call::ListMachines, name.as_str(), operation, |world, now| {
             let Some(machine) = find_machine(world, cluster, name)? else {
                 return refuse(BackendErrorKind::NotFound, format!("no machine {name}"));
             };

@@ -11,8 +11,10 @@ use sha2::{Digest, Sha256};
 use super::dhcp::{Network, Reservation};
 use super::world::{SimMachine, World};
 use crate::backend::filters::matching;
-use crate::backend::{BackendErrorKind, Finding, Hold, Limits, MachineSpec, Needs, Payload, Verdict};
-use crate::cluster::{ClusterId, Lease, Mac, MachineName};
+use crate::backend::{
+    AddressReservation, BackendErrorKind, Capabilities, Finding, MachineSpec, Payload, Requirements, Verdict,
+};
+use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName};
 use crate::digest::hex;
 
 /// Why the platform says no.
@@ -44,7 +46,7 @@ pub(super) fn find_machine<'a>(
             BackendErrorKind::Conflict,
             format!("machine {name} belongs to cluster {}", machine.cluster),
         ),
-        None if world.strangers.contains_key(name) => refuse(
+        None if world.foreign_machines.contains_key(name) => refuse(
             BackendErrorKind::Conflict,
             format!("machine {name} belongs to no cluster"),
         ),
@@ -102,17 +104,17 @@ fn bearer_of(world: &World, mac: Mac) -> Option<&MachineName> {
         .map(|(name, _)| name);
     let strange = || {
         world
-            .strangers
+            .foreign_machines
             .iter()
             .find(|(_, stranger)| stranger.macs.contains(&mac))
     };
     ours.or_else(|| strange().map(|(name, _)| name))
 }
 
-pub(super) fn check_spec(world: &World, limits: &Limits, spec: &MachineSpec) -> Result<(), Refusal> {
+pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpec) -> Result<(), Refusal> {
     use BackendErrorKind::{Conflict, NotFound, Quota, Rejected, TooLarge};
     let name = spec.name.as_str();
-    if world.strangers.contains_key(&spec.name) {
+    if world.foreign_machines.contains_key(&spec.name) {
         return refuse(Conflict, format!("machine {name} belongs to no cluster"));
     }
     if name.is_empty() || name.len() > 63 {
@@ -169,9 +171,9 @@ pub(super) fn check_spec(world: &World, limits: &Limits, spec: &MachineSpec) -> 
     Ok(())
 }
 
-pub(super) fn check_hold(network: &Network, hold: &Hold) -> Result<(), Refusal> {
+pub(super) fn check_hold(network: &Network, hold: &AddressReservation) -> Result<(), Refusal> {
     use BackendErrorKind::{Conflict, Rejected};
-    let Lease { name, mac, ip } = &hold.lease;
+    let AddressAssignment { name, mac, ip } = &hold.lease;
     if !mac.is_unicast() {
         return refuse(Rejected, format!("{mac} is not a unicast MAC"));
     }
@@ -234,7 +236,7 @@ pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), R
     Ok(())
 }
 
-pub(super) fn preflight(world: &World, needs: &Needs) -> Vec<Finding> {
+pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
     let ok = |text: String| Finding {
         verdict: Verdict::Ok,
         text,
@@ -283,7 +285,7 @@ pub(super) fn preflight(world: &World, needs: &Needs) -> Vec<Finding> {
     };
     let mut taken = Vec::new();
     for (name, macs) in &needs.machines {
-        if (world.machines.contains_key(name) && !ours(name)) || world.strangers.contains_key(name) {
+        if (world.machines.contains_key(name) && !ours(name)) || world.foreign_machines.contains_key(name) {
             taken.push(fail(
                 format!("machine {name} exists and does not belong to this cluster"),
                 BackendErrorKind::Conflict.hint(),

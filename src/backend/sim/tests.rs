@@ -66,11 +66,11 @@ fn harvester(index: u8, network_config: &str) -> MachineSpec {
     }
 }
 
-fn hold(index: u8, ip: Ipv4Addr) -> Hold {
-    Hold {
+fn hold(index: u8, ip: Ipv4Addr) -> AddressReservation {
+    AddressReservation {
         cluster: lab(),
         network: "default".to_owned(),
-        lease: Lease {
+        lease: AddressAssignment {
             name: spec(index).node,
             mac: spec(index).nics[0].mac,
             ip,
@@ -95,7 +95,7 @@ async fn addresses_of(sim: &Sim, spec: &MachineSpec) -> Vec<Ipv4Addr> {
 
 fn words(error: &BackendError) -> (BackendErrorKind, String) {
     let source = std::error::Error::source(error).unwrap();
-    (error.kind, format!("{}: {source}", error.deed))
+    (error.kind, format!("{}: {source}", error.operation))
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn it_refuses_what_platforms_refuse() {
     use BackendErrorKind::{Conflict, NotFound, Quota, Rejected, TooLarge};
     let (_folder, sim) = platform(serde_json::json!({
         "limits": {"memory_mib": 4096, "carrier_bytes": 10},
-        "strangers": {"lab-worker-9": {"macs": ["52:54:00:00:00:77"]}},
+        "foreign_machines": {"lab-worker-9": {"macs": ["52:54:00:00:00:77"]}},
     }));
     sim.create_machine(&spec(1)).await.unwrap();
     type Change = fn(&mut MachineSpec);
@@ -177,8 +177,8 @@ async fn holds_are_refused_where_they_could_not_work() {
     sim.create_machine(&spec(1)).await.unwrap();
     let leased = only_machine(&sim).await.nics[0].addresses[0];
     let held = Ipv4Addr::new(192, 168, 122, 9);
-    sim.hold_address(&hold(3, held)).await.unwrap();
-    let lan = Hold {
+    sim.reserve_address(&hold(3, held)).await.unwrap();
+    let lan = AddressReservation {
         network: "lan".to_owned(),
         ..hold(2, held)
     };
@@ -211,11 +211,11 @@ async fn holds_are_refused_where_they_could_not_work() {
         ),
         (lan, NotFound, "no network lan"),
     ] {
-        let (found, text) = words(&sim.hold_address(&hold).await.unwrap_err());
+        let (found, text) = words(&sim.reserve_address(&hold).await.unwrap_err());
         assert_eq!(found, kind, "{text}");
         assert!(text.contains(part), "{text} lacks {part}");
     }
-    assert_eq!(sim.list_held(&lab()).await.unwrap().len(), 1);
+    assert_eq!(sim.list_reservations(&lab()).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn the_second_pass_gets_the_address_of_the_first_when_both_send_the_mac() 
     assert_ne!(first, addresses_of(&sim, &spec(2)).await);
     // Unless the address is kept for the MAC.
     let first = addresses_of(&sim, &harvester(3, "dhcp4: true")).await;
-    sim.hold_address(&hold(3, first[0])).await.unwrap();
+    sim.reserve_address(&hold(3, first[0])).await.unwrap();
     assert_eq!(first, addresses_of(&sim, &spec(3)).await);
 }
 
@@ -267,7 +267,7 @@ async fn guests_misbehave_as_scripted() {
     assert!(two.len() == 2 && two[0] != two[1], "{two:?}");
 
     let (_folder, sim) = platform(script("moves"));
-    sim.hold_address(&hold(1, held)).await.unwrap();
+    sim.reserve_address(&hold(1, held)).await.unwrap();
     let moved = addresses_of(&sim, &spec(1)).await;
     assert!(moved.len() == 1 && moved[0] != held, "{moved:?}");
 
@@ -287,19 +287,19 @@ async fn a_timeout_may_come_before_or_after_the_deed() {
         assert_eq!(error.kind, BackendErrorKind::Timeout);
         assert_eq!(sim.list_machines(&lab()).await.unwrap().len(), made, "{what}");
         let again = sim.create_machine(&spec(1)).await.unwrap();
-        assert_eq!(matches!(again, Action::AlreadySo(_)), made == 1, "{what}");
+        assert_eq!(matches!(again, Action::Unchanged(_)), made == 1, "{what}");
     }
 }
 
 #[tokio::test]
 async fn where_nothing_can_be_held_it_says_so_and_holds_nothing() {
     let (_folder, sim) = platform(serde_json::json!({"limits": {"holds_addresses": false}}));
-    assert!(!sim.limits().holds_addresses);
+    assert!(!sim.capabilities().holds_addresses);
     let answer = sim
-        .hold_address(&hold(1, Ipv4Addr::new(192, 168, 122, 9)))
+        .reserve_address(&hold(1, Ipv4Addr::new(192, 168, 122, 9)))
         .await
         .unwrap();
-    assert_eq!(answer, Held::ByLuck);
+    assert_eq!(answer, ReservationState::Unreserved);
     assert!(sim.list_owned(&lab()).await.unwrap().is_empty());
 }
 
@@ -310,14 +310,14 @@ async fn preflight_counts_addresses_and_memory() {
         "networks": {"default": {"cidr": "10.0.0.0/24", "gateway": "10.0.0.1",
                                  "dhcp_from": "10.0.0.2", "dhcp_to": "10.0.0.3"}},
     }));
-    let needs = |count: u8, memory_mib| Needs {
+    let needs = |count: u8, memory_mib| Requirements {
         networks: vec!["default".to_owned()],
         machines: (0..count).map(|i| (spec(i).name, vec![spec(i).nics[0].mac])).collect(),
         cluster: Some(lab()),
         memory_mib,
-        ..Needs::default()
+        ..Requirements::default()
     };
-    let fails = async |needs: &Needs| {
+    let fails = async |needs: &Requirements| {
         let findings = sim.preflight(needs).await.unwrap();
         let fails = findings.into_iter().filter(|finding| finding.verdict == Verdict::Fail);
         fails.map(|finding| finding.text).collect::<Vec<_>>()
@@ -363,13 +363,13 @@ async fn an_image_file_must_be_what_it_is_said_to_be() {
     );
     let other = ClusterId::new("other", "example.com");
     sim.ensure_image(&other, &request(digest.clone(), 5)).await.unwrap();
-    sim.release_addresses(&lab()).await.unwrap();
+    sim.delete_remaining(&lab()).await.unwrap();
     assert!(sim.list_owned(&lab()).await.unwrap().is_empty());
     sim.ensure_image(&lab(), &request(digest.clone(), 5))
         .await
         .expect("it stays for the other cluster");
-    sim.release_addresses(&lab()).await.unwrap();
-    sim.release_addresses(&other).await.unwrap();
+    sim.delete_remaining(&lab()).await.unwrap();
+    sim.delete_remaining(&other).await.unwrap();
     sim.ensure_image(&lab(), &request(digest.clone(), 5))
         .await
         .expect_err("the last cluster takes it away");

@@ -35,7 +35,7 @@ pub(super) struct World {
     pub machines: Noted<MachineName, SimMachine>,
     /// Machines of other people.
     #[serde(default)]
-    pub strangers: BTreeMap<MachineName, Stranger>,
+    pub foreign_machines: BTreeMap<MachineName, ForeignMachine>,
     /// A scripted fault saw a call since changes were taken last.
     #[serde(skip)]
     counted: bool,
@@ -248,7 +248,7 @@ pub(super) struct Delivered {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Stranger {
+pub(super) struct ForeignMachine {
     pub macs: BTreeSet<Mac>,
 }
 
@@ -290,7 +290,7 @@ impl World {
             images: fresh_images(),
             uploads: Noted::default(),
             machines: Noted::default(),
-            strangers: BTreeMap::new(),
+            foreign_machines: BTreeMap::new(),
             counted: false,
         }
     }

@@ -1,9 +1,9 @@
 //! `ocpdeploy init`: reaches the platform, asks with what it has, writes an env file.
 
 mod ask;
-mod further;
+mod connection;
+mod optional;
 pub mod survey;
-mod way;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use self::ask::{Ask, Check};
 use self::survey::{Question, Survey};
 use super::output::tell;
 use super::{Session, connect, print, runtime};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFacts, Offered, Offers};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFacts, PlatformChoices, SettingChoices};
 use crate::cli::Init;
 use crate::cluster::{BackendConfig, ClusterId, Vip};
 use crate::failure::{CommandError, Kind};
@@ -130,7 +130,7 @@ impl Interview {
                     continue;
                 };
                 opened = offered.decides;
-                self.one_of(backend, Offered { setting, ..offered }).await?;
+                self.one_of(backend, SettingChoices { setting, ..offered }).await?;
                 if opened {
                     break;
                 }
@@ -142,7 +142,7 @@ impl Interview {
     }
 
     /// Asks for one of what is offered. What was typed instead is looked for at once, where that is a network.
-    async fn one_of(&mut self, backend: &str, offered: Offered) -> Result<()> {
+    async fn one_of(&mut self, backend: &str, offered: SettingChoices) -> Result<()> {
         let is_network = ["network", "worker_network"].contains(&offered.setting);
         let question = self.survey.offered(offered);
         loop {
@@ -224,7 +224,7 @@ impl Interview {
             "pub_key" => public_keys(),
             _ => return self.survey.question(setting),
         };
-        let question = self.survey.offered(Offered::new(setting, choices));
+        let question = self.survey.offered(SettingChoices::new(setting, choices));
         Question {
             optional: true,
             ..question
@@ -272,13 +272,13 @@ fn is_absent(error: &anyhow::Error) -> bool {
     kind == Some(BackendErrorKind::NotFound)
 }
 
-async fn look(config: &BackendConfig) -> Result<Offers> {
-    Ok(connect(config, None).await?.offers().await?)
+async fn look(config: &BackendConfig) -> Result<PlatformChoices> {
+    Ok(connect(config, None).await?.choices().await?)
 }
 
 /// What the platform tells of the network, and whether it keeps addresses.
 async fn network_facts(config: &BackendConfig, network: &str) -> Result<(NetworkFacts, bool)> {
     let platform = connect(config, None).await?;
     let facts = platform.look_at_network(network).await?;
-    Ok((facts, platform.limits().holds_addresses))
+    Ok((facts, platform.capabilities().holds_addresses))
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster::{ClusterConfig, Lb, Lease, Role};
+use crate::cluster::{AddressAssignment, ClusterConfig, Lb, Role};
 use crate::node::host::{HostFile, HostParts};
 use crate::state::parameters::{NodeAddress, Parameters};
 use crate::templates::{TemplateError, yaml};
@@ -33,7 +33,7 @@ pub struct Input<'a> {
     pub parameters: &'a Parameters,
     pub release: &'a Release,
     /// Virtual IPs that are leases which nobody keeps; the node that holds one renews it.
-    pub leased: &'a [Lease],
+    pub leased: &'a [AddressAssignment],
 }
 
 impl<'a> Input<'a> {

@@ -18,29 +18,29 @@ pub enum ApiError {
     Kubeconfig { path: PathBuf, why: String },
     #[error("the client certificate in {} ended at {since:.0}", path.display())]
     ClientExpired { path: PathBuf, since: Timestamp },
-    #[error("{deed}: the API of the cluster at {address} is not reached: {why}")]
+    #[error("{operation}: the API of the cluster at {address} is not reached: {why}")]
     Unreachable {
-        deed: String,
+        operation: String,
         address: SocketAddr,
         why: String,
     },
-    #[error("{deed}: who answers at {address} is not {name}: {why}")]
+    #[error("{operation}: who answers at {address} is not {name}: {why}")]
     Untrusted {
-        deed: String,
+        operation: String,
         address: SocketAddr,
         name: String,
         why: String,
     },
-    #[error("{deed}: the certificate of {name} at {address} is not valid at this time: {why}")]
+    #[error("{operation}: the certificate of {name} at {address} is not valid at this time: {why}")]
     ServerExpired {
-        deed: String,
+        operation: String,
         address: SocketAddr,
         name: String,
         why: String,
     },
-    #[error("{deed}: {name} answers with {code}: {why}")]
+    #[error("{operation}: {name} answers with {code}: {why}")]
     Refused {
-        deed: String,
+        operation: String,
         name: String,
         /// HTTP status.
         code: u16,
@@ -112,11 +112,11 @@ impl ApiError {
     }
 
     /// What kube says of a call.
-    pub(super) fn of(error: &kube::Error, deed: &str, name: &str, address: SocketAddr) -> Self {
-        let (deed, name) = (deed.to_owned(), name.to_owned());
+    pub(super) fn of(error: &kube::Error, operation: &str, name: &str, address: SocketAddr) -> Self {
+        let (operation, name) = (operation.to_owned(), name.to_owned());
         if let kube::Error::Api(status) = error {
             return Self::Refused {
-                deed,
+                operation,
                 name,
                 code: status.code,
                 why: http_limits::words(&status.message, MOST_WORDS),
@@ -136,13 +136,13 @@ impl ApiError {
                     | Fault::ExpiredContext { .. }
                     | Fault::NotValidYet
                     | Fault::NotValidYetContext { .. } => Self::ServerExpired {
-                        deed,
+                        operation,
                         address,
                         name,
                         why,
                     },
                     _ => Self::Untrusted {
-                        deed,
+                        operation,
                         address,
                         name,
                         why,
@@ -150,7 +150,7 @@ impl ApiError {
                 }
             }
             _ => Self::Unreachable {
-                deed,
+                operation,
                 address,
                 why: innermost(error),
             },

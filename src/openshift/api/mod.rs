@@ -27,7 +27,7 @@ use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use self::error::whole;
-use crate::cluster::Door;
+use crate::cluster::ApiEndpoint;
 use crate::http_limits;
 
 mod error;
@@ -75,7 +75,7 @@ impl ClusterApi {
     ///
     /// TLS is verified against the name in the kubeconfig, with its CA. A proxy of the environment is not used, for the
     /// VIP is on the machines' network.
-    pub async fn open(kubeconfig: &Path, door: impl Into<Door>) -> Result<Self, ApiError> {
+    pub async fn open(kubeconfig: &Path, endpoint: impl Into<ApiEndpoint>) -> Result<Self, ApiError> {
         let unusable = |why: String| ApiError::Kubeconfig {
             path: kubeconfig.to_owned(),
             why,
@@ -100,7 +100,7 @@ impl ClusterApi {
         }
         let name = config.cluster_url.host().map(str::to_owned);
         let name = name.ok_or_else(|| unusable("its server has no name".to_owned()))?;
-        let address = SocketAddr::V4(door.into().to(config.cluster_url.port_u16().unwrap_or(443)));
+        let address = SocketAddr::V4(endpoint.into().to(config.cluster_url.port_u16().unwrap_or(443)));
         let url = format!("https://{address}").parse();
         config.cluster_url = url.map_err(|error| unusable(format!("{error}")))?;
         config.tls_server_name.get_or_insert_with(|| name.clone());
@@ -169,8 +169,8 @@ impl ClusterApi {
     /// Takes a node out of the cluster; absent is success.
     pub async fn delete_node(&self, name: &str) -> Result<(), ApiError> {
         let api = Api::<Node>::all(self.client.clone());
-        let deed = format!("delete node {name}");
-        absent(self.call(&deed, api.delete(name, &DeleteParams::default())).await).map(drop)
+        let operation = format!("delete node {name}");
+        absent(self.call(&operation, api.delete(name, &DeleteParams::default())).await).map(drop)
     }
 
     /// All pods on a node, of all namespaces.
@@ -189,8 +189,8 @@ impl ClusterApi {
     /// Asks a pod to leave its node, as far as its disruption budgets allow.
     pub async fn evict(&self, namespace: &str, pod: &str) -> Result<Eviction, ApiError> {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
-        let deed = format!("evict pod {namespace}/{pod}");
-        match self.call(&deed, api.evict(pod, &EvictParams::default())).await {
+        let operation = format!("evict pod {namespace}/{pod}");
+        match self.call(&operation, api.evict(pod, &EvictParams::default())).await {
             Ok(_) => Ok(Eviction::Begun),
             Err(ApiError::Refused { code: 404, .. }) => Ok(Eviction::Gone),
             Err(ApiError::Refused { code: 429, why, .. }) => Ok(Eviction::NotNow(why)),
@@ -201,15 +201,15 @@ impl ClusterApi {
     /// A ConfigMap, where there is one.
     pub async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ApiError> {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-        let deed = format!("get ConfigMap {namespace}/{name}");
-        absent(self.call(&deed, api.get(name)).await)
+        let operation = format!("get ConfigMap {namespace}/{name}");
+        absent(self.call(&operation, api.get(name)).await)
     }
 
     /// A Secret, where there is one.
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
         let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
-        let deed = format!("get Secret {namespace}/{name}");
-        absent(self.call(&deed, api.get(name)).await)
+        let operation = format!("get Secret {namespace}/{name}");
+        absent(self.call(&operation, api.get(name)).await)
     }
 
     /// The ClusterVersion, once the cluster has one.
@@ -244,17 +244,18 @@ impl ClusterApi {
     pub async fn apply(&self, manifest: DynamicObject) -> Result<bool, ApiError> {
         let types = manifest.types.clone().unwrap_or_default();
         let (name, namespace) = (manifest.name_any(), manifest.namespace());
-        let deed = format!("apply {} {name}", types.kind);
-        let kind = GroupVersionKind::try_from(&types).map_err(|error| self.unreachable(&deed, error.to_string()))?;
+        let operation = format!("apply {} {name}", types.kind);
+        let kind =
+            GroupVersionKind::try_from(&types).map_err(|error| self.unreachable(&operation, error.to_string()))?;
         let kind = ApiResource::from_gvk(&kind);
         let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &kind),
             None => Api::all_with(self.client.clone(), &kind),
         };
-        let before = absent(self.call(&deed, api.get(&name)).await)?;
+        let before = absent(self.call(&operation, api.get(&name)).await)?;
         let params = PatchParams::apply(US).force();
         let after = self
-            .call(&deed, api.patch(&name, &params, &Patch::Apply(&manifest)))
+            .call(&operation, api.patch(&name, &params, &Patch::Apply(&manifest)))
             .await?;
         Ok(before.is_none_or(|before| before.resource_version() != after.resource_version()))
     }
@@ -295,9 +296,12 @@ impl ClusterApi {
             field_manager: Some(US.to_owned()),
             ..PostParams::default()
         };
-        let deed = format!("approve certificate request {name}");
+        let operation = format!("approve certificate request {name}");
         match self
-            .call(&deed, api.replace_subresource("approval", &name, &params, &approved))
+            .call(
+                &operation,
+                api.replace_subresource("approval", &name, &params, &approved),
+            )
             .await
         {
             Ok(_) => Ok(Approval::Given),
@@ -323,16 +327,16 @@ impl ClusterApi {
         let _ = timeout(limit, bell).await;
     }
 
-    async fn call<T>(&self, deed: &str, work: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    async fn call<T>(&self, operation: &str, work: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
         match timeout(CALL_LIMIT, work).await {
-            Ok(done) => done.map_err(|error| ApiError::of(&error, deed, &self.name, self.address)),
-            Err(_) => Err(self.unreachable(deed, format!("no answer within {} s", CALL_LIMIT.as_secs()))),
+            Ok(done) => done.map_err(|error| ApiError::of(&error, operation, &self.name, self.address)),
+            Err(_) => Err(self.unreachable(operation, format!("no answer within {} s", CALL_LIMIT.as_secs()))),
         }
     }
 
-    fn unreachable(&self, deed: &str, why: String) -> ApiError {
+    fn unreachable(&self, operation: &str, why: String) -> ApiError {
         ApiError::Unreachable {
-            deed: deed.to_owned(),
+            operation: operation.to_owned(),
             address: self.address,
             why,
         }

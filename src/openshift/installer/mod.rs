@@ -96,7 +96,7 @@ pub struct WaitContext<'a> {
 impl<'a> WaitContext<'a> {
     /// The API of the cluster that the installer's files are for.
     pub async fn api(&self) -> Result<ClusterApi, ApiError> {
-        ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_door()).await
+        ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_endpoint()).await
     }
 
     fn cluster(&self, api: &'a ClusterApi) -> wait::Cluster<'a> {
@@ -151,18 +151,18 @@ pub enum InstallerError {
     Unsupported(String),
     #[error("cannot run {}", path.display())]
     NotRun { path: PathBuf, source: io::Error },
-    #[error("{deed} ended with {status}{}", indented(tail))]
+    #[error("{operation} ended with {status}{}", indented(tail))]
     Failed {
-        deed: String,
+        operation: String,
         /// `exit status: 1`, `signal: 9 (SIGKILL)`.
         status: String,
         /// The last lines it wrote, secrets masked.
         tail: Vec<String>,
         log: PathBuf,
     },
-    #[error("{deed} did not end within {} s and was stopped{}", after.as_secs(), indented(tail))]
+    #[error("{operation} did not end within {} s and was stopped{}", after.as_secs(), indented(tail))]
     TooLong {
-        deed: String,
+        operation: String,
         after: Duration,
         tail: Vec<String>,
         log: PathBuf,

@@ -201,7 +201,7 @@ impl OpenshiftInstall {
         mask: &Mask,
     ) -> Result<(), InstallerError> {
         let name = &args[..args.len().min(2)];
-        let deed = format!("openshift-install {}", name.join(" "));
+        let operation = format!("openshift-install {}", name.join(" "));
         let lines = Lines::open(log, name, mask).map_err(|source| self.not_run(source))?;
         let mut child = program(&self.path)
             .args(args)
@@ -220,7 +220,7 @@ impl OpenshiftInstall {
         match ended {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => Err(InstallerError::Failed {
-                deed,
+                operation,
                 status: status.to_string(),
                 tail: lines.tail.take().into(),
                 log: lines.path,
@@ -230,7 +230,7 @@ impl OpenshiftInstall {
                 // Only this child is ended; should it be gone already, all the better.
                 let _ = child.kill().await;
                 Err(InstallerError::TooLong {
-                    deed,
+                    operation,
                     after: limit,
                     tail: lines.tail.take().into(),
                     log: lines.path,

@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_certificate_that_ended_is_hopeless_in_an_installation_and_not_at_a_start() {
         let ended = ApiError::ServerExpired {
-            deed: "list the nodes".to_owned(),
+            operation: "list the nodes".to_owned(),
             address: ([192, 0, 2, 10], 6443).into(),
             name: "api.lab.example.com".to_owned(),
             why: "certificate expired".to_owned(),

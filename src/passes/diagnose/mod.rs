@@ -29,7 +29,7 @@ const API_LIMIT: Duration = Duration::from_secs(30);
 /// A cluster that did not come up, with what is known of the causes.
 #[derive(Debug, thiserror::Error)]
 #[error("cluster {cluster} did not come up{}", lines(found))]
-pub struct Stuck {
+pub struct InstallFailed {
     pub cluster: String,
     pub found: Vec<Found>,
     /// What was gathered; `None` when even that failed.
@@ -37,7 +37,7 @@ pub struct Stuck {
     pub source: WaitError,
 }
 
-impl Stuck {
+impl InstallFailed {
     /// What a user can do about it, the likeliest first.
     pub fn hints(&self) -> Vec<String> {
         let mut hints: Vec<String> = self.found.iter().map(|found| found.hint.to_owned()).collect();
@@ -66,7 +66,7 @@ pub async fn explain<B: Backend>(
     wait: &WaitContext<'_>,
     bootstrap_is_there: bool,
     error: WaitError,
-) -> Stuck {
+) -> InstallFailed {
     info!(target: PROGRESS, step = "gather", "gathering logs");
     let mut texts = consoles(backend, wait).await;
     let mut files = texts_as_files("consoles", &texts);
@@ -92,7 +92,7 @@ pub async fn explain<B: Backend>(
             None
         }
     };
-    Stuck {
+    InstallFailed {
         cluster: wait.config.id().to_string(),
         found,
         bundle,

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use super::state::{Progress, State};
 use super::status::{Status, Verdict};
-use crate::backend::{Held, Machine};
+use crate::backend::{Machine, ReservationState};
 use crate::cluster::{Dhcp, Dns, Lb, NodeName, Pass, Role, Vip};
 use crate::openshift::installer::NodeReport;
-use crate::passes::{Chosen, Room};
+use crate::passes::{CarrierLimit, EffectiveSettings};
 use crate::printable::printable_text;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Entry, Event, Holder};
@@ -176,8 +176,8 @@ impl<'a> Page<'a> {
         if input.machines.is_err() {
             status.progress = Progress::of(input.cluster, journal, input.holder.as_ref(), None);
         }
-        let chosen: Option<Chosen> = output(journal, Chosen::STEP);
-        let held: BTreeMap<NodeName, Held> = output(journal, "pass-one/hold").unwrap_or_default();
+        let chosen: Option<EffectiveSettings> = output(journal, EffectiveSettings::STEP);
+        let held: BTreeMap<NodeName, ReservationState> = output(journal, "pass-one/hold").unwrap_or_default();
         let nodes = nodes(input, &status, &held);
         let vips = vips(input, chosen.as_ref(), &held);
         let circles = circles(&nodes, known.workers_on.as_ref().map(|on| on.backend.name()));
@@ -263,7 +263,7 @@ fn output<T: for<'de> Deserialize<'de>>(journal: &[Entry], step: &str) -> Option
     serde_json::from_value(last.output.clone()).ok()
 }
 
-fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Held>) -> Vec<NodeView> {
+fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, ReservationState>) -> Vec<NodeView> {
     let reports = ["bootstrap-complete", "install-complete"].map(|step| output::<Vec<NodeReport>>(input.journal, step));
     let reports: Vec<NodeReport> = reports.into_iter().flatten().flatten().collect();
     let view = |node: &super::status::NodeStatus| {
@@ -329,7 +329,11 @@ fn nics(input: &Input<'_>) -> Vec<NicView> {
     of_nodes.collect()
 }
 
-fn vips(input: &Input<'_>, chosen: Option<&Chosen>, held: &BTreeMap<NodeName, Held>) -> Vec<VipView> {
+fn vips(
+    input: &Input<'_>,
+    chosen: Option<&EffectiveSettings>,
+    held: &BTreeMap<NodeName, ReservationState>,
+) -> Vec<VipView> {
     let Some(parameters) = &input.cluster.parameters else {
         return Vec::new();
     };
@@ -364,11 +368,11 @@ fn vips(input: &Input<'_>, chosen: Option<&Chosen>, held: &BTreeMap<NodeName, He
     vec![api, ingress]
 }
 
-fn held_by(held: Option<&Held>) -> &'static str {
+fn held_by(held: Option<&ReservationState>) -> &'static str {
     match held {
-        Some(Held::ByPlatform) => "the platform",
-        Some(Held::ByUser) => "your DHCP server",
-        Some(Held::ByLuck) => "nobody",
+        Some(ReservationState::ByPlatform) => "the platform",
+        Some(ReservationState::ByUser) => "your DHCP server",
+        Some(ReservationState::Unreserved) => "nobody",
         None => "",
     }
 }
@@ -414,7 +418,7 @@ fn picture_text(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) ->
 }
 
 /// Who brings requests to the nodes, who answers for names, who keeps addresses.
-fn duties(chosen: Option<&Chosen>, held: &BTreeMap<NodeName, Held>) -> Vec<Duty> {
+fn duties(chosen: Option<&EffectiveSettings>, held: &BTreeMap<NodeName, ReservationState>) -> Vec<Duty> {
     let Some(chosen) = chosen else {
         return Vec::new();
     };
@@ -436,9 +440,9 @@ fn duties(chosen: Option<&Chosen>, held: &BTreeMap<NodeName, Held>) -> Vec<Duty>
     let by = |whom| held.values().filter(|held| **held == whom).count();
     let mut keepers = Vec::new();
     for (count, whom) in [
-        (by(Held::ByPlatform), "the platform"),
-        (by(Held::ByUser), "your DHCP server"),
-        (by(Held::ByLuck), "nobody"),
+        (by(ReservationState::ByPlatform), "the platform"),
+        (by(ReservationState::ByUser), "your DHCP server"),
+        (by(ReservationState::Unreserved), "nobody"),
     ] {
         if count > 0 {
             keepers.push(format!("{whom} ({count})"));
@@ -471,7 +475,7 @@ fn duties(chosen: Option<&Chosen>, held: &BTreeMap<NodeName, Held>) -> Vec<Duty>
     duties
 }
 
-fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&Chosen>) -> Vec<Size> {
+fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSettings>) -> Vec<Size> {
     let mut configs: BTreeMap<String, Config> = BTreeMap::new();
     let merges = journal
         .iter()
@@ -487,7 +491,7 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&Chosen>) -> V
             .filter_map(|node| Some((node.name.as_str(), configs.get(&node.name)?)))
             .collect();
         let largest = sizes.iter().map(|(_, config)| config.bytes).max()?;
-        let carrier: Option<&Room> = chosen.and_then(|chosen| chosen.carriers.get(&role));
+        let carrier: Option<&CarrierLimit> = chosen.and_then(|chosen| chosen.carriers.get(&role));
         let room = carrier.and_then(|carrier| carrier.bytes);
         let fetched = carrier.is_some_and(|carrier| carrier.fetches) && room.is_some_and(|room| largest > room);
         let packed = sizes.iter().filter(|(_, config)| config.packed).count();
@@ -531,7 +535,7 @@ fn failures(journal: &[Entry]) -> Vec<Warning> {
     failed.map(told).collect()
 }
 
-fn versions(input: &Input<'_>, chosen: Option<&Chosen>) -> Vec<[String; 2]> {
+fn versions(input: &Input<'_>, chosen: Option<&EffectiveSettings>) -> Vec<[String; 2]> {
     let mut versions = vec![[
         "This report".to_owned(),
         concat!("ocpdeploy ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -178,8 +178,8 @@ fn a_program_that_another_user_left_or_changed_is_not_run() {
         "#!/bin/sh\ntouch {}/$$\necho openshift-install 4.19.3\n",
         markers.display()
     );
-    for place in ["installers/4.19.3".to_owned(), format!("{MALLORY}/installers/4.19.3")] {
-        let folder = cache.join(place);
+    for sandbox in ["installers/4.19.3".to_owned(), format!("{MALLORY}/installers/4.19.3")] {
+        let folder = cache.join(sandbox);
         fs::create_dir_all(&folder).unwrap();
         for name in ["openshift-install", "oc"] {
             fs::write(folder.join(name), &evil).unwrap();

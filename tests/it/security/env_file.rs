@@ -26,11 +26,11 @@ fn config(text: &str) -> (Option<i32>, String) {
 }
 
 #[track_caller]
-fn is_refused(text: &str, message: &str, place: &str) {
+fn is_refused(text: &str, message: &str, sandbox: &str) {
     let (code, said) = config(text);
     let shown: String = said.chars().take(2_000).collect();
     assert_eq!(code, Some(3), "{shown}");
-    assert!(said.contains(message) && said.contains(place), "{shown}");
+    assert!(said.contains(message) && said.contains(sandbox), "{shown}");
     assert!(said.len() < 400_000, "{} bytes are said", said.len());
 }
 

@@ -437,8 +437,8 @@ fn library_client() {
                 ocpdeploy::openshift::mcs::fetch(&named, *server.ip(), version, seconds).await?;
             }
             "api" => {
-                let door = ocpdeploy::cluster::Door::from(*server.ip());
-                let api = ocpdeploy::openshift::api::ClusterApi::open(Path::new("kubeconfig"), door).await?;
+                let endpoint = ocpdeploy::cluster::ApiEndpoint::from(*server.ip());
+                let api = ocpdeploy::openshift::api::ClusterApi::open(Path::new("kubeconfig"), endpoint).await?;
                 // Each of another shape, and each whatever the one before came to.
                 let mut outcomes = vec![api.version().await.err(), api.nodes().await.err()];
                 outcomes.push(api.node("master-0").await.err());

@@ -55,11 +55,11 @@ pub fn files(version: &str, installer: &str, oc: &str) -> Vec<(String, Vec<u8>)>
 }
 
 /// Publishes a release below `/clients`; tells the sha256 of its list.
-pub fn publish(mirror: &Mirror, place: &str, version: &str, installer: &str, oc: &str) -> String {
+pub fn publish(mirror: &Mirror, sandbox: &str, version: &str, installer: &str, oc: &str) -> String {
     let files = files(version, installer, oc);
     let sum = sha256(&files.last().unwrap().1);
     for (name, content) in files {
-        mirror.serve(&format!("/clients/{place}/{name}"), Served::new(content));
+        mirror.serve(&format!("/clients/{sandbox}/{name}"), Served::new(content));
     }
     sum
 }

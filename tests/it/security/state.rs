@@ -9,19 +9,19 @@ use std::process::{Command, Output, Stdio};
 use crate::security::users::{MALLORY, mode};
 
 /// A state folder with one cluster, in a place of its own.
-struct Place(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        fs::create_dir_all(place.cluster()).unwrap();
-        for folder in [place.home(), place.home().join("clusters"), place.cluster()] {
+        let sandbox = Self(tempfile::tempdir().unwrap());
+        fs::create_dir_all(sandbox.cluster()).unwrap();
+        for folder in [sandbox.home(), sandbox.home().join("clusters"), sandbox.cluster()] {
             mode(&folder, 0o700);
         }
         let env =
             "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state=sim.json\nimage=coreos\nhelper_image=helper\n";
-        fs::write(place.0.path().join("env.sh"), env).unwrap();
-        place
+        fs::write(sandbox.0.path().join("env.sh"), env).unwrap();
+        sandbox
     }
 
     fn home(&self) -> std::path::PathBuf {
@@ -69,16 +69,16 @@ fn is_root() -> bool {
 
 #[test]
 fn a_folder_that_its_group_or_others_may_write_is_refused() {
-    let place = Place::new();
-    assert!(place.command(&["list"]).status().unwrap().success());
+    let sandbox = Sandbox::new();
+    assert!(sandbox.command(&["list"]).status().unwrap().success());
     for (folder, bits, why) in [
-        (place.home(), 0o770, "its group may write in"),
-        (place.home().join("clusters"), 0o775, "its group may write in"),
-        (place.cluster(), 0o730, "its group may write in"),
-        (place.cluster(), 0o707, "everybody may write in"),
+        (sandbox.home(), 0o770, "its group may write in"),
+        (sandbox.home().join("clusters"), 0o775, "its group may write in"),
+        (sandbox.cluster(), 0o730, "its group may write in"),
+        (sandbox.cluster(), 0o707, "everybody may write in"),
     ] {
         mode(&folder, bits);
-        place.refuses(&format!("{why} {}", folder.display()));
+        sandbox.refuses(&format!("{why} {}", folder.display()));
         mode(&folder, 0o700);
     }
 }
@@ -88,12 +88,12 @@ fn a_folder_of_another_user_is_refused_also_by_root() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
-    for folder in [place.home(), place.home().join("clusters"), place.cluster()] {
+    let sandbox = Sandbox::new();
+    for folder in [sandbox.home(), sandbox.home().join("clusters"), sandbox.cluster()] {
         chown(&folder, Some(MALLORY), None).unwrap();
-        place.refuses(&format!("{} belongs to user {MALLORY}", folder.display()));
+        sandbox.refuses(&format!("{} belongs to user {MALLORY}", folder.display()));
         // Who calls root by sudo may have root work in his own folder: `sudo ocpdeploy --home … dns apply`.
-        let mut by_sudo = place.command(&["list"]);
+        let mut by_sudo = sandbox.command(&["list"]);
         assert!(by_sudo.env("SUDO_UID", MALLORY.to_string()).status().unwrap().success());
         assert!(!by_sudo.env("SUDO_UID", "61099").status().unwrap().success());
         chown(&folder, Some(0), None).unwrap();
@@ -102,19 +102,19 @@ fn a_folder_of_another_user_is_refused_also_by_root() {
 
 #[test]
 fn a_link_in_place_of_a_folder_is_refused() {
-    let place = Place::new();
-    let elsewhere = place.0.path().join("elsewhere");
-    for folder in [place.cluster(), place.home().join("clusters")] {
+    let sandbox = Sandbox::new();
+    let elsewhere = sandbox.0.path().join("elsewhere");
+    for folder in [sandbox.cluster(), sandbox.home().join("clusters")] {
         fs::rename(&folder, &elsewhere).unwrap();
         symlink(&elsewhere, &folder).unwrap();
-        place.refuses(&format!("{} is a link", folder.display()));
+        sandbox.refuses(&format!("{} is a link", folder.display()));
         fs::remove_file(&folder).unwrap();
         fs::rename(&elsewhere, &folder).unwrap();
     }
     // The user's own link to the whole is fine.
-    fs::rename(place.home(), &elsewhere).unwrap();
-    symlink(&elsewhere, place.home()).unwrap();
-    assert!(place.command(&["list"]).status().unwrap().success());
+    fs::rename(sandbox.home(), &elsewhere).unwrap();
+    symlink(&elsewhere, sandbox.home()).unwrap();
+    assert!(sandbox.command(&["list"]).status().unwrap().success());
 }
 
 #[test]
@@ -128,18 +128,18 @@ fn no_file_is_written_through_a_link() {
         "cluster.json",
         "settings.json",
     ] {
-        let place = Place::new();
-        let victim = place.0.path().join("victim");
+        let sandbox = Sandbox::new();
+        let victim = sandbox.0.path().join("victim");
         let is_folder = name == "log";
         if is_folder {
             fs::create_dir(&victim).unwrap();
         } else {
             fs::write(&victim, "").unwrap();
         }
-        let link = place.cluster().join(name);
+        let link = sandbox.cluster().join(name);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&victim, &link).unwrap();
-        let output = place.command(&["deploy", "env.sh", "--rehearse"]).output().unwrap();
+        let output = sandbox.command(&["deploy", "env.sh", "--rehearse"]).output().unwrap();
         let untouched = match is_folder {
             true => fs::read_dir(&victim).unwrap().count() == 0,
             false => fs::read(&victim).unwrap().is_empty(),

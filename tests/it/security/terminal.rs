@@ -11,7 +11,7 @@
 //! | the API of the cluster | requests, operators, conditions | deploy, verify (`whole_run.rs`) |
 
 use crate::support::fake_cloud::{FakeCloud, PASSWORD, Trouble};
-use crate::support::place::{Outcome, Place};
+use crate::support::sandbox::{Outcome, Sandbox};
 use crate::support::terminal::{Terminal, ended};
 use ocpdeploy::printable::{printable_console, printable_json, printable_line, printable_text};
 use serde_json::{Value, json};
@@ -45,8 +45,8 @@ fn is_safe(what: &str, text: &str) {
 }
 
 #[track_caller]
-fn shown_safely(place: &Place, arguments: &[&str]) -> Outcome {
-    let outcome = place.run(arguments);
+fn shown_safely(sandbox: &Sandbox, arguments: &[&str]) -> Outcome {
+    let outcome = sandbox.run(arguments);
     match arguments {
         // There all lines are the guest's.
         ["node", "console", ..] => assert_eq!(printable_text(&outcome.stdout), outcome.stdout),
@@ -58,11 +58,11 @@ fn shown_safely(place: &Place, arguments: &[&str]) -> Outcome {
 }
 
 /// A rehearsal that ended well, on a platform and with a folder that were written by somebody hostile since.
-fn haunted() -> Place {
-    let place = Place::new(json!({}));
-    place.env("lab", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
-    place.deploy("lab").succeeded();
-    place.edit(|world| {
+fn haunted() -> Sandbox {
+    let sandbox = Sandbox::new(json!({}));
+    sandbox.env("lab", "masters=1\nworkers=1\nimage=coreos\nhelper_image=helper");
+    sandbox.deploy("lab").succeeded();
+    sandbox.edit(|world| {
         let mut machine = world["machines"]["lab-worker-0"].clone();
         for field in ["node", "image"] {
             machine[field] = json!(HOSTILE);
@@ -74,7 +74,7 @@ fn haunted() -> Place {
         helper["pass"] = json!("one");
         world["machines"][format!("lab-harvest-{HOSTILE}")] = helper;
         world["images"].as_array_mut().unwrap().push(json!(HOSTILE));
-        world["strangers"][HOSTILE] = json!({});
+        world["foreign_machines"][HOSTILE] = json!({});
         let network = world["networks"]["default"].clone();
         world["networks"][HOSTILE] = network;
         let kept = world["networks"]["default"]["reservations"].as_object_mut().unwrap();
@@ -82,7 +82,7 @@ fn haunted() -> Place {
             one["name"] = json!(HOSTILE);
         }
     });
-    let dir = place.home().cluster("lab");
+    let dir = sandbox.home().cluster("lab");
     let add = |path: &std::path::Path, line: Value| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         std::fs::write(path, format!("{text}{line}\n")).unwrap();
@@ -100,12 +100,12 @@ fn haunted() -> Place {
         &dir.log().join("ocpdeploy.jsonl"),
         json!({"timestamp": "2026-11-22T12:00:00Z", "level": "WARN", "fields": {"message": HOSTILE}, "target": "x"}),
     );
-    place
+    sandbox
 }
 
 #[test]
 fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
-    let place = haunted();
+    let sandbox = haunted();
     let mut seen = 0;
     for arguments in [
         &["list"][..],
@@ -161,7 +161,7 @@ fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
         &["destroy", "lab", "--dry-run"],
         &["destroy", "lab"],
     ] {
-        let outcome = shown_safely(&place, arguments);
+        let outcome = shown_safely(&sandbox, arguments);
         let all = outcome.stdout.clone() + &outcome.stderr;
         seen += usize::from(all.contains("forged"));
         if arguments.contains(&"json") && !outcome.stdout.is_empty() {
@@ -171,23 +171,25 @@ fn no_command_shows_what_a_hostile_platform_wants_a_terminal_to_do() {
     }
     assert!(seen > 12, "only {seen} commands saw what is hostile");
     // Data stays data.
-    let shown = place.run(&["machine", "show", HOSTILE, "--output", "json"]).succeeded();
+    let shown = sandbox
+        .run(&["machine", "show", HOSTILE, "--output", "json"])
+        .succeeded();
     let value: Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!(value["machine"], format!("lab-{HOSTILE}"));
-    let log = place.home().cluster("lab").log().join("ocpdeploy.jsonl");
+    let log = sandbox.home().cluster("lab").log().join("ocpdeploy.jsonl");
     let log = std::fs::read_to_string(log).unwrap();
     // All but the line that was planted.
     let mut own = log.lines().filter(|line| !line.ends_with(r#""target":"x"}"#));
     assert!(own.clone().any(|line| line.contains("forged")), "{log}");
     assert!(own.all(|line| printable_json(line) == line), "{log}");
-    shown_safely(&place, &["destroy", "lab", "--yes"]);
+    shown_safely(&sandbox, &["destroy", "lab", "--yes"]);
 }
 
 #[test]
 fn a_page_shows_hostile_text_as_text() {
-    let place = haunted();
-    place.run(&["report", "lab", "-o", "report.html"]).succeeded();
-    let page = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    let sandbox = haunted();
+    sandbox.run(&["report", "lab", "-o", "report.html"]).succeeded();
+    let page = std::fs::read_to_string(sandbox.path().join("report.html")).unwrap();
     assert!(
         page.contains("forged") && page.contains("&lt;script"),
         "nothing hostile is in it"
@@ -196,13 +198,13 @@ fn a_page_shows_hostile_text_as_text() {
         assert!(!page.contains(markup), "{markup}");
     }
     assert_eq!(printable_text(&page), page);
-    let piped = place.run(&["report", "lab", "-o", "-"]).succeeded().stdout;
+    let piped = sandbox.run(&["report", "lab", "-o", "-"]).succeeded().stdout;
     assert!(!piped.contains("<script"));
 }
 
 #[test]
 fn on_a_terminal_there_are_no_sequences_but_our_own() {
-    let place = haunted();
+    let sandbox = haunted();
     let unit = json!({"name": format!("{HOSTILE}.service"), "contents": HOSTILE});
     let source = format!(
         "data:,{}",
@@ -211,10 +213,14 @@ fn on_a_terminal_there_are_no_sequences_but_our_own() {
     let file = json!({"path": "/etc/x", "contents": {"source": source}});
     let config = json!({"ignition": {"version": "3.2.0"}, "systemd": {"units": [unit]}, "storage": {"files": [file]},
         "passwd": {"users": [{"name": HOSTILE}]}, HOSTILE: 1});
-    std::fs::write(place.path().join("x.ign"), config.to_string()).unwrap();
-    std::fs::write(place.path().join("empty.ign"), r#"{"ignition": {"version": "3.2.0"}}"#).unwrap();
+    std::fs::write(sandbox.path().join("x.ign"), config.to_string()).unwrap();
+    std::fs::write(
+        sandbox.path().join("empty.ign"),
+        r#"{"ignition": {"version": "3.2.0"}}"#,
+    )
+    .unwrap();
     // A file or a program gets what the config has.
-    let mut command = place.command(&["ignition", "show", "x.ign", "--file", "/etc/x"]);
+    let mut command = sandbox.command(&["ignition", "show", "x.ign", "--file", "/etc/x"]);
     assert_eq!(command.output().unwrap().stdout, HOSTILE.as_bytes());
     for arguments in [
         &["status", "lab"][..],
@@ -238,7 +244,7 @@ fn on_a_terminal_there_are_no_sequences_but_our_own() {
         &["destroy", "lab", "--yes"],
     ] {
         let terminal = Terminal::new();
-        let child = terminal.start(place.command(arguments).env("TERM", "xterm"));
+        let child = terminal.start(sandbox.command(arguments).env("TERM", "xterm"));
         ended(child);
         let shown = terminal.shown_at_last();
         let rest = without_own(&shown);
@@ -266,18 +272,18 @@ fn without_own(shown: &str) -> String {
 #[test]
 fn the_words_of_a_hostile_cloud_are_words() {
     let cloud = FakeCloud::start();
-    let place = Place::new(json!({}));
+    let sandbox = Sandbox::new(json!({}));
     let clouds = format!(
         "clouds:\n  lab:\n    region_name: one\n    auth:\n      auth_url: {}\n      username: demo\n      \
          project_name: demo\n      password: {PASSWORD}\n",
         cloud.auth_url()
     );
-    std::fs::write(place.path().join("clouds.yaml"), clouds).unwrap();
+    std::fs::write(sandbox.path().join("clouds.yaml"), clouds).unwrap();
     let env = "cluster=lab\ndomain=example.com\nbackend=openstack\nmasters=1\nworkers=0\nnetwork=private\n\
                images_dir=.\nplatform_timeout=0s\n";
-    std::fs::write(place.path().join("lab.sh"), env).unwrap();
+    std::fs::write(sandbox.path().join("lab.sh"), env).unwrap();
     for image in ["coreos.qcow2", "helper.qcow2"] {
-        std::fs::write(place.path().join(image), qcow2::empty()).unwrap();
+        std::fs::write(sandbox.path().join(image), qcow2::empty()).unwrap();
     }
     let bodies = [
         json!({"error": {"code": 403, "message": HOSTILE, "title": HOSTILE}}),
@@ -292,7 +298,7 @@ fn the_words_of_a_hostile_cloud_are_words() {
             &["audit", "--env", "lab.sh"],
         ] {
             cloud.trouble("POST /identity/v3/auth/tokens", [Trouble::Status(403, body.clone())]);
-            let said = shown_safely(&place, arguments);
+            let said = shown_safely(&sandbox, arguments);
             assert_ne!(said.code, Some(0), "{arguments:?}");
         }
     }
@@ -301,8 +307,8 @@ fn the_words_of_a_hostile_cloud_are_words() {
 
 #[test]
 fn an_env_file_forges_no_line() {
-    let place = Place::new(json!({}));
-    let state = place.path().join("sim.json");
+    let sandbox = Sandbox::new(json!({}));
+    let state = sandbox.path().join("sim.json");
     for setting in [
         "cluster",
         "domain",
@@ -325,9 +331,9 @@ fn an_env_file_forges_no_line() {
                 "cluster=lab\ndomain=example.com\nbackend=sim\nsim_state={}\n{setting}={value}\n",
                 state.display()
             );
-            std::fs::write(place.path().join("hostile.sh"), text).unwrap();
+            std::fs::write(sandbox.path().join("hostile.sh"), text).unwrap();
             for command in ["config", "plan", "check", "deploy"] {
-                let outcome = place.run(&[command, "hostile.sh", "--rehearse"]);
+                let outcome = sandbox.run(&[command, "hostile.sh", "--rehearse"]);
                 for text in [&outcome.stdout, &outcome.stderr] {
                     assert_eq!(&printable_text(text), text, "{setting} {command}");
                 }

@@ -179,13 +179,13 @@ impl World {
         }
     }
 
-    pub fn take_space(&mut self, domain: &str, bytes: u64, deed: &str) -> Outcome<()> {
+    pub fn take_space(&mut self, domain: &str, bytes: u64, operation: &str) -> Outcome<()> {
         let Some(domain) = self.storage_domains.iter_mut().find(|known| known.id == domain) else {
             return Err(Refusal::NotFound);
         };
         if domain.available < bytes + CRITICAL {
             return Refusal::conflict(format!(
-                "Cannot {deed}. Low disk space on Storage Domain {}.",
+                "Cannot {operation}. Low disk space on Storage Domain {}.",
                 domain.name
             ));
         }
@@ -195,7 +195,7 @@ impl World {
     }
 
     /// Refuses while one of these is locked.
-    pub fn disks_unlocked<'a>(&self, ids: impl Iterator<Item = &'a str>, deed: &str) -> Outcome<()> {
+    pub fn disks_unlocked<'a>(&self, ids: impl Iterator<Item = &'a str>, operation: &str) -> Outcome<()> {
         let disks: Vec<_> = ids.filter_map(|id| self.disk(id)).collect();
         let named = |status: &str| {
             let names = disks
@@ -207,14 +207,14 @@ impl World {
         let (locked, illegal) = (named("locked"), named("illegal"));
         if !locked.is_empty() {
             return Refusal::conflict(format!(
-                "Cannot {deed}. The following disks are locked: {locked}. Please try again in a few minutes."
+                "Cannot {operation}. The following disks are locked: {locked}. Please try again in a few minutes."
             ));
         }
         match illegal.as_str() {
             "" => Ok(()),
-            _ if deed.starts_with("remove") => Ok(()),
+            _ if operation.starts_with("remove") => Ok(()),
             names => Refusal::conflict(format!(
-                "Cannot {deed}. The following disks are in ILLEGAL status: {names} - please remove them and try again."
+                "Cannot {operation}. The following disks are in ILLEGAL status: {names} - please remove them and try again."
             )),
         }
     }
@@ -463,10 +463,10 @@ impl World {
             self.after(time, Effect::DiskOk(id.to_owned()));
             self.job(format!("Updating Disk {}", disk.name), time);
         }
-        let place = self
+        let sandbox = self
             .vm_mut(&vm.id)
             .and_then(|vm| vm.disks.iter_mut().find(|known| known.disk == id));
-        if let Some(known) = place {
+        if let Some(known) = sandbox {
             known.clone_from(&attachment);
         }
         Ok(self.show_attachment(&format!("vms/{}", vm.id), &attachment, false))

@@ -39,11 +39,11 @@ impl Refusal {
     }
 
     /// `Vm [name] required for add`.
-    pub fn incomplete<T>(what: &str, fields: &str, deed: &str) -> Outcome<T> {
+    pub fn incomplete<T>(what: &str, fields: &str, operation: &str) -> Outcome<T> {
         Err(Self::Fault {
             status: 400,
             reason: "Incomplete parameters",
-            detail: format!("{what} [{fields}] required for {deed}"),
+            detail: format!("{what} [{fields}] required for {operation}"),
         })
     }
 

@@ -266,7 +266,7 @@ fn read(request: &Request, name: &str, shape: Shape, usage: &str) -> Outcome<Nod
         return Err(Refusal::syntax(usage, name));
     };
     match shapes::unknown(&body, shape) {
-        Some(place) => Err(Refusal::syntax(usage, &place)),
+        Some(sandbox) => Err(Refusal::syntax(usage, &sandbox)),
         None => Ok(body),
     }
 }

@@ -228,20 +228,20 @@ impl World {
     }
 
     /// What add and update have in common.
-    fn change_vm(&self, vm: &mut Vm, body: &Node, deed: &str) -> Outcome<()> {
+    fn change_vm(&self, vm: &mut Vm, body: &Node, operation: &str) -> Outcome<()> {
         let words = |path: &str, into: &mut String| body.get(path).into_iter().for_each(|text| *into = text);
         let number = |path: &str, into: &mut u64| body.number(path).into_iter().for_each(|value| *into = value);
         words("comment", &mut vm.comment);
         words("description", &mut vm.description);
         if vm.description.chars().count() > 255 {
-            return Refusal::bad(format!("Cannot {deed} VM. Description is too long."));
+            return Refusal::bad(format!("Cannot {operation} VM. Description is too long."));
         }
         let guaranteed_given = body.number("memory_policy/guaranteed");
         number("memory", &mut vm.shape.memory);
         vm.shape.guaranteed = guaranteed_given.unwrap_or(vm.shape.guaranteed.min(vm.shape.memory));
         if vm.shape.guaranteed > vm.shape.memory {
             return Refusal::bad(format!(
-                "Cannot {deed} VM. Physical Memory Guaranteed cannot exceed Memory Size."
+                "Cannot {operation} VM. Physical Memory Guaranteed cannot exceed Memory Size."
             ));
         }
         number("cpu/topology/cores", &mut vm.shape.cores);
@@ -268,11 +268,13 @@ impl World {
                 );
                 if name != "ignitiondata" || !self.has_ignition_hook {
                     return Refusal::bad(format!(
-                        "Cannot {deed} VM. Invalid parameter(s) in custom properties: the property {name} is not defined."
+                        "Cannot {operation} VM. Invalid parameter(s) in custom properties: the property {name} is not defined."
                     ));
                 }
                 if value.contains('\n') {
-                    return Refusal::bad(format!("Cannot {deed} VM. Custom property {name} does not match .*"));
+                    return Refusal::bad(format!(
+                        "Cannot {operation} VM. Custom property {name} does not match .*"
+                    ));
                 }
                 vm.properties.retain(|(known, _)| *known != name);
                 vm.properties.push((name, value));
@@ -484,16 +486,16 @@ impl World {
     pub fn stop_vm(&mut self, id: &str, is_asked: bool, request: &Request) -> Outcome<()> {
         super::read(request, "action", shapes::ACTION, "vm/methods/stop")?;
         let vm = self.vm(id)?.clone();
-        let deed = if is_asked { "shutdown VM" } else { "stop VM" };
+        let operation = if is_asked { "shutdown VM" } else { "stop VM" };
         if ["down", "image_locked"].contains(&vm.status.as_str()) {
-            return Refusal::conflict(format!("Cannot {deed}. VM is not running."));
+            return Refusal::conflict(format!("Cannot {operation}. VM is not running."));
         }
         let Some(boot) = vm.boot else {
-            return Refusal::conflict(format!("Cannot {deed}. VM is not running."));
+            return Refusal::conflict(format!("Cannot {operation}. VM is not running."));
         };
         if is_asked && vm.status == "wait_for_launch" {
             return Refusal::conflict(format!(
-                "Cannot {deed}. Related operation is currently in progress. Please try again later."
+                "Cannot {operation}. Related operation is currently in progress. Please try again later."
             ));
         }
         let is_deaf = vm.nics.iter().any(|nic| self.guest(&nic.mac).ignores_shutdown);
@@ -513,23 +515,23 @@ impl World {
     }
 }
 
-fn check_name(name: &str, deed: &str) -> Outcome<()> {
+fn check_name(name: &str, operation: &str) -> Outcome<()> {
     if name.chars().count() > LONGEST_NAME {
-        return Refusal::bad(format!("Cannot {deed}. The given name is too long."));
+        return Refusal::bad(format!("Cannot {operation}. The given name is too long."));
     }
     let fits = |character: char| character.is_alphanumeric() || "._-".contains(character);
     match name.chars().all(fits) {
         true => Ok(()),
         false => Refusal::bad(format!(
-            "Cannot {deed}. The given name contains special characters. Only lower-case and upper-case letters, numbers, '_', '-', '.' are allowed."
+            "Cannot {operation}. The given name contains special characters. Only lower-case and upper-case letters, numbers, '_', '-', '.' are allowed."
         )),
     }
 }
 
-fn not_busy(vm: &Vm, deed: &str) -> Outcome<()> {
+fn not_busy(vm: &Vm, operation: &str) -> Outcome<()> {
     match vm.is_busy && vm.status != "image_locked" {
         true => Refusal::conflict(format!(
-            "Cannot {deed}. Related operation is currently in progress. Please try again later."
+            "Cannot {operation}. Related operation is currently in progress. Please try again later."
         )),
         false => Ok(()),
     }

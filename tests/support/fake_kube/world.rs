@@ -216,8 +216,8 @@ impl World {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let place = self.objects.entry(path.to_owned()).or_default();
-        let before = place.get(&name);
+        let sandbox = self.objects.entry(path.to_owned()).or_default();
+        let before = sandbox.get(&name);
         object["metadata"]["uid"] = match before {
             Some(before) => before["metadata"]["uid"].clone(),
             None => json!(format!("{path}/{name}/{}", self.version)),
@@ -227,7 +227,7 @@ impl World {
                 json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
         }
         let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
-        place.insert(name, object.clone());
+        sandbox.insert(name, object.clone());
         let event = json!({"type": kind, "object": object});
         self.events.push((self.version, path.to_owned(), event));
     }

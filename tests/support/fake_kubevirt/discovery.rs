@@ -24,12 +24,12 @@ pub fn answer(world: &World, path: &str) -> Option<Value> {
         }
         _ => {}
     }
-    let place = path
+    let sandbox = path
         .strip_prefix("/apis/")
         .or(path.strip_prefix("/api/").filter(|version| *version == "v1"))?;
     let of: Vec<Value> = RESOURCES
         .iter()
-        .filter(|resource| resource.api_version() == place && !world.groups_absent.contains(resource.group))
+        .filter(|resource| resource.api_version() == sandbox && !world.groups_absent.contains(resource.group))
         .map(|resource| {
             let verbs = ["create", "delete", "get", "list", "patch", "watch"];
             json!({"name": resource.plural, "singularName": "", "kind": resource.kind, "verbs": verbs,
@@ -38,9 +38,9 @@ pub fn answer(world: &World, path: &str) -> Option<Value> {
         .collect();
     let is_served = groups(world)
         .iter()
-        .any(|(name, version)| place == format!("{name}/{version}"));
+        .any(|(name, version)| sandbox == format!("{name}/{version}"));
     (is_served || !of.is_empty())
-        .then(|| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": place, "resources": of}))
+        .then(|| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": sandbox, "resources": of}))
 }
 
 fn groups(world: &World) -> BTreeSet<(&'static str, &'static str)> {

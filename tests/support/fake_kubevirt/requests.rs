@@ -151,12 +151,12 @@ impl World {
         if asked.path == "/v1beta1/upload" {
             return self.take_upload(asked);
         }
-        if let Some(place) = self
+        if let Some(sandbox) = self
             .faults
             .iter()
             .position(|fault| asked.method == fault.method && asked.path.contains(&fault.path))
         {
-            let fault = self.faults.remove(place);
+            let fault = self.faults.remove(sandbox);
             if fault.done {
                 self.serve(asked);
             }
@@ -352,17 +352,17 @@ impl World {
 
     /// CDI's upload proxy: a token is for one volume.
     fn take_upload(&mut self, asked: &Asked<'_>) -> Answer {
-        let Some(place) = asked.token.and_then(|token| token.strip_prefix("upload ")) else {
+        let Some(sandbox) = asked.token.and_then(|token| token.strip_prefix("upload ")) else {
             return Answer::Json(401, json!("unauthorized"));
         };
-        let volume = place.split_once('/').and_then(|(namespace, name)| {
+        let volume = sandbox.split_once('/').and_then(|(namespace, name)| {
             self.objects
                 .get(&("datavolumes", namespace.to_owned(), name.to_owned()))
         });
         if volume.is_none_or(|volume| volume["status"]["phase"] != "UploadReady") {
             return Answer::Json(503, json!("no upload is waited for"));
         }
-        self.uploads.insert(place.to_owned(), asked.body.len() as u64);
+        self.uploads.insert(sandbox.to_owned(), asked.body.len() as u64);
         Answer::Text(String::new())
     }
 }

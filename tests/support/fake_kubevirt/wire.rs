@@ -51,11 +51,11 @@ impl FakeKubevirt {
             .unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        world.place = format!("localhost:{}", address.port());
+        world.sandbox = format!("localhost:{}", address.port());
         world.ca.clone_from(&ca);
         let key = ("cdiconfigs", String::new(), "config".to_owned());
         if let Some(mut config) = world.objects.get(&key).cloned() {
-            config["status"] = json!({"uploadProxyURL": world.place, "uploadProxyCA": ca});
+            config["status"] = json!({"uploadProxyURL": world.sandbox, "uploadProxyCA": ca});
             world.store(key, config, "MODIFIED");
         }
         let world = Arc::new(Mutex::new(world));

@@ -87,7 +87,7 @@ pub struct World {
     pub uploads: BTreeMap<String, u64>,
     pub consoles: BTreeMap<String, Seat>,
     /// Where this server is, once it serves.
-    pub place: String,
+    pub sandbox: String,
     pub ca: String,
 }
 
@@ -127,7 +127,7 @@ impl Default for World {
             step_ms: 5,
             uploads: BTreeMap::new(),
             consoles: BTreeMap::new(),
-            place: String::new(),
+            sandbox: String::new(),
             ca: String::new(),
         }
     }
@@ -432,8 +432,8 @@ impl World {
             }
             "uploadtokenrequests" => {
                 let claim = object["spec"]["pvcName"].as_str().unwrap_or_default().to_owned();
-                let place = ("persistentvolumeclaims", namespace.to_owned(), claim.clone());
-                if !self.objects.contains_key(&place) {
+                let sandbox = ("persistentvolumeclaims", namespace.to_owned(), claim.clone());
+                if !self.objects.contains_key(&sandbox) {
                     let why = format!("persistentvolumeclaims \"{claim}\" not found");
                     return Err((404, "NotFound", why));
                 }

@@ -8,7 +8,7 @@ mod file;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::backend::{Choice, Offered};
+use crate::backend::{Choice, SettingChoices};
 use crate::cluster::BackendConfig;
 use crate::settings::variables::{self, Kind, Status, Variable};
 use crate::settings::{self, ResolvedValue, SettingsError, Sources, profile};
@@ -177,7 +177,7 @@ impl<'a> Survey<'a> {
     }
 
     /// The question for what a platform offers; something else may be typed, since a user may know of more than is shown.
-    pub fn offered(&self, offered: Offered) -> Question {
+    pub fn offered(&self, offered: SettingChoices) -> Question {
         let question = self.question(offered.setting);
         let is_there = |value: &String| offered.choices.iter().any(|choice| choice.value == *value);
         let sound = offered.choices.iter().find(|choice| choice.warning.is_none());

@@ -100,12 +100,12 @@ fn a_network_that_is_there_is_the_default() {
     let lab = survey(&[("backend", "libvirt")]);
     let default = |choices: &[&str]| {
         let choices = choices.iter().map(|name| Choice::new(*name, "")).collect();
-        lab.offered(Offered::new("network", choices)).default
+        lab.offered(SettingChoices::new("network", choices)).default
     };
     assert_eq!(default(&["lan", "default"]).as_deref(), Some("default"));
     assert_eq!(default(&["lan", "other"]).as_deref(), Some("lan"));
     assert_eq!(default(&[]).as_deref(), Some("default"));
-    let bad = Offered::new("network", vec![Choice::new("lan", "").warn("no DHCP")]);
+    let bad = SettingChoices::new("network", vec![Choice::new("lan", "").warn("no DHCP")]);
     assert_eq!(
         lab.offered(bad).default,
         None,

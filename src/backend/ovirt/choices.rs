@@ -13,7 +13,7 @@ use super::answers::read_text;
 use super::session::{self, Failure};
 use super::site::{Site, filter_finding};
 use super::wire::{GIB, Version};
-use crate::backend::{BackendError, BackendErrorKind, Choice, Finding, Offered, Offers, Verdict};
+use crate::backend::{BackendError, BackendErrorKind, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 use crate::digest::sha256;
 use crate::xml::Element;
 
@@ -70,8 +70,8 @@ fn pem_of(der: &[u8]) -> String {
 
 /// Fetches the CA of an engine. Nothing is told to the engine, and what comes is worth what its fingerprint is.
 pub async fn fetch_ca(url: &str) -> Result<Ca, BackendError> {
-    let deed = format!("fetch the CA of {url}");
-    ca_of(url).await.map_err(|failure| failure.during(deed))
+    let operation = format!("fetch the CA of {url}");
+    ca_of(url).await.map_err(|failure| failure.during(operation))
 }
 
 async fn ca_of(url: &str) -> Result<Ca, Failure> {
@@ -110,30 +110,32 @@ async fn ca_of(url: &str) -> Result<Ca, Failure> {
 }
 
 impl Ovirt {
-    pub(super) async fn all_offers(&self) -> Result<Offers, Failure> {
+    pub(super) async fn all_offers(&self) -> Result<PlatformChoices, Failure> {
         let api = self.session.get("", &[]).await?;
         let clusters = self.session.get("/clusters", &[]).await?;
         let choice = |cluster: &Element| {
             let about = cluster.text_of("cpu/type").or(cluster.text_of("description"));
             Some(Choice::new(cluster.text_of("name")?, about.unwrap_or_default()))
         };
-        let mut offers = Offers {
+        let mut choices = PlatformChoices {
             seen: vec![engine(self.session.url(), Version::read(&api))],
-            settings: vec![Offered::new("ovirt_cluster", clusters.iter().filter_map(choice).collect()).decides()],
+            settings: vec![
+                SettingChoices::new("ovirt_cluster", clusters.iter().filter_map(choice).collect()).decides(),
+            ],
         };
         // Storage and networks belong to the data center of the cluster, and the one in the settings may not be there.
         match self.site().await {
             Ok(site) => {
-                offers.settings.extend(self.offers_at(site).await?);
-                offers.seen.extend(self.look_at_rights(site).await?);
+                choices.settings.extend(self.offers_at(site).await?);
+                choices.seen.extend(self.look_at_rights(site).await?);
             }
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {}
             Err(failure) => return Err(failure),
         }
-        Ok(offers)
+        Ok(choices)
     }
 
-    async fn offers_at(&self, site: &Site) -> Result<Vec<Offered>, Failure> {
+    async fn offers_at(&self, site: &Site) -> Result<Vec<SettingChoices>, Failure> {
         let storage = format!("/datacenters/{}/storagedomains", site.data_center);
         let storage = self.session.get(&storage, &[]).await?;
         let profiles = self.profiles_and_filters().await?;
@@ -144,15 +146,15 @@ impl Ovirt {
             .collect();
         let templates: Vec<_> = templates.iter().filter_map(template).collect();
         Ok(vec![
-            Offered::new("ovirt_storage_domain", storage.iter().filter_map(domain).collect()),
-            Offered::new("network", networks(&here)),
-            Offered::new(
+            SettingChoices::new("ovirt_storage_domain", storage.iter().filter_map(domain).collect()),
+            SettingChoices::new("network", networks(&here)),
+            SettingChoices::new(
                 "ovirt_vnic_profile",
                 here.iter().filter_map(|one| profile(one)).collect(),
             )
             .optional(),
-            Offered::new("image", templates.clone()).optional(),
-            Offered::new("helper_image", templates).optional(),
+            SettingChoices::new("image", templates.clone()).optional(),
+            SettingChoices::new("helper_image", templates).optional(),
         ])
     }
 

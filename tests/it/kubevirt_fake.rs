@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::fake_kubevirt::World;
-use crate::support::kubevirt_place::Place;
+use crate::support::kubevirt_sandbox::Sandbox;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
@@ -12,8 +12,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
 
-fn place() -> Place {
-    Place::new(World::with_tenants(&["blue", "red"]))
+fn sandbox() -> Sandbox {
+    Sandbox::new(World::with_tenants(&["blue", "red"]))
 }
 
 fn run(work: impl Future<Output = ()>) {
@@ -21,16 +21,16 @@ fn run(work: impl Future<Output = ()>) {
     runtime.unwrap().block_on(work);
 }
 
-async fn config_maps(place: &Place) -> Api<ConfigMap> {
-    let kubeconfig = Kubeconfig::read_from(place.kubeconfig("blue")).unwrap();
+async fn config_maps(sandbox: &Sandbox) -> Api<ConfigMap> {
+    let kubeconfig = Kubeconfig::read_from(sandbox.kubeconfig("blue")).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
     Api::default_namespaced(Client::try_from(config).unwrap())
 }
 
 /// Puts a config map there, or takes it away.
-fn put(place: &Place, namespace: &str, name: &str, word: &'static str) {
-    place.server.with(|world| {
+fn put(sandbox: &Sandbox, namespace: &str, name: &str, word: &'static str) {
+    sandbox.server.with(|world| {
         let about = json!({"namespace": namespace, "name": name, "labels": {"name": name}});
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about});
         world.store(("configmaps", namespace.to_owned(), name.to_owned()), object, word);
@@ -59,13 +59,13 @@ async fn next(watch: &mut (impl Stream<Item = Event> + Unpin), bookmarks: bool) 
 
 #[test]
 fn a_watch_tells_what_goes_on_and_marks_where_it_stands() {
-    let place = place();
-    run(tells(&place));
+    let sandbox = sandbox();
+    run(tells(&sandbox));
 }
 
-async fn tells(place: &Place) {
-    let api = config_maps(place).await;
-    put(place, "blue", "before", "ADDED");
+async fn tells(sandbox: &Sandbox) {
+    let api = config_maps(sandbox).await;
+    put(sandbox, "blue", "before", "ADDED");
     let version = api
         .list(&ListParams::default())
         .await
@@ -75,20 +75,20 @@ async fn tells(place: &Place) {
         .unwrap();
     let all = WatchParams::default().timeout(20);
     let mut watch = Box::pin(api.watch(&all, &version).await.unwrap());
-    put(place, "red", "theirs", "ADDED");
-    put(place, "blue", "one", "ADDED");
-    put(place, "blue", "one", "MODIFIED");
-    put(place, "blue", "two", "ADDED");
-    put(place, "blue", "one", "DELETED");
+    put(sandbox, "red", "theirs", "ADDED");
+    put(sandbox, "blue", "one", "ADDED");
+    put(sandbox, "blue", "one", "MODIFIED");
+    put(sandbox, "blue", "two", "ADDED");
+    put(sandbox, "blue", "one", "DELETED");
     for expected in ["added one", "modified one", "added two", "deleted one"] {
         assert_eq!(next(&mut watch, false).await, expected);
     }
-    let version = place.server.with(|world| world.version());
+    let version = sandbox.server.with(|world| world.version());
     assert_eq!(next(&mut watch, true).await, format!("bookmark {version}"));
     // Who asks for none gets none; labels choose; and from no version on, all that is there comes first.
     let two = WatchParams::default().labels("name=two").disable_bookmarks().timeout(1);
     let mut watch = Box::pin(api.watch(&two, "0").await.unwrap());
-    put(place, "blue", "three", "ADDED");
+    put(sandbox, "blue", "three", "ADDED");
     for expected in ["added two", "end"] {
         assert_eq!(next(&mut watch, true).await, expected);
     }
@@ -96,18 +96,18 @@ async fn tells(place: &Place) {
 
 #[test]
 fn a_watch_that_expires_or_is_cut_loses_nothing_to_who_looks_anew() {
-    let place = place();
-    run(expires(&place));
+    let sandbox = sandbox();
+    run(expires(&sandbox));
 }
 
-async fn expires(place: &Place) {
-    let api = config_maps(place).await;
+async fn expires(sandbox: &Sandbox) {
+    let api = config_maps(sandbox).await;
     // Longer than an event is waited for: what ends sooner was ended.
     let all = WatchParams::default().timeout(290);
-    let now = || place.server.with(|world| world.version().to_string());
-    put(place, "blue", "one", "ADDED");
+    let now = || sandbox.server.with(|world| world.version().to_string());
+    put(sandbox, "blue", "one", "ADDED");
     // From before what is remembered.
-    place.server.with(|world| world.forgotten = world.version());
+    sandbox.server.with(|world| world.forgotten = world.version());
     let early = api.watch(&all, "1").await.map(drop).unwrap_err();
     assert!(
         matches!(&early, kube::Error::Api(status) if status.code == 410),
@@ -115,13 +115,13 @@ async fn expires(place: &Place) {
     );
     // Forgotten in the middle: told, and then it ends.
     let mut watch = Box::pin(api.watch(&all, &now()).await.unwrap());
-    put(place, "blue", "two", "ADDED");
+    put(sandbox, "blue", "two", "ADDED");
     assert_eq!(next(&mut watch, false).await, "added two");
-    place.server.with(|world| {
+    sandbox.server.with(|world| {
         world.force("nodes", json!({"metadata": {"name": "host"}}));
         world.forgotten = world.version() + 1;
     });
-    put(place, "blue", "three", "ADDED");
+    put(sandbox, "blue", "three", "ADDED");
     for expected in ["error 410", "end"] {
         assert_eq!(next(&mut watch, false).await, expected);
     }
@@ -130,26 +130,26 @@ async fn expires(place: &Place) {
     // Cut in the middle: from where it stood nothing is missing.
     let stood = list.metadata.resource_version.unwrap();
     let mut watch = Box::pin(api.watch(&all, &stood).await.unwrap());
-    place.server.with(|world| world.cut = world.version() + 1);
+    sandbox.server.with(|world| world.cut = world.version() + 1);
     // kube takes a line that fell for the end.
     assert_eq!(next(&mut watch, false).await, "end");
-    put(place, "blue", "four", "ADDED");
-    place.server.with(|world| world.cut = 0);
+    put(sandbox, "blue", "four", "ADDED");
+    sandbox.server.with(|world| world.cut = 0);
     let mut watch = Box::pin(api.watch(&all, &stood).await.unwrap());
     assert_eq!(next(&mut watch, false).await, "added four");
 }
 
 #[test]
 fn kubectl_waits_through_expiry_and_cuts() {
-    let place = place();
-    place.server.with(|world| {
+    let sandbox = sandbox();
+    sandbox.server.with(|world| {
         let about = json!({"namespace": "blue", "name": "held", "finalizers": ["example.com/hold"]});
         world.force("configmaps", json!({"metadata": about}));
     });
     let mut kubectl = Command::new("kubectl")
         .args(["delete", "configmap", "held", "--timeout=60s"])
-        .env("KUBECONFIG", place.kubeconfig("blue"))
-        .env("HOME", place.path())
+        .env("KUBECONFIG", sandbox.kubeconfig("blue"))
+        .env("HOME", sandbox.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -158,7 +158,7 @@ fn kubectl_waits_through_expiry_and_cuts() {
         let begin = Instant::now();
         let path = "GET /api/v1/namespaces/blue/configmaps";
         let count = || {
-            place
+            sandbox
                 .server
                 .with(|world| world.asked.iter().filter(|asked| *asked == path).count())
         };
@@ -169,21 +169,21 @@ fn kubectl_waits_through_expiry_and_cuts() {
     };
     // A list, then a watch; each fault makes it look anew.
     asked(2);
-    put(&place, "blue", "other", "ADDED");
-    place.server.with(|world| world.cut = world.version() + 1);
+    put(&sandbox, "blue", "other", "ADDED");
+    sandbox.server.with(|world| world.cut = world.version() + 1);
     asked(3);
-    place.server.with(|world| world.cut = 0);
+    sandbox.server.with(|world| world.cut = 0);
     asked(4);
-    place.server.with(|world| world.forgotten = world.version() + 1);
-    put(&place, "blue", "other", "MODIFIED");
+    sandbox.server.with(|world| world.forgotten = world.version() + 1);
+    put(&sandbox, "blue", "other", "MODIFIED");
     asked(5);
     assert!(kubectl.try_wait().unwrap().is_none(), "it gave up");
-    place.server.with(|world| {
+    sandbox.server.with(|world| {
         let key = ("configmaps", "blue".to_owned(), "held".to_owned());
         let object = world.objects[&key].clone();
         world.store(key, object, "DELETED");
     });
     let ended = kubectl.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    place.server.was_asked_well();
+    sandbox.server.was_asked_well();
 }

@@ -11,21 +11,21 @@ use super::network;
 use super::objects;
 use super::preflight::{self, Findings};
 use super::session::{Failure, Session, if_allowed, if_there};
-use crate::backend::{BackendError, BackendErrorKind, Choice, Offered, Offers};
+use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, SettingChoices};
 use crate::cluster::KubevirtConfig;
 
 /// The contexts of a kubeconfig, its current one first; none where there is no kubeconfig, as in a pod.
-pub fn contexts(path: Option<&Path>) -> Result<Offered, BackendError> {
+pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, BackendError> {
     let read = match path {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
     let kubeconfig = match (read, path) {
         (Ok(kubeconfig), _) => kubeconfig,
-        (Err(_), None) => return Ok(Offered::new("kube_context", Vec::new()).optional()),
+        (Err(_), None) => return Ok(SettingChoices::new("kube_context", Vec::new()).optional()),
         (Err(error), Some(path)) => {
-            let deed = format!("read kubeconfig {}", path.display());
-            return Err(BackendError::new(BackendErrorKind::Denied, deed)
+            let operation = format!("read kubeconfig {}", path.display());
+            return Err(BackendError::new(BackendErrorKind::Denied, operation)
                 .because(error)
                 .hint("give a file that `kubectl` takes"));
         }
@@ -43,24 +43,24 @@ pub fn contexts(path: Option<&Path>) -> Result<Offered, BackendError> {
         })
         .collect();
     choices.sort_by_key(|choice| choice.value != current);
-    Ok(Offered::new("kube_context", choices))
+    Ok(SettingChoices::new("kube_context", choices))
 }
 
 /// Namespaces first; what is in one when it is chosen.
-pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Offers, Failure> {
+pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<PlatformChoices, Failure> {
     let mut findings = Findings(Vec::new());
     if !preflight::versions(session, &mut findings).await? {
         let words: Vec<_> = findings.0.iter().map(|finding| finding.text.as_str()).collect();
         let failure = Failure::new(BackendErrorKind::Rejected, words.join("; "));
         return Err(failure.hint("an administrator installs KubeVirt and CDI, or OpenShift Virtualization with both"));
     }
-    let mut settings = vec![Offered::new("namespace", namespaces(session).await?).decides()];
+    let mut settings = vec![SettingChoices::new("namespace", namespaces(session).await?).decides()];
     if config.namespace.is_some() {
         preflight::rights(session, &mut findings).await?;
-        settings.push(Offered::new("network", networks(session).await?));
+        settings.push(SettingChoices::new("network", networks(session).await?));
         settings.push(storage_classes(session).await?);
     }
-    Ok(Offers {
+    Ok(PlatformChoices {
         seen: findings.0,
         settings,
     })
@@ -107,10 +107,10 @@ async fn networks(session: &Session) -> Result<Vec<Choice>, Failure> {
 }
 
 /// May be left out where one of them is the default or nobody may look.
-async fn storage_classes(session: &Session) -> Result<Offered, Failure> {
+async fn storage_classes(session: &Session) -> Result<SettingChoices, Failure> {
     let list = if_allowed(session.read("/apis/storage.k8s.io/v1/storageclasses").await)?;
     let Some(list) = list else {
-        return Ok(Offered::new("storage_class", Vec::new()).optional());
+        return Ok(SettingChoices::new("storage_class", Vec::new()).optional());
     };
     let items: Vec<_> = list["items"].as_array().into_iter().flatten().collect();
     let choice = |class: &&Value| {
@@ -118,7 +118,7 @@ async fn storage_classes(session: &Session) -> Result<Offered, Failure> {
         let provisioner = class["provisioner"].as_str().unwrap_or_default();
         Choice::new(objects::name(class), format!("{provisioner}{is_default}"))
     };
-    let offered = Offered::new("storage_class", items.iter().map(choice).collect());
+    let offered = SettingChoices::new("storage_class", items.iter().map(choice).collect());
     Ok(match items.iter().any(|class| preflight::is_default(class)) {
         true => offered.optional(),
         false => offered,

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::world::World;
-use crate::backend::{Choice, Finding, Offered, Offers, Verdict};
+use crate::backend::{Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 
-pub(super) fn of(world: &World, path: &Path) -> Offers {
+pub(super) fn of(world: &World, path: &Path) -> PlatformChoices {
     let networks = world.networks.iter().map(|(name, network)| {
         let (from, to) = (network.dhcp_from, network.dhcp_to);
         Choice::new(name, format!("{}, DHCP {from} to {to}", network.cidr))
@@ -15,8 +15,8 @@ pub(super) fn of(world: &World, path: &Path) -> Offers {
         text: format!("pretend platform {} can be used", path.display()),
         hint: None,
     };
-    Offers {
+    PlatformChoices {
         seen: vec![seen],
-        settings: vec![Offered::new("network", networks.collect())],
+        settings: vec![SettingChoices::new("network", networks.collect())],
     }
 }

@@ -9,10 +9,10 @@ use super::auth::Service::{Image, Network as NEUTRON};
 use super::auth::Sources;
 use super::session::Failure;
 use super::wire::text;
-use crate::backend::{BackendError, Choice, Finding, Offered, Offers, Verdict};
+use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 
 /// The clouds of clouds.yaml; may be left open where `OS_AUTH_URL` names one.
-pub fn clouds() -> Result<Offered, BackendError> {
+pub fn clouds() -> Result<SettingChoices, BackendError> {
     let sources = Sources::here();
     let found = sources
         .find("clouds.yaml", "OS_CLIENT_CONFIG_FILE")
@@ -28,7 +28,7 @@ pub fn clouds() -> Result<Offered, BackendError> {
         };
         clouds.map(choice).collect()
     });
-    let offered = Offered::new("os_cloud", choices.unwrap_or_default());
+    let offered = SettingChoices::new("os_cloud", choices.unwrap_or_default());
     Ok(match sources.variables.contains_key("OS_AUTH_URL") {
         true => offered.optional(),
         false => offered,
@@ -36,7 +36,7 @@ pub fn clouds() -> Result<Offered, BackendError> {
 }
 
 impl OpenStack {
-    pub(super) async fn all_offers(&self) -> Result<Offers, Failure> {
+    pub(super) async fn all_offers(&self) -> Result<PlatformChoices, Failure> {
         let token = self.session.token().await?;
         let (networks, subnets, images) = futures::try_join!(
             self.session.list(NEUTRON, "/networks", "networks"),
@@ -55,19 +55,19 @@ impl OpenStack {
             Choice::new(&flavor.name, format!("{cpus} cpus, {memory} MiB, {disk} GiB"))
         });
         let flavors: Vec<_> = flavors.collect();
-        Ok(Offers {
+        Ok(PlatformChoices {
             seen: vec![Finding {
                 verdict: Verdict::Ok,
                 text: format!("{} lets us into project {}", self.session.name(), token.project),
                 hint: None,
             }],
             settings: vec![
-                Offered::new("network", inside.collect()),
-                Offered::new("os_external_network", external.collect()).optional(),
-                Offered::new("os_bootstrap_flavor", flavors.clone()).optional(),
-                Offered::new("os_master_flavor", flavors.clone()).optional(),
-                Offered::new("os_worker_flavor", flavors).optional(),
-                Offered::new("image", images).optional(),
+                SettingChoices::new("network", inside.collect()),
+                SettingChoices::new("os_external_network", external.collect()).optional(),
+                SettingChoices::new("os_bootstrap_flavor", flavors.clone()).optional(),
+                SettingChoices::new("os_master_flavor", flavors.clone()).optional(),
+                SettingChoices::new("os_worker_flavor", flavors).optional(),
+                SettingChoices::new("image", images).optional(),
             ],
         })
     }

@@ -10,9 +10,9 @@ use crate::cluster::ClusterId;
 
 /// A command that a platform's failure stopped after it had begun.
 #[derive(Debug, thiserror::Error)]
-#[error("{deed} of cluster {cluster} stopped half way; {there}")]
-pub struct HalfWay {
-    deed: &'static str,
+#[error("{operation} of cluster {cluster} stopped half way; {there}")]
+pub struct PartialFailure {
+    operation: &'static str,
     cluster: ClusterId,
     /// Then it is not to be removed.
     installed: bool,
@@ -20,11 +20,11 @@ pub struct HalfWay {
     source: Box<dyn Error + Send + Sync>,
 }
 
-impl HalfWay {
+impl PartialFailure {
     /// What to type next.
     pub fn hint(&self) -> String {
         let name = self.cluster.as_str().split('.').next().unwrap_or_default();
-        match self.deed {
+        match self.operation {
             "destroy" => "run the same command again: what is gone is no obstacle".to_owned(),
             "stop" | "start" => format!(
                 "run the same command again: machines that are so already stay so; `ocpdeploy status {name}` shows them"
@@ -43,10 +43,10 @@ impl HalfWay {
 }
 
 /// Adds to a platform's failure what is there by now; where that is nothing, the failure stays as it is.
-pub async fn told<B: Backend, T>(
+pub async fn with_leftovers<B: Backend, T>(
     backend: &B,
     cluster: &ClusterId,
-    deed: &'static str,
+    operation: &'static str,
     installed: bool,
     outcome: Result<T>,
 ) -> Result<T> {
@@ -59,8 +59,8 @@ pub async fn told<B: Backend, T>(
         Ok(owned) => format!("on the platform now: {}", counted(&owned)),
         Err(_) => "what is on the platform cannot be seen now".to_owned(),
     };
-    Err(HalfWay {
-        deed,
+    Err(PartialFailure {
+        operation,
         cluster: cluster.clone(),
         installed,
         there,

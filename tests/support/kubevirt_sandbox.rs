@@ -15,30 +15,30 @@ use ocpdeploy::state::home::Home;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::Value;
 
-use super::quiet::Quiet;
+use super::no_guest_probe::NoGuestProbe;
 
 use crate::support::fake_kubevirt::{FakeKubevirt, World};
 
 pub const DOMAIN: &str = "example.com";
 
-pub struct Place {
+pub struct Sandbox {
     pub server: FakeKubevirt,
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Sandbox {
     pub fn new(world: World) -> Self {
         let server = FakeKubevirt::start(world);
         let folder = tempfile::tempdir().unwrap();
         for image in ["coreos.qcow2", "helper.qcow2"] {
             std::fs::write(folder.path().join(image), image).unwrap();
         }
-        let place = Self { server, folder };
+        let sandbox = Self { server, folder };
         for tenant in ["blue", "red"] {
-            let path = place.kubeconfig(tenant);
-            place.server.kubeconfig(&path, &format!("{tenant}-token"), tenant);
+            let path = sandbox.kubeconfig(tenant);
+            sandbox.server.kubeconfig(&path, &format!("{tenant}-token"), tenant);
         }
-        place
+        sandbox
     }
 
     pub fn path(&self) -> &Path {
@@ -208,22 +208,22 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
-async fn far(config: &ClusterConfig) -> Result<Quiet<Kubevirt>, BackendError> {
+async fn far(config: &ClusterConfig) -> Result<NoGuestProbe<Kubevirt>, BackendError> {
     let BackendConfig::Kubevirt(kubevirt) = &config.backend else {
         panic!("{:?}", config.backend);
     };
-    Ok(Quiet {
+    Ok(NoGuestProbe {
         backend: Kubevirt::connect(kubevirt).await?,
         poll_interval: Duration::from_millis(40),
     })
 }
 
 /// Runs kubectl as tenant blue.
-pub fn kubectl(place: &Place, arguments: &[&str]) -> (bool, String) {
+pub fn kubectl(sandbox: &Sandbox, arguments: &[&str]) -> (bool, String) {
     let output = Command::new("kubectl")
         .args(arguments)
-        .env("KUBECONFIG", place.kubeconfig("blue"))
-        .env("HOME", place.path())
+        .env("KUBECONFIG", sandbox.kubeconfig("blue"))
+        .env("HOME", sandbox.path())
         .output()
         .expect("this test needs kubectl: apt-get install kubernetes-client");
     let said = if output.status.success() {
@@ -235,17 +235,17 @@ pub fn kubectl(place: &Place, arguments: &[&str]) -> (bool, String) {
 }
 
 /// What the program says to a run with these settings; exit code first.
-pub fn told(place: &Place, lines: &str) -> String {
-    place.env("lab", lines);
-    let output = place.run(&["deploy", "lab.sh", "--rehearse"]);
+pub fn told(sandbox: &Sandbox, lines: &str) -> String {
+    sandbox.env("lab", lines);
+    let output = sandbox.run(&["deploy", "lab.sh", "--rehearse"]);
     let text = String::from_utf8(output.stderr).unwrap();
     let message = text.find("error: ").map_or("", |at| &text[at..]);
-    let message = message.replace(&place.path().display().to_string(), "<place>");
+    let message = message.replace(&sandbox.path().display().to_string(), "<place>");
     // Both images are brought at the same time, and either may fail first.
     let message = message
         .replace("helper.qcow2", "<image>")
         .replace("coreos.qcow2", "<image>");
-    let message = message.replace(&place.server.address.port().to_string(), "<port>");
+    let message = message.replace(&sandbox.server.address.port().to_string(), "<port>");
     // Others are under way when one fails.
     let there = message
         .split("on the platform now: ")

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 pub const DOMAIN: &str = "example.com";
 
-pub struct Place {
+pub struct Sandbox {
     folder: tempfile::TempDir,
 }
 
@@ -38,15 +38,15 @@ impl Outcome {
     }
 }
 
-impl Place {
+impl Sandbox {
     /// A pretend platform whose file holds `world` beside its version.
     pub fn new(mut world: Value) -> Self {
-        let place = Self {
+        let sandbox = Self {
             folder: tempfile::tempdir().unwrap(),
         };
         world["v"] = json!(1);
-        place.write_state(&world);
-        place
+        sandbox.write_state(&world);
+        sandbox
     }
 
     pub fn path(&self) -> &Path {
@@ -117,7 +117,7 @@ impl Place {
     }
 
     /// Kills a deployment without warning once `moment` has come.
-    pub fn kill_deployment(&self, cluster: &str, moment: impl Fn(&Place) -> bool) {
+    pub fn kill_deployment(&self, cluster: &str, moment: impl Fn(&Sandbox) -> bool) {
         let mut child = self.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"]);
         let begin = Instant::now();
         while !moment(self) {

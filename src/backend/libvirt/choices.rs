@@ -6,18 +6,18 @@ use virt::sys;
 use super::domain::Platform;
 use super::entries::Document;
 use super::session::{Failure, document, if_supported};
-use crate::backend::{Choice, Finding, Offered, Offers, Verdict};
+use crate::backend::{Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 use crate::cluster::{LibvirtConfig, VirtType};
 use crate::xml::{self, Element};
 
 const GIB: u64 = 1 << 30;
 
-pub(super) fn look(connect: &Connect, config: &LibvirtConfig) -> Result<Offers, Failure> {
-    Ok(Offers {
+pub(super) fn look(connect: &Connect, config: &LibvirtConfig) -> Result<PlatformChoices, Failure> {
+    Ok(PlatformChoices {
         seen: host(connect, config)?,
         settings: vec![
-            Offered::new("network", networks(connect)?),
-            Offered::new("pool", pools(connect)?),
+            SettingChoices::new("network", networks(connect)?),
+            SettingChoices::new("pool", pools(connect)?),
         ],
     })
 }

@@ -9,7 +9,7 @@ use crate::cluster::{ClusterConfig, Dhcp, Dns, Lb, Mcs, Role};
 
 /// Choices of the settings and facts of the platform; no secret is among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chosen {
+pub struct EffectiveSettings {
     /// Of this program.
     pub program: String,
     pub installer: String,
@@ -19,7 +19,7 @@ pub struct Chosen {
     pub mcs: Mcs,
     /// Where routers may run.
     pub routers: Vec<Role>,
-    pub carriers: BTreeMap<Role, Room>,
+    pub carriers: BTreeMap<Role, CarrierLimit>,
     /// Of the nodes' further NICs, in their order; journals of earlier programs have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_networks: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Chosen {
 
 /// How Ignition reaches the machines of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
+pub struct CarrierLimit {
     pub name: String,
     /// Most bytes of a config; `None`: there is no bound.
     pub bytes: Option<usize>,
@@ -35,14 +35,14 @@ pub struct Room {
     pub fetches: bool,
 }
 
-impl Chosen {
+impl EffectiveSettings {
     /// The note's name in the journal.
     pub const STEP: &str = "chosen";
 
     pub(super) fn of<B: Backend>(backend: &B, config: &ClusterConfig, installer: &str) -> Self {
         let room = |role| {
-            let carrier = backend.limits_for(role).carrier;
-            let room = Room {
+            let carrier = backend.capabilities_for(role).carrier;
+            let room = CarrierLimit {
                 name: carrier.name.to_owned(),
                 bytes: carrier.room(),
                 fetches: carrier.bootstrap_fetches && role == Role::Bootstrap,

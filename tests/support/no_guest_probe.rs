@@ -4,27 +4,27 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ocpdeploy::backend::{
-    Action, Backend, BackendError, Balanced, Balancer, Description, Finding, Held, Hold, ImageHandle, ImageRequest,
-    Limits, Machine, MachineSpec, Needs, NetworkFacts, Owned, Stop,
+    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Description, Finding, ImageHandle,
+    ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned, Requirements, ReservationState, Stop,
 };
-use ocpdeploy::cluster::{ClusterId, Lease, MachineName};
+use ocpdeploy::cluster::{AddressAssignment, ClusterId, MachineName};
 
 /// A real backend in all but one: its guests are not asked whether they are up, and it is looked at this often.
-pub struct Quiet<B> {
+pub struct NoGuestProbe<B> {
     pub backend: B,
     pub poll_interval: Duration,
 }
 
-impl<B: Backend> Backend for Quiet<B> {
-    fn limits(&self) -> Limits {
-        Limits {
+impl<B: Backend> Backend for NoGuestProbe<B> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             guests_answer: false,
             poll_interval: self.poll_interval,
-            ..self.backend.limits()
+            ..self.backend.capabilities()
         }
     }
 
-    async fn preflight(&self, needs: &Needs) -> Result<Vec<Finding>, BackendError> {
+    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         self.backend.preflight(needs).await
     }
 
@@ -61,24 +61,24 @@ impl<B: Backend> Backend for Quiet<B> {
         self.backend.stop_machine(cluster, name, how).await
     }
 
-    async fn hold_address(&self, hold: &Hold) -> Result<Held, BackendError> {
-        self.backend.hold_address(hold).await
+    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
+        self.backend.reserve_address(hold).await
     }
 
-    async fn balance(&self, balancer: &Balancer) -> Result<Option<Balanced>, BackendError> {
-        self.backend.balance(balancer).await
+    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.backend.ensure_load_balancer(balancer).await
     }
 
-    async fn list_held(&self, cluster: &ClusterId) -> Result<Vec<Lease>, BackendError> {
-        self.backend.list_held(cluster).await
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+        self.backend.list_reservations(cluster).await
     }
 
-    async fn release_address(&self, hold: &Hold) -> Result<Action<()>, BackendError> {
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         self.backend.release_address(hold).await
     }
 
-    async fn release_addresses(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        self.backend.release_addresses(cluster).await
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.backend.delete_remaining(cluster).await
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
