@@ -297,7 +297,9 @@ for turn in itertools.count():
         if turn % 50 < 5 or not root.endswith('61001'): folder(root)
         random.choice([links, lies, programs])(root)
     if turn % 50 >= 45: chaos()
-    write('turns', str(turn))
+    # Whole at any moment: this may be killed between two lines.
+    write('turns.new', str(turn))
+    os.replace('turns.new', 'turns')
 "#;
 
 /// 5 s; `OCPDEPLOY_ATTACK=60` attacks for a minute.
