@@ -1,15 +1,14 @@
 //! The life of a cluster on the pods' own network of the pretend KubeVirt, with the binary: a fake of openshift-install, and
 //! behind the api Service, on the loopback, a fake API and a machine config server.
-#![expect(clippy::duplicate_mod, reason = "both fakes speak TLS")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::fake_installer;
 use crate::support::fake_kube::authority::Authority;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{NODES, SECRETS, World as Cluster};
@@ -22,7 +21,6 @@ use ocpdeploy::cluster::{NodeName, Role};
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
 
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
 const ON_PODS: &str = "network=pod\npod_networks=10.128.0.0/14\nmasters=1\nworkers=1";
 
 /// A cluster on pods, and all that answers for it.
@@ -38,30 +36,12 @@ impl Life {
     fn begun(range: &'static str) -> Self {
         let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
         sandbox.server.with(|world| world.balancers_at = range);
-        for program in ["openshift-install", "oc"] {
-            let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-            symlink(fake, sandbox.path().join(program)).unwrap();
-        }
-        let authority = Authority::new();
-        for (name, text) in [
-            (
-                "kubeconfig",
-                authority.kubeconfig("lab", "https://api.lab.example.com:6443").as_str(),
-            ),
-            (
-                "pull-secret.json",
-                r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
-            ),
-            ("root-ca.crt", authority.pem()),
-            ("key.pub", KEY),
-        ] {
-            std::fs::write(sandbox.path().join(name), text).unwrap();
-        }
+        let authority = fake_installer::install(sandbox.path());
         sandbox.env(
             "lab",
             &format!(
-                "{ON_PODS}\ninstaller=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n\
-                 image=containerdisk:registry.example.com/rhcos\nhelper_image=containerdisk:registry.example.com/centos"
+                "{ON_PODS}\n{}image=containerdisk:registry.example.com/rhcos\nhelper_image=containerdisk:registry.example.com/centos",
+                fake_installer::LINES
             ),
         );
         let mut child = sandbox.start(&["deploy", "lab.sh"]);

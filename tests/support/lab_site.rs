@@ -1,22 +1,19 @@
 //! A place in which one cluster, `lab`, can be rehearsed and installed: pretend machines, a strict fake of
 //! openshift-install, and a fake API at the VIP as long as there is a table of addresses.
 
-use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use ocpdeploy::cluster::{NodeName, Role};
+use ocpdeploy::cluster::Role;
 use ocpdeploy::state::parameters::Parameters;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::fake_installer;
 use super::fake_kube::authority::{Authority, Signed};
 use super::fake_kube::server::FakeKube;
 use super::fake_kube::world::{REQUESTS, Stage, World};
-use super::sandbox::{Outcome, Sandbox, outcome, pretend_platform};
-
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
+use super::sandbox::{Outcome, Sandbox, outcome};
 
 /// What every env file of a site says.
 pub const LINES: &str = "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\n\
@@ -38,25 +35,7 @@ impl Site {
         let ip = |last: u8| format!("127.{network}.{last}");
         let sandbox = Sandbox::new(json!({"script": {"boot_ms": 1}, "networks": {"default": {
             "cidr": format!("{}/24", ip(0)), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)}}}));
-        for program in ["openshift-install", "oc"] {
-            let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-            symlink(fake, sandbox.path().join(program)).unwrap();
-        }
-        let authority = Authority::new();
-        let kubeconfig = authority.kubeconfig("lab", "https://api.lab.example.com:6443");
-        for (name, text) in [
-            ("kubeconfig", kubeconfig.as_str()),
-            (
-                "pull-secret.json",
-                r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
-            ),
-            ("root-ca.crt", authority.pem()),
-            ("key.pub", KEY),
-            ("node.qcow2", "QFI\u{fb} a node"),
-            ("helper.qcow2", "QFI\u{fb} a helper"),
-        ] {
-            std::fs::write(sandbox.path().join(name), text).unwrap();
-        }
+        let authority = fake_installer::install(sandbox.path());
         let certificate = authority.server("api.lab.example.com", |_| {});
         Self {
             sandbox,
@@ -81,7 +60,6 @@ impl Site {
         self.ended(child)
     }
 
-    #[allow(dead_code, reason = "sequences give each command a life")]
     pub fn run(&mut self, arguments: &[&str]) -> Outcome {
         self.run_for(arguments, None)
     }
@@ -138,25 +116,11 @@ impl Site {
     fn world(&self, table: &Parameters) -> World {
         let mut world = World::new(table.clone());
         world.gate = Stage::Installed;
-        let file = self.sandbox.path().join("sim.json");
-        // Read again only when it has changed: this is asked hundreds of times a second.
-        let seen = RefCell::new((None, Value::Null));
-        world.present = Some(Box::new(move |node: &NodeName| {
-            let now = std::fs::metadata(&file)
-                .ok()
-                .map(|file| (file.len(), file.modified().unwrap()));
-            let (then, state) = &mut *seen.borrow_mut();
-            if *then != now {
-                (*then, *state) = (now, pretend_platform(&file).unwrap_or_default());
-            }
-            let machine = &state["machines"][format!("lab-{node}")];
-            machine["pass"] == "two" && machine["off"] != true
-        }));
+        world.present = Some(fake_installer::is_on(self.sandbox.path().join("sim.json")));
         world
     }
 
     /// Makes the API that of the cluster which is here now; its nodes are in it once their machines are seen.
-    #[allow(dead_code, reason = "only for sequences")]
     pub fn restore_api(&mut self) {
         self.forget_api();
         self.keep_api();

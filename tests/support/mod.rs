@@ -10,6 +10,7 @@ pub mod cut_line;
 pub mod engine;
 pub mod fake_cloud;
 pub mod fake_engine;
+pub mod fake_installer;
 pub mod fake_kube;
 pub mod fake_kubevirt;
 pub mod faulty;

@@ -1,22 +1,17 @@
 //! A place for the binary from nothing to a running cluster: pretend machines, a fake of openshift-install, a fake API on the VIP.
-#![allow(dead_code, reason = "each test takes what it needs")]
 
-use std::cell::RefCell;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use ocpdeploy::cluster::NodeName;
 use serde_json::{Value, json};
 
+use crate::support::fake_installer;
 use crate::support::fake_kube::authority::Authority;
 use crate::support::fake_kube::server::FakeKube;
 use crate::support::fake_kube::world::{Stage, World};
-use crate::support::sandbox::{Outcome, Sandbox, outcome, pretend_platform};
-
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvT2Wdq2dMbFf8hh+o/a4HZMBbqvP6vpsXfB4pMJ6Ma lab\n";
+use crate::support::sandbox::{Outcome, Sandbox, outcome};
 
 /// A place whose pretend network is on the loopback, with all that a real deployment needs beside it.
 pub struct Site {
@@ -29,32 +24,12 @@ impl Site {
         let ip = |last: u8| format!("127.93.{network}.{last}");
         let sandbox = Sandbox::new(json!({"script": {"boot_ms": 10}, "networks": {"default": {
             "cidr": format!("{}/24", ip(0)), "gateway": ip(1), "dhcp_from": ip(2), "dhcp_to": ip(254)}}}));
-        for program in ["openshift-install", "oc"] {
-            let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-            symlink(fake, sandbox.path().join(program)).unwrap();
-        }
-        let authority = Authority::new();
-        for (name, text) in [
-            (
-                "kubeconfig",
-                authority.kubeconfig("lab", "https://api.lab.example.com:6443").as_str(),
-            ),
-            (
-                "pull-secret.json",
-                r#"{"auths":{"a.example.com":{"auth":"Zm9vOmJhcg=="}}}"#,
-            ),
-            ("root-ca.crt", authority.pem()),
-            ("key.pub", KEY),
-            ("node.qcow2", "QFI\u{fb} a node"),
-            ("helper.qcow2", "QFI\u{fb} a helper"),
-        ] {
-            std::fs::write(sandbox.path().join(name), text).unwrap();
-        }
+        let authority = fake_installer::install(sandbox.path());
         sandbox.env(
             "lab",
             &format!(
-                "installer=openshift-install\npull_secret=pull-secret.json\npub_key=key.pub\nimage=./node.qcow2\n\
-                 helper_image=./helper.qcow2\n{lines}"
+                "{}image=./node.qcow2\nhelper_image=./helper.qcow2\n{lines}",
+                fake_installer::LINES
             ),
         );
         Self { sandbox, authority }
@@ -83,20 +58,7 @@ impl Site {
         let certificate = self.authority.server("api.lab.example.com", |_| {});
         let mut world = World::new(table).hostile();
         world.gate = gate;
-        let file = self.sandbox.path().join("sim.json");
-        // Read again only when it has changed: this is asked hundreds of times a second.
-        let seen = RefCell::new((None, Value::Null));
-        world.present = Some(Box::new(move |node: &NodeName| {
-            let now = std::fs::metadata(&file)
-                .ok()
-                .map(|file| (file.len(), file.modified().unwrap()));
-            let (then, state) = &mut *seen.borrow_mut();
-            if *then != now {
-                (*then, *state) = (now, pretend_platform(&file).unwrap_or_default());
-            }
-            let machine = &state["machines"][format!("lab-{node}")];
-            machine["pass"] == "two" && machine["off"] != true
-        }));
+        world.present = Some(fake_installer::is_on(self.sandbox.path().join("sim.json")));
         FakeKube::start(world, address, &self.authority, &certificate)
     }
 
