@@ -1,7 +1,7 @@
 //! Canaries in place of secrets, looked for wherever they must not be: on the screen, in logs and journals, in files that
 //! others can read, in what children are told. All runs have the most careless umask. And names and folders that lead astray.
 
-use crate::support::{fake_cloud, qcow2};
+use crate::support::{fake_cloud, fake_installer, qcow2};
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -213,10 +213,7 @@ fn a_deployment_tells_no_secret_to_screen_files_or_children() {
     sandbox.write("pull-secret.json", &pull_secret);
     let private = sandbox.secret("private key");
     sandbox.write("key", &format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{private}\n"));
-    for program in ["openshift-install", "oc"] {
-        let fake = format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR"));
-        symlink(fake, sandbox.path(program)).unwrap();
-    }
+    fake_installer::programs(&sandbox.path("."));
     // What the fake always writes as kubeadmin's password.
     sandbox.knows("kubeadmin's password", "aB3dE-fGh1j-Klmn0-pqrst");
     // The installer's kubeconfig, which the fake copies.

@@ -1,7 +1,6 @@
 //! A bundle that somebody sends to his vendor: no secret is in it, however it is encoded there.
 
 use std::io::Write;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -94,13 +93,7 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let write = |name: &str, bytes: &[u8]| std::fs::write(path(name), bytes).unwrap();
-    for program in ["openshift-install", "oc"] {
-        symlink(
-            format!("{}/tests/fixtures/{program}", env!("CARGO_MANIFEST_DIR")),
-            path(program),
-        )
-        .unwrap();
-    }
+    crate::support::fake_installer::programs(folder.path());
     let auth = STANDARD.encode(format!("me:{PASSWORD}"));
     let pull_secret = format!(r#"{{"auths":{{"a.example.com":{{"auth":"{auth}"}}}}}}"#);
     let network =
