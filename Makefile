@@ -82,7 +82,7 @@ bench-nodes: ## what deploying 10 to 1000 nodes costs this computer by itself, o
 reliability: install ## every cut, fault, hostile input and canary, and a table of them (root, 40 minutes; KILLS=n on libvirt)
 	FUZZ_SECONDS=$(or $(SECONDS),300) tests/reliability.sh $(FEATURES)
 
-tour: ## docs/tour.md anew, from a terminal on the pretend platform (tmux)
+tour: ## docs/tutorials/tour.md anew, from a terminal on the pretend platform (tmux)
 	cargo build --no-default-features
 	tests/tour.sh
 

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Writes docs/tour.md: what a terminal of 100 columns shows, captured by tmux on the pretend platform.
+# Writes docs/tutorials/tour.md: what a terminal of 100 columns shows, captured by tmux on the pretend platform.
 #   tests/tour.sh [PROGRAM]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(realpath "${1:-target/debug/ocpdeploy}")
-page=$PWD/docs/tour.md
+page=$PWD/docs/tutorials/tour.md
 place=$(mktemp -d)
 socket=ocpdeploy-tour-$$
 trap 'tmux -L "$socket" kill-server 2>/dev/null || true; sleep 0.5; rm -rf "$place"' EXIT
@@ -176,4 +176,4 @@ $backend"
     printf '\n## 8. `destroy --dry-run` shows what carries the mark of the cluster\n\nWithout `--dry-run` all of this goes, after a question, and nothing else.\n'
     block "$destroy"
 } > "$page"
-echo "written to docs/tour.md"
+echo "written to docs/tutorials/tour.md"

@@ -88,7 +88,7 @@ fn the_reference_is_what_the_program_says() {
         }
         page.push_str("```\n");
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots/cli-reference.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/commands.md");
     if std::env::var_os("INSTA_UPDATE").is_some_and(|value| value == "always") {
         std::fs::write(&path, &page).unwrap();
     }

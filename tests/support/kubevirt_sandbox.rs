@@ -257,7 +257,7 @@ pub fn told(sandbox: &Sandbox, lines: &str) -> String {
 
 /// `verb resource namespace` of these Roles in the documentation.
 pub fn documented(roles: &[usize]) -> Vec<String> {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/kubevirt.md")).unwrap();
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/kubevirt.md")).unwrap();
     let words = |value: &Value| -> Vec<String> {
         value
             .as_array()
