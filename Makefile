@@ -2,13 +2,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-nodes docs tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds. Looked for at each use: a target may install them first.
 FEATURES = $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
 # Upstream's own schemas, where they lie beside this folder, judge what we make on KubeVirt.
 CRDS := $(wildcard ../shared/crds)
 DENY := target/tools/bin/cargo-deny
+MDBOOK := target/tools/bin/mdbook
 # Tools of cargo's that are not on this machine are built into target/tools.
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 
@@ -40,6 +41,10 @@ deny: $(DENY) ## licences, sources, double crates; advisories where their databa
 # These once; they stay until `make clean`.
 nextest:
 	@command -v cargo-nextest >/dev/null || { cargo install cargo-nextest@0.9.143 --locked --debug --root target/tools --target-dir target/tools/build; rm -rf target/tools/build; }
+
+$(MDBOOK):
+	cargo install mdbook@0.5.4 --locked --debug --no-default-features --features search --root target/tools --target-dir target/tools/build
+	rm -rf target/tools/build
 
 $(DENY):
 	cargo install cargo-deny@0.20.2 --locked --debug --no-default-features --root target/tools --target-dir target/tools/build
@@ -81,6 +86,9 @@ bench-nodes: ## what deploying 10 to 1000 nodes costs this computer by itself, o
 
 reliability: install ## every cut, fault, hostile input and canary, and a table of them (root, 40 minutes; KILLS=n on libvirt)
 	FUZZ_SECONDS=$(or $(SECONDS),300) tests/reliability.sh $(FEATURES)
+
+docs: $(MDBOOK) ## the documentation as a site in target/book; `cargo test --test it docs::` checks its links
+	$(MDBOOK) build
 
 tour: ## docs/tutorials/tour.md anew, from a terminal on the pretend platform (tmux)
 	cargo build --no-default-features
