@@ -63,7 +63,7 @@ rehearse: install-lab ## both passes of a small cluster on a real libvirt (root;
 	$(MAKE) build
 	tests/lab/with.sh tests/lab/rehearse.sh
 
-life: install ## the life of a cluster after its installation, from README's commands, on a real libvirt with a fake API (root)
+life: install ## the commands of docs/how-to/day-two.md on a real libvirt with a fake API (root)
 	images/build.sh target/images
 	cargo test $(FEATURES) --test lab --no-run
 	OCPDEPLOY_LAB_URI=qemu:///system tests/lab/with.sh tests/lab/lab.sh exec \
@@ -90,7 +90,7 @@ reliability: install ## every cut, fault, hostile input and canary, and a table 
 docs: $(MDBOOK) ## the documentation as a site in target/book; `cargo test --test it docs::` checks its links
 	$(MDBOOK) build
 
-tour: ## docs/tutorials/tour.md anew, from a terminal on the pretend platform (tmux)
+tour: ## write docs/tutorials/tour.md from a terminal on the simulated platform (tmux)
 	cargo build --no-default-features
 	tests/tour.sh
 

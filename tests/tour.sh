@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes docs/tutorials/tour.md: what a terminal of 100 columns shows, captured by tmux on the pretend platform.
+# Writes docs/tutorials/tour.md: what a terminal of 100 columns shows, captured by tmux on the simulated platform.
 #   tests/tour.sh [PROGRAM]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,7 +37,7 @@ await() {
         if see "$1" | grep -qF -- "$2"; then return 0; fi
         sleep 0.1
     done
-    echo "tour: waited in vain for: $2" >&2
+    echo "tour: this did not appear: $2" >&2
     see "$1" >&2
     exit 1
 }
@@ -104,7 +104,7 @@ plan=$(see plan)
 
 window run 44
 window watch 30
-type run 'ocpdeploy deploy --rehearse'
+type run 'ocpdeploy deploy --rehearse; echo "exit code $?"'
 await run 'lab-harvest-worker-1'
 sleep 1
 deploy=$(see run)
@@ -114,7 +114,7 @@ await watch 'running  runs'
 watching=$(see watch)
 await watch 'exit code 0'
 ended=$(see watch)
-await run 'ended well'
+await run 'exit code'
 done=$(see run)
 
 window wrong 24
@@ -138,42 +138,45 @@ destroy=$(see destroy)
 
 {
     cat <<'EOF'
-# What a person sees
+# Tour
 
-A cluster from its first question to its end, captured from a terminal of 100 columns by `tests/tour.sh` (`make tour`). It is on the pretend platform, so that you can type all of it yourself, with nothing but the program:
-nothing is booted, and it takes a minute because the pretend machines were made slow enough to be looked at. (A second network was put there beforehand, in `sim.json`.)
+This page shows a cluster from the first question to its removal, on a terminal with 100 columns.
 
-## 1. `init` asks, with what the platform has
+`make tour` captures it on the simulated platform, so you can repeat all of it with nothing but the
+program. Nothing boots. It takes a minute, because the simulated machines are slowed down. A second
+network was added in `sim.json` before.
 
-The arrow keys choose.
+## 1. `init` prompts for settings, offering the platform's choices
+
+Choose with the arrow keys.
 EOF
     block "\$ ocpdeploy init
 $backend"
-    printf '\nA line is judged while it is typed, before Enter.\n'
+    printf '\nAn invalid value is reported while you type.\n'
     block "$wrong_name"
-    printf '\nTyping narrows a list.\n'
+    printf '\nType to filter a list.\n'
     block "$profile"
-    printf '\nThe last question is for what few clusters need; here each node shall have a second NIC.\n'
+    printf '\nThe last question is for settings that few clusters need. Here each node gets a second NIC.\n'
     block "$further"
     block "$networks"
-    printf '\nAll of it, when the last question is answered. The file is commented, and yours to change.\n'
+    printf '\nThe complete dialog. The resulting file has comments, and you can edit it.\n'
     block "$init"
-    printf '\n## 2. `plan` shows what would be made\n\nThe MACs are known before any machine is; the addresses are what pass one is for.\n'
+    printf '\n## 2. `plan` shows what would be created\n\nThe MACs are known in advance. Pass one learns the addresses.\n'
     block "$plan"
-    printf '\n## 3. `deploy --rehearse`, in the middle of pass one\n\nWithout `--rehearse` the same two passes make an OpenShift.\n'
+    printf '\n## 3. `deploy --rehearse`, in the middle of pass one\n\nWithout `--rehearse` the same two passes install OpenShift.\n'
     block "$deploy"
-    printf '\n## 4. `status --watch` beside it, in pass two\n\nThe table stands in its place and changes. The phase names the process that works.\n'
+    printf '\n## 4. `status --watch` on another terminal, in pass two\n\nThe table is updated in place. The phase names the process that works on the cluster.\n'
     block "$watching"
-    printf '\nIt ends by itself when nobody works on the cluster any more.\n'
+    printf '\nIt ends when no process works on the cluster any more.\n'
     block "$ended"
-    printf '\n## 5. … and how the deployment ends\n\nEach node has in pass two what pass one found.\n'
+    printf '\n## 5. The result of the deployment\n\nEach node has the same address in both passes.\n'
     block "$done"
-    printf '\n`ocpdeploy report` puts all of this on one page: who is where, how long each step took, and what was planned beside what is.\n'
-    printf '\n## 6. An error says what to do\n\nThe network of another cluster is misspelt.\n'
+    printf '\n`ocpdeploy report` writes all of this to one HTML page, with topology and timeline.\n'
+    printf '\n## 6. An error has a hint\n\nThe network of another cluster is misspelled.\n'
     block "$wrong"
-    printf '\n## 7. `list` knows all clusters by their network\n'
+    printf '\n## 7. `list` shows all clusters by network\n'
     block "$list"
-    printf '\n## 8. `destroy --dry-run` shows what carries the mark of the cluster\n\nWithout `--dry-run` all of this goes, after a question, and nothing else.\n'
+    printf '\n## 8. `destroy --dry-run` shows what carries the cluster'\''s tag\n\nWithout `--dry-run` these objects are removed after a confirmation, and nothing else.\n'
     block "$destroy"
 } > "$page"
 echo "written to docs/tutorials/tour.md"

@@ -1,10 +1,14 @@
-//! The help texts are the documentation: they fit a terminal, their examples are true, the reference is current.
+//! Help and documentation: help fits a terminal, its examples parse, the reference pages are generated from the code,
+//! and the pages in `docs/` form one book without dead links, long lines or terms that the style excludes.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory, Parser};
 use ocpdeploy::cli::Cli;
+use ocpdeploy::failure;
+use ocpdeploy::settings::variables::{GROUPS, Kind, OWN_FLAGS, Status, VARIABLES, Variable};
 
 /// The program's command with all its subcommands, as wide as help ever gets.
 fn program() -> Command {
@@ -76,10 +80,24 @@ fn every_flag_is_explained() {
     }
 }
 
-/// The page that the README links; written anew by `INSTA_UPDATE=always cargo test --test docs`.
+/// Compares a generated page with the one that is stored; `UPDATE_GOLDEN=1` writes it.
+fn assert_generated(page: &str, text: &str) {
+    let path = root().join(page);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored == text,
+        "{page} is out of date: `UPDATE_GOLDEN=1 cargo test --test it docs::` writes it"
+    );
+}
+
+const GENERATED: &str = "It is generated from the code: `UPDATE_GOLDEN=1 cargo test --test it docs::` writes it.";
+
 #[test]
-fn the_reference_is_what_the_program_says() {
-    let mut page = String::from("# The commands of ocpdeploy\n");
+fn the_command_reference_is_the_help() {
+    let mut page = format!("# Commands\n\nThis page has the help of every command.\n{GENERATED}\n");
     for mut command in all(&program()) {
         let title = full_name(&command).to_owned();
         write!(page, "\n## {title}\n\n```text\n").unwrap();
@@ -88,14 +106,423 @@ fn the_reference_is_what_the_program_says() {
         }
         page.push_str("```\n");
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/commands.md");
-    if std::env::var_os("INSTA_UPDATE").is_some_and(|value| value == "always") {
-        std::fs::write(&path, &page).unwrap();
+    assert_generated("docs/reference/commands.md", &page);
+}
+
+/// Plain text within a table of Markdown.
+fn cell(text: &str) -> String {
+    let is_special = |c: char| "|<>*[]".contains(c);
+    text.chars().fold(String::new(), |mut cell, c| {
+        if is_special(c) {
+            cell.push('\\');
+        }
+        cell.push(c);
+        cell
+    })
+}
+
+/// What a setting's value looks like.
+fn type_of(kind: &Kind) -> String {
+    match kind {
+        Kind::Text => "text".to_owned(),
+        Kind::Switch => "`true`, `false`".to_owned(),
+        Kind::Count => "number".to_owned(),
+        Kind::Mib => "MiB".to_owned(),
+        Kind::Gib => "GiB".to_owned(),
+        Kind::Path => "path".to_owned(),
+        Kind::Ip => "IPv4 address".to_owned(),
+        Kind::Mac => "MAC".to_owned(),
+        Kind::Network => "IPv4 network".to_owned(),
+        Kind::Duration => "duration, such as `600` or `1h30m`".to_owned(),
+        Kind::Choice(choices) => {
+            let choices: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
+            choices.join(", ")
+        }
+        Kind::List(kind) => format!("list: {}", type_of(kind)),
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == page,
-        "{} is out of date; this test with INSTA_UPDATE=always writes it",
-        path.display()
+}
+
+/// One line of the table of settings.
+fn row(variable: &Variable) -> String {
+    let default = match variable.default {
+        "" => String::new(),
+        default => format!("`{default}`"),
+    };
+    let mut about = cell(variable.doc);
+    if variable.secret {
+        write!(about, " Also from a file: `{}_file`.", variable.name).unwrap();
+    }
+    for alias in variable.aliases {
+        write!(about, " Alias: `{alias}`.").unwrap();
+    }
+    let kind = type_of(&variable.kind);
+    format!("| `{}` | {kind} | {default} | {about} |\n", variable.name)
+}
+
+#[test]
+fn the_settings_reference_is_the_table() {
+    let flags: Vec<String> = OWN_FLAGS.iter().map(|name| format!("`{name}`")).collect();
+    let mut page = format!(
+        "# Settings\n\n\
+        This page lists every setting of an env file with its default under `profile=standard`.\n\
+        {GENERATED}\n\n\
+        Set a value in the env file (`NAME=VALUE`), in the environment (`OCPDEPLOY_<NAME>`) or as a flag\n\
+        (`--set NAME=VALUE`). These have flags of their own:\n\
+        {}.\n\
+        `ocpdeploy config` shows each value with its origin. Lists are separated by commas or spaces.\n",
+        flags.join(", ")
+    );
+    for group in GROUPS {
+        write!(page, "\n## {group}\n\n").unwrap();
+        let of_group = || VARIABLES.iter().filter(|variable| variable.group == group);
+        if of_group().any(|variable| matches!(variable.status, Status::NoEffect(_))) {
+            page.push_str("| setting | why it has no effect |\n|---|---|\n");
+        } else {
+            page.push_str("| setting | type | default | description |\n|---|---|---|---|\n");
+        }
+        for variable in of_group() {
+            page.push_str(&match variable.status {
+                Status::NoEffect(reason) => format!("| `{}` | {} |\n", variable.name, cell(reason)),
+                Status::Used => row(variable),
+            });
+        }
+    }
+    assert_generated("docs/reference/settings.md", &page);
+}
+
+/// The table of exit codes in the help: number and meaning.
+fn exit_codes() -> Vec<(u8, String)> {
+    let help = Cli::command().get_after_long_help().unwrap().to_string();
+    let (_, table) = help.split_once("Exit codes:\n").unwrap();
+    let mut codes: Vec<(u8, String)> = Vec::new();
+    for line in table.lines().take_while(|line| line.starts_with(' ')) {
+        let (first, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        match (first.parse(), codes.last_mut()) {
+            (Ok(code), _) => codes.push((code, rest.trim().to_owned())),
+            (Err(_), Some((_, meaning))) => write!(meaning, " {}", line.trim()).unwrap(),
+            (Err(_), None) => panic!("{line}"),
+        }
+    }
+    codes
+}
+
+#[test]
+fn the_exit_codes_are_those_of_the_help() {
+    use failure::Kind;
+    let kinds = [
+        Kind::Usage,
+        Kind::Settings,
+        Kind::Tool,
+        Kind::Platform,
+        Kind::Waited,
+        Kind::Stopped,
+        Kind::Bug,
+    ];
+    let of_kinds = kinds.iter().map(|kind| kind.exit_code());
+    let known: BTreeSet<u8> = of_kinds.chain([0, failure::DIFFERENT]).collect();
+    let codes = exit_codes();
+    assert_eq!(codes.iter().map(|(code, _)| *code).collect::<BTreeSet<_>>(), known);
+    let mut page = format!(
+        "# Exit codes\n\nThis page lists the exit codes, which mean the same in every command.\n{GENERATED}\n\n\
+        | code | meaning |\n|--:|---|\n"
+    );
+    for (code, meaning) in codes {
+        writeln!(page, "| {code} | {} |", meaning).unwrap();
+    }
+    assert_generated("docs/reference/exit-codes.md", &page);
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Markdown beneath a folder, by its path from the root of the repository.
+fn markdown(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+        let path = entry.unwrap().path();
+        let path = path.strip_prefix(root()).unwrap();
+        match root().join(path).is_dir() {
+            true => found.extend(markdown(path.to_str().unwrap())),
+            false if path.extension().is_some_and(|end| end == "md") => found.push(path.to_owned()),
+            false => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The pages that people read: those of the book, and those beside the source.
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+        .map(PathBuf::from)
+        .into();
+    for folder in ["docs", "images", "tests"] {
+        pages.extend(markdown(folder));
+    }
+    pages
+}
+
+fn text(page: &Path) -> String {
+    std::fs::read_to_string(root().join(page)).unwrap()
+}
+
+/// Lines outside of code blocks, with their numbers.
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut is_code = false;
+    let lines = text.lines().enumerate().filter(|(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
+    lines.map(|(index, line)| (index + 1, line)).collect()
+}
+
+/// A line without its code spans.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+/// How GitHub and mdBook name a heading in a link (rust-lang/mdBook: `normalize_id`).
+fn anchor(heading: &str) -> String {
+    let mut anchor = heading.trim().to_lowercase().replace(' ', "-");
+    anchor.retain(|c| c.is_alphanumeric() || "-_".contains(c));
+    anchor
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).into_iter().filter(|(_, line)| line.starts_with('#'));
+    headings.map(|(_, line)| anchor(line.trim_start_matches('#'))).collect()
+}
+
+/// Targets of all links and pictures, with their line.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (line, text) in prose(text) {
+        let text = without_code(text);
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        found.extend(targets.map(|target| (line, target.to_owned())));
+    }
+    found
+}
+
+/// A path without `.` and `..`.
+fn resolved(path: &Path) -> PathBuf {
+    let mut resolved = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => drop(resolved.pop()),
+            std::path::Component::CurDir => {}
+            part => resolved.push(part),
+        }
+    }
+    resolved
+}
+
+/// What is wrong with the links of a page.
+fn dead_links(page: &Path, content: &str) -> Vec<String> {
+    let mut dead = Vec::new();
+    for (line, target) in links(content) {
+        if target.starts_with("https://") {
+            continue;
+        }
+        let (file, place) = target.split_once('#').unwrap_or((&target, ""));
+        let path = match file {
+            "" => page.to_owned(),
+            file => resolved(&page.parent().unwrap().join(file)),
+        };
+        let why = if !root().join(&path).exists() {
+            "there is no such file"
+        } else if page.starts_with("docs") && !path.starts_with("docs") {
+            "the book ends at docs/"
+        } else if page.starts_with("docs") && path.ends_with("README.md") && !page.ends_with("SUMMARY.md") {
+            // rust-lang/mdBook issue 984: such a link leads to README.html, and the page is index.html.
+            "mdBook does not translate links to README.md"
+        } else if !place.is_empty() && !anchors(&text(&path)).contains(place) {
+            "there is no such heading"
+        } else {
+            continue;
+        };
+        dead.push(format!("{}:{line}: {target}: {why}", page.display()));
+    }
+    dead
+}
+
+#[test]
+fn every_link_leads_to_a_page_and_heading() {
+    let dead: Vec<String> = pages().iter().flat_map(|page| dead_links(page, &text(page))).collect();
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+    let page = Path::new("docs/explanation/passes.md");
+    for (wrong, why) in [
+        ("[a](nowhere.md)", "no such file"),
+        ("[a](security.md#nowhere)", "no such heading"),
+        ("[a](#nowhere)", "no such heading"),
+        ("[a](../../README.md)", "the book ends"),
+        ("[a](../README.md)", "does not translate"),
+    ] {
+        assert!(dead_links(page, wrong)[0].contains(why), "{wrong}");
+    }
+    assert_eq!(
+        dead_links(page, "`[a](nowhere.md)`\n```\n[a](nowhere.md)\n```\n"),
+        [""; 0]
+    );
+}
+
+#[test]
+fn the_book_has_every_page_once() {
+    let config = text(Path::new("book.toml"));
+    assert!(config.contains("\nsrc = \"docs\"\n") && config.contains("\ncreate-missing = false\n"));
+    let summary = text(Path::new("docs/SUMMARY.md"));
+    let mut listed: Vec<PathBuf> = links(&summary)
+        .iter()
+        .map(|(_, page)| Path::new("docs").join(page))
+        .collect();
+    listed.sort();
+    let mut pages = markdown("docs");
+    pages.retain(|page| !page.ends_with("SUMMARY.md"));
+    assert_eq!(listed, pages);
+    // The introduction lists all of them, but the single decisions.
+    let introduction = links(&text(Path::new("docs/README.md")));
+    for page in pages.iter().filter(|page| !page.ends_with("README.md")) {
+        let name = page.strip_prefix("docs").unwrap().to_str().unwrap();
+        let is_decision = name.starts_with("decisions/") && !name.ends_with("index.md");
+        assert!(
+            is_decision || introduction.iter().any(|(_, target)| target == name),
+            "docs/README.md does not list {name}"
+        );
+    }
+}
+
+#[test]
+fn pages_begin_with_a_title_and_their_purpose() {
+    for page in markdown("docs").iter().filter(|page| !page.ends_with("SUMMARY.md")) {
+        let text = text(page);
+        let mut lines = text.lines();
+        let (title, blank, purpose) = (lines.next(), lines.next(), lines.next());
+        assert!(title.is_some_and(|line| line.starts_with("# ")), "{}", page.display());
+        assert_eq!(blank, Some(""), "{}", page.display());
+        let is_decision = page.starts_with("docs/decisions") && !page.ends_with("index.md");
+        let begins = ["This page ", "`ocpdeploy` "]
+            .iter()
+            .any(|begin| purpose.is_some_and(|line| line.starts_with(begin)));
+        assert!(begins || is_decision, "{}: {purpose:?}", page.display());
+    }
+}
+
+#[test]
+fn lines_are_wrapped_at_100_columns() {
+    let mut long = Vec::new();
+    for page in pages() {
+        let text = text(&page);
+        for (number, line) in prose(&text) {
+            // Tables and pictures cannot be wrapped; a message is one line.
+            let is_whole = ["|", "![", "**`", "    "].iter().any(|begin| line.starts_with(begin));
+            if line.chars().count() > 100 && !is_whole {
+                long.push(format!("{}:{number}", page.display()));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+/// What documentation must not say, in lower case: house words, and phrases translated word by word.
+///
+/// `*` stands for any ending. Standard terms: operation, module, workflow, tag, reserve, another user, fix, report, again.
+const EXCLUDED: &[&str] = &[
+    "anew",
+    "anybody",
+    "asks with what",
+    "at home on",
+    "deed",
+    "deeds",
+    "does not do",
+    "does not tell",
+    "door",
+    "ended well",
+    "ends well",
+    "half way",
+    "half-way",
+    "heed*",
+    "held",
+    "in vain",
+    "is for you alone",
+    "let in",
+    "lets us in",
+    "let us in",
+    "mark",
+    "marks",
+    "mend*",
+    "no obstacle",
+    "nobody",
+    "ours",
+    "patience",
+    "pretend",
+    "room",
+    "rooms",
+    "shall",
+    "sit",
+    "sits",
+    "somebody",
+    "stand-in",
+    "stories",
+    "story",
+    "stranger*",
+    "tell this computer",
+    "tells of",
+    "told",
+    "what it is for",
+    "whoever",
+    "word",
+    "words",
+];
+
+/// Pages made of the program's own texts.
+const FROM_THE_PROGRAM: &[&str] = &[
+    "docs/reference/commands.md",
+    "docs/reference/exit-codes.md",
+    "docs/reference/settings.md",
+    "docs/tutorials/tour.md",
+];
+
+/// The excluded phrases in a line.
+fn excluded_in(line: &str) -> Vec<&'static str> {
+    let plain: String = without_code(line)
+        .to_lowercase()
+        .chars()
+        .map(|c| if c.is_alphanumeric() || c == '-' { c } else { ' ' })
+        .collect();
+    let line = format!(" {} ", plain.split_whitespace().collect::<Vec<_>>().join(" "));
+    let is_there = |phrase: &&&str| match phrase.strip_suffix('*') {
+        Some(begin) => line.contains(&format!(" {begin}")),
+        None => line.contains(&format!(" {phrase} ")),
+    };
+    EXCLUDED.iter().filter(is_there).copied().collect()
+}
+
+#[test]
+fn documentation_uses_standard_terms() {
+    let mut found = Vec::new();
+    for page in pages() {
+        if FROM_THE_PROGRAM.iter().any(|name| page == Path::new(name)) {
+            continue;
+        }
+        let text = text(&page);
+        // Messages in code spans are the program's.
+        for (number, line) in prose(&text) {
+            found.extend(
+                excluded_in(line)
+                    .iter()
+                    .map(|phrase| format!("{}:{number}: {phrase}", page.display())),
+            );
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert_eq!(
+        excluded_in("| A Deed, mended by strangers. |"),
+        ["deed", "mend*", "stranger*"]
+    );
+    assert_eq!(
+        excluded_in("Indeed, `told` is a keyword in recommended bedrooms."),
+        [""; 0]
     );
 }

@@ -1,17 +1,15 @@
-//! The README quotes the program's words; this holds the quotes to the source.
+//! What README and pages quote of the program is compared with the source, or with what the program prints.
 
 use crate::support::source;
 use std::path::Path;
 
-fn readme() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+fn page(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// What stands in bold in the chapter on failures: the program's words, with … for what varies.
-fn quoted(readme: &str) -> Vec<String> {
-    let chapter = readme.split("## When something goes wrong").nth(1).unwrap();
-    let chapter = chapter.split("\n## ").next().unwrap();
-    let headings = chapter.lines().filter(|line| line.starts_with("**"));
+/// The messages in bold, with … for what varies.
+fn quoted(page: &str) -> Vec<String> {
+    let headings = page.lines().filter(|line| line.starts_with("**"));
     headings
         .flat_map(|line| {
             line.split("**")
@@ -45,8 +43,8 @@ fn the_words_it_explains_are_the_programs() {
     // These are QEMU's.
     let foreign = ["cannot open backing file"];
     let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
-    let quotes = quoted(&readme());
-    assert!(quotes.len() > 10, "the chapter was not found: {quotes:?}");
+    let quotes = quoted(&page("docs/reference/messages.md"));
+    assert!(quotes.len() > 25, "{quotes:?}");
     let unknown: Vec<_> = quotes
         .iter()
         .filter(|quote| !foreign.iter().any(|words| quote.starts_with(words)) && !is_said(quote, &files))
@@ -55,23 +53,9 @@ fn the_words_it_explains_are_the_programs() {
     assert!(!is_said("… runs, but has no leash …", &files));
 }
 
-/// The texts of all pages in `docs/`, by name.
-fn pages() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let pages = files.filter(|path| path.extension().is_some_and(|end| end == "md"));
-    pages
-        .map(|path| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (name, std::fs::read_to_string(&path).unwrap())
-        })
-        .collect()
-}
-
 #[test]
 fn each_symptom_has_the_programs_words() {
-    let pages = pages();
-    let (_, page) = pages.iter().find(|(name, _)| name == "troubleshooting.md").unwrap();
+    let page = page("docs/how-to/troubleshooting.md");
     let quotes: Vec<&str> = page
         .split("**`")
         .skip(1)
@@ -84,65 +68,23 @@ fn each_symptom_has_the_programs_words() {
     assert!(unknown.is_empty(), "the program does not say: {unknown:#?}");
 }
 
-/// How a heading is named in a link.
-fn anchor(heading: &str) -> String {
-    let kept = heading
-        .to_lowercase()
-        .chars()
-        .filter(|c| c.is_alphanumeric() || " -".contains(*c))
-        .collect::<String>();
-    kept.replace(' ', "-")
-}
-
-#[test]
-fn the_pages_lead_to_each_other() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let pages = pages();
-    let (_, index) = pages.iter().find(|(name, _)| name == "README.md").unwrap();
-    for (name, text) in &pages {
-        assert!(
-            name == "README.md" || index.contains(&format!("]({name})")),
-            "{name} is not in the index"
-        );
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let (file, sandbox) = link.split_once('#').unwrap_or((link, ""));
-            let path = if file.is_empty() {
-                folder.join(name)
-            } else {
-                folder.join(file)
-            };
-            assert!(link.starts_with("https://") || path.exists(), "{name}: {link}");
-            if !sandbox.is_empty() {
-                let text = std::fs::read_to_string(&path).unwrap();
-                let mut headings = text
-                    .lines()
-                    .filter(|line| line.starts_with('#'))
-                    .map(|line| anchor(line.trim_start_matches('#').trim()));
-                assert!(headings.any(|heading| heading == sandbox), "{name}: {link}");
-            }
-        }
-    }
-}
-
-/// The first block of a kind in a chapter.
-fn block<'a>(chapter: &'a str, kind: &str) -> &'a str {
+/// The first block of a kind in a page.
+fn block<'a>(page: &'a str, kind: &str) -> &'a str {
     let begin = format!("```{kind}\n");
-    let (_, rest) = chapter.split_once(&begin).unwrap();
+    let (_, rest) = page.split_once(&begin).unwrap();
     rest.split_once("```").unwrap().0
 }
 
 #[test]
-fn its_ignition_session_is_what_the_program_does() {
-    let readme = readme();
-    let chapter = readme.split("## Ignition: merge, check, show\n").nth(1).unwrap();
-    let chapter = chapter.split("\n## ").next().unwrap();
+fn the_ignition_session_is_what_the_program_does() {
+    let page = page("docs/how-to/ignition.md");
     let folder = tempfile::tempdir().unwrap();
     let worker = r#"{"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": "/etc/motd", "mode": 420,
         "contents": {"compression": "", "source": "data:,a%20worker%0A"}}]}, "passwd": {"users": [{"name": "core"}]}}"#;
     std::fs::write(folder.path().join("worker.ign"), worker).unwrap();
-    std::fs::write(folder.path().join("mine.ign"), block(chapter, "json")).unwrap();
+    std::fs::write(folder.path().join("mine.ign"), block(&page, "json")).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_ocpdeploy")).parent().unwrap();
-    let (shown, mut seen) = (block(chapter, "console"), String::new());
+    let (shown, mut seen) = (block(&page, "console"), String::new());
     for line in shown.lines().filter(|line| line.starts_with("$ ")) {
         let output = std::process::Command::new("sh")
             .args(["-c", &format!("{} 2>&1", line.trim_start_matches("$ "))])
@@ -155,26 +97,62 @@ fn its_ignition_session_is_what_the_program_does() {
     assert_eq!(shown, seen);
 }
 
+/// README's rehearsal on the simulated platform; `UPDATE_GOLDEN=1` writes its output.
 #[test]
-fn its_links_lead_to_files_and_its_targets_exist() {
-    let (root, readme) = (Path::new(env!("CARGO_MANIFEST_DIR")), readme());
-    let links: Vec<&str> = readme
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
-        .collect();
-    for link in links.iter().filter(|link| !link.starts_with("https://")) {
-        assert!(root.join(link).exists(), "{link}");
+fn the_rehearsal_is_what_the_program_does() {
+    let readme = page("README.md");
+    let shown = block(&readme, "console");
+    let command = shown.lines().next().unwrap().strip_prefix("$ ocpdeploy ").unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+        .args(command.split_whitespace())
+        .current_dir(home.path())
+        .env_clear()
+        .env("HOME", home.path())
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let seen = format!("$ ocpdeploy {command}\n{}", String::from_utf8(output.stdout).unwrap());
+    // The digest of a config with a password that was chosen at random.
+    let without_digests = |text: &str| {
+        let lines = text.lines().map(|line| match line.rsplit_once(' ') {
+            Some((rest, digest)) if digest.len() == 8 && digest.chars().all(|c| c.is_ascii_hexdigit()) => rest,
+            _ => line,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    if std::env::var_os("UPDATE_GOLDEN").is_some() && without_digests(shown) != without_digests(&seen) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+        std::fs::write(path, readme.replace(shown, &seen)).unwrap();
+        return;
     }
-    assert!(links.contains(&"README.svg"));
-    let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap();
-    let targets: Vec<&str> = readme
-        .split("make ")
-        .skip(1)
-        .filter_map(|rest| rest.split([' ', '`', '\n']).next())
-        .collect();
-    for target in ["rehearse", "test", "build"] {
-        assert!(targets.contains(&target), "{target}");
+    assert_eq!(
+        without_digests(shown),
+        without_digests(&seen),
+        "UPDATE_GOLDEN=1 writes it"
+    );
+}
+
+#[test]
+fn the_targets_of_make_exist() {
+    let makefile = page("Makefile");
+    let targets = |name: &str| -> Vec<String> {
+        let page = page(name);
+        let spans = page.split("`make ").skip(1);
+        let targets = spans.filter_map(|rest| rest.split(['`', ' ', '\n']).next());
+        targets.map(str::to_owned).collect()
+    };
+    for target in ["README.md", "CONTRIBUTING.md", "docs/reference/reliability.md"]
+        .into_iter()
+        .flat_map(targets)
+    {
         assert!(makefile.contains(&format!("\n{target}:")), "{target}");
     }
+    for target in ["rehearse", "test", "build"] {
+        assert!(targets("README.md").iter().any(|named| named == target), "{target}");
+    }
+    assert!(page("README.md").contains("](README.svg)"));
+    let picture = |name: &str| page(name) == page("README.svg");
+    assert!(picture("docs/explanation/passes.svg"), "the book's picture is README's");
 }

@@ -1,4 +1,4 @@
-//! The whole life of a cluster, from README's own commands: real guests on a real libvirt, and a fake API at their VIP.
+//! The whole life of a cluster, from the commands of `docs/how-to/day-two.md`: real guests on a real libvirt, and a fake API at their VIP.
 //!
 //! The guests of a rehearsal play CoreOS, a strict fake plays openshift-install, and this process is the cluster's API
 //! and its machine config server, on the api VIP: a node of it is there while its guest answers.
@@ -90,7 +90,7 @@ impl Lab {
             .collect()
     }
 
-    /// Runs a line of README: its `lab` is this cluster.
+    /// Runs a line of the page: its `lab` is this cluster.
     fn run(&self, line: &str) -> Output {
         let words = line
             .split_whitespace()
@@ -255,11 +255,10 @@ fn signer(days: u8) -> serde_json::Value {
         "metadata": {"name": "csr-signer", "namespace": "openshift-kube-controller-manager-operator"}})
 }
 
-/// The commands of README's chapter, in their order.
+/// The commands of the page, in their order.
 fn commands() -> Vec<String> {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let chapter = readme.split("## After the installation\n").nth(1).unwrap();
-    let block = chapter.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/day-two.md")).unwrap();
+    let block = page.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
     block
         .lines()
         .filter(|line| line.starts_with("ocpdeploy "))
@@ -269,7 +268,7 @@ fn commands() -> Vec<String> {
 
 #[test]
 #[ignore = "needs the lab"]
-fn the_life_of_a_cluster_from_the_commands_of_readme() {
+fn the_life_of_a_cluster_from_the_commands_of_its_page() {
     let lab = Lab::new();
     let authority = Authority::new();
     let host = |name: &str| format!("{name}.{}.{DOMAIN}", lab.cluster);
@@ -377,6 +376,6 @@ fn the_life_of_a_cluster_from_the_commands_of_readme() {
         "destroy lab",
     ] {
         let is_shown = commands().iter().any(|shown| shown.contains(line));
-        assert!(is_shown, "README does not show `{line}`");
+        assert!(is_shown, "the page does not show `{line}`");
     }
 }
