@@ -345,13 +345,17 @@ const EXCLUDED: &[&str] = &[
     "words",
 ];
 
-/// Pages made of the program's own texts: the terms follow when these do.
+/// What is made of the program's own texts; their code blocks are checked as well.
 const FROM_THE_PROGRAM: &[&str] = &[
     "docs/reference/commands.md",
     "docs/reference/exit-codes.md",
     "docs/reference/settings.md",
     "docs/tutorials/tour.md",
+    "env.sh.sample",
 ];
+
+/// Of these, the ones that are not in standard terms yet.
+const NOT_YET: &[&str] = &["docs/reference/commands.md", "docs/tutorials/tour.md", "env.sh.sample"];
 
 fn is_from_the_program(page: &Path) -> bool {
     FROM_THE_PROGRAM.iter().any(|name| page == Path::new(name))
@@ -375,18 +379,20 @@ fn excluded_in(line: &str) -> Vec<&'static str> {
 #[test]
 fn documentation_uses_standard_terms() {
     let mut found = Vec::new();
-    for page in pages() {
-        if is_from_the_program(&page) {
-            continue;
+    let mut check = |page: &Path, number: usize, line: &str| {
+        let excluded = excluded_in(line).into_iter();
+        found.extend(excluded.map(|phrase| format!("{}:{number}: {phrase}", page.display())));
+    };
+    for page in pages().iter().filter(|page| !is_from_the_program(page)) {
+        // Messages in code are the program's.
+        for (number, line) in prose(&text(page)) {
+            check(page, number, line);
         }
-        let text = text(&page);
-        // Messages in code spans are the program's.
-        for (number, line) in prose(&text) {
-            found.extend(
-                excluded_in(line)
-                    .iter()
-                    .map(|phrase| format!("{}:{number}: {phrase}", page.display())),
-            );
+    }
+    let done = FROM_THE_PROGRAM.iter().filter(|page| !NOT_YET.contains(page));
+    for page in done.map(Path::new) {
+        for (index, line) in text(page).lines().enumerate() {
+            check(page, index + 1, line);
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
