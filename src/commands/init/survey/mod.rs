@@ -154,7 +154,7 @@ impl<'a> Survey<'a> {
     pub fn question(&self, setting: &'static str) -> Question {
         let variable = variables::find(setting);
         let choices = match variable.map(|variable| variable.kind) {
-            Some(Kind::Choice(values)) => values.iter().map(|value| Choice::new(*value, "")).collect(),
+            Some(Kind::Choice(choices)) => choices().iter().map(|value| Choice::new(*value, "")).collect(),
             _ if setting == "profile" => profile::SHIPPED
                 .iter()
                 .map(|(name, text)| Choice::new(*name, profile::about(text)))
@@ -162,7 +162,7 @@ impl<'a> Survey<'a> {
             _ => Vec::new(),
         };
         // The pull secret is asked for by its file, which is none.
-        let secret = variable.is_some_and(|variable| variable.secret && setting != "pull_secret");
+        let secret = variable.is_some_and(|variable| variable.is_secret() && setting != "pull_secret");
         let default = self.usable_default(setting).filter(|_| !secret);
         Question {
             setting,
@@ -346,7 +346,7 @@ impl<'a> Survey<'a> {
 }
 
 fn names_file(variable: &Variable) -> bool {
-    variable.status == Status::Used && (variable.kind == Kind::Path || variable.name == "pull_secret")
+    variable.status == Status::Used && (matches!(variable.kind, Kind::Path) || variable.name == "pull_secret")
 }
 
 #[cfg(test)]
