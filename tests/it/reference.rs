@@ -117,7 +117,7 @@ fn cell(text: &str) -> String {
     let mut in_code = false;
     for c in text.chars() {
         in_code ^= c == '`';
-        if c == '|' || (!in_code && matches!(c, '<' | '>' | '*' | '_' | '#' | '$')) {
+        if c == '|' || (!in_code && matches!(c, '<' | '>' | '*')) {
             cell.push('\\');
         }
         cell.push(c);
