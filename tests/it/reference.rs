@@ -28,12 +28,12 @@ const SETTINGS: &str = "\
 
 This page lists all settings of a cluster. It is generated from the code.
 
-You can set each of them in the env file (`NAME=VALUE`), in the environment (`OCPDEPLOY_<NAME>`), in a
-profile, or on the command line with `--set NAME=VALUE`. The command line has the highest precedence, then
-the environment, the env file, the profile, and the default.
+You can set each of them in the env file (`NAME=VALUE`), in the environment (`OCPDEPLOY_<NAME>`), in
+a profile, or on the command line with `--set NAME=VALUE`. The command line has the highest
+precedence, then the environment, the env file, the profile, and the default.
 
-`ocpdeploy config` shows the value of every setting and where it comes from. `env.sh.sample` is an env
-file with all settings.
+`ocpdeploy config` shows the value of every setting and where it comes from. `env.sh.sample` is an
+env file with all settings.
 
 | Type | Format |
 |---|---|
