@@ -43,6 +43,30 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// In the order of their exit codes.
+    pub const ALL: [Kind; 7] = [
+        Kind::Usage,
+        Kind::Settings,
+        Kind::Tool,
+        Kind::Platform,
+        Kind::Waited,
+        Kind::Stopped,
+        Kind::Bug,
+    ];
+
+    /// What the exit code means, for the reference.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Kind::Usage => "Usage error: the command line is invalid, or it names an object that does not exist.",
+            Kind::Settings => "Invalid input: the env file, a profile, or another file is invalid.",
+            Kind::Tool => "A tool or local file is missing or failed, or a check before the start failed.",
+            Kind::Platform => "The platform rejected a request, or it cannot be reached.",
+            Kind::Waited => "Timeout.",
+            Kind::Stopped => "The command stopped before it was complete. To resume, run the same command again.",
+            Kind::Bug => "Internal error of ocpdeploy. Report it with the output.",
+        }
+    }
+
     pub fn exit_code(self) -> u8 {
         match self {
             Kind::Usage => 2,

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use serde_json::Value as Json;
 
-use super::values::{Layer, Values, io_reason, is_path_of_secret};
-use super::{checks, parse};
+use super::parse;
+use super::sources::io_reason;
+use super::values::{Layer, Values, is_path_of_secret};
 use crate::cluster::{Password, Proxy, RegistryMirror};
 
 /// Harmless, and of the shape that installers take.
@@ -52,7 +53,7 @@ fn checked_pull_secret(text: &str) -> Result<String, String> {
         .and_then(Json::as_object)
         .ok_or("has no object `auths`")?;
     if auths.is_empty() {
-        return Err("names no registry in `auths`".to_owned());
+        return Err("lists no registry in `auths`".to_owned());
     }
     for (registry, entry) in auths {
         if !entry.get("auth").is_some_and(Json::is_string) {
@@ -67,7 +68,7 @@ pub(super) fn ovirt_password(values: &mut Values<'_>) -> Option<(Password, Optio
     let Some(value) = values.value("ovirt_password") else {
         values.missing(
             "ovirt_password",
-            "`ovirt_password_file=FILE` names a file that holds it, or set OCPDEPLOY_OVIRT_PASSWORD",
+            "set `ovirt_password_file=FILE`, or OCPDEPLOY_OVIRT_PASSWORD in the environment",
         );
         return None;
     };
@@ -86,7 +87,7 @@ pub(super) fn ovirt_password(values: &mut Values<'_>) -> Option<(Password, Optio
                 path.display(),
                 io_reason(&error)
             );
-            values.problem(&["ovirt_password"], message, "it holds the password and nothing else");
+            values.problem(&["ovirt_password"], message, "the file contains only the password");
             None
         }
     }
@@ -94,7 +95,7 @@ pub(super) fn ovirt_password(values: &mut Values<'_>) -> Option<(Password, Optio
 
 /// Public keys of `pub_key` and `keys`, one line each, without doubles.
 pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
-    const HINT: &str = "make one with `ssh-keygen -t ed25519`, or set `pub_key` to the file of another";
+    const HINT: &str = "create a key with `ssh-keygen -t ed25519`, or set `pub_key` to the file of another key";
     let pub_key = values.value("pub_key")?;
     let path = values.path("pub_key")?;
     let may_be_absent = values.sources.rehearse && pub_key.layer == Layer::Default;
@@ -108,7 +109,7 @@ pub(super) fn ssh_keys(values: &mut Values<'_>) -> Option<Vec<String>> {
             .map(|path| further.folder.join(path))
             .collect();
         for path in paths {
-            all_read &= read_keys(values, "keys", &path, "give files of public keys", &mut keys);
+            all_read &= read_keys(values, "keys", &path, "list files of public keys", &mut keys);
         }
     }
     all_read.then_some(keys)
@@ -129,7 +130,7 @@ fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &st
     };
     if text.contains("PRIVATE KEY") {
         let message = format!("{} is a private key", path.display());
-        values.problem(&[name], message, "give the public one, which ends in .pub");
+        values.problem(&[name], message, "use the public key, whose file name ends in .pub");
         return false;
     }
     let lines = text
@@ -144,7 +145,7 @@ fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &st
             values.problem(
                 &[name],
                 message,
-                "a line is a type such as ssh-ed25519, the key in base64, and a comment",
+                "each line has a type such as ssh-ed25519, the key in base64, and a comment",
             );
             return false;
         }
@@ -153,7 +154,7 @@ fn read_keys(values: &mut Values<'_>, name: &'static str, path: &Path, hint: &st
         }
     }
     if !found {
-        values.problem(&[name], format!("{} holds no key", path.display()), hint);
+        values.problem(&[name], format!("{} contains no key", path.display()), hint);
     }
     found
 }
@@ -202,7 +203,7 @@ pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
             values.problem(
                 &["ca"],
                 format!("{} {reason}", path.display()),
-                "give a PEM file of certificates only",
+                "use a PEM file that contains only certificates",
             );
             None
         }
@@ -211,14 +212,9 @@ pub(super) fn ca(values: &mut Values<'_>) -> Option<Option<String>> {
 
 /// The nodes' proxies.
 pub(super) fn proxy(values: &mut Values<'_>) -> Option<Proxy> {
-    let mut url = |name| match values.value(name) {
-        None => Some(None),
-        Some(_) => values
-            .read(name, checks::proxy_url)
-            .map(|url| Some(SecretString::from(url))),
-    };
+    let mut url = |name| values.optional(name, |text| parse::proxy_url(text).map(SecretString::from));
     let (http, https) = (url("http_proxy"), url("https_proxy"));
-    let no_proxy = values.list("no_proxy", checks::no_proxy);
+    let no_proxy = values.list("no_proxy", parse::no_proxy);
     let proxy = Proxy {
         http: http?,
         https: https?,
@@ -261,22 +257,24 @@ fn check_pem(text: &str) -> Result<(), &'static str> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
     if text.contains("PRIVATE KEY") {
-        return Err("holds a private key");
+        return Err("contains a private key");
     }
     let mut rest = text;
     let mut found = false;
     while let Some((_, after)) = rest.split_once(BEGIN) {
-        let (body, after) = after.split_once(END).ok_or("has a certificate without an end")?;
+        let (body, after) = after
+            .split_once(END)
+            .ok_or("contains a certificate without an END line")?;
         let body: String = body.split_ascii_whitespace().collect();
         let der = STANDARD
             .decode(body)
-            .map_err(|_| "has a certificate that is not base64")?;
+            .map_err(|_| "contains a certificate that is not base64")?;
         // Every certificate is a DER sequence.
         if der.first() != Some(&0x30) {
-            return Err("has a certificate that is none");
+            return Err("contains a certificate that is not DER");
         }
         found = true;
         rest = after;
     }
-    found.then_some(()).ok_or("holds no certificate")
+    found.then_some(()).ok_or("contains no certificate")
 }

@@ -1,8 +1,8 @@
 //! Reads `env.sh`: assignments that bash can source, read without a shell.
 //!
 //! `name=value`, `export`, quotes, `$x`, `${x}`, `${x:-default}`, `~/` and comments are understood; all
-//! else is refused with its place. What is accepted, bash reads the same: `tests/env_file.rs` compares.
-//! Files, values and nesting have limits, so that none takes all memory, the whole stack or an hour.
+//! else is an error with its place. What is accepted, bash reads the same: `tests/it/env_file.rs` compares.
+//! Limits on files, values and nesting bound memory, stack and time.
 
 use std::ops::Range;
 
@@ -130,7 +130,7 @@ impl Parser<'_> {
             return self.refuse(
                 0,
                 "this file is larger than 256 KiB",
-                "an env file holds only `name=value` lines",
+                "an env file contains only `name=value` lines",
             );
         }
         let mut line_is_free = true;
@@ -146,8 +146,8 @@ impl Parser<'_> {
                 Some(_) if !line_is_free => {
                     return self.refuse(
                         self.at,
-                        "only one assignment fits on a line",
-                        "put this on a line of its own, or quote the value before it",
+                        "a line can have only one assignment",
+                        "move this to its own line, or quote the value before it",
                     );
                 }
                 Some(_) => {
@@ -170,8 +170,8 @@ impl Parser<'_> {
         if self.assignments.len() == MOST_ASSIGNMENTS {
             return self.refuse(
                 from,
-                "these are more than 1000 assignments",
-                "leave out those that nothing uses",
+                "this file has more than 1000 assignments",
+                "remove those that are not used",
             );
         }
         let name = self.name();
@@ -199,11 +199,11 @@ impl Parser<'_> {
         } else if rest_of_line.trim_start().starts_with('=') {
             "write `name=value` without a space before the `=`"
         } else if rest_of_line.starts_with("+=") {
-            "write the whole value"
+            "write the complete value with `=`"
         } else if rest_of_line.contains('\r') && word.trim_end_matches('\r').is_empty() {
-            "this file has the line ends of Windows; convert it with `dos2unix`"
+            "this file has Windows line endings; convert it with `dos2unix`"
         } else {
-            "an env file holds only `name=value` lines; commands are never run"
+            "an env file contains only `name=value` lines; commands are never run"
         };
         Err(SyntaxError {
             span: from..from + word.len(),
@@ -233,7 +233,7 @@ impl Parser<'_> {
             self.check_length(&value, start)?;
             let Some(c) = self.peek() else {
                 if in_default {
-                    return self.refuse(start, "`${` is never closed", "add the missing `}`");
+                    return self.refuse(start, "`${` is not closed", "add the missing `}`");
                 }
                 return Ok(value);
             };
@@ -249,7 +249,7 @@ impl Parser<'_> {
                     return self.refuse(
                         at,
                         format!("`{c}` is shell syntax"),
-                        "commands are never run and there are no arrays; a list is written `name=a,b`",
+                        "commands are never run and arrays are not supported; write a list as `name=a,b`",
                     );
                 }
                 '|' | '&' | ';' | '<' | '>' => {
@@ -265,8 +265,8 @@ impl Parser<'_> {
                 '\'' | '"' | '\\' | '*' | '?' | '[' | '{' if in_default => {
                     return self.refuse(
                         at,
-                        format!("`{c}` in a default is not supported"),
-                        "keep defaults plain",
+                        format!("`{c}` is not supported in a default"),
+                        "use plain text as the default",
                     );
                 }
                 '\'' => {
@@ -291,7 +291,7 @@ impl Parser<'_> {
                     match self.next() {
                         Some('\n') | None => {
                             self.at = at;
-                            return self.refuse(at, "a line may not be continued", "put the value on one line");
+                            return self.refuse(at, "a line cannot be continued", "put the value on one line");
                         }
                         Some(c) if is_control(c) => {
                             self.at -= c.len_utf8();
@@ -304,12 +304,12 @@ impl Parser<'_> {
                     self.at += 1;
                     if !matches!(self.peek(), None | Some('/' | ' ' | '\t' | '\n')) {
                         self.at = at;
-                        return self.refuse(at, "`~user` is not supported", "write the path in full");
+                        return self.refuse(at, "`~user` is not supported", "write the full path");
                     }
                     let home = self.value_of("HOME", at)?;
                     value.push_str(&home);
                 }
-                '~' => return self.refuse(at, "bash may expand this `~`", "quote it, or write the path in full"),
+                '~' => return self.refuse(at, "bash may expand this `~`", "quote it, or write the full path"),
                 c if is_control(c) => return self.control_character(),
                 c => {
                     value.push(c);
@@ -325,7 +325,7 @@ impl Parser<'_> {
             true => Err(SyntaxError {
                 span: from..self.at,
                 message: "this value is longer than 64 KiB".to_owned(),
-                help: "put it into a file and name that, or use fewer variables in it",
+                help: "put the value in a file and set its path, or use fewer variables in it",
             }),
             false => Ok(()),
         }
@@ -346,7 +346,7 @@ impl Parser<'_> {
                     match self.peek() {
                         Some('\n') => {
                             self.at = at;
-                            return self.refuse(at, "a line may not be continued", "put the value on one line");
+                            return self.refuse(at, "a line cannot be continued", "put the value on one line");
                         }
                         Some(c @ ('$' | '`' | '"' | '\\')) => {
                             value.push(c);
@@ -388,7 +388,7 @@ impl Parser<'_> {
                         return self.refuse(
                             at,
                             "defaults are nested too deeply",
-                            "use fewer `${name:-default}` in each other",
+                            "use fewer nested `${name:-default}`",
                         );
                     }
                     self.depth += 1;
@@ -420,8 +420,8 @@ impl Parser<'_> {
     fn command_substitution<T>(&self, from: usize) -> Result<T, SyntaxError> {
         self.refuse(
             from,
-            "command substitution is never run",
-            "put the value itself here, or set it in the environment",
+            "command substitution is not supported",
+            "write the value itself, or set it in the environment",
         )
     }
 
@@ -429,11 +429,11 @@ impl Parser<'_> {
         if self.peek() == Some('\r') {
             return self.refuse(
                 self.at,
-                "a carriage return is not part of a value",
-                "this file has the line ends of Windows; convert it with `dos2unix`",
+                "a value cannot contain a carriage return",
+                "this file has Windows line endings; convert it with `dos2unix`",
             );
         }
-        self.refuse(self.at, "a control character is not part of a value", "remove it")
+        self.refuse(self.at, "a value cannot contain a control character", "remove it")
     }
 
     fn known(&self, name: &str) -> Option<String> {
@@ -449,7 +449,7 @@ impl Parser<'_> {
         self.known(name).ok_or_else(|| SyntaxError {
             span: from..self.at,
             message: format!("`{name}` is not set"),
-            help: "set it above, or write `${name:-default}`",
+            help: "set it above this line, or write `${name:-default}`",
         })
     }
 
@@ -459,8 +459,8 @@ impl Parser<'_> {
         }
         Err(SyntaxError {
             span: from..self.at,
-            message: format!("`{name}` is a shell's own variable"),
-            help: "put the value itself here",
+            message: format!("`{name}` is a variable of the shell itself"),
+            help: "write the value itself",
         })
     }
 }
@@ -468,12 +468,12 @@ impl Parser<'_> {
 fn unclosed(at: usize, quote: &str) -> SyntaxError {
     SyntaxError {
         span: at..at + 1,
-        message: format!("this {quote} is never closed"),
+        message: format!("this {quote} is not closed"),
         help: "close the quote",
     }
 }
 
-/// Line ends and tabs are text; bash drops or keeps the others in ways that nobody wants.
+/// Line ends and tabs are text; bash drops some of the others and keeps others.
 fn is_control(c: char) -> bool {
     c.is_ascii_control() && !matches!(c, '\n' | '\t')
 }

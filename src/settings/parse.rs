@@ -1,12 +1,15 @@
-//! One value from its text; each error says in words what the text is not.
+//! One value from its text. An error says what the text is not; the caller adds the setting.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use ipnetwork::Ipv4Network;
 
-use super::variables::Kind;
+use super::entry::Kind;
 use crate::cluster::Role;
+
+/// Longest label of a DNS name, and longest name of a Kubernetes node.
+pub(super) const LONGEST_NAME: usize = 63;
 
 /// The items of a list, separated by commas, blanks or lines.
 pub fn list(text: &str) -> impl Iterator<Item = &str> {
@@ -26,13 +29,9 @@ pub(super) fn role_and_path(text: &str) -> (Option<Role>, &str) {
 }
 
 pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {
-    let bad = || {
-        let unit = match kind {
-            Kind::Mib => ", in MiB",
-            Kind::Gib => ", in GiB",
-            _ => "",
-        };
-        format!("`{text}` is not a whole number{unit}")
+    let bad = || match kind.unit() {
+        "" => format!("`{text}` is not a whole number"),
+        unit => format!("`{text}` is not a whole number of{unit}"),
     };
     if !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(bad());
@@ -43,7 +42,7 @@ pub(super) fn number(text: &str, kind: Kind) -> Result<u64, String> {
 pub(super) fn ip(text: &str) -> Result<Ipv4Addr, String> {
     let ip: Ipv4Addr = text.parse().map_err(|_| format!("`{text}` is not an IPv4 address"))?;
     if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() {
-        return Err(format!("`{text}` is not an address that a machine can have"));
+        return Err(format!("`{text}` cannot be the address of a machine"));
     }
     Ok(ip)
 }
@@ -52,7 +51,7 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
     let bad = || format!("`{text}` is not an IPv4 network such as 192.168.122.0/24");
     if text.contains(':') {
         return Err(format!(
-            "`{text}`: clusters with IPv6 and with both families are not in this version; give one IPv4 network"
+            "`{text}`: IPv6 and dual-stack clusters are not supported; use one IPv4 network"
         ));
     }
     if !text.contains('/') {
@@ -61,7 +60,7 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
     let network: Ipv4Network = text.parse().map_err(|_| bad())?;
     if network.ip() != network.network() {
         return Err(format!(
-            "`{text}` is an address in a network; the network is {}/{}",
+            "`{text}` is the address of a host; the network is {}/{}",
             network.network(),
             network.prefix()
         ));
@@ -71,7 +70,7 @@ pub(super) fn network(text: &str) -> Result<Ipv4Network, String> {
 
 /// Reads `600`, `90s`, `10m`, `1h30m`; never zero.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("`{text}` is not a time such as 600, 10m or 1h30m");
+    let bad = || format!("`{text}` is not a duration such as 600, 10m or 1h30m");
     let mut seconds = 0u64;
     let mut rest = text;
     let mut last_unit = u64::MAX;
@@ -99,6 +98,134 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         0 => Err(bad()),
         1..=604_800 => Ok(Duration::from_secs(seconds)),
         _ => Err(format!("`{text}` is longer than a week")),
+    }
+}
+
+/// A label of a DNS name (RFC 1123).
+pub(super) fn dns_label(text: &str) -> Result<String, String> {
+    let fits = !text.is_empty()
+        && text.len() <= LONGEST_NAME
+        && text
+            .bytes()
+            .all(|b| b == b'-' || b.is_ascii_lowercase() || b.is_ascii_digit())
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    match fits {
+        true => Ok(text.to_owned()),
+        false if text.is_empty() => Err("a label of the name is empty".to_owned()),
+        false => Err(format!(
+            "`{text}` is not a DNS label: lower-case letters, digits and inner hyphens, at most {LONGEST_NAME} characters"
+        )),
+    }
+}
+
+pub(super) fn virtual_router_id(text: &str) -> Result<u8, String> {
+    text.parse()
+        .ok()
+        .filter(|id| *id > 0)
+        .ok_or_else(|| format!("`{text}` is not between 1 and 255"))
+}
+
+/// The name of an object of Kubernetes (RFC 1123 subdomain).
+pub(super) fn kube_name(text: &str) -> Result<String, String> {
+    match text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not a Kubernetes object name")),
+    }
+}
+
+/// The name or address of a host.
+pub(super) fn host(text: &str) -> Result<String, String> {
+    let is_name = text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok());
+    match is_name || text.parse::<IpAddr>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not a DNS name or an IP address")),
+    }
+}
+
+/// The URL of an image, perhaps with `#sha256=<hex>` at its end.
+pub fn image_url(text: &str) -> Result<String, String> {
+    let (url, sum) = text.split_once('#').unwrap_or((text, ""));
+    let is_sum = |sum: &str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
+    if !sum.is_empty() && !sum.strip_prefix("sha256=").is_some_and(is_sum) {
+        return Err(format!("`#{sum}` is not `#sha256=` with 64 hexadecimal digits"));
+    }
+    http_url(url)?;
+    match url.rsplit('/').next() {
+        Some(name) if !name.is_empty() => Ok(text.to_owned()),
+        _ => Err(format!("`{text}` does not end in a file name")),
+    }
+}
+
+/// A SHA-256 in lower case, the first word of a line of `sha256sum`.
+pub(super) fn sha256(text: &str) -> Result<String, String> {
+    let text = text.split_whitespace().next().unwrap_or_default();
+    match text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(format!("`{text}` is not a SHA-256: 64 hexadecimal digits")),
+    }
+}
+
+/// The URL of a folder, without a / at its end.
+pub(super) fn folder_url(text: &str) -> Result<String, String> {
+    http_url(text)?;
+    match text.contains(['?', '#']) {
+        true => Err(format!("`{text}` is not the URL of a folder")),
+        false => Ok(text.trim_end_matches('/').to_owned()),
+    }
+}
+
+fn http_url(text: &str) -> Result<(), String> {
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"))
+        .ok_or_else(|| format!("`{text}` is not an http or https URL"))?;
+    let host = rest.split('/').next().unwrap_or_default();
+    // Not repeated: it may hold a password.
+    if host.contains('@') {
+        return Err("a password in a URL appears in logs; use a mirror that requires none".to_owned());
+    }
+    match host.is_empty() || text.contains(char::is_whitespace) {
+        true => Err(format!("`{text}` is not a URL")),
+        false => Ok(()),
+    }
+}
+
+/// The URL of a proxy, which may hold a password and is never repeated.
+pub(super) fn proxy_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    let host = host.map(|host| host.rsplit('@').next().unwrap_or_default());
+    match host {
+        Some(host) if !host.is_empty() && !text.contains(char::is_whitespace) => Ok(text.to_owned()),
+        _ => Err("the value is not a URL such as http://proxy.example.com:3128".to_owned()),
+    }
+}
+
+/// What is reached without a proxy: `*`, a host, a domain with or without its dot, an address or a network.
+pub(super) fn no_proxy(text: &str) -> Result<String, String> {
+    let is_network = text
+        .split_once('/')
+        .is_some_and(|(ip, prefix)| ip.parse::<IpAddr>().is_ok() && prefix.parse::<u8>().is_ok_and(|p| p <= 128));
+    match text == "*" || is_network || host(text.strip_prefix('.').unwrap_or(text)).is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not *, a host, a domain or a network")),
+    }
+}
+
+/// `None`, `vCurrent` or `v4.19` (openshift/api: config/v1/types_cluster_version.go).
+pub(super) fn capability_set(text: &str) -> Result<String, String> {
+    let is_version = text.strip_prefix('v').and_then(crate::cluster::major_minor).is_some();
+    match is_version || ["None", "vCurrent"].contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not None, vCurrent or a version such as v4.19")),
+    }
+}
+
+pub(super) fn capability(text: &str) -> Result<String, String> {
+    match !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not the name of a capability, such as Console")),
     }
 }
 

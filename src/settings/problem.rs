@@ -7,7 +7,7 @@ use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
 use super::variables;
 
-/// Everything found wrong with the settings; nothing was made.
+/// All problems of the settings; nothing was created.
 #[derive(Debug)]
 pub struct SettingsError {
     /// In the order in which they were found; at least one.
@@ -225,7 +225,7 @@ fn secret_value(line: &str) -> Option<usize> {
             .find(|c| !in_word(c))
             .map_or(rest.len(), |length| start + length);
         let (word, after) = (&rest[start..end], &rest[end..]);
-        if !word.ends_with("_file") && variables::find(word).is_some_and(|variable| variable.secret) {
+        if !word.ends_with("_file") && variables::find(word).is_some_and(|variable| variable.is_secret()) {
             return Some(line.len() - after.trim_start_matches([' ', '\t', '=', ':']).len());
         }
         rest = after;

@@ -7,7 +7,8 @@ use serde::{Deserialize, Deserializer, de};
 use serde_saphyr::Spanned;
 
 use super::problem::{Place, Problems};
-use super::{Sources, variables};
+use super::sources::{Sources, io_reason};
+use super::variables;
 use crate::cluster::FragmentSource;
 
 /// The profiles that come with the program.
@@ -49,7 +50,7 @@ impl<'de> Deserialize<'de> for Scalar {
             type Value = Scalar;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a text, a whole number, true or false, or a list of these")
+                f.write_str("a string, an integer, true, false, or a list of these")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
@@ -120,7 +121,7 @@ pub(super) fn load(
             problems.add(
                 message,
                 &[place],
-                Some(format!("it is reached by {}", chain.join(" -> "))),
+                Some(format!("the chain is {} -> {}", chain.join(" -> "), found.label)),
             );
             break;
         }
@@ -189,11 +190,11 @@ fn find(name: &str, folder: &Path, place: &Place, sources: &Sources<'_>, problem
         }
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
         let help = format!(
-            "there are {}; a folder of your own is written ./{name}",
+            "available profiles: {}; for a folder of your own, write ./{name}",
             names.join(", ")
         );
         problems.add(
-            format!("there is no profile `{name}`"),
+            format!("the profile `{name}` does not exist"),
             std::slice::from_ref(place),
             Some(help),
         );
@@ -208,7 +209,7 @@ fn find(name: &str, folder: &Path, place: &Place, sources: &Sources<'_>, problem
             text,
         }),
         Err(error) => {
-            let message = format!("cannot read {}: {}", path.display(), super::values::io_reason(&error));
+            let message = format!("cannot read {}: {}", path.display(), io_reason(&error));
             problems.add(message, std::slice::from_ref(place), None);
             None
         }
@@ -226,19 +227,22 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
 
 fn checked_name(name: &str) -> Result<&'static str, (String, Option<String>)> {
     let Some(variable) = variables::find(name) else {
-        let help = variables::nearest(name).map(|near| format!("there is `{near}`"));
-        return Err((format!("`{name}` is not a variable"), help));
+        let help = variables::nearest(name).map(|near| format!("did you mean `{near}`?"));
+        return Err((format!("`{name}` is not a setting"), help));
     };
     if variable.name == "profile" {
-        let help = "write `extends:` beside `variables:`".to_owned();
-        return Err(("a profile does not choose a profile".to_owned(), Some(help)));
+        let help = "to build on another profile, use `extends:`".to_owned();
+        return Err(("a profile cannot set `profile`".to_owned(), Some(help)));
     }
-    if variable.secret {
-        let help = "profiles are for sharing; put it into the env file".to_owned();
-        return Err((format!("`{name}` is a secret"), Some(help)));
+    if variable.is_secret() {
+        let help = "profiles can be shared, so set it in the env file".to_owned();
+        return Err((format!("`{name}` is a secret and not allowed in a profile"), Some(help)));
     }
     if variable.name != name {
-        return Err((format!("`{name}` is called `{}` in a profile", variable.name), None));
+        return Err((
+            format!("`{name}` is not allowed in a profile; use `{}`", variable.name),
+            None,
+        ));
     }
     if let variables::Status::NoEffect(reason) = variable.status {
         return Err((format!("`{name}` has no effect: {reason}"), None));

@@ -1,37 +1,30 @@
-//! Puts the layers over one another and reads values out by their kind, remembering where each came from.
+//! Reads values by their kind, and remembers where each came from and which were read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::io;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnetwork::Ipv4Network;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::envfile;
 use super::problem::{Place, Problems, SettingsError};
+use super::sources::Sources;
 use super::variables::{self, Kind, Status, VARIABLES, Variable};
-use super::{ResolvedValue, Sources, parse, profile};
+use super::{choices, envfile, parse};
 use crate::cluster::FragmentSource;
 
-/// Prefix of settings in the environment.
-pub(crate) const ENVIRONMENT: &str = "OCPDEPLOY_";
-
-/// What a rehearsal puts in place of large sizes and of an env file, above profiles and below all that the user says.
-const REHEARSAL: [(&str, &str); 11] = [
-    ("cluster", "rehearsal"),
-    ("domain", "example.com"),
-    ("master_memory", "256"),
-    ("worker_memory", "256"),
-    ("bootstrap_memory", "256"),
-    ("helper_memory", "192"),
-    ("numcpus", "1"),
-    ("bootstrap_numcpus", "1"),
-    ("helper_numcpus", "1"),
-    ("disk_size", "1"),
-    ("helper_disk_size", "1"),
-];
+/// One setting's value and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ResolvedValue {
+    pub name: String,
+    /// Empty when there is none; `***` for a secret.
+    pub value: String,
+    /// Such as `env.sh:12`, `flag --workers`, `environment OCPDEPLOY_WORKERS`, `profile standard`, `default`.
+    pub origin: String,
+}
 
 /// Which layer a value is from; later ones win.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +35,7 @@ pub(super) enum Layer {
     EnvFile,
     Environment,
     Flag,
-    /// What a rehearsal or a backend does not leave to the user.
+    /// What a rehearsal or a backend does not let the user choose.
     Forced,
 }
 
@@ -75,179 +68,13 @@ pub(super) struct Values<'a> {
     pub warnings: Vec<String>,
     /// Folders of Ignition configs in profiles of the user's own, base first.
     pub profile_fragments: Vec<FragmentSource>,
-    problems: Problems<'a>,
-    values: BTreeMap<&'static str, Value>,
-    read: BTreeSet<&'static str>,
+    pub problems: Problems<'a>,
+    pub values: BTreeMap<&'static str, Value>,
+    pub read: BTreeSet<&'static str>,
 }
 
 impl<'a> Values<'a> {
-    /// Reads the layers. Fails at once only when the env file cannot be understood.
-    pub fn collect(sources: &'a Sources<'a>) -> Result<Self, SettingsError> {
-        let env_file = sources.env_file.as_ref();
-        let mut values = Self {
-            sources,
-            warnings: Vec::new(),
-            profile_fragments: Vec::new(),
-            problems: Problems::new(env_file.map(|(path, text)| (path.display().to_string(), text.as_str()))),
-            values: BTreeMap::new(),
-            read: BTreeSet::new(),
-        };
-        // Lower layers first, so that both of two equals in one layer are seen before a higher one hides them.
-        let mut given = Vec::new();
-        if let Some((path, text)) = env_file {
-            let folder = sources.current_dir.join(path.parent().unwrap_or(Path::new("")));
-            match envfile::parse(text, &|name| sources.variable(name)) {
-                // A leading underscore marks what is for use in the file only.
-                Ok(assignments) => {
-                    given.extend(assignments.into_iter().filter(|a| !a.name.starts_with('_')).map(|a| {
-                        // The caret goes to the value where there is one.
-                        let span = if a.value_span.is_empty() {
-                            a.name_span
-                        } else {
-                            a.value_span
-                        };
-                        (a.name, a.value, Layer::EnvFile, Place::EnvFile(span), folder.clone())
-                    }))
-                }
-                Err(error) => {
-                    values.problems.add(
-                        error.message,
-                        &[Place::EnvFile(error.span)],
-                        Some(error.help.to_owned()),
-                    );
-                    return Err(values.problems.into_error());
-                }
-            }
-        }
-        for (name, text) in &sources.environment {
-            if let Some(setting) = name.strip_prefix(ENVIRONMENT) {
-                let place = Place::Named(format!("environment {name}"));
-                let setting = setting.to_ascii_lowercase();
-                if values.is_setting_in_environment(name, &setting) {
-                    given.push((
-                        setting,
-                        text.clone(),
-                        Layer::Environment,
-                        place,
-                        sources.current_dir.clone(),
-                    ));
-                }
-            }
-        }
-        for (name, text) in &sources.flags {
-            let place = Place::Named(match variables::OWN_FLAGS.contains(&name.as_str()) {
-                true => format!("flag --{}", name.replace('_', "-")),
-                false => format!("flag --set {name}"),
-            });
-            given.push((
-                name.clone(),
-                text.clone(),
-                Layer::Flag,
-                place,
-                sources.current_dir.clone(),
-            ));
-        }
-        for (name, text, layer, place, folder) in given {
-            values.take_given(name, text, layer, place, folder);
-        }
-        values.take_defaults();
-        Ok(values)
-    }
-
-    /// Whether `OCPDEPLOY_<X>` is meant as a setting; the prefix is shared with what steers the program itself.
-    fn is_setting_in_environment(&mut self, name: &str, setting: &str) -> bool {
-        if variables::find(setting).is_some() {
-            return true;
-        }
-        if setting != "home"
-            && let Some(near) = variables::nearest(setting)
-        {
-            let near = near.to_ascii_uppercase();
-            self.warnings.push(format!(
-                "`{name}` in the environment is not a setting; there is `{ENVIRONMENT}{near}`"
-            ));
-        }
-        false
-    }
-
-    fn take_given(&mut self, name: String, text: String, layer: Layer, place: Place, folder: PathBuf) {
-        let Some(variable) = variables::find(&name) else {
-            let help = match (variables::nearest(&name), layer) {
-                (Some(near), _) => Some(format!("there is `{near}`")),
-                (None, Layer::EnvFile) => Some(format!("write `_{name}` for a variable that only this file uses")),
-                _ => None,
-            };
-            let message = format!("`{name}` is not a variable of ocpdeploy");
-            self.problems.add(message, &[self.name_place(&name, &place)], help);
-            return;
-        };
-        let value = Value {
-            text,
-            layer,
-            place,
-            folder,
-            written: name,
-        };
-        match self.values.get(variable.name) {
-            Some(other) if other.layer == layer => {
-                let message = if other.written == value.written {
-                    format!("`{}` is set twice", value.written)
-                } else {
-                    format!("`{}` and `{}` are the same variable", other.written, value.written)
-                };
-                let places = [
-                    self.name_place(&value.written, &value.place),
-                    self.name_place(&other.written, &other.place),
-                ];
-                self.problems.add(message, &places, Some("keep one of them".to_owned()));
-            }
-            // An empty value is no value, as in the POC's `${x:-default}`.
-            Some(_) if value.text.is_empty() => {}
-            _ => {
-                self.values.insert(variable.name, value);
-            }
-        }
-    }
-
-    /// The place of a name rather than of its value.
-    fn name_place(&self, name: &str, place: &Place) -> Place {
-        match (place, &self.sources.env_file) {
-            (Place::EnvFile(span), Some((_, text))) => {
-                let start = text[..span.end].rfind(name).unwrap_or(span.start);
-                Place::EnvFile(start..start + name.len())
-            }
-            _ => place.clone(),
-        }
-    }
-
-    fn take_defaults(&mut self) {
-        if self.sources.rehearse {
-            for (name, text) in REHEARSAL {
-                self.take_lower(name, Layer::Rehearsal, "rehearsal", text.to_owned(), PathBuf::new());
-            }
-        }
-        if let Some(value) = self.value("profile") {
-            let problems = &mut self.problems;
-            let loaded = profile::load(&value.text, &value.folder, &value.place, self.sources, problems);
-            self.profile_fragments = loaded.fragments;
-            for (name, found) in loaded.values {
-                let place = format!("profile {}", found.origin);
-                self.take_lower(name, Layer::Profile, &place, found.value, found.folder);
-            }
-        }
-    }
-
-    fn take_lower(&mut self, name: &'static str, layer: Layer, place: &str, text: String, folder: PathBuf) {
-        let taken = self
-            .values
-            .get(name)
-            .is_some_and(|value| value.layer > layer && !value.text.is_empty());
-        if !taken && !text.is_empty() {
-            self.set(name, layer, place, text, folder);
-        }
-    }
-
-    fn set(&mut self, name: &'static str, layer: Layer, place: &str, text: String, folder: PathBuf) {
+    pub fn set(&mut self, name: &'static str, layer: Layer, place: &str, text: String, folder: PathBuf) {
         let place = Place::Named(place.to_owned());
         let written = name.to_owned();
         self.values.insert(
@@ -303,7 +130,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// The value of a variable, from whichever layer has one; remembered as read.
+    /// The value of a setting, from the highest layer that has one; remembered as read.
     pub fn value(&mut self, name: &'static str) -> Option<Value> {
         debug_assert!(
             variables::find(name).is_some_and(|v| v.name == name && v.status == Status::Used),
@@ -327,7 +154,7 @@ impl<'a> Values<'a> {
         Some(value)
     }
 
-    /// A value read by a function that says what is wrong in words.
+    /// A value read by a function whose error says what is wrong.
     pub fn read<T, E: Display>(&mut self, name: &'static str, parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
         let value = self.value(name)?;
         match parse(&value.text) {
@@ -353,11 +180,15 @@ impl<'a> Values<'a> {
         self.value(name).map(|value| value.text)
     }
 
+    pub fn texts(&mut self, name: &'static str) -> Option<Vec<String>> {
+        self.list(name, |text| Ok::<_, String>(text.to_owned()))
+    }
+
     pub fn switch(&mut self, name: &'static str) -> Option<bool> {
         self.read(name, |text| match text.to_ascii_lowercase().as_str() {
             "true" | "yes" => Ok(true),
             "false" | "no" => Ok(false),
-            _ => Err(format!("`{text}` is neither true nor false")),
+            _ => Err(format!("`{text}` is not true or false")),
         })
     }
 
@@ -366,11 +197,12 @@ impl<'a> Values<'a> {
     }
 
     pub fn numbers(&mut self, name: &'static str) -> Option<Vec<u64>> {
-        let kind = match kind_of(name) {
-            Kind::List(kind) => *kind,
-            kind => kind,
-        };
-        self.list(name, |text| parse::number(text, kind))
+        self.list(name, |text| parse::number(text, kind_of(name)))
+    }
+
+    /// The unit of a number, with a space before it; empty without one.
+    pub fn unit(&self, name: &'static str) -> &'static str {
+        kind_of(name).unit()
     }
 
     pub fn ip(&mut self, name: &'static str) -> Option<Ipv4Addr> {
@@ -389,16 +221,33 @@ impl<'a> Values<'a> {
         self.read(name, parse::duration)
     }
 
-    /// One of the words of its kind.
-    pub fn choice<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
-        self.read(name, |text| {
-            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            words
-                .iter()
-                .find(|(word, _)| *word == text)
-                .map(|(_, value)| *value)
-                .ok_or_else(|| format!("`{text}` is none of {}", known.join(", ")))
-        })
+    /// One of the choices of its kind, which are the variants of the enum.
+    pub fn choice<T: DeserializeOwned>(&mut self, name: &'static str) -> Option<T> {
+        self.read(name, choices::choice)
+    }
+
+    /// A value that may be left out: `Some(None)` without one, `None` when it is wrong.
+    pub fn optional<T, E: Display>(
+        &mut self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<Option<T>> {
+        match self.value(name) {
+            None => Some(None),
+            Some(_) => self.read(name, parse).map(Some),
+        }
+    }
+
+    /// Whether the user set it, in the env file, the environment or by a flag.
+    pub fn is_given(&mut self, name: &'static str) -> bool {
+        self.value(name).is_some_and(|value| value.is_given())
+    }
+
+    /// Puts a default in place that depends on other settings, unless the user set it.
+    pub fn replace_default(&mut self, name: &'static str, place: &str, text: &str) {
+        if !self.is_given(name) {
+            self.replace(name, place, text.to_owned());
+        }
     }
 
     /// A path, made absolute by the folder that it was written in.
@@ -411,7 +260,16 @@ impl<'a> Values<'a> {
         Some(path)
     }
 
-    /// Adds a problem at the places of these variables; an empty hint is none.
+    /// The path of a file that must exist; an empty hint is none.
+    pub fn file(&mut self, name: &'static str, help: &str) -> Option<PathBuf> {
+        let path = self.path(name)?;
+        if !(self.sources.is_file)(&path) {
+            self.problem(&[name], format!("the file {} does not exist", path.display()), help);
+        }
+        Some(path)
+    }
+
+    /// Adds a problem at the places of these settings; an empty hint is none.
     pub fn problem(&mut self, names: &[&'static str], message: impl Into<String>, help: &str) {
         let of = |name: &&'static str| self.values.get(*name);
         // Defaults are not where a person would look, unless there is nothing else.
@@ -428,7 +286,7 @@ impl<'a> Values<'a> {
             .add(message, &places, (!help.is_empty()).then(|| help.to_owned()));
     }
 
-    /// Adds a problem about a variable that must be set and is not.
+    /// Adds a problem about a setting that is required and not set.
     pub fn missing(&mut self, name: &'static str, help: &str) {
         let place = match &self.sources.env_file {
             Some((path, _)) => path.display().to_string(),
@@ -441,7 +299,7 @@ impl<'a> Values<'a> {
         );
     }
 
-    /// Adds a warning about a variable, with its place.
+    /// Adds a warning about a setting, with its place.
     pub fn warn(&mut self, name: &'static str, message: &str) {
         let place = self
             .values
@@ -455,7 +313,7 @@ impl<'a> Values<'a> {
         self.read.clone()
     }
 
-    /// Warns of what the user set to no effect.
+    /// Warns of settings that the user set without effect.
     fn warn_of_idle(&mut self) {
         let idle: Vec<(&'static Variable, Value)> = VARIABLES
             .iter()
@@ -466,13 +324,13 @@ impl<'a> Values<'a> {
         for (variable, value) in idle {
             let message = match variable.status {
                 Status::NoEffect(reason) => format!("`{}` has no effect: {reason}", value.written),
-                Status::Used => format!("`{}` has no effect with these settings", value.written),
+                Status::Used => format!("`{}` has no effect with the other settings", value.written),
             };
             self.warn(variable.name, &message);
         }
     }
 
-    /// Every used variable and those set to no effect, with value and origin; secrets hidden.
+    /// Every setting with value and origin; secrets hidden. Those without effect only if they are set.
     pub fn finish(mut self) -> Result<Finished, SettingsError> {
         if !self.problems.is_empty() {
             return Err(self.problems.into_error());
@@ -494,7 +352,7 @@ impl<'a> Values<'a> {
                     },
                 },
             };
-            let hide = variable.secret && !is_path_of_secret(variable.name, &value);
+            let hide = variable.is_secret() && !is_path_of_secret(variable.name, &value);
             resolved.push(ResolvedValue {
                 name: variable.name.to_owned(),
                 value: if hide {
@@ -522,7 +380,7 @@ fn without_password(text: String) -> String {
     masked.unwrap_or(text)
 }
 
-/// What remains to be told about the values after all is well.
+/// All values, when there is no problem.
 pub(super) struct Finished {
     pub values: Vec<ResolvedValue>,
     pub warnings: Vec<String>,
@@ -530,21 +388,10 @@ pub(super) struct Finished {
 
 /// Whether a secret's value is only the name of its file.
 pub(super) fn is_path_of_secret(name: &str, value: &Value) -> bool {
-    // A pull secret is JSON, so that what is none can only be the name of its file.
+    // A pull secret is JSON; everything else can only be the name of its file.
     value.written.ends_with("_file") || (name == "pull_secret" && !value.text.contains(['{', '"']))
 }
 
 fn kind_of(name: &str) -> Kind {
     variables::find(name).map_or(Kind::Text, |variable| variable.kind)
-}
-
-/// Why a file could not be read, in our words where the reason is a plain one.
-pub(super) fn io_reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
-        io::ErrorKind::InvalidData => "it is not text".to_owned(),
-        _ => error.to_string(),
-    }
 }

@@ -411,8 +411,8 @@ fn each_alias_means_its_variable_and_excludes_it() {
                 Kind::Switch => "true",
                 Kind::Mib => "4096",
                 Kind::Path => "other.pub",
-                Kind::Choice(choices) => choices[0],
-                _ if variable.secret => "openshift_pull.json",
+                Kind::Choice(choices) => choices()[0],
+                _ if variable.is_secret() => "openshift_pull.json",
                 _ => "word",
             };
             let loaded = load(&format!("{alias}={value}\n"));
@@ -556,8 +556,8 @@ fn a_real_env_file_becomes_a_configuration() {
     assert_eq!(
         loaded.warnings,
         [
-            "env.sh:15: mcs=http: anybody on the network can give nodes their root configuration and read the secrets in it",
-            "env.sh:23: `tag` has no effect: everything made is tagged with <cluster>.<domain>; for the release there is version",
+            "env.sh:15: mcs=http is not encrypted: anyone on the network can read the secrets in the nodes' configuration, and replace the configuration that nodes apply as root",
+            "env.sh:23: `tag` has no effect: everything created is tagged with <cluster>.<domain>; for the release, see version",
         ]
     );
 }
@@ -575,11 +575,11 @@ fn what_is_set_to_no_effect_is_told() {
     }
     .loaded();
     let expected = [
-        "`OCPDEPLOY_WORKRS` in the environment is not a setting; there is `OCPDEPLOY_WORKERS`",
-        "env.sh:7: four masters survive no more losses than three",
-        "env.sh:4: `pool` has no effect with these settings",
-        "env.sh:5: `extra_disk_size` has no effect with these settings",
-        "env.sh:6: `helper_sleep` has no effect: addresses are waited for, see harvest_timeout",
+        "`OCPDEPLOY_WORKRS` in the environment is not a setting; did you mean `OCPDEPLOY_WORKERS`?",
+        "env.sh:7: four masters tolerate no more failures than three",
+        "env.sh:4: `pool` has no effect with the other settings",
+        "env.sh:5: `extra_disk_size` has no effect with the other settings",
+        "env.sh:6: `helper_sleep` has no effect: the deployment waits for addresses, see harvest_timeout",
     ];
     assert_eq!(loaded.warnings, expected);
 }
@@ -595,7 +595,7 @@ fn sizes_below_openshifts_are_warned_of_but_in_a_rehearsal() {
     let warnings = given(false).loaded().warnings;
     assert_eq!(
         warnings[0],
-        "env.sh:3: master_memory=8192 is below the 16384 MiB that OpenShift asks for"
+        "env.sh:3: master_memory=8192 is below the minimum of OpenShift, 16384 MiB"
     );
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     assert!(given(true).loaded().warnings.is_empty());
@@ -723,16 +723,17 @@ fn flags_of_the_command_line_are_known_to_settings() {
 /// `env.sh.sample` as the table makes it.
 fn sample() -> String {
     let mut text = "\
-# Settings of one cluster, with their defaults under profile=standard. Copy it to env.sh; take out the `#` to change one.
+# All settings of a cluster, with their defaults under profile=standard.
+# Copy this file to env.sh. To change a setting, remove the `#` before it.
 #
-# Read without a shell: NAME=VALUE lines, `export`, quotes, $x, ${x}, ${x:-default}, ~/ and comments.
-# A name that begins with `_` is for use in this file. Relative paths begin in this file's folder.
-# `ocpdeploy config` shows what holds and why.
+# The file is read without a shell: NAME=VALUE lines, `export`, quotes, $x, ${x}, ${x:-default}, ~/ and comments.
+# A name that begins with `_` is a variable for use in this file. Relative paths start at the folder of this file.
+# `ocpdeploy config` shows the value of every setting and where it comes from.
 "
     .to_owned();
     for group in variables::GROUPS {
-        text += &format!("\n\n## {group}\n");
-        for variable in VARIABLES.iter().filter(|variable| variable.group == group) {
+        text += &format!("\n\n## {}\n", group.title);
+        for variable in VARIABLES.iter().filter(|variable| variable.group == *group) {
             let also = match variable.aliases {
                 [] => String::new(),
                 aliases => format!(" Also: {}.", aliases.join(", ")),

@@ -42,6 +42,7 @@ mod ovirt_passes;
 mod ovirt_sdk;
 mod readme;
 mod record;
+mod reference;
 mod report;
 mod screen;
 mod secrets;

@@ -10,11 +10,11 @@ DOWN, ENTER, ERASE = "\x1b[B", "\r", "\x7f"
 WHERE = b"\x1b[6n"
 # What is waited for, and what is typed then.
 SCRIPT = [
-    ("backend:", DOWN + ENTER),  # the list begins at libvirt, sim is next
+    ("backend:", DOWN * 4 + ENTER),  # the list begins at libvirt and ends with sim
     ("sim_state:", ENTER),
     ("network:", ENTER),
     ("cluster:", "Lab"),
-    ("`Lab` is not a DNS name", ERASE * 3 + "lab" + ENTER),  # shown before Enter
+    ("`Lab` is not a DNS label", ERASE * 3 + "lab" + ENTER),  # shown before Enter
     ("domain:", "example.com" + ENTER),
     ("profile:", "standard"),  # narrows the list, which `bridge` has before it, whose words name it, too
     ("> standard", ENTER),
@@ -29,12 +29,12 @@ SCRIPT = [
     ("version:", ENTER),
     ("pub_key:", ENTER),
     ("pull_secret:", "pull.json" + ENTER),
-    ("further settings:", DOWN * 2 + ENTER),  # it begins at none; after harvest come the networks
+    ("optional settings:", DOWN * 2 + ENTER),  # it begins at none; after harvest come the networks
     ("extra_networks:", " " + DOWN + " " + ENTER),
-    ("further settings:", "disks"),
+    ("optional settings:", "disks"),
     ("empty disks", ENTER),
     ("extra_disks:", "100" + ENTER),
-    ("further settings:", ENTER),
+    ("optional settings:", ENTER),
     ("written to env.sh", ""),
 ]
 

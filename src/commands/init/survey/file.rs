@@ -6,8 +6,8 @@ use super::Answer;
 use crate::settings::variables::VARIABLES;
 
 const HEAD: &str = "\
-# Made by `ocpdeploy init`, and yours to change. It is read without a shell.
-# `ocpdeploy config` shows every setting with its value; env.sh.sample explains all.
+# Written by `ocpdeploy init`. You can edit it. It is read without a shell.
+# `ocpdeploy config` shows every setting with its value; env.sh.sample explains all settings.
 ";
 
 /// The text of an env file, and where each setting stands in it.
@@ -21,14 +21,13 @@ pub(super) struct Rendered {
 pub(super) fn render(answers: &BTreeMap<&'static str, Answer>) -> Rendered {
     let mut text = HEAD.to_owned();
     let mut lines = BTreeMap::new();
-    let mut group = "";
+    let mut group = None;
     for variable in VARIABLES {
         let Some(answer) = answers.get(variable.name) else {
             continue;
         };
-        if variable.group != group {
-            group = variable.group;
-            text += &format!("\n# -- {group}\n");
+        if group.replace(variable.group) != Some(variable.group) {
+            text += &format!("\n# -- {}\n", variable.group.title);
         }
         text += &format!("\n# {}\n", variable.doc);
         // A comment ends with its line, and so would not hold a value of several.

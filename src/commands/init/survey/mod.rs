@@ -1,7 +1,6 @@
-//! The questions of `ocpdeploy init` as data, and what was answered: who asks is `commands/init`.
+//! The questions of `ocpdeploy init` as data, and the answers; `commands/init` prompts for them.
 //!
-//! No rule about a value stands here. An answer is judged by `settings`, which reads the env file as it would be with
-//! this answer in it.
+//! This module has no rules about values. `settings` checks an answer: it reads the env file as it would be with it.
 
 mod file;
 
@@ -32,17 +31,17 @@ pub const ACCESS: &[&str] = &["version", "pub_key", "pull_secret"];
 
 /// What most clusters leave as it is, and what it is about: asked only when it is chosen from a list.
 const FURTHER: &[(&str, &str)] = &[
-    ("harvest", "how pass one learns addresses"),
-    ("extra_networks", "further NICs of the nodes"),
-    ("extra_disks", "empty disks of masters and workers"),
+    ("harvest", "how pass one learns the IP addresses"),
+    ("extra_networks", "additional NICs of the nodes"),
+    ("extra_disks", "additional empty disks of masters and workers"),
     ("worker_backend", "another platform for the workers"),
-    ("dns", "who answers for the cluster's names"),
-    ("lb", "who brings requests to the nodes"),
-    ("dhcp", "who keeps the addresses"),
-    ("ntp_servers", "time servers"),
-    ("http_proxy", "the nodes' proxies, and who is reached without"),
-    ("registry_mirrors", "mirrors of registries"),
-    ("ca", "certificates to be trusted"),
+    ("dns", "DNS server on the nodes"),
+    ("lb", "load balancer of api_ip and ingress_ip"),
+    ("dhcp", "where addresses are reserved"),
+    ("ntp_servers", "NTP servers of the nodes"),
+    ("http_proxy", "proxies of the nodes, and what to access without a proxy"),
+    ("registry_mirrors", "registry mirrors"),
+    ("ca", "CA certificates that the cluster trusts"),
 ];
 /// Nothing of that list.
 pub const NOTHING: &str = "none";
@@ -154,7 +153,7 @@ impl<'a> Survey<'a> {
     pub fn question(&self, setting: &'static str) -> Question {
         let variable = variables::find(setting);
         let choices = match variable.map(|variable| variable.kind) {
-            Some(Kind::Choice(values)) => values.iter().map(|value| Choice::new(*value, "")).collect(),
+            Some(Kind::Choice(choices)) => choices().iter().map(|value| Choice::new(*value, "")).collect(),
             _ if setting == "profile" => profile::SHIPPED
                 .iter()
                 .map(|(name, text)| Choice::new(*name, profile::about(text)))
@@ -162,7 +161,7 @@ impl<'a> Survey<'a> {
             _ => Vec::new(),
         };
         // The pull secret is asked for by its file, which is none.
-        let secret = variable.is_some_and(|variable| variable.secret && setting != "pull_secret");
+        let secret = variable.is_some_and(|variable| variable.is_secret() && setting != "pull_secret");
         let default = self.usable_default(setting).filter(|_| !secret);
         Question {
             setting,
@@ -202,10 +201,10 @@ impl<'a> Survey<'a> {
             Some(value) => Choice::new(*setting, format!("{about}: {value}")),
             None => Choice::new(*setting, *about),
         };
-        let nothing = Choice::new(NOTHING, "that is all");
+        let nothing = Choice::new(NOTHING, "finish");
         Question {
-            setting: "further settings",
-            text: "Few clusters need more; what is chosen here is asked for next.".to_owned(),
+            setting: "optional settings",
+            text: "Most clusters need none of these. Select a setting to enter its value.".to_owned(),
             choices: std::iter::once(nothing).chain(FURTHER.iter().map(choice)).collect(),
             open: false,
             many: false,
@@ -346,7 +345,7 @@ impl<'a> Survey<'a> {
 }
 
 fn names_file(variable: &Variable) -> bool {
-    variable.status == Status::Used && (variable.kind == Kind::Path || variable.name == "pull_secret")
+    variable.status == Status::Used && (matches!(variable.kind, Kind::Path) || variable.name == "pull_secret")
 }
 
 #[cfg(test)]

@@ -40,16 +40,16 @@ fn survey(answers: &[(&'static str, &str)]) -> Survey<'static> {
 fn an_answer_is_judged_by_the_settings() {
     let lab = survey(&[("backend", "libvirt"), ("cluster", "lab"), ("api_ip", "192.168.122.9")]);
     for (setting, bad, why) in [
-        ("cluster", "Lab", "`Lab` is not a DNS name"),
+        ("cluster", "Lab", "`Lab` is not a DNS label"),
         ("cluster", "", "`` is not"),
-        ("domain", "a..b", "a part of the name is empty"),
-        ("libvirt_uri", "lxc:///system", "`lxc` is not a driver"),
+        ("domain", "a..b", "a label of the name is empty"),
+        ("libvirt_uri", "lxc:///system", "the driver `lxc` is not supported"),
         ("workers", "many", "`many` is not a whole number"),
-        ("masters", "2", "two masters survive less than one"),
+        ("masters", "2", "two masters are less fault-tolerant than one"),
         ("ingress_ip", "nowhere", "`nowhere` is not an IPv4 address"),
         ("machine_network", "10.0.0.0/24", "192.168.122.9 is outside 10.0.0.0/24"),
-        ("pull_secret", "absent.json", "there is no such file"),
-        ("profile", "huge", "there is no profile `huge`"),
+        ("pull_secret", "absent.json", "no such file"),
+        ("profile", "huge", "the profile `huge` does not exist"),
     ] {
         match (bad, lab.problem(setting, bad)) {
             // Nothing is no value, and no line of the file is wrong by it.

@@ -1,10 +1,24 @@
-//! Which libvirt URIs are taken: those that reach a daemon, and run no program of their own choosing.
+//! Settings of the libvirt backend. Supported URIs reach a daemon and start no program that they name.
 //!
 //! libvirt starts what `command` names (transport `ext`: any program, `ssh`: in ssh's place), and `netcat` on the other
 //! computer; `name` puts another URI in this one's place (libvirt/libvirt: `docs/uri.rst`, `src/remote/remote_driver.c`,
 //! which compares the names of parameters without their case). So parameters are allowed by name, and nothing is escaped.
 
-const HINT: &str = "it looks like qemu:///system or qemu+ssh://user@host/system";
+use crate::cluster::LibvirtConfig;
+use crate::settings::values::Values;
+
+pub(super) fn read(values: &mut Values<'_>) -> Option<LibvirtConfig> {
+    let uri = values.read("libvirt_uri", check);
+    let pool = values.text("pool");
+    let virt_type = values.choice("virt_type");
+    Some(LibvirtConfig {
+        uri: uri?,
+        pool: pool?,
+        virt_type: virt_type?,
+    })
+}
+
+const HINT: &str = "use qemu:///system or qemu+ssh://user@host/system";
 
 /// Transports that are allowed, and the parameters of each.
 const TRANSPORTS: [(&str, &[&str]); 6] = [
@@ -24,7 +38,7 @@ const TRANSPORTS: [(&str, &[&str]); 6] = [
 ];
 
 /// A URI of a libvirt that can run a cluster's machines.
-pub(super) fn check(text: &str) -> Result<String, String> {
+fn check(text: &str) -> Result<String, String> {
     let (scheme, rest) = text
         .split_once("://")
         .ok_or_else(|| format!("`{text}` is not a libvirt URI; {HINT}"))?;
@@ -34,7 +48,7 @@ pub(super) fn check(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("`{text}` has no path; {HINT}"))?;
     // Not repeated: the word after the colon is a password.
     if host.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
-        return Err("a password in a URI ends up in logs; use an SSH key or libvirt's auth.conf".to_owned());
+        return Err("a password in a URI appears in logs; use an SSH key or libvirt's auth.conf".to_owned());
     }
     let (driver, transport) = match scheme.split_once('+') {
         Some((driver, transport)) => (driver, Some(transport)),
@@ -43,13 +57,13 @@ pub(super) fn check(text: &str) -> Result<String, String> {
     match (driver, path) {
         // In the client itself: nothing is connected to.
         ("test", _) if transport.is_none() && host.is_empty() && query.is_empty() => return Ok(text.to_owned()),
-        ("test", _) => return Err("the driver `test` has neither transport nor parameters".to_owned()),
+        ("test", _) => return Err("the driver `test` supports neither transports nor parameters".to_owned()),
         ("qemu", "system") => {}
         ("qemu", "session") => {
-            return Err("a session's machines get no address that others can reach; use qemu:///system".to_owned());
+            return Err("machines of a session have no address that others can reach; use qemu:///system".to_owned());
         }
         ("qemu", _) => return Err(format!("`/{path}` is not `/system`; {HINT}")),
-        _ => return Err(format!("`{scheme}` is not a driver that runs these machines; {HINT}")),
+        _ => return Err(format!("the driver `{scheme}` is not supported; {HINT}")),
     }
     check_host(host)?;
     let transport = transport.unwrap_or(if host.is_empty() { "unix" } else { "tls" });
@@ -64,7 +78,7 @@ pub(super) fn check(text: &str) -> Result<String, String> {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         if !allowed.contains(&name) {
             let supported = match allowed {
-                [] => "it has none".to_owned(),
+                [] => "it supports none".to_owned(),
                 allowed => format!("supported are {}", allowed.join(", ")),
             };
             return Err(format!(
@@ -74,7 +88,7 @@ pub(super) fn check(text: &str) -> Result<String, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._~:,@+-".contains(c);
         if value.is_empty() || value.starts_with('-') || !value.chars().all(plain) {
             return Err(format!(
-                "the value of `{name}` has characters that are not supported in a URI here"
+                "the value of `{name}` contains characters that are not supported in this URI"
             ));
         }
     }
@@ -104,7 +118,7 @@ fn check_host(text: &str) -> Result<(), String> {
     }
 }
 
-/// Where nobody listens in: this computer, or a tunnel that begins there.
+/// This computer, or a tunnel that begins on it.
 fn is_loopback(host: &str) -> bool {
     let host = host.rsplit('@').next().unwrap_or_default();
     let name = host.split(':').next().unwrap_or_default();
@@ -144,8 +158,11 @@ mod tests {
                 "qemu+ext:///system?command=/tmp/x",
                 "the transport `ext` is not supported",
             ),
-            ("test+ext:///default?command=/tmp/x", "neither transport nor parameters"),
-            ("test:///default?command=/tmp/x", "neither transport nor parameters"),
+            (
+                "test+ext:///default?command=/tmp/x",
+                "neither transports nor parameters",
+            ),
+            ("test:///default?command=/tmp/x", "neither transports nor parameters"),
             (
                 "qemu+ssh://host/system?command=/tmp/x",
                 "`command` is not a supported parameter",
@@ -172,7 +189,7 @@ mod tests {
             ("qemu+tcp://host/system", "is not encrypted"),
             ("qemu+tcp://127.0.0.1.example.com/system", "is not encrypted"),
             ("qemu+SSH://host/system", "the transport `SSH`"),
-            ("lxc:///system", "`lxc` is not a driver"),
+            ("lxc:///system", "the driver `lxc` is not supported"),
             ("qemu:///session", "use qemu:///system"),
             ("qemu:system", "is not a libvirt URI"),
         ] {

@@ -1,0 +1,335 @@
+//! The whole configuration from all values.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::values::Values;
+use super::{access, checks, images, parse, platforms};
+use crate::cluster::{
+    BackendConfig, Capabilities, ClusterConfig, ClusterNetworks, FragmentSource, GivenAddresses, Launch, Lb, Mcs, Size,
+    Timeouts,
+};
+
+/// The whole configuration; `None` only when a problem was added.
+pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
+    if values.sources.rehearse {
+        values.replace("mcs", "rehearsal", "http".to_owned());
+        values.replace("installer", "rehearsal", "built-in".to_owned());
+    }
+    let names = checks::names(values);
+    let backend = platforms::backend(values);
+    let masters = checks::masters(values);
+    let workers = checks::workers(values);
+    let extra_disks = extra_disks(values);
+    let none = Some(Vec::new());
+    let bootstrap_size = size(
+        values,
+        ["bootstrap_numcpus", "bootstrap_memory", "disk_size"],
+        none.clone(),
+    );
+    let master_size = size(values, ["numcpus", "master_memory", "disk_size"], extra_disks.clone());
+    let worker_size = size(values, ["numcpus", "worker_memory", "disk_size"], extra_disks);
+    let helper_size = size(values, ["helper_numcpus", "helper_memory", "helper_disk_size"], none);
+    checks::sizes(values, workers);
+    if matches!(backend, Some(BackendConfig::Ovirt(_))) {
+        values.replace_default("network", "backend ovirt", "ovirtmgmt");
+    }
+    let network = values.text("network");
+    let workers_on = platforms::workers_on(values, backend.as_ref());
+    let extra_networks = values.texts("extra_networks");
+    if matches!(backend, Some(BackendConfig::OpenStack(_))) {
+        // A port keeps its address without any machine.
+        values.replace_default("harvest", "backend openstack", "reserve");
+    }
+    let is_on_pods = matches!(&backend, Some(BackendConfig::Kubevirt(site)) if site.pods.is_some());
+    if is_on_pods {
+        platforms::on_pods(values);
+        if workers_on.as_ref().is_some_and(Option::is_some) {
+            let message = "worker_backend is not supported with network=pod";
+            let help = "nodes on the pod network can reach only each other";
+            values.problem(&["worker_backend", "network"], message, help);
+        }
+    }
+    let harvest = values.choice("harvest");
+    let given = given_addresses(values);
+    let networks = cluster_networks(values);
+    if matches!(backend, Some(BackendConfig::Ovirt(_))) && values.value("machine_network").is_none() {
+        let help =
+            "set the subnet of the network, e.g. `machine_network=10.0.0.0/24`: not available from the oVirt API";
+        values.missing("machine_network", help);
+    }
+    checks::addresses(values, given.as_ref(), networks.as_ref());
+    checks::counts(values, given.as_ref(), harvest, masters, workers);
+    checks::room_for_nodes(values, networks.as_ref(), masters, workers);
+    let worker_images = workers_on.as_ref().and_then(Option::as_ref).map(|workers| {
+        let names = ["worker_image", "worker_helper_image"];
+        images::images(values, names, Some(&workers.backend), harvest)
+    });
+    let images = images::images(values, ["image", "helper_image"], backend.as_ref(), harvest);
+    let worker_images = worker_images.unwrap_or_else(|| images.clone());
+    let mcs = mcs(values);
+    let installer = images::installer(values);
+    let downloads = images::downloads(values, &installer);
+    let ssh_keys = access::ssh_keys(values);
+    let pull_secret = access::pull_secret(values);
+    let ca = access::ca(values);
+    let proxy = access::proxy(values);
+    let registry_mirrors = access::registry_mirrors(values);
+    let fips = values.switch("fips");
+    let capabilities = capabilities(values);
+    let manifests = manifests(values);
+    let fragments = fragments(values);
+    let use_br = values.switch("use_br");
+    let masters_schedulable = values.switch("masters_schedulable");
+    let ntp_servers = values.list("ntp_servers", parse::host);
+    let registry = values.choice("registry");
+    let dns = values.choice("dns");
+    let lb = values.choice("lb");
+    if lb == Some(Lb::Platform) && !is_on_pods {
+        let help = "use lb=keepalived or lb=user";
+        values.problem(&["lb"], "lb=platform requires backend=kubevirt with network=pod", help);
+    }
+    let dhcp = values.choice("dhcp");
+    checks::own_services(values, given.as_ref(), harvest, lb, dhcp);
+    let autostart = values.switch("autostart");
+    let workers_when = values.choice("workers_when");
+    let keep_bootstrap = values.switch("keep_bootstrap");
+    let timeouts = timeouts(values);
+    let launch = launch(values);
+
+    let (name, domain) = names?;
+    let (image, helper_image) = images?;
+    let (worker_image, worker_helper_image) = worker_images?;
+    Some(ClusterConfig {
+        name,
+        domain,
+        backend: backend?,
+        workers_on: workers_on?,
+        masters: masters?,
+        workers: workers?,
+        bootstrap_size: bootstrap_size?,
+        master_size: master_size?,
+        worker_size: worker_size?,
+        helper_size: helper_size?,
+        network: network?,
+        extra_networks: extra_networks?,
+        networks: networks?,
+        image,
+        helper_image,
+        worker_image,
+        worker_helper_image,
+        given: given?,
+        harvest: harvest?,
+        mcs: mcs?,
+        installer,
+        downloads: downloads?,
+        ssh_keys: ssh_keys?,
+        pull_secret: pull_secret?,
+        ca: ca?,
+        proxy: proxy?,
+        registry_mirrors: registry_mirrors?,
+        fips: fips?,
+        capabilities: capabilities?,
+        manifests,
+        fragments,
+        use_br: use_br?,
+        masters_schedulable: masters_schedulable?,
+        ntp_servers: ntp_servers?,
+        registry: registry?,
+        dns: dns?,
+        lb: lb?,
+        dhcp: dhcp?,
+        autostart: autostart?,
+        workers_when: workers_when?,
+        keep_bootstrap: keep_bootstrap?,
+        timeouts: timeouts?,
+        launch: launch?,
+    })
+}
+
+fn size(values: &mut Values<'_>, names: [&'static str; 3], extra_disks_gib: Option<Vec<u64>>) -> Option<Size> {
+    let [cpus, memory, disk] = names;
+    let cpus = checks::cpus(values, cpus);
+    let memory_mib = checks::memory(values, memory);
+    let disk_gib = checks::disk(values, disk);
+    Some(Size {
+        cpus: cpus?,
+        memory_mib: memory_mib?,
+        disk_gib: disk_gib?,
+        extra_disks_gib: extra_disks_gib?,
+    })
+}
+
+/// `extra_disks` where it is given, else the POC's single `extra_disk`.
+fn extra_disks(values: &mut Values<'_>) -> Option<Vec<u64>> {
+    let extra_disk = values.switch("extra_disk");
+    let given = checks::extra_disks(values)?;
+    match extra_disk? {
+        _ if !given.is_empty() => Some(given),
+        true => Some(vec![checks::disk(values, "extra_disk_size")?]),
+        false => Some(Vec::new()),
+    }
+}
+
+fn given_addresses(values: &mut Values<'_>) -> Option<GivenAddresses> {
+    let bootstrap_mac = checks::macs(values, "bootstrap_mac");
+    let master_macs = checks::macs(values, "master_macs");
+    let worker_macs = checks::macs(values, "worker_macs");
+    let master_ips = values.ips("master_ips");
+    let worker_ips = values.ips("worker_ips");
+    Some(GivenAddresses {
+        machine_network: values.network("machine_network"),
+        api_ip: values.ip("api_ip"),
+        ingress_ip: values.ip("ingress_ip"),
+        bootstrap_mac: bootstrap_mac?.first().copied(),
+        bootstrap_ip: values.ip("bootstrap_ip"),
+        master_macs: master_macs?,
+        master_ips: master_ips?,
+        worker_macs: worker_macs?,
+        worker_ips: worker_ips?,
+        virtual_router_id: values.read("virtual_router_id", parse::virtual_router_id),
+    })
+}
+
+fn cluster_networks(values: &mut Values<'_>) -> Option<ClusterNetworks> {
+    let network_type = values.text("network_type");
+    let cluster_network = values.network("cluster_network");
+    let host_prefix = checks::host_prefix(values, cluster_network);
+    let service_network = values.network("service_network");
+    Some(ClusterNetworks {
+        network_type: network_type?,
+        cluster_network: cluster_network?,
+        host_prefix: host_prefix?,
+        service_network: service_network?,
+    })
+}
+
+fn mcs(values: &mut Values<'_>) -> Option<Mcs> {
+    let mcs = values.choice("mcs")?;
+    if mcs == Mcs::Http && !values.sources.rehearse {
+        values.warn(
+            "mcs",
+            "mcs=http is not encrypted: anyone on the network can read the secrets in the nodes' configuration, and replace the configuration that nodes apply as root",
+        );
+    }
+    Some(mcs)
+}
+
+fn capabilities(values: &mut Values<'_>) -> Option<Capabilities> {
+    let baseline = values.optional("capabilities", parse::capability_set);
+    let additional = values.list("additional_capabilities", parse::capability);
+    Some(Capabilities {
+        baseline: baseline?,
+        additional: additional?,
+    })
+}
+
+fn manifests(values: &mut Values<'_>) -> Option<PathBuf> {
+    let path = values.path("manifests")?;
+    if !(values.sources.is_dir)(&path) {
+        values.problem(
+            &["manifests"],
+            format!("the folder {} does not exist", path.display()),
+            "",
+        );
+    }
+    Some(path)
+}
+
+/// The folders of the user's own profiles, base first, then `ignition_extra`; the last wins.
+fn fragments(values: &mut Values<'_>) -> Vec<FragmentSource> {
+    let mut fragments = values.profile_fragments.clone();
+    let Some(value) = values.value("ignition_extra") else {
+        return fragments;
+    };
+    for item in parse::list(&value.text) {
+        let (role, path) = parse::role_and_path(item);
+        let path = value.folder.join(path);
+        if !(values.sources.is_file)(&path) {
+            let message = format!("the file {} does not exist", path.display());
+            values.problem(
+                &["ignition_extra"],
+                message,
+                "list Ignition configs as FILE or ROLE:FILE",
+            );
+        }
+        fragments.push(FragmentSource::File { role, path });
+    }
+    fragments
+}
+
+fn timeouts(values: &mut Values<'_>) -> Option<Timeouts> {
+    let harvest = values.duration("harvest_timeout");
+    let address = values.duration("address_timeout");
+    let bootstrap = values.duration("bootstrap_timeout");
+    let install = values.duration("install_timeout");
+    let platform = platform_timeout(values);
+    Some(Timeouts {
+        harvest: harvest?,
+        address: address?,
+        bootstrap: bootstrap?,
+        install: install?,
+        platform: platform?,
+    })
+}
+
+pub(super) fn platform_timeout(values: &mut Values<'_>) -> Option<Duration> {
+    values.read("platform_timeout", |text| match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        text => parse::duration(text),
+    })
+}
+
+fn launch(values: &mut Values<'_>) -> Option<Launch> {
+    let limit = values.duration("launch_timeout");
+    let retries = values.number("launch_retries");
+    Some(Launch {
+        limit: limit?,
+        retries: u32::try_from(retries?).unwrap_or(u32::MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::io;
+
+    use super::super::sources::Sources;
+    use super::super::variables;
+    use super::*;
+
+    /// Defect 23 of kcli: declared parameters that nothing reads.
+    #[test]
+    fn every_used_variable_is_read_and_no_other() {
+        let mut read = BTreeSet::new();
+        for (env, rehearse) in [
+            ("extra_disk=true", false),
+            ("backend=sim", false),
+            ("backend=ovirt\novirt_ca=ca.pem", false),
+            ("backend=libvirt", true),
+            ("backend=kubevirt", false),
+            ("backend=kubevirt\nnetwork=pod", false),
+            ("backend=openstack", false),
+            ("backend=sim\nworker_backend=libvirt\nworker_network=default", false),
+        ] {
+            let sources = Sources {
+                env_file: Some(("env.sh".into(), env.to_owned())),
+                environment: BTreeMap::from([("HOME".to_owned(), "/home/u".to_owned())]),
+                flags: BTreeMap::new(),
+                current_dir: PathBuf::new(),
+                home: PathBuf::new(),
+                rehearse,
+                read_file: &|_| Err(io::ErrorKind::NotFound.into()),
+                is_file: &|_| true,
+                is_dir: &|_| true,
+            };
+            let mut values = Values::collect(&sources).unwrap();
+            build(&mut values);
+            read.extend(values.names_read());
+        }
+        let used = variables::VARIABLES
+            .iter()
+            .filter(|variable| variable.status == variables::Status::Used);
+        assert_eq!(read, used.map(|variable| variable.name).collect());
+    }
+}

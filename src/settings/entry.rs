@@ -1,0 +1,75 @@
+//! What an entry of the table of settings says.
+
+/// One setting of an env file.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    pub name: &'static str,
+    /// Names of earlier generations that mean the same.
+    pub aliases: &'static [&'static str],
+    pub group: Group,
+    pub kind: Kind,
+    /// As it would stand in an env file; empty when there is none.
+    pub default: &'static str,
+    /// The help: plain text in one line.
+    pub doc: &'static str,
+    pub status: Status,
+}
+
+/// A heading of `env.sh.sample`, and the platform on which its settings have an effect; `None`: on all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub title: &'static str,
+    pub platform: Option<&'static str>,
+}
+
+/// What a value must look like.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Text,
+    /// Never shown; may also be given as `<name>_file`.
+    Secret,
+    /// `true` or `false`.
+    Switch,
+    Count,
+    /// Mebibytes, a plain number.
+    Mib,
+    /// Gibibytes, a plain number.
+    Gib,
+    Path,
+    Ip,
+    Mac,
+    /// An IPv4 network such as `10.0.0.0/24`.
+    Network,
+    /// Such as `600` (seconds), `10m` or `1h30m`.
+    Duration,
+    /// One of these.
+    Choice(fn() -> &'static [&'static str]),
+    /// Several, separated by commas or spaces.
+    List(&'static Kind),
+}
+
+/// Whether a setting has an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Used,
+    /// Accepted from old env files; the reason is shown when it is set.
+    NoEffect(&'static str),
+}
+
+impl Variable {
+    pub fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Secret)
+    }
+}
+
+impl Kind {
+    /// The unit of a number, with a space before it.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Kind::Mib => " MiB",
+            Kind::Gib => " GiB",
+            Kind::List(item) => item.unit(),
+            _ => "",
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Where images, openshift-install and oc come from.
+
+use super::parse;
+use super::platforms::is_kubevirt_image;
+use super::values::Values;
+use crate::artifacts::catalogue;
+use crate::cluster::{BackendConfig, Downloads, Harvest, ImageSource, InstallerChoice};
+
+/// The CoreOS and the helper image of one platform. The simulated platform has its own, and so has a rehearsal.
+pub(super) fn images(
+    values: &mut Values<'_>,
+    names: [&'static str; 2],
+    backend: Option<&BackendConfig>,
+    harvest: Option<Harvest>,
+) -> Option<(ImageSource, ImageSource)> {
+    let rehearse = values.sources.rehearse;
+    let [coreos, helper] = names;
+    if matches!(backend, Some(BackendConfig::Sim(_))) {
+        for (name, image) in [(coreos, "coreos"), (helper, "helper")] {
+            if rehearse {
+                values.replace(name, "rehearsal", image.to_owned());
+            } else {
+                values.replace_default(name, "backend sim", image);
+            }
+        }
+    } else if rehearse {
+        let folder = values.path("images_dir")?;
+        for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
+            values.replace(name, "rehearsal", folder.join(file).display().to_string());
+        }
+    }
+    let names_on_platform = match backend {
+        Some(BackendConfig::Kubevirt(_)) => is_kubevirt_image,
+        _ => |_: &str| false,
+    };
+    let coreos = image(values, coreos, "rhcos.qcow2", ImageSource::Release, names_on_platform);
+    // Only harvest=boot boots it.
+    let helper = match harvest {
+        Some(Harvest::Boot) | None => {
+            let chosen = ImageSource::Catalogue(catalogue::DEFAULT_HELPER.to_owned());
+            image(values, helper, "centos.qcow2", chosen, names_on_platform)
+        }
+        _ => {
+            values.text(helper);
+            Some(ImageSource::Platform(String::new()))
+        }
+    };
+    Some((coreos?, helper?))
+}
+
+/// `auto`: the file of this name in `images_dir` if it exists, else `chosen`.
+///
+/// `names_on_platform` recognises names of images on the platform that look like a path or a URL.
+fn image(
+    values: &mut Values<'_>,
+    name: &'static str,
+    file: &str,
+    chosen: ImageSource,
+    names_on_platform: fn(&str) -> bool,
+) -> Option<ImageSource> {
+    let value = values.value(name)?;
+    if value.text == "auto" {
+        let path = values.path("images_dir")?.join(file);
+        return Some(match (values.sources.is_file)(&path) {
+            true => ImageSource::File(path),
+            false => chosen,
+        });
+    }
+    if names_on_platform(&value.text) {
+        return Some(ImageSource::Platform(value.text));
+    }
+    if value.text.contains("://") {
+        return values.read(name, parse::image_url).map(ImageSource::Url);
+    }
+    if !value.text.contains('/') {
+        return Some(match catalogue::helper(&value.text) {
+            Some(_) => ImageSource::Catalogue(value.text),
+            None => ImageSource::Platform(value.text),
+        });
+    }
+    let path = values.path(name)?;
+    if !(values.sources.is_file)(&path) {
+        let hint = if values.sources.rehearse {
+            "`make rehearse` builds the images of a rehearsal"
+        } else {
+            "remove this setting to download the image, or set the path of a qcow2 file, a URL, or the name of an image on the platform"
+        };
+        values.problem(
+            &[name],
+            format!("the image file {} does not exist", path.display()),
+            hint,
+        );
+        return None;
+    }
+    Some(ImageSource::File(path))
+}
+
+pub(super) fn installer(values: &mut Values<'_>) -> InstallerChoice {
+    if values.sources.rehearse {
+        return InstallerChoice::Rehearsal;
+    }
+    let path = values.path("installer");
+    if let Some(path) = path.as_ref().filter(|path| !(values.sources.is_file)(path)) {
+        let message = format!("openshift-install {} does not exist", path.display());
+        let hint = "remove this setting to use the one in PATH, or set version to download one";
+        values.problem(&["installer"], message, hint);
+    }
+    InstallerChoice::OpenshiftInstall(path)
+}
+
+pub(super) fn downloads(values: &mut Values<'_>, installer: &InstallerChoice) -> Option<Downloads> {
+    let cache = values.path("cache");
+    let version = values.optional("version", str::parse);
+    let mirror = values.optional("mirror", parse::folder_url);
+    let image_mirror = values.optional("image_mirror", parse::folder_url);
+    let sum = values.optional("mirror_sha256", parse::sha256);
+    let (key, insecure) = (values.path("mirror_key"), values.switch("mirror_insecure"));
+    let mirror_timeout = values.duration("mirror_timeout");
+    let version = version?.filter(|_| *installer != InstallerChoice::Rehearsal);
+    Some(Downloads {
+        cache: cache?,
+        version,
+        mirror: mirror?,
+        mirror_key: key,
+        mirror_sha256: sum?,
+        mirror_insecure: insecure?,
+        mirror_timeout: mirror_timeout?,
+        image_mirror: image_mirror?,
+    })
+}

@@ -1,0 +1,101 @@
+//! Settings of the KubeVirt backend.
+
+use crate::cluster::{Insecure, KubevirtConfig, PodNetwork};
+use crate::settings::parse;
+use crate::settings::values::Values;
+
+pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
+    let namespace = values.optional("namespace", parse::kube_name);
+    let storage_class = values.optional("storage_class", parse::kube_name);
+    let kubeconfig = values.file("kubeconfig", "");
+    let upload_ca = values.file("upload_ca", "");
+    let upload_proxy = values.optional("upload_proxy", upload_proxy);
+    let affinity = values.choice("kubevirt_affinity");
+    let makes_namespace = values.switch("make_namespace");
+    if makes_namespace == Some(true) && values.value("namespace").is_none() {
+        let help = "set it to the name of the namespace to create";
+        values.problem(&["make_namespace"], "make_namespace requires `namespace`", help);
+    }
+    let insecure = values.switch("kubevirt_insecure");
+    let pods = match values.text("network").as_deref() {
+        Some("pod") => Some(pod_network(values)?),
+        _ => None,
+    };
+    Some(KubevirtConfig {
+        kubeconfig,
+        context: values.text("kube_context"),
+        namespace: namespace?,
+        storage_class: storage_class?,
+        upload_proxy: upload_proxy?,
+        upload_ca,
+        affinity: affinity?,
+        makes_namespace: makes_namespace?,
+        pods,
+        insecure: Insecure(insecure?),
+    })
+}
+
+fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
+    let expose = values.choice("expose");
+    let routes = values.choice("routes");
+    let node_address = values.ip("node_address");
+    let pod_networks = values.list("pod_networks", parse::network);
+    let admit = values.list("admit", parse::network);
+    let route_names = values.list("route_names", parse::kube_name);
+    Some(PodNetwork {
+        expose: expose?,
+        node_address,
+        pod_networks: pod_networks?,
+        admit: admit?,
+        routes: routes?,
+        route_names: route_names?,
+    })
+}
+
+/// Settings of a cluster on the pod network, where an address does not follow a MAC, and only the platform balances.
+pub(in crate::settings) fn on_pods(values: &mut Values<'_>) {
+    const ADDRESSES: &str = "on the pod network, a machine has the address of its pod, which does not depend on its MAC: \
+                             remove this setting, or set network to a NetworkAttachmentDefinition";
+    const VIPS: &str = "on the pod network, Services of the platform hold the virtual IPs: remove this setting, or set \
+                        network to a NetworkAttachmentDefinition";
+    for (name, only, help) in [
+        ("harvest", Some("reserve"), ADDRESSES),
+        ("lb", Some("platform"), VIPS),
+        ("dhcp", Some("platform"), ADDRESSES),
+        ("api_ip", None, VIPS),
+        ("ingress_ip", None, VIPS),
+        ("bootstrap_ip", None, ADDRESSES),
+        ("master_ips", None, ADDRESSES),
+        ("worker_ips", None, ADDRESSES),
+    ] {
+        let given = values.value(name).filter(|value| value.is_given());
+        match (given, only) {
+            (Some(given), only) if only != Some(given.text.as_str()) => {
+                let text = format!("network=pod and {name}={} cannot be combined", given.text);
+                values.problem(&[name], text, help);
+            }
+            (None, Some(only)) => values.replace(name, "network pod", only.to_owned()),
+            _ => {}
+        }
+    }
+    // Each node has four addresses of it for itself. The others are not OpenShift's defaults, because the platform may
+    // be an OpenShift cluster that uses them.
+    values.replace_default("machine_network", "network pod", "10.0.2.0/24");
+    values.replace_default("cluster_network", "network pod", "10.196.0.0/14");
+    values.replace_default("service_network", "network pod", "172.31.0.0/16");
+}
+
+/// Where CDI takes uploads: a host, or an https URL.
+fn upload_proxy(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").unwrap_or(text);
+    match host.is_empty() || host.contains("://") || host.contains(['@', '?', '#']) {
+        true => Err(format!("`{text}` is not a host or an https URL")),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Whether this names an image that KubeVirt has or downloads itself.
+pub(in crate::settings) fn is_image(text: &str) -> bool {
+    const KINDS: [&str; 5] = ["pvc:", "datasource:", "containerdisk:", "docker://", "import:"];
+    KINDS.iter().any(|kind| text.starts_with(kind))
+}

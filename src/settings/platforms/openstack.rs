@@ -1,0 +1,30 @@
+//! Settings of the OpenStack backend.
+
+use crate::cluster::{OpenStackConfig, OsFlavors};
+use crate::settings::values::Values;
+
+pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
+    let boot = values.choice("os_boot");
+    let affinity = values.choice("os_affinity");
+    let ignition = values.choice("os_ignition");
+    let image_import = values.switch("os_image_import");
+    Some(OpenStackConfig {
+        cloud: values.text("os_cloud"),
+        region: values.text("os_region"),
+        volume_type: values.text("os_volume_type"),
+        zone: values.text("os_zone"),
+        flavors: OsFlavors {
+            bootstrap: values.text("os_bootstrap_flavor"),
+            master: values.text("os_master_flavor"),
+            worker: values.text("os_worker_flavor"),
+            helper: values.text("os_helper_flavor"),
+        },
+        external_network: values.text("os_external_network"),
+        api_floating_ip: values.ip("os_api_floating_ip"),
+        ingress_floating_ip: values.ip("os_ingress_floating_ip"),
+        boot: boot?,
+        affinity: affinity?,
+        ignition: ignition?,
+        image_import: image_import?,
+    })
+}

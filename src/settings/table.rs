@@ -1,0 +1,413 @@
+//! The table of all settings. `env.sh.sample`, the reference, `ocpdeploy init` and all checks follow it.
+//!
+//! One entry is its help as a doc comment, then `name | alias: Kind = default;`. The help is plain text, not Markdown.
+//! `Choice<T>` takes its choices from the enum `T`.
+
+use super::choices::choices;
+use super::entry::{Group, Kind, Status, Variable};
+use crate::cluster::{
+    Affinity, BackendConfig, Dhcp, Dns, Expose, Harvest, Lb, Mcs, OsBoot, OsIgnition, OvirtIgnition, Registry, Routes,
+    VirtType, WorkersWhen,
+};
+
+macro_rules! kind {
+    (List $item:ident) => {
+        Kind::List(&Kind::$item)
+    };
+    (Choice $names:ident) => {
+        Kind::Choice(choices::<$names>)
+    };
+    ($kind:ident) => {
+        Kind::$kind
+    };
+}
+
+macro_rules! platform {
+    (all) => {
+        None
+    };
+    ($name:ident) => {
+        Some(stringify!($name))
+    };
+}
+
+/// Makes `VARIABLES` and `GROUPS`.
+macro_rules! settings {
+    (
+        $($title:literal on $platform:ident {
+            $(
+                $(#[doc = $help:literal])+
+                $name:ident $(| $alias:ident)*: $kind:ident $(<$of:ident>)? $(= $default:literal)?;
+            )*
+        })*
+        without effect {
+            $($old:ident $(| $old_alias:ident)*: $reason:literal;)*
+        }
+    ) => {
+        /// Every setting, in the order of `GROUPS`.
+        pub const VARIABLES: &[Variable] = &[
+            $($(Variable {
+                name: stringify!($name),
+                aliases: &[$(stringify!($alias)),*],
+                group: Group { title: $title, platform: platform!($platform) },
+                kind: kind!($kind $($of)?),
+                default: concat!($($default)?),
+                doc: concat!($($help),+).trim_ascii(),
+                status: Status::Used,
+            },)*)*
+            $(Variable {
+                name: stringify!($old),
+                aliases: &[$(stringify!($old_alias)),*],
+                group: WITHOUT_EFFECT,
+                kind: Kind::Text,
+                default: "",
+                doc: $reason,
+                status: Status::NoEffect($reason),
+            },)*
+        ];
+
+        /// Groups in the order of `env.sh.sample`.
+        pub const GROUPS: &[Group] = &[
+            $(Group { title: $title, platform: platform!($platform) },)*
+            WITHOUT_EFFECT,
+        ];
+    };
+}
+
+const WITHOUT_EFFECT: Group = Group {
+    title: "accepted from old env files, without effect",
+    platform: None,
+};
+
+settings! {
+    "cluster" on all {
+        /// Cluster name, also the prefix of the machine names. Required.
+        cluster: Text;
+        /// Base domain. Host names end in <cluster>.<domain>. Required.
+        domain: Text;
+        /// Named set of defaults: base, laptop, compact, standard, rook, bridge, or the path of a profile folder.
+        profile: Text = "standard";
+        /// Number of masters (control plane nodes): 1, 3 or 5.
+        masters: Count = 3;
+        /// Number of workers. With 0, the masters also run user workloads.
+        workers: Count = 2;
+        /// Create a bridge on the first NIC of each node, to connect virtual machines that run on the nodes.
+        /// With OVN-Kubernetes it is br-ex, otherwise br-node.
+        use_br: Switch = false;
+        /// Schedule user workloads on masters. Always on without workers.
+        masters_schedulable | ctlplane_schedulable: Switch = false;
+        /// Storage of the internal image registry. emptydir: images are lost with the registry pod. removed: no registry.
+        registry: Choice<Registry> = "emptydir";
+        /// NTP servers of the nodes. Default: those of CoreOS.
+        ntp_servers | ntp_server: List<Text>;
+        /// Enable FIPS 140 mode on the nodes. openshift-install must also run on a host in FIPS mode.
+        fips: Switch = false;
+        /// Baseline capability set of OpenShift: None, vCurrent, or a version such as v4.19.
+        capabilities: Text;
+        /// Capabilities to enable in addition to the baseline set, such as Console or marketplace.
+        additional_capabilities: List<Text>;
+        /// Folder of additional manifests, added to those of the installer.
+        manifests: Path;
+        /// Additional Ignition configs for the nodes. The prefix worker:, master: or bootstrap: limits a file to one role.
+        ignition_extra: List<Path>;
+    }
+    "platform" on all {
+        /// Platform to deploy on: libvirt, ovirt, openstack, kubevirt, or sim (simulated, kept in a file).
+        backend | master_backend: Choice<BackendConfig> = "libvirt";
+        /// Network of the first NIC of every machine, in both passes.
+        network: Text = "default";
+        /// Platform of the workers, if different from backend. It must reach the same machine network.
+        worker_backend: Choice<BackendConfig>;
+        /// Name of the machine network on worker_backend. Required with worker_backend.
+        worker_network: Text;
+        /// Networks of additional NICs of the nodes.
+        extra_networks: List<Text>;
+        /// Start the nodes when their host starts. Not available on OpenStack.
+        autostart: Switch = false;
+        /// When to create the workers. now: with all other machines. ready: when the control plane is ready.
+        workers_when: Choice<WorkersWhen> = "now";
+        /// Keep the bootstrap machine after the installation, for debugging.
+        /// The next deploy without this setting removes it.
+        keep_bootstrap: Switch = false;
+    }
+    "libvirt" on libvirt {
+        /// libvirt connection URI. Remote hosts: qemu+ssh://user@host/system.
+        libvirt_uri: Text = "qemu:///system";
+        /// Storage pool of all volumes.
+        pool: Text = "default";
+        /// Virtualization type. auto: KVM if available. kvm: require KVM. qemu: emulate the CPU.
+        virt_type: Choice<VirtType> = "auto";
+    }
+    "OpenStack" on openstack {
+        /// Cloud of clouds.yaml, which holds the credentials. Default: the OS_* environment variables.
+        os_cloud: Text;
+        /// Region. Default: the region of clouds.yaml or OS_REGION_NAME.
+        os_region: Text;
+        /// Boot disk of the servers. image: local disk of the host, as large as the flavor says. volume: block storage.
+        os_boot: Choice<OsBoot> = "image";
+        /// Volume type. Default: the default type of the cloud.
+        os_volume_type: Text;
+        /// Availability zone of the servers.
+        os_zone: Text;
+        /// Spread masters, and workers, over different hosts. soft: if possible. hard: required. off: not at all.
+        os_affinity: Choice<Affinity> = "soft";
+        /// Flavor of the bootstrap machine, by name or ID. Default: the smallest flavor that is large enough.
+        os_bootstrap_flavor: Text;
+        /// Flavor of the masters, by name or ID. Default: the smallest flavor that is large enough.
+        os_master_flavor: Text;
+        /// Flavor of the workers, by name or ID. Default: the smallest flavor that is large enough.
+        os_worker_flavor: Text;
+        /// Flavor of the pass-one machines with harvest=boot, by name or ID.
+        /// Default: the smallest flavor that is large enough.
+        os_helper_flavor: Text;
+        /// External network on which to create floating IPs for api_ip and ingress_ip. Default: no floating IPs.
+        os_external_network: Text;
+        /// Existing floating IP of this project for api_ip, instead of a new one.
+        os_api_floating_ip: Ip;
+        /// Existing floating IP of this project for ingress_ip, instead of a new one.
+        os_ingress_floating_ip: Ip;
+        /// Where to store the Ignition config that the bootstrap machine fetches. glance: a private image. swift: an
+        /// object. auto: the first of these that accepts it.
+        os_ignition: Choice<OsIgnition> = "auto";
+        /// Let Glance download an image that is given by URL. A #sha512=... at the end of the URL is verified.
+        os_image_import: Switch = false;
+    }
+    "KubeVirt" on kubevirt {
+        /// Kubeconfig of the Kubernetes cluster that runs KubeVirt. Default: the one that kubectl uses.
+        kubeconfig: Path;
+        /// Kubeconfig context. Default: the current context.
+        kube_context: Text;
+        /// Allow plain http and insecure-skip-tls-verify in the kubeconfig.
+        /// Anyone on the network path can then read the token.
+        kubevirt_insecure: Switch = false;
+        /// Namespace of all machines. Default: the namespace of the context.
+        namespace: Text;
+        /// Storage class of all volumes. Default: the default storage class.
+        storage_class: Text;
+        /// URL of the CDI upload proxy. Required if you cannot read it from the CDI configuration.
+        upload_proxy: Text;
+        /// PEM file of the CA that signed the certificate of the upload proxy.
+        upload_ca: Path;
+        /// Spread masters, and workers, over different hosts. soft: if possible. hard: required. off: not at all.
+        kubevirt_affinity: Choice<Affinity> = "soft";
+        /// Create the namespace if it does not exist. It is deleted with the last cluster in it.
+        make_namespace: Switch = false;
+        /// With network=pod: how to expose the API and ingress outside the platform.
+        /// auto: the first type that the platform supports.
+        expose: Choice<Expose> = "auto";
+        /// IP address of the platform's nodes for node ports. Required if you cannot list nodes.
+        node_address: Ip;
+        /// Pod networks of the platform; access from them is denied. Required if you cannot read them.
+        pod_networks: List<Network>;
+        /// With network=pod: networks outside the platform's pods that may access the API and ingress.
+        admit: List<Network> = "0.0.0.0/0";
+        /// With network=pod: Routes of the platform to the ingress. wildcard: one for all names. names: one for each of
+        /// route_names. off: none.
+        routes: Choice<Routes> = "auto";
+        /// Names under apps that get a Route each if a wildcard Route is not allowed.
+        route_names: List<Text> = "console-openshift-console,oauth-openshift";
+    }
+    "oVirt" on ovirt {
+        /// Engine URL with the host name of its certificate, such as https://engine.example.com/ovirt-engine.
+        /// Required on oVirt.
+        ovirt_url: Text;
+        /// Engine user, with its authentication profile.
+        ovirt_user: Text = "admin@internal";
+        /// Password of the engine user. It is never stored: later commands read ovirt_password_file or
+        /// OCPDEPLOY_OVIRT_PASSWORD.
+        ovirt_password: Secret;
+        /// PEM file of the engine's CA, the only CA to trust. Default: the CAs of this system.
+        ovirt_ca: Path;
+        /// oVirt cluster (of hosts) of all machines.
+        ovirt_cluster: Text = "Default";
+        /// Storage domain of images and additional disks. Default: the only one of the data center.
+        ovirt_storage_domain: Text;
+        /// vNIC profile for networks that have several. Default: the one with the name of the network.
+        ovirt_vnic_profile: Text;
+        /// Spread masters over different hosts. soft: if possible. hard: required. off: not at all.
+        ovirt_affinity: Choice<Affinity> = "soft";
+        /// Names of the hosts that may run the machines. Default: all hosts of the oVirt cluster.
+        ovirt_hosts: List<Text>;
+        /// Affinity label of the workers. They run on the hosts to which an administrator assigned this label.
+        ovirt_worker_label: Text;
+        /// Create disks as full copies of the template, instead of thin layers on top of it.
+        ovirt_clone: Switch = false;
+        /// How machines receive Ignition configs. auto: built in, requires engine 4.3.4 or later. hook: a VDSM hook on the
+        /// hosts that reads the custom property ignitiondata.
+        ovirt_ignition: Choice<OvirtIgnition> = "auto";
+    }
+    "simulated platform" on sim {
+        /// File that holds the state of the simulated platform.
+        sim_state: Path = "$OCPDEPLOY_HOME/sim.json";
+    }
+    "sizes" on all {
+        /// Memory of each master in MiB.
+        master_memory: Mib = 16384;
+        /// Memory of each worker in MiB.
+        worker_memory: Mib = 8192;
+        /// Memory of the bootstrap machine in MiB.
+        bootstrap_memory: Mib = 16384;
+        /// Memory of each pass-one machine in MiB.
+        helper_memory | haproxy_memory: Mib = 2048;
+        /// Virtual CPUs of each master and worker.
+        numcpus: Count = 4;
+        /// Virtual CPUs of the bootstrap machine.
+        bootstrap_numcpus: Count = 4;
+        /// Virtual CPUs of each pass-one machine.
+        helper_numcpus: Count = 1;
+        /// System disk of each node in GiB.
+        disk_size: Gib = 100;
+        /// System disk of each pass-one machine in GiB.
+        helper_disk_size: Gib = 10;
+        /// Add a second, empty disk to masters and workers.
+        extra_disk: Switch = false;
+        /// Size of the second disk in GiB.
+        extra_disk_size: Gib = 10;
+        /// Sizes in GiB of empty disks to add to masters and workers. Overrides extra_disk.
+        extra_disks: List<Gib>;
+    }
+    "addresses" on all {
+        /// How pass one learns the IP addresses. boot: boot machines. reserve: the platform reserves addresses without a
+        /// boot. static: the addresses in this file.
+        harvest: Choice<Harvest> = "boot";
+        /// Virtual IP of the API. Default: harvested.
+        api_ip: Ip;
+        /// Virtual IP of the ingress routers. Default: harvested.
+        ingress_ip: Ip;
+        /// Network of the nodes. Default: read from the platform.
+        machine_network: Network;
+        /// VRRP router ID of api_ip, 1 to 255. Default: an unused one.
+        virtual_router_id: Count;
+        /// DNS server on the nodes. dnsmasq: that of CoreOS. coredns: that of the release. user: your own DNS.
+        dns: Choice<Dns> = "dnsmasq";
+        /// Load balancer of api_ip and ingress_ip. keepalived: on the nodes. user: your own. platform: that of the
+        /// platform, requires network=pod.
+        lb: Choice<Lb> = "keepalived";
+        /// Where addresses are reserved. platform: on the platform, if it supports reservations. user: on your own DHCP
+        /// server, see `ocpdeploy export dhcp`.
+        dhcp: Choice<Dhcp> = "platform";
+        /// MAC address of the bootstrap machine.
+        bootstrap_mac: Mac;
+        /// IP address of the bootstrap machine.
+        bootstrap_ip: Ip;
+        /// MAC addresses of the masters, in order.
+        master_macs: List<Mac>;
+        /// IP addresses of the masters, in order.
+        master_ips: List<Ip>;
+        /// MAC addresses of the workers, in order.
+        worker_macs: List<Mac>;
+        /// IP addresses of the workers, in order.
+        worker_ips: List<Ip>;
+    }
+    "networks inside the cluster" on all {
+        /// Network plugin.
+        network_type: Text = "OVNKubernetes";
+        /// Network of the pods.
+        cluster_network: Network = "10.128.0.0/14";
+        /// Prefix length of the subnet of cluster_network that each node gets.
+        cluster_host_prefix: Count = 23;
+        /// Network of the services.
+        service_network: Network = "172.30.0.0/16";
+    }
+    "images and installer" on all {
+        /// Folder of images. A rehearsal uses coreos.qcow2 and helper.qcow2 in it.
+        images_dir: Path = "$OCPDEPLOY_HOME/images";
+        /// CoreOS image: a URL, a file (a path with a /), or the name of an image on the platform.
+        /// auto: $images_dir/rhcos.qcow2 if it exists, otherwise the image of the release.
+        image | template: Text = "auto";
+        /// Cloud-init image of the pass-one machines: as image, or a name of `ocpdeploy image list`.
+        /// auto: $images_dir/centos.qcow2 if it exists, otherwise centos9stream.
+        helper_image | helper_template: Text = "auto";
+        /// The same as image, for worker_backend.
+        worker_image: Text = "auto";
+        /// The same as helper_image, for worker_backend.
+        worker_helper_image: Text = "auto";
+        /// Path of openshift-install. Default: the one of the cluster, else the one downloaded for version, else the one in
+        /// PATH.
+        installer: Path;
+        /// Release of openshift-install and oc to download: stable, candidate, nightly, okd, 4.N or 4.N.Z.
+        /// Default: no download.
+        version: Text;
+        /// URL of a mirror of openshift-install: the folder that contains ocp/<version>/ with sha256sum.txt.
+        /// For okd, the URL of the releases.
+        mirror: Text;
+        /// OpenPGP public keys to verify the signature of the mirror's sha256sum.txt (.gpg or .asc).
+        /// Default: the keys of Red Hat.
+        mirror_key: Path;
+        /// SHA-256 of the mirror's sha256sum.txt. With it, the mirror needs neither a signature nor https.
+        mirror_sha256: Text;
+        /// Run programs from a mirror without a signature or without https.
+        /// Anyone who can modify them on the mirror or on the network path can then run code on this computer.
+        mirror_insecure: Switch = false;
+        /// URL of a folder that contains images under their published file names.
+        image_mirror: Text;
+        /// Folder of downloaded files. Several users can share one that they all can write to.
+        cache: Path = "${XDG_CACHE_HOME:-$HOME/.cache}/ocpdeploy";
+        /// How nodes get their configuration from the machine config server. tls: requires a DNS that resolves api-int.
+        /// embed: as part of their Ignition config. http: unencrypted. auto: tls or embed, never http.
+        mcs: Choice<Mcs> = "auto";
+    }
+    "access and trust" on all {
+        /// File of the pull secret, or the JSON text itself in quotes.
+        pull_secret | pullsecret | PULL_SECRET: Secret = "openshift_pull.json";
+        /// File of the SSH public key of the user core.
+        pub_key | pubkey: Path = "~/.ssh/id_ed25519.pub";
+        /// Files of additional SSH public keys.
+        keys: List<Path>;
+        /// PEM file of CA certificates that the cluster trusts.
+        ca: Path;
+        /// HTTP proxy of the nodes, such as http://proxy.example.com:3128.
+        http_proxy: Text;
+        /// HTTPS proxy of the nodes. Its own URL can begin with http.
+        https_proxy: Text;
+        /// Hosts, .domains and networks to access without a proxy, in addition to those of the cluster.
+        no_proxy: List<Text>;
+        /// Registry mirrors, each as SOURCE=MIRROR. A source can have several mirrors.
+        registry_mirrors: List<Text>;
+    }
+    "timeouts and retries" on all {
+        /// Timeout until all pass-one machines have an address.
+        harvest_timeout: Duration = "10m";
+        /// Timeout until each node appears with its planned address.
+        address_timeout: Duration = "15m";
+        /// A machine that stops within this time after its start, while the deployment waits for it, is started again.
+        launch_timeout: Duration = "10m";
+        /// Maximum number of such restarts, on another host if the platform supports it.
+        launch_retries: Count = 2;
+        /// Timeout until the bootstrap is complete.
+        bootstrap_timeout: Duration = "60m";
+        /// Timeout from then until the cluster is installed.
+        install_timeout: Duration = "60m";
+        /// How long to retry requests to a platform that does not respond. 0s: no retries.
+        platform_timeout: Duration = "2m";
+        /// How long to wait for a mirror that does not respond to a version query.
+        mirror_timeout: Duration = "20s";
+    }
+    without effect {
+        api_internal: "the internal and the external API share one virtual IP";
+        bootstrap_api_ip: "floating IPs exist only on OpenStack, see os_api_floating_ip";
+        bootstrap_helper_ip: "the bootstrap machine has no helper";
+        bootstrap_helper_mac: "the bootstrap machine has no helper";
+        cpupinning: "CPU pinning is not supported";
+        deploy_bootstrap: "every deployment has a bootstrap machine";
+        dhcp_dns: "no DHCP server is created; the DHCP server of the network is used";
+        dhcp_gateway: "no DHCP server is created; the DHCP server of the network is used";
+        dhcp_ip: "no DHCP server is created; the DHCP server of the network is used";
+        dhcp_netmask: "no DHCP server is created; the DHCP server of the network is used";
+        dns_ip: "each node resolves the names of the cluster itself";
+        force: "to resume, run the same command again";
+        haproxy_bootstrap: "the platform itself passes the Ignition config to the bootstrap machine";
+        helper_dedicated | dedicated_helper: "the nodes hold the virtual IPs; no helper remains";
+        helper_sleep: "the deployment waits for addresses, see harvest_timeout";
+        macosx: "openshift-install runs on this computer, see installer";
+        numa: "NUMA placement is not supported";
+        numamode: "NUMA placement is not supported";
+        pcidevices: "PCI devices are not supported";
+        prefix: "machine names begin with the cluster name";
+        public_api_ip: "floating IPs exist only on OpenStack, see os_api_floating_ip";
+        scale: "`ocpdeploy scale` changes the number of workers";
+        tag: "everything created is tagged with <cluster>.<domain>; for the release, see version";
+        OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE | OPENSHIFT_RELEASE_IMAGE:
+            "openshift-install reads it from the environment of ocpdeploy, not from an env file";
+    }
+}
