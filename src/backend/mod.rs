@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -20,6 +21,7 @@ use crate::cluster::{
 };
 use crate::digest::sha256;
 
+pub mod connect;
 mod filters;
 pub mod kubevirt;
 #[cfg(feature = "libvirt")]
@@ -31,29 +33,18 @@ mod plain_http;
 pub mod retry;
 pub mod sim;
 
-/// A serial console with somebody before it: bytes as they are, both ways.
-pub struct Console {
-    /// What is typed. When this is dropped, the console is left.
-    pub keys: mpsc::Sender<Vec<u8>>,
-    /// What the guest writes, and last, where that is known, why there is no more.
-    pub screen: mpsc::Receiver<Result<Vec<u8>, BackendError>>,
-}
-
 /// A platform on which machines can be made.
 ///
 /// Everything made carries the cluster's id on the platform itself; nothing without it is ever changed.
 /// Every method may be called again after a crash at any point and then completes what was begun.
-#[expect(
-    async_fn_in_trait,
-    reason = "static dispatch; every caller is in this crate and runs on one task"
-)]
+///
+/// What only some platforms can do is a facet of its own, as in the cloud providers of Kubernetes
+/// (kubernetes/cloud-provider: cloud.go, `Interface`).
+// Every caller is in this crate and runs on one task, so nothing here needs to be `Send`.
+#[async_trait(?Send)]
 pub trait Backend {
-    fn capabilities(&self) -> Capabilities;
-
-    /// As `limits`, for machines of one role; another where the roles are on several platforms.
-    fn capabilities_for(&self, _: Role) -> Capabilities {
-        self.capabilities()
-    }
+    /// For machines of one role: the roles may be on several platforms.
+    fn capabilities(&self, role: Role) -> Capabilities;
 
     /// Looks at reach, rights, versions, networks, storage and quota; makes nothing.
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError>;
@@ -61,20 +52,15 @@ pub trait Backend {
     /// Reads what the platform tells about a network. Fields it cannot tell are empty.
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError>;
 
-    /// Brings an image onto the platform, or finds the one with the same digest there.
+    /// Brings an image for machines of one role onto the platform, or finds the one with the same digest there.
     ///
     /// Clusters share it: it stays until `delete_remaining` was called for the last cluster that asked for it.
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
-
-    /// As `ensure_image`, for machines of one role.
-    async fn ensure_image_for(
+    async fn ensure_image(
         &self,
-        _: Role,
+        role: Role,
         cluster: &ClusterId,
         image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError> {
-        self.ensure_image(cluster, image).await
-    }
+    ) -> Result<ImageHandle, BackendError>;
 
     /// Creates and starts a machine, or adopts the one there when cluster and fingerprint are the same.
     ///
@@ -103,11 +89,6 @@ pub trait Backend {
     /// Repeating it is success. An address, MAC or name that something else holds is `Conflict`.
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError>;
 
-    /// Gives a VIP to the platform's own balancer, where the network has one; the same call again is success.
-    async fn ensure_load_balancer(&self, _: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
-        Ok(None)
-    }
-
     /// What `reserve_address` made for this cluster and is still there.
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError>;
 
@@ -125,33 +106,88 @@ pub trait Backend {
     /// All clusters of which anything is tagged here, as far as this user sees; whoever made them.
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError>;
 
-    /// The last lines of the serial console, where the platform keeps them.
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
+    /// Where consoles of machines of this role are kept or can be attached to.
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        None
+    }
 
-    /// Sits down at the serial console of a machine that runs. `None` where the platform offers none.
-    async fn console(&self, _: &ClusterId, _: &MachineName) -> Result<Option<Console>, BackendError> {
+    /// Where networks may have load balancers of the platform's own.
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        None
+    }
+
+    /// Where settings can be chosen from what there is.
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        None
+    }
+
+    /// Where the platform of machines of this role tells more of them and of itself than deploying needs.
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        None
+    }
+}
+
+impl dyn Backend + '_ {
+    /// What holds whichever role a machine has: the slower pace, and what all platforms can do.
+    pub fn common_capabilities(&self) -> Capabilities {
+        let (masters, workers) = (self.capabilities(Role::Master), self.capabilities(Role::Worker));
+        Capabilities {
+            concurrency: masters.concurrency.min(workers.concurrency),
+            poll_interval: masters.poll_interval.max(workers.poll_interval),
+            guests_answer: masters.guests_answer && workers.guests_answer,
+            agent_reports: masters.agent_reports || workers.agent_reports,
+            ..masters
+        }
+    }
+}
+
+/// The serial consoles of machines.
+#[async_trait(?Send)]
+pub trait SerialConsole {
+    /// The last lines, where the platform keeps them.
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
+
+    /// Attaches to the console of a machine that runs. `None` where the platform only keeps lines.
+    async fn attach(&self, _: &ClusterId, _: &MachineName) -> Result<Option<Console>, BackendError> {
         Ok(None)
     }
+}
 
-    /// A machine in the platform's own words, without its payload. An absent one is `NotFound`, not ours `Conflict`.
-    ///
-    /// Empty on a platform that has nothing to add to `list_machines`.
-    async fn describe_machine(&self, _: &ClusterId, _: &MachineName) -> Result<Description, BackendError> {
-        Ok(Description::default())
-    }
+/// A serial console with somebody before it: bytes as they are, both ways.
+pub struct Console {
+    /// What is typed. When this is dropped, the console is left.
+    pub keys: mpsc::Sender<Vec<u8>>,
+    /// What the guest writes, and last, where that is known, why there is no more.
+    pub screen: mpsc::Receiver<Result<Vec<u8>, BackendError>>,
+}
 
+/// Load balancers of the platform's own.
+#[async_trait(?Send)]
+pub trait LoadBalancers {
+    /// Gives a VIP to the balancer of its network; the same call again is success. `None` where that network has none.
+    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError>;
+}
+
+/// What there is to choose from.
+#[async_trait(?Send)]
+pub trait Discovery {
     /// What the platform has for the settings that choose among it; changes nothing there.
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        Ok(PlatformChoices::default())
-    }
+    async fn choices(&self) -> Result<PlatformChoices, BackendError>;
+}
 
-    /// The folder of this very computer in which masters' disks will be, where there is one.
-    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        Ok(None)
-    }
+/// What helps to find out why something is as it is.
+#[async_trait(?Send)]
+pub trait Diagnostics {
+    /// A machine in the platform's own words, without its payload. An absent one is `NotFound`, not ours `Conflict`.
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError>;
 
     /// What time it is on the platform, by an answer of it; `None` where answers bear no time.
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        Ok(None)
+    }
+
+    /// The folder of this very computer in which disks will be, where there is one.
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
         Ok(None)
     }
 }

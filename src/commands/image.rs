@@ -192,17 +192,17 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
     session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
         let backend = connect_for(&config).await?;
-        let pushed = push_all(&backend, &config, installer.as_ref()).await;
-        passes::with_leftovers(&backend, &config.id(), "image push", true, pushed).await
+        let pushed = push_all(&*backend, &config, installer.as_ref()).await;
+        passes::with_leftovers(&*backend, &config.id(), "image push", true, pushed).await
     })
 }
 
-async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Option<&Installer>) -> Result<()> {
+async fn push_all(backend: &dyn Backend, config: &ClusterConfig, installer: Option<&Installer>) -> Result<()> {
     for (role, sources) in wanted(config) {
         let shop = Shop {
             downloads: &config.downloads,
             installer,
-            platform: backend.capabilities_for(role).image_artifact,
+            platform: backend.capabilities(role).image_artifact,
             fetched_there: config.backend_of(role).fetches_images(),
         };
         for source in sources {
@@ -210,7 +210,7 @@ async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Op
                 .request(&source)
                 .await
                 .with_context(|| format!("get image {source}"))?;
-            let handle = backend.ensure_image_for(role, &config.id(), &request).await?;
+            let handle = backend.ensure_image(role, &config.id(), &request).await?;
             print(&(printable_line(&format!("{source}: {}", handle.0)) + "\n"))?;
         }
     }

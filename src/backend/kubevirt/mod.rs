@@ -22,6 +22,7 @@ mod session;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use serde_json::Value;
 
 pub use self::choices::contexts;
@@ -30,10 +31,10 @@ use self::kind::Kind;
 use self::session::{Failure, Session, if_allowed};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Carrier, Console, Description,
-    Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices,
-    Requirements, ReservationState, Stop,
+    Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec,
+    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName};
+use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName, Role};
 
 /// A namespace of a Kubernetes with KubeVirt, reached through a kubeconfig.
 pub struct Kubevirt {
@@ -93,8 +94,9 @@ const OURS: [Kind; 9] = [
     Kind::ConfigMap,
 ];
 
+#[async_trait(?Send)]
 impl Backend for Kubevirt {
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: Role) -> Capabilities {
         Capabilities {
             concurrency: 8,
             // Two lists, which the server answers from memory.
@@ -114,23 +116,18 @@ impl Backend for Kubevirt {
             .operation(format!("look at KubeVirt at {}", self.session.server))
     }
 
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at KubeVirt at {}", self.session.server);
-        choices::all(&self.session, &self.config).await.operation(operation)
-    }
-
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.server);
-        choices::time(&self.session).await.operation(operation)
-    }
-
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         network::look(&self.session, network)
             .await
             .operation(format!("look at network {network}"))
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         self.make_namespace().await?;
         match image {
             ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name)
@@ -190,17 +187,6 @@ impl Backend for Kubevirt {
             .operation(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
     }
 
-    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
-        self.make_namespace().await?;
-        match &self.config.pods {
-            Some(site) if balancer.network == objects::POD_NETWORK => {
-                balancers::ensure(&self.session, site, balancer).await.map(Some)
-            }
-            _ => Ok(None),
-        }
-        .operation(format!("make the Service of {}", balancer.vip))
-    }
-
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         balancers::held(&self.session, cluster)
             .await
@@ -230,17 +216,66 @@ impl Backend for Kubevirt {
         self.clusters().await.operation(operation)
     }
 
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        Some(self)
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(self)
+    }
+
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl SerialConsole for Kubevirt {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         machines::console(&self.session, cluster, name)
             .await
             .operation(format!("read the console of machine {name}"))
     }
 
-    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+    async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
         console::open(&self.session, &self.config, cluster, name)
             .await
             .map(Some)
             .operation(format!("open the console of machine {name}"))
+    }
+}
+
+#[async_trait(?Send)]
+impl LoadBalancers for Kubevirt {
+    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.make_namespace().await?;
+        match &self.config.pods {
+            Some(site) if balancer.network == objects::POD_NETWORK => {
+                balancers::ensure(&self.session, site, balancer).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+        .operation(format!("make the Service of {}", balancer.vip))
+    }
+}
+
+#[async_trait(?Send)]
+impl Discovery for Kubevirt {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at KubeVirt at {}", self.session.server);
+        choices::all(&self.session, &self.config).await.operation(operation)
+    }
+}
+
+#[async_trait(?Send)]
+impl Diagnostics for Kubevirt {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.server);
+        choices::time(&self.session).await.operation(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {

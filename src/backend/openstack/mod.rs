@@ -23,6 +23,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
@@ -32,10 +33,11 @@ use self::ports::Network;
 use self::session::{Failure, Session};
 use self::wire::{Flavor, mark, text};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Finding, ImageHandle,
-    ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Stop,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
+    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    ReservationState, SerialConsole, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, OpenStackConfig};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, OpenStackConfig, Role};
 
 /// How often a release looks whether something is left, which a request under way may just have made.
 const SWEEPS: u32 = 5;
@@ -197,8 +199,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[async_trait(?Send)]
 impl Backend for OpenStack {
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: Role) -> Capabilities {
         Capabilities {
             concurrency: 8,
             poll_interval: Duration::from_secs(2),
@@ -215,22 +218,17 @@ impl Backend for OpenStack {
         self.look(needs).await.map_err(|failure| failure.of_deed(operation()))
     }
 
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at {}", self.session.name());
-        self.all_offers().await.map_err(|failure| failure.of_deed(operation))
-    }
-
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.name());
-        self.time().await.map_err(|failure| failure.of_deed(operation))
-    }
-
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let facts = self.network_facts(network).await;
         facts.map_err(|failure| failure.of_deed(format!("look at network {network}")))
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         let operation = || match image {
             ImageRequest::Platform(url) if url.contains("://") => format!("import image {url}"),
             ImageRequest::Platform(name) => format!("find image {name}"),
@@ -320,9 +318,40 @@ impl Backend for OpenStack {
         found.map_err(|failure| failure.of_deed(format!("list the clusters of {}", self.session.name())))
     }
 
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        Some(self)
+    }
+
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl SerialConsole for OpenStack {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let console = self.console(cluster, name).await;
         console.map_err(|failure| failure.of_deed(format!("read the console of machine {name}")))
+    }
+}
+
+#[async_trait(?Send)]
+impl Discovery for OpenStack {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at {}", self.session.name());
+        self.all_offers().await.map_err(|failure| failure.of_deed(operation))
+    }
+}
+
+#[async_trait(?Send)]
+impl Diagnostics for OpenStack {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.name());
+        self.time().await.map_err(|failure| failure.of_deed(operation))
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {

@@ -21,14 +21,15 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Finding, ImageHandle,
-    ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Stop,
-    Verdict,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
+    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    ReservationState, Stop, Verdict,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition, Role};
 pub use choices::{Ca, fetch_ca};
 use session::{Failure, Session};
 use site::Site;
@@ -102,8 +103,9 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::machine(&element, &wire::OwnershipTag::read(&element)?, &addresses)
 }
 
+#[async_trait(?Send)]
 impl Backend for Ovirt {
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: Role) -> Capabilities {
         Capabilities {
             concurrency: 6,
             poll_interval: Duration::from_secs(2),
@@ -132,16 +134,6 @@ impl Backend for Ovirt {
         Ok(findings)
     }
 
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at oVirt at {}", self.session.url());
-        self.all_offers().await.map_err(|failure| failure.during(operation))
-    }
-
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.url());
-        self.time().await.map_err(|failure| failure.during(operation))
-    }
-
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let identity = self.network_identity(network).await;
         Ok(NetworkFacts {
@@ -150,7 +142,12 @@ impl Backend for Ovirt {
         })
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         let operation = match image {
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
             ImageRequest::Platform(name) => format!("find template {name}"),
@@ -217,9 +214,28 @@ impl Backend for Ovirt {
         found.map_err(|failure| failure.during(format!("list the clusters at {}", self.session.url())))
     }
 
-    /// Consoles of oVirt are live only; nothing keeps what was written.
-    async fn console_tail(&self, _: &ClusterId, _: &MachineName) -> Result<Option<String>, BackendError> {
-        Ok(None)
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl Discovery for Ovirt {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at oVirt at {}", self.session.url());
+        self.all_offers().await.map_err(|failure| failure.during(operation))
+    }
+}
+
+#[async_trait(?Send)]
+impl Diagnostics for Ovirt {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.url());
+        self.time().await.map_err(|failure| failure.during(operation))
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
