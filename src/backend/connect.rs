@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(not(feature = "libvirt"))]
+use super::BackendErrorKind;
 use super::kubevirt::Kubevirt;
 #[cfg(feature = "libvirt")]
 use super::libvirt::Libvirt;
@@ -10,8 +12,22 @@ use super::ovirt::Ovirt;
 use super::placement::Platforms;
 use super::retry::Retrying;
 use super::sim::Sim;
-use super::{Backend, BackendError};
+use super::{Backend, BackendError, Capabilities};
 use crate::cluster::{BackendConfig, WorkersOn};
+
+impl Capabilities {
+    /// Of the platform that a configuration chooses. A connected one may know better: the pretend platform sets bounds
+    /// of its own.
+    pub fn of(backend: &BackendConfig) -> Self {
+        match backend {
+            BackendConfig::Libvirt(config) => config.into(),
+            BackendConfig::Kubevirt(config) => config.into(),
+            BackendConfig::OpenStack(config) => config.into(),
+            BackendConfig::Ovirt(config) => config.into(),
+            BackendConfig::Sim(config) => config.into(),
+        }
+    }
+}
 
 /// Connects to the platforms of a cluster. Calls that get no answer are repeated for at most `limit`.
 pub async fn connect(

@@ -16,11 +16,12 @@ use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::cluster::{
-    AddressAssignment, ApiEndpoint, BackendConfig, ClusterId, Mac, MachineName, NodeName, Pass, Role, Size, Vip,
-};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
 use crate::digest::sha256;
 
+pub use self::capabilities::{Capabilities, Carrier};
+
+mod capabilities;
 pub mod connect;
 mod filters;
 pub mod kubevirt;
@@ -275,92 +276,6 @@ pub struct Form {
     /// E.g. `domain XML`.
     pub name: &'static str,
     pub text: String,
-}
-
-/// What a backend can do and how hard it may be pushed.
-#[derive(Clone, Debug)]
-pub struct Capabilities {
-    /// Calls under way at once.
-    pub concurrency: usize,
-    /// Pause between two bulk looks: short where a look is cheap.
-    pub poll_interval: Duration,
-    pub carrier: Carrier,
-    /// Whether `reserve_address` can make the platform keep an address.
-    pub holds_addresses: bool,
-    /// Whether machines really run, so that one can be asked over the network; false for a pretend platform.
-    pub guests_answer: bool,
-    /// Whether addresses are what an agent in the guest reports: CoreOS has none.
-    pub agent_reports: bool,
-    /// Which CoreOS image boots here: `qemu`, `openstack` or `kubevirt`.
-    pub image_artifact: &'static str,
-}
-
-/// How Ignition reaches a machine, and how much of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carrier {
-    /// E.g. `fw_cfg`.
-    pub name: &'static str,
-    /// Most bytes that it takes, as the platform counts them; `None`: it sets no bound.
-    pub limit: Option<usize>,
-    /// The platform counts the base64 of a config, not the config.
-    pub counts_base64: bool,
-    /// A bootstrap's config over the limit is put by the backend where the machine fetches it.
-    pub bootstrap_fetches: bool,
-}
-
-impl Carrier {
-    /// libvirt: QEMU loads the file, and neither libvirt nor CoreOS sets a bound.
-    pub const FW_CFG: Self = Self {
-        name: "fw_cfg",
-        limit: None,
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-    /// oVirt: the engine checks no size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
-    pub const CUSTOM_SCRIPT: Self = Self {
-        name: "custom_script",
-        limit: None,
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-    /// OpenStack: Nova's compute API takes 65535 bytes of base64.
-    pub const USER_DATA: Self = Self {
-        name: "user_data",
-        limit: Some(65_535),
-        counts_base64: true,
-        bootstrap_fetches: true,
-    };
-    /// KubeVirt: `userData` in the machine itself (kubevirt/kubevirt: vmi-create-admitter.go).
-    pub const INLINE_USER_DATA: Self = Self {
-        name: "inline userData",
-        limit: Some(2_048),
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-    /// KubeVirt: a Secret. The API server adds up decoded values (kubernetes/kubernetes: ValidateSecret), and ours has one.
-    pub const SECRET: Self = Self {
-        name: "Secret",
-        limit: Some(1 << 20),
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-
-    /// The carrier of a platform, without asking it; a pretend one may set a bound of its own.
-    pub fn of(config: &BackendConfig) -> Self {
-        match config {
-            BackendConfig::Libvirt(_) | BackendConfig::Sim(_) => Self::FW_CFG,
-            BackendConfig::OpenStack(_) => Self::USER_DATA,
-            BackendConfig::Kubevirt(_) => Self::SECRET,
-            BackendConfig::Ovirt(_) => Self::CUSTOM_SCRIPT,
-        }
-    }
-
-    /// The largest config that fits, in bytes.
-    pub fn room(&self) -> Option<usize> {
-        // Base64 makes 4 of each 3 bytes begun.
-        self.limit
-            .map(|limit| if self.counts_base64 { limit / 4 * 3 } else { limit })
-    }
 }
 
 /// What a deployment is going to ask of the platform; input of `preflight`.

@@ -11,7 +11,7 @@ use crate::backend::{
     ImageHandle, ImageRequest, LoadBalancers, Machine, MachineSpec, NetworkFacts, Owned, Requirements,
     ReservationState, SerialConsole, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, NodeName, Role};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
 /// A cluster's platforms behind one face: which machine is where is known here and nowhere else.
 ///
@@ -56,7 +56,7 @@ impl Platforms {
     /// Who holds an address: the machine's own platform, or where that cannot, the other one on the same network.
     fn holder(&self, hold: &AddressReservation) -> (&dyn Backend, AddressReservation) {
         if let Some(workers) = &self.workers
-            && is_workers(&hold.lease.name)
+            && hold.lease.name.role() == Role::Worker
             && workers.platform.capabilities(Role::Worker).holds_addresses
         {
             let network = workers.network.clone();
@@ -75,11 +75,6 @@ impl Platforms {
         let workers = self.workers.as_ref().map(|workers| &*workers.platform);
         std::iter::once(&*self.all).chain(workers)
     }
-}
-
-fn is_workers(node: &NodeName) -> bool {
-    let role = node.as_str().split('-').next();
-    role == Some(Role::Worker.to_string().as_str())
 }
 
 #[async_trait(?Send)]

@@ -115,6 +115,12 @@ impl fmt::Display for MachineName {
 pub struct NodeName(String);
 
 impl NodeName {
+    /// A node's name begins with its role; what is no node's, such as `api`, goes with the masters.
+    pub fn role(&self) -> Role {
+        let role = self.0.split('-').next().and_then(|role| role.parse().ok());
+        role.unwrap_or(Role::Master)
+    }
+
     pub fn bootstrap() -> Self {
         Self("bootstrap".to_owned())
     }

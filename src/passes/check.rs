@@ -9,7 +9,7 @@ use tracing::info;
 use super::complete::refuse_changes;
 use super::{DeployOptions, PassError, clock, fragments, networks, ours, refuse_pretend};
 use crate::PROGRESS;
-use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
+use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
 use crate::cluster::{AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, platform_names};
 use crate::local::network_probe;
 use crate::node;
@@ -259,10 +259,7 @@ pub(super) async fn find_installer(
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
     images.dedup_by_key(|(_, image)| *image);
     for (role, image) in images.into_iter().filter(|_| !config.is_rehearsal()) {
-        let artifact = match backend {
-            Some(backend) => backend.capabilities(role).image_artifact,
-            None => config.backend_of(role).image_artifact(),
-        };
+        let artifact = Capabilities::of(config.backend_of(role)).image_artifact;
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
         if report.take("images", fits)?.is_some() {
             report.add("images", [ok(format!("{image} goes with {version}"))]);

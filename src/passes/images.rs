@@ -189,11 +189,12 @@ impl Run<'_> {
     }
 
     fn shop<'s>(&'s self, role: Role, installer: Option<&'s Installer>) -> Shop<'s> {
+        let capabilities = self.backend.capabilities(role);
         Shop {
             downloads: &self.config.downloads,
             installer,
-            platform: self.backend.capabilities(role).image_artifact,
-            fetched_there: self.config.backend_of(role).fetches_images(),
+            platform: capabilities.image_artifact,
+            fetched_there: capabilities.fetches_images,
         }
     }
 }

@@ -94,20 +94,28 @@ const OURS: [Kind; 9] = [
     Kind::ConfigMap,
 ];
 
-#[async_trait(?Send)]
-impl Backend for Kubevirt {
-    fn capabilities(&self, _: Role) -> Capabilities {
-        Capabilities {
+impl From<&KubevirtConfig> for Capabilities {
+    fn from(config: &KubevirtConfig) -> Self {
+        Self {
             concurrency: 8,
             // Two lists, which the server answers from memory.
             poll_interval: Duration::from_secs(1),
             carrier: Carrier::SECRET,
-            holds_addresses: self.config.pods.is_some(),
+            holds_addresses: config.pods.is_some(),
+            pretend: false,
             // Behind their pods nobody from outside reaches them.
-            guests_answer: self.config.pods.is_none(),
-            agent_reports: self.config.pods.is_none(),
+            guests_answer: config.pods.is_none(),
+            agent_reports: config.pods.is_none(),
             image_artifact: "kubevirt",
+            fetches_images: false,
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl Backend for Kubevirt {
+    fn capabilities(&self, _: Role) -> Capabilities {
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {

@@ -21,7 +21,6 @@ mod volumes;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use virt::connect::Connect;
@@ -29,11 +28,11 @@ use virt::connect::Connect;
 use self::domain::{OwnershipTag, Platform, uuid_of};
 use self::entries::Entry;
 use self::machines::Known;
-use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lock};
+use self::session::{Failure, Pulse, Session, document, if_there, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Console, Description,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Console, Description,
     Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
     PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
@@ -117,16 +116,7 @@ fn refuse_session(uri: &str) -> Result<(), Failure> {
 #[async_trait(?Send)]
 impl Backend for Libvirt {
     fn capabilities(&self, _: Role) -> Capabilities {
-        Capabilities {
-            concurrency: CONCURRENCY,
-            // A look is three calls, and costs a millisecond or two.
-            poll_interval: Duration::from_millis(150),
-            carrier: Carrier::FW_CFG,
-            holds_addresses: true,
-            guests_answer: true,
-            agent_reports: false,
-            image_artifact: "qemu",
-        }
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {

@@ -8,11 +8,10 @@ use tokio::sync::Semaphore;
 use virt::connect::Connect;
 use virt::error::{Error, ErrorDomain, ErrorNumber};
 
+use crate::backend::capabilities::LIBVIRT_CONCURRENCY;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::xml::{self, Element};
 
-/// Calls under way at once. libvirtd has 20 workers by default and lets each wait for an emulator's start or end.
-pub(super) const CONCURRENCY: usize = 16;
 /// libvirtd admits 5 calls of one client at once (`max_client_requests`), and keeps further ones waiting.
 const CALLS_PER_LINE: usize = 4;
 /// Longest silence of one call; `virt` has no time-out of its own, and a lost peer is noticed only when the kernel gives up.
@@ -167,7 +166,7 @@ impl Session {
         Ok(Self {
             uri: uri.to_owned(),
             lines: Mutex::new(vec![Arc::new(connect)]),
-            permits: Semaphore::new(CONCURRENCY),
+            permits: Semaphore::new(LIBVIRT_CONCURRENCY),
         })
     }
 

@@ -199,18 +199,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[async_trait(?Send)]
-impl Backend for OpenStack {
-    fn capabilities(&self, _: Role) -> Capabilities {
-        Capabilities {
+impl From<&OpenStackConfig> for Capabilities {
+    fn from(config: &OpenStackConfig) -> Self {
+        Self {
             concurrency: 8,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::USER_DATA,
             holds_addresses: true,
+            pretend: false,
             guests_answer: true,
             agent_reports: false,
             image_artifact: "openstack",
+            fetches_images: config.image_import,
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl Backend for OpenStack {
+    fn capabilities(&self, _: Role) -> Capabilities {
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {

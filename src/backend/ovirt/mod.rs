@@ -103,21 +103,32 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::machine(&element, &wire::OwnershipTag::read(&element)?, &addresses)
 }
 
-#[async_trait(?Send)]
-impl Backend for Ovirt {
-    fn capabilities(&self, _: Role) -> Capabilities {
-        Capabilities {
+impl From<&OvirtConfig> for Capabilities {
+    fn from(config: &OvirtConfig) -> Self {
+        Self {
             concurrency: 6,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::CUSTOM_SCRIPT,
             holds_addresses: false,
+            pretend: false,
             guests_answer: true,
             agent_reports: true,
-            image_artifact: match self.config.ignition {
+            image_artifact: match config.ignition {
+                // The engine writes the config to a config drive, which this image reads (openshift/installer:
+                // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
                 OvirtIgnition::Auto => "openstack",
+                // The hook hands the config to QEMU's fw_cfg, which only this image reads.
                 OvirtIgnition::Hook => "qemu",
             },
+            fetches_images: false,
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl Backend for Ovirt {
+    fn capabilities(&self, _: Role) -> Capabilities {
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {

@@ -61,10 +61,7 @@ impl Sim {
                     ..Carrier::FW_CFG
                 },
                 holds_addresses: world.limits.holds_addresses,
-                guests_answer: false,
-                agent_reports: false,
-                poll_interval: Duration::from_millis(20),
-                image_artifact: "qemu",
+                ..config.into()
             },
             latency_ms: world.script.latency_ms,
         })
@@ -124,6 +121,22 @@ fn unusable(operation: String, error: StoreError) -> BackendError {
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl From<&SimConfig> for Capabilities {
+    fn from(_: &SimConfig) -> Self {
+        Self {
+            concurrency: 8,
+            poll_interval: Duration::from_millis(20),
+            carrier: Carrier::FW_CFG,
+            holds_addresses: true,
+            pretend: true,
+            guests_answer: false,
+            agent_reports: false,
+            image_artifact: "qemu",
+            fetches_images: false,
+        }
+    }
 }
 
 #[async_trait(?Send)]
