@@ -20,7 +20,7 @@ use crate::backend::{
     Description, Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine,
     MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
-use crate::backoff::jittered;
+use crate::backoff::Backoff;
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
 /// How long a call is repeated where the settings do not say; an engine or API server that restarts is back by then.
@@ -57,6 +57,8 @@ impl<B> Retrying<B> {
     async fn again<T>(&self, call: impl AsyncFn(&B) -> Result<T, BackendError>) -> Result<T, BackendError> {
         let mut failing_since = None;
         let mut repeated = 0;
+        let [first, longest] = PAUSES.map(|part| self.limit / part);
+        let mut backoff = Backoff::doubling(first, longest);
         loop {
             let begun = Instant::now();
             let error = match call(&self.backend).await {
@@ -67,7 +69,8 @@ impl<B> Retrying<B> {
                 Err(error) => error,
             };
             let silent_for = failing_since.get_or_insert_with(Instant::now).elapsed();
-            let Some(pause) = self.pause(&error, repeated, begun.elapsed(), silent_for) else {
+            let pause = backoff.pause(error.pause);
+            if !self.is_repeated(&error, repeated, begun.elapsed(), silent_for.saturating_add(pause)) {
                 let is_answer = !is_silence(&error);
                 self.answers.store(is_answer, Ordering::Relaxed);
                 return Err(error);
@@ -82,20 +85,12 @@ impl<B> Retrying<B> {
         }
     }
 
-    /// How long to wait before the same call; `None`: the error stands.
-    fn pause(&self, error: &BackendError, repeated: u32, took: Duration, silent_for: Duration) -> Option<Duration> {
+    /// Whether a call is made again after which the platform will have been silent for so long.
+    fn is_repeated(&self, error: &BackendError, repeated: u32, took: Duration, silent_for: Duration) -> bool {
         let knows_it = self.answers.load(Ordering::Relaxed);
-        if !is_silence(error) || (!knows_it && repeated >= STRANGER) {
-            return None;
-        }
-        // What was waited for as long as that already will not come by asking again.
-        if error.kind == BackendErrorKind::Timeout && took > self.limit {
-            return None;
-        }
-        let [first, longest] = PAUSES.map(|part| self.limit / part);
-        let ours = jittered(first.saturating_mul(1 << repeated.min(10)).min(longest));
-        let pause = error.pause.map_or(ours, |asked| asked.max(ours));
-        (silent_for.saturating_add(pause) <= self.limit).then_some(pause)
+        // What was waited for as long as the limit already will not come by asking again.
+        let is_slow = error.kind == BackendErrorKind::Timeout && took > self.limit;
+        is_silence(error) && (knows_it || repeated < STRANGER) && !is_slow && silent_for <= self.limit
     }
 }
 

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::objects::POD_NETWORK;
-use super::session::{Failure, Session, if_allowed, if_there, stranger};
+use super::session::{Session, if_allowed, if_there, stranger};
 use super::{machines, objects, pods};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, BalancedVip, LoadBalancer, ReservationState};
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Expose, NodeName, PodNetwork, Routes, Vip};
 

@@ -9,8 +9,10 @@ use serde_json::Value;
 use super::kind::Kind;
 use super::network;
 use super::objects;
-use super::preflight::{self, Findings};
-use super::session::{Failure, Session, if_allowed, if_there};
+use super::preflight;
+use super::session::{Session, if_allowed, if_there};
+use crate::backend::failure::Failure;
+use crate::backend::findings::Findings;
 use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, SettingChoices};
 use crate::cluster::KubevirtConfig;
 

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::kind::Kind;
 use super::objects::{self, Root, Site};
-use super::session::{Failure, Session, as_sent, if_there, stranger};
+use super::session::{Session, as_sent, if_there, stranger};
 use super::{balancers, images, look, network};
+use crate::backend::failure::Failure;
 use crate::backend::{
     Action, BackendErrorKind, Carrier, Description, Form, Machine, MachineSpec, Payload, Power, Stop,
 };

@@ -28,7 +28,8 @@ use serde_json::Value;
 pub use self::choices::contexts;
 use self::images::LocalImage;
 use self::kind::Kind;
-use self::session::{Failure, Session, if_allowed};
+use self::session::{Session, if_allowed};
+use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Carrier, Console, Description,
     Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec,
@@ -45,9 +46,7 @@ pub struct Kubevirt {
 impl Kubevirt {
     /// Reads the kubeconfig; the server is not spoken to yet.
     pub async fn connect(config: &KubevirtConfig) -> Result<Self, BackendError> {
-        let session = Session::open(config)
-            .await
-            .map_err(|failure| failure.of_deed("connect to KubeVirt"))?;
+        let session = Session::open(config).await.during("connect to KubeVirt")?;
         Ok(Self {
             session,
             config: config.clone(),
@@ -68,17 +67,6 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     compare::quantity(&object);
     compare::difference(&object, &object);
     look::machine(&object, Some(&object))
-}
-
-/// Says what was being done.
-trait Deed<T> {
-    fn operation(self, operation: String) -> Result<T, BackendError>;
-}
-
-impl<T> Deed<T> for Result<T, Failure> {
-    fn operation(self, operation: String) -> Result<T, BackendError> {
-        self.map_err(|failure| failure.of_deed(operation))
-    }
 }
 
 /// Kinds that may carry a cluster's label, machines first: what is deleted in this order leaves nothing waiting.
@@ -121,13 +109,13 @@ impl Backend for Kubevirt {
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         preflight::preflight(&self.session, &self.config, needs)
             .await
-            .operation(format!("look at KubeVirt at {}", self.session.server))
+            .during(format!("look at KubeVirt at {}", self.session.server))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         network::look(&self.session, network)
             .await
-            .operation(format!("look at network {network}"))
+            .during(format!("look at network {network}"))
     }
 
     async fn ensure_image(
@@ -140,7 +128,7 @@ impl Backend for Kubevirt {
         match image {
             ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name)
                 .await
-                .operation(format!("find image {name}")),
+                .during(format!("find image {name}")),
             ImageRequest::File { path, sha256, bytes } => {
                 let image = LocalImage {
                     path,
@@ -149,7 +137,7 @@ impl Backend for Kubevirt {
                 };
                 images::upload(&self.session, &self.config, cluster, &image)
                     .await
-                    .operation(format!("upload image {}", path.display()))
+                    .during(format!("upload image {}", path.display()))
             }
         }
     }
@@ -157,25 +145,25 @@ impl Backend for Kubevirt {
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         machines::create(&self.session, &self.config, spec)
             .await
-            .operation(format!("create machine {}", spec.name))
+            .during(format!("create machine {}", spec.name))
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         machines::list(&self.session, cluster)
             .await
-            .operation(format!("list the machines of cluster {cluster}"))
+            .during(format!("list the machines of cluster {cluster}"))
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         machines::delete(&self.session, cluster, name)
             .await
-            .operation(format!("delete machine {name}"))
+            .during(format!("delete machine {name}"))
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         machines::start(&self.session, cluster, name)
             .await
-            .operation(format!("start machine {name}"))
+            .during(format!("start machine {name}"))
     }
 
     async fn stop_machine(
@@ -186,42 +174,42 @@ impl Backend for Kubevirt {
     ) -> Result<Action<()>, BackendError> {
         machines::stop(&self.session, cluster, name, how)
             .await
-            .operation(format!("stop machine {name}"))
+            .during(format!("stop machine {name}"))
     }
 
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         balancers::hold(&self.session, hold)
             .await
-            .operation(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
+            .during(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         balancers::held(&self.session, cluster)
             .await
-            .operation(format!("list the addresses of cluster {cluster}"))
+            .during(format!("list the addresses of cluster {cluster}"))
     }
 
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         balancers::release(&self.session, hold)
             .await
-            .operation(format!("give {} back", hold.lease.ip))
+            .during(format!("give {} back", hold.lease.ip))
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         self.release(cluster)
             .await
-            .operation(format!("release what cluster {cluster} holds"))
+            .during(format!("release what cluster {cluster} holds"))
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         self.owned(cluster)
             .await
-            .operation(format!("list what belongs to cluster {cluster}"))
+            .during(format!("list what belongs to cluster {cluster}"))
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let operation = format!("list the clusters in namespace {}", self.session.namespace);
-        self.clusters().await.operation(operation)
+        self.clusters().await.during(operation)
     }
 
     fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
@@ -246,14 +234,14 @@ impl SerialConsole for Kubevirt {
     async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         machines::console(&self.session, cluster, name)
             .await
-            .operation(format!("read the console of machine {name}"))
+            .during(format!("read the console of machine {name}"))
     }
 
     async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
         console::open(&self.session, &self.config, cluster, name)
             .await
             .map(Some)
-            .operation(format!("open the console of machine {name}"))
+            .during(format!("open the console of machine {name}"))
     }
 }
 
@@ -267,7 +255,7 @@ impl LoadBalancers for Kubevirt {
             }
             _ => Ok(None),
         }
-        .operation(format!("make the Service of {}", balancer.vip))
+        .during(format!("make the Service of {}", balancer.vip))
     }
 }
 
@@ -275,7 +263,7 @@ impl LoadBalancers for Kubevirt {
 impl Discovery for Kubevirt {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
         let operation = format!("look at KubeVirt at {}", self.session.server);
-        choices::all(&self.session, &self.config).await.operation(operation)
+        choices::all(&self.session, &self.config).await.during(operation)
     }
 }
 
@@ -283,13 +271,13 @@ impl Discovery for Kubevirt {
 impl Diagnostics for Kubevirt {
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
         let operation = format!("ask {} for the time", self.session.server);
-        choices::time(&self.session).await.operation(operation)
+        choices::time(&self.session).await.during(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         machines::describe(&self.session, cluster, name)
             .await
-            .operation(format!("describe machine {name}"))
+            .during(format!("describe machine {name}"))
     }
 }
 
@@ -299,7 +287,7 @@ impl Kubevirt {
         match self.config.makes_namespace {
             true => namespace::make(&self.session)
                 .await
-                .operation(format!("make namespace {}", self.session.namespace)),
+                .during(format!("make namespace {}", self.session.namespace)),
             false => Ok(()),
         }
     }
@@ -310,7 +298,7 @@ impl Kubevirt {
         if let Some(site) = &mut config.pods {
             balancers::settle(&self.session, cluster, site)
                 .await
-                .operation(format!("look at the Routes of cluster {cluster}"))?;
+                .during(format!("look at the Routes of cluster {cluster}"))?;
         }
         Ok(config)
     }

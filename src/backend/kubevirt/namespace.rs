@@ -9,8 +9,9 @@ use super::kind::Kind;
 use super::look::is_going;
 use super::objects;
 use super::preflight::may;
-use super::session::{Failure, Session, if_allowed, if_there};
+use super::session::{Session, if_allowed, if_there};
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 
 /// In a namespace that we made and that goes with its last cluster.
 const MARK: &str = "ocpdeploy.namespace";

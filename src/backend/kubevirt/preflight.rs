@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use super::compare::quantity;
 use super::kind::Kind;
 use super::objects::{self, POD_NETWORK};
-use super::session::{Failure, Session, if_allowed, if_there};
+use super::session::{Session, if_allowed, if_there};
 use super::{balancers, look, namespace, network, pods};
+use crate::backend::failure::Failure;
+use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Expose, KubevirtConfig, Mac, Pass, PodNetwork, Role, Routes, Size};
 
@@ -53,26 +55,6 @@ const WISHES: &[(&str, &str, &str, &str)] = &[
         "image files cannot be uploaded",
     ),
 ];
-
-pub(super) struct Findings(pub Vec<Finding>);
-
-impl Findings {
-    fn add(&mut self, verdict: Verdict, text: impl Into<String>, hint: Option<&str>) {
-        self.0.push(Finding {
-            verdict,
-            text: text.into(),
-            hint: hint.map(str::to_owned),
-        });
-    }
-
-    fn ok(&mut self, text: impl Into<String>) {
-        self.add(Verdict::Ok, text, None);
-    }
-
-    fn fail(&mut self, text: impl Into<String>, hint: &str) {
-        self.add(Verdict::Fail, text, Some(hint));
-    }
-}
 
 /// Whether this user may do something; asks the server.
 pub(super) async fn may(

@@ -28,9 +28,10 @@ use virt::connect::Connect;
 use self::domain::{OwnershipTag, Platform, uuid_of};
 use self::entries::Entry;
 use self::machines::Known;
-use self::session::{Failure, Pulse, Session, document, if_there, lock};
+use self::session::{Pulse, Session, document, if_there, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
+use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Console, Description,
     Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
@@ -52,7 +53,7 @@ pub struct Libvirt {
 impl Libvirt {
     /// Connects; nothing else is looked at yet.
     pub async fn connect(config: &LibvirtConfig) -> Result<Self, BackendError> {
-        refuse_session(&config.uri).map_err(|failure| failure.of_deed(format!("connect to {}", config.uri)))?;
+        refuse_session(&config.uri).during(format!("connect to {}", config.uri))?;
         Ok(Self {
             session: Arc::new(Session::open(&config.uri).await?),
             known: Arc::default(),

@@ -30,8 +30,9 @@ use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 use self::auth::Service::{Compute as COMPUTE, Network as NETWORK};
 pub use self::choices::clouds;
 use self::ports::Network;
-use self::session::{Failure, Session};
+use self::session::Session;
 use self::wire::{Flavor, mark, text};
+use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
     Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
@@ -69,8 +70,8 @@ impl OpenStack {
             Some(cloud) => format!("sign in to cloud {cloud}"),
             None => "sign in to OpenStack".to_owned(),
         };
-        let session = Session::open(config).map_err(|failure| failure.of_deed(operation()))?;
-        session.token().await.map_err(|failure| failure.of_deed(operation()))?;
+        let session = Session::open(config).during(operation())?;
+        session.token().await.during(operation())?;
         Ok(Self {
             session,
             config: config.clone(),
@@ -223,12 +224,12 @@ impl Backend for OpenStack {
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let operation = || format!("look at {}", self.session.name());
-        self.look(needs).await.map_err(|failure| failure.of_deed(operation()))
+        self.look(needs).await.during(operation())
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let facts = self.network_facts(network).await;
-        facts.map_err(|failure| failure.of_deed(format!("look at network {network}")))
+        facts.during(format!("look at network {network}"))
     }
 
     async fn ensure_image(
@@ -242,31 +243,29 @@ impl Backend for OpenStack {
             ImageRequest::Platform(name) => format!("find image {name}"),
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
         };
-        self.image(cluster, image)
-            .await
-            .map_err(|failure| failure.of_deed(operation()))
+        self.image(cluster, image).await.during(operation())
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let _turn = turn(&self.busy, &spec.name).await;
         let created = self.create(spec).await;
-        created.map_err(|failure| failure.of_deed(format!("create machine {}", spec.name)))
+        created.during(format!("create machine {}", spec.name))
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let machines = self.machines(cluster).await;
-        machines.map_err(|failure| failure.of_deed(format!("list the machines of cluster {cluster}")))
+        machines.during(format!("list the machines of cluster {cluster}"))
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let _turn = turn(&self.busy, name).await;
         let deleted = self.delete(cluster, name).await;
-        deleted.map_err(|failure| failure.of_deed(format!("delete machine {name}")))
+        deleted.during(format!("delete machine {name}"))
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let started = self.start(cluster, name).await;
-        started.map_err(|failure| failure.of_deed(format!("start machine {name}")))
+        started.during(format!("start machine {name}"))
     }
 
     async fn stop_machine(
@@ -276,28 +275,28 @@ impl Backend for OpenStack {
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
         let stopped = self.stop(cluster, name, how).await;
-        stopped.map_err(|failure| failure.of_deed(format!("stop machine {name}")))
+        stopped.during(format!("stop machine {name}"))
     }
 
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         let AddressAssignment { name, ip, .. } = &hold.lease;
         let held = self.hold(hold).await;
-        held.map_err(|failure| failure.of_deed(format!("hold address {ip} for {name} on network {}", hold.network)))
+        held.during(format!("hold address {ip} for {name} on network {}", hold.network))
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         let held = self.held(cluster).await;
-        held.map_err(|failure| failure.of_deed(format!("list the addresses held for cluster {cluster}")))
+        held.during(format!("list the addresses held for cluster {cluster}"))
     }
 
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         let AddressAssignment { name, ip, .. } = &hold.lease;
         let released = self.release_one(hold).await;
-        released.map_err(|failure| failure.of_deed(format!("release address {ip} of {name}")))
+        released.during(format!("release address {ip} of {name}"))
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let failed = |failure: Failure| failure.of_deed(format!("release what cluster {cluster} holds"));
+        let failed = |failure: Failure| failure.during(format!("release what cluster {cluster} holds"));
         // Twice empty: a request whose answer never came may be done only after the first look.
         let mut empty = 0;
         for _ in 0..SWEEPS {
@@ -317,13 +316,13 @@ impl Backend for OpenStack {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
-        let owned = owned.map_err(|failure| failure.of_deed(format!("list what belongs to cluster {cluster}")))?;
+        let owned = owned.during(format!("list what belongs to cluster {cluster}"))?;
         Ok(owned.into_iter().collect())
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let found = self.clusters().await;
-        found.map_err(|failure| failure.of_deed(format!("list the clusters of {}", self.session.name())))
+        found.during(format!("list the clusters of {}", self.session.name()))
     }
 
     fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
@@ -343,7 +342,7 @@ impl Backend for OpenStack {
 impl SerialConsole for OpenStack {
     async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let console = self.console(cluster, name).await;
-        console.map_err(|failure| failure.of_deed(format!("read the console of machine {name}")))
+        console.during(format!("read the console of machine {name}"))
     }
 }
 
@@ -351,7 +350,7 @@ impl SerialConsole for OpenStack {
 impl Discovery for OpenStack {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
         let operation = format!("look at {}", self.session.name());
-        self.all_offers().await.map_err(|failure| failure.of_deed(operation))
+        self.all_offers().await.during(operation)
     }
 }
 
@@ -359,11 +358,11 @@ impl Discovery for OpenStack {
 impl Diagnostics for OpenStack {
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
         let operation = format!("ask {} for the time", self.session.name());
-        self.time().await.map_err(|failure| failure.of_deed(operation))
+        self.time().await.during(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let described = self.describe(cluster, name).await;
-        described.map_err(|failure| failure.of_deed(format!("describe machine {name}")))
+        described.during(format!("describe machine {name}"))
     }
 }

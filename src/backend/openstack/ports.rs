@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use super::auth::Service::Network as NEUTRON;
-use super::session::Failure;
 use super::wire::{self, Port, mark, text};
 use super::{OpenStack, lock};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, NetworkFacts, Nic, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
@@ -481,7 +481,7 @@ fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
 
 /// Says what can be done where Neutron does not let a member choose.
 pub(super) fn with_ways_out(failure: Failure) -> Failure {
-    match failure.status {
+    match failure.code {
         Some(403) if failure.kind == BackendErrorKind::Denied => failure.hint(WAYS_OUT),
         _ => failure,
     }

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::listing::has_tags;
-use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
 use super::{OpenStack, turn};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
 
@@ -102,7 +102,7 @@ impl OpenStack {
             }
             Err(failure) => {
                 // Refused, and not merely unanswered: nothing of it shall stay.
-                if failure.status.is_some_and(|status| status < 500) {
+                if failure.code.is_some_and(|status| status < 500) {
                     self.delete_parts(&spec.cluster, &spec.name).await?;
                 }
                 Err(failure)
@@ -464,7 +464,7 @@ impl OpenStack {
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned)),
             // A server without a host has no console yet, and some hypervisors have none at all.
-            Err(failure) if matches!(failure.status, Some(404 | 409 | 501)) => Ok(None),
+            Err(failure) if matches!(failure.code, Some(404 | 409 | 501)) => Ok(None),
             Err(failure) => Err(failure),
         }
     }

@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::Ovirt;
 use super::machines::id;
-use super::session::{Failure, Pause, if_free, if_there, wait_for};
+use super::session::{conflict, if_free, if_there, pauses, wait_for};
 use super::upload::{LocalImage, Upload};
 use super::wire::{self, Tag};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest, Owned};
 use crate::cluster::ClusterId;
 use crate::xml::Element;
@@ -111,7 +112,7 @@ impl Ovirt {
     /// Whether it is for this cluster to make the template. One that another cluster makes is waited for, as long as it comes on.
     async fn claim(&self, image: &Upload<'_>) -> Result<bool, Failure> {
         let path = format!("/disks/{}", image.disk);
-        let (mut before, mut since, mut pause) = (None, Instant::now(), Pause::new());
+        let (mut before, mut since, mut backoff) = (None, Instant::now(), pauses());
         while self.find_template(&image.name).await?.is_none() {
             let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
                 // Whoever makes the disk has it.
@@ -147,7 +148,7 @@ impl Ovirt {
                 }
                 return Ok(true);
             }
-            pause.wait().await;
+            sleep(backoff.pause(None)).await;
         }
         Ok(false)
     }
@@ -179,7 +180,7 @@ impl Ovirt {
                     .child(Element::new("template").with("name", "Blank"));
                 match if_free(self.session.post("/vms", &[], &vm).await)? {
                     Some(vm) => id(&vm)?,
-                    None => return Failure::conflict(format!("the name {} is taken by a machine", image.name)),
+                    None => return conflict(format!("the name {} is taken by a machine", image.name)),
                 }
             }
         };
@@ -202,7 +203,7 @@ impl Ovirt {
         let named = self.session.named("/vms", name).await?.into_iter().next();
         match named {
             Some(vm) if !is_of_image(&vm, "comment", name) => {
-                Failure::conflict(format!("machine {name} has a name of ours and is a stranger's"))
+                conflict(format!("machine {name} has a name of ours and is a stranger's"))
             }
             vm => Ok(vm),
         }
@@ -233,7 +234,7 @@ impl Ovirt {
             return self.session.post("/tags", &[], &tag.element()).await.map(drop);
         };
         let Some(mut tag) = Tag::read(there).filter(|tag| tag.cluster == cluster.as_str()) else {
-            return Failure::conflict(format!("tag {name} is a stranger's"));
+            return conflict(format!("tag {name} is a stranger's"));
         };
         if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
             tag.images.insert(image.to_owned());

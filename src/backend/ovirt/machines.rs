@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::session::{Failure, if_free, if_there, wait_for};
+use super::session::{conflict, if_free, if_there, wait_for};
 use super::site::Site;
 use super::wire::{self, GIB, OwnershipTag};
 use super::{Ovirt, affinity};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Owned};
 use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
 use crate::xml::Element;
@@ -30,7 +31,7 @@ impl Ovirt {
         };
         let known = own(&vm, &spec.cluster, &spec.name)?;
         if known.fingerprint != spec.fingerprint() {
-            return Failure::conflict(format!("machine {} of this cluster has other settings", spec.name));
+            return conflict(format!("machine {} of this cluster has other settings", spec.name));
         }
         let id = id(&vm)?;
         let vm = self.unlocked(&id).await?;
@@ -69,7 +70,7 @@ impl Ovirt {
             Some(vm) => Ok(vm),
             None => match self.find_vm(&spec.name).await? {
                 Some(vm) => Ok(vm),
-                None => Failure::conflict(format!("the name {} is taken where this user cannot look", spec.name)),
+                None => conflict(format!("the name {} is taken where this user cannot look", spec.name)),
             },
         }
     }
@@ -408,7 +409,7 @@ impl Ovirt {
 pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Result<OwnershipTag, Failure> {
     match OwnershipTag::read(vm) {
         Some(ours) if ours.cluster == *cluster => Ok(ours),
-        _ => Failure::conflict(format!("machine {name} is not of cluster {cluster}")),
+        _ => conflict(format!("machine {name} is not of cluster {cluster}")),
     }
 }
 

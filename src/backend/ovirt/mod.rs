@@ -29,9 +29,10 @@ use super::{
     Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
     ReservationState, Stop, Verdict,
 };
+use crate::backend::failure::{During, Failure};
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition, Role};
 pub use choices::{Ca, fetch_ca};
-use session::{Failure, Session};
+use session::Session;
 use site::Site;
 
 /// An engine, as one of its users.
@@ -49,8 +50,7 @@ pub struct Ovirt {
 impl Ovirt {
     /// Reads the CA and the password. The engine itself is first asked by what needs it.
     pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
-        let session =
-            Session::new(config).map_err(|failure| failure.during(format!("reach oVirt at {}", config.url)))?;
+        let session = Session::new(config).during(format!("reach oVirt at {}", config.url))?;
         Ok(Self {
             session,
             config: config.clone(),
@@ -133,10 +133,7 @@ impl Backend for Ovirt {
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let operation = format!("look at oVirt at {}", self.session.url());
-        let mut findings = self
-            .look_before(needs)
-            .await
-            .map_err(|failure| failure.during(operation))?;
+        let mut findings = self.look_before(needs).await.during(operation)?;
         findings.push(Finding {
             verdict: Verdict::Warn,
             text: "oVirt holds no addresses: nodes keep theirs by renewing them".to_owned(),
@@ -148,7 +145,7 @@ impl Backend for Ovirt {
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let identity = self.network_identity(network).await;
         Ok(NetworkFacts {
-            identity: identity.map_err(|failure| failure.during(format!("look at network {network}")))?,
+            identity: identity.during(format!("look at network {network}"))?,
             ..NetworkFacts::default()
         })
     }
@@ -163,29 +160,27 @@ impl Backend for Ovirt {
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
             ImageRequest::Platform(name) => format!("find template {name}"),
         };
-        self.bring_image(cluster, image)
-            .await
-            .map_err(|failure| failure.during(operation))
+        self.bring_image(cluster, image).await.during(operation)
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let made = self.create(spec).await;
-        made.map_err(|failure| failure.during(format!("create machine {}", spec.name)))
+        made.during(format!("create machine {}", spec.name))
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let machines = self.machines(cluster).await;
-        machines.map_err(|failure| failure.during(format!("list the machines of cluster {cluster}")))
+        machines.during(format!("list the machines of cluster {cluster}"))
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let removed = self.remove(cluster, name).await;
-        removed.map_err(|failure| failure.during(format!("delete machine {name}")))
+        removed.during(format!("delete machine {name}"))
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let started = self.power_on(cluster, name).await;
-        started.map_err(|failure| failure.during(format!("start machine {name}")))
+        started.during(format!("start machine {name}"))
     }
 
     async fn stop_machine(
@@ -195,7 +190,7 @@ impl Backend for Ovirt {
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
         let stopped = self.power_off(cluster, name, how).await;
-        stopped.map_err(|failure| failure.during(format!("stop machine {name}")))
+        stopped.during(format!("stop machine {name}"))
     }
 
     async fn reserve_address(&self, _: &AddressReservation) -> Result<ReservationState, BackendError> {
@@ -212,17 +207,17 @@ impl Backend for Ovirt {
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let released = self.release(cluster).await;
-        released.map_err(|failure| failure.during(format!("release what is of cluster {cluster}")))
+        released.during(format!("release what is of cluster {cluster}"))
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
-        owned.map_err(|failure| failure.during(format!("list what belongs to cluster {cluster}")))
+        owned.during(format!("list what belongs to cluster {cluster}"))
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let found = self.clusters().await;
-        found.map_err(|failure| failure.during(format!("list the clusters at {}", self.session.url())))
+        found.during(format!("list the clusters at {}", self.session.url()))
     }
 
     fn discovery(&self) -> Option<&dyn Discovery> {
@@ -238,7 +233,7 @@ impl Backend for Ovirt {
 impl Discovery for Ovirt {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
         let operation = format!("look at oVirt at {}", self.session.url());
-        self.all_offers().await.map_err(|failure| failure.during(operation))
+        self.all_offers().await.during(operation)
     }
 }
 
@@ -246,11 +241,11 @@ impl Discovery for Ovirt {
 impl Diagnostics for Ovirt {
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
         let operation = format!("ask {} for the time", self.session.url());
-        self.time().await.map_err(|failure| failure.during(operation))
+        self.time().await.during(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let described = self.describe(cluster, name).await;
-        described.map_err(|failure| failure.during(format!("describe machine {name}")))
+        described.during(format!("describe machine {name}"))
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Ovirt;
 use super::machines::{POWER_OFF, id, own};
-use super::session::{Failure, wait_for};
+use super::session::wait_for;
+use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Stop};
 use crate::cluster::{ClusterId, MachineName};
 use crate::xml::Element;

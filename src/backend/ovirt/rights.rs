@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use super::Ovirt;
 use super::machines::id;
-use super::session::Failure;
 use super::site::{Site, finding};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Verdict};
 use crate::cluster::{Affinity, OvirtIgnition};
 use crate::xml::Element;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::machines::id;
-use super::session::Failure;
 use super::wire::{self, GIB, OwnershipTag, Version, Way};
 use super::{Ovirt, affinity, hosts};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Mac, OvirtIgnition, Pass, Role, Size};
 use crate::xml::Element;
@@ -427,7 +427,7 @@ pub(super) fn finding(verdict: Verdict, text: String) -> Finding {
 
 fn fail(failure: Failure) -> Finding {
     Finding {
-        hint: failure.hint.map(str::to_owned),
+        hint: failure.hint,
         ..finding(Verdict::Fail, failure.words)
     }
 }

@@ -11,13 +11,16 @@ use reqwest::header::CONTENT_RANGE;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
+use tokio::time::sleep;
+
 use super::Ovirt;
 use super::answers::passes;
 use super::images::{IMAGE_MARK, image_disk, image_name};
 use super::machines::id;
-use super::session::{Failure, Pause, if_there, unreachable, wait_for};
+use super::session::{if_there, pauses, unreachable, wait_for};
 use super::wire;
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backoff::asked_pause;
 use crate::cluster::ClusterId;
 use crate::xml::Element;
@@ -194,7 +197,7 @@ impl Ovirt {
 
     async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<(), Failure> {
         let range = format!("bytes {at}-{}/*", at + piece.len() as u64 - 1);
-        let mut pause = Pause::new();
+        let mut backoff = pauses();
         let mut attempt = 0;
         loop {
             let request = self
@@ -225,7 +228,7 @@ impl Ovirt {
             if attempt == ATTEMPTS || asked > LONGEST_PAUSE {
                 return Err(failure);
             }
-            pause.wait_at_least(asked).await;
+            sleep(backoff.pause(Some(asked))).await;
         }
     }
 }
