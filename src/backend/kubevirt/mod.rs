@@ -2,13 +2,16 @@
 //!
 //! The API server that is spoken to here is the one that runs the machines, never the one of the cluster on them.
 
+mod anchor;
 mod balancers;
 mod choices;
 mod compare;
 mod console;
+mod deletion;
 mod images;
 mod kind;
 mod kubeconfig;
+mod labels;
 mod look;
 mod machines;
 pub mod manifests;
@@ -17,6 +20,7 @@ mod network;
 mod objects;
 mod pods;
 mod preflight;
+mod rights;
 mod session;
 
 use std::collections::BTreeSet;
@@ -58,7 +62,7 @@ impl Kubevirt {
 #[doc(hidden)]
 pub fn read_answer(text: &str) -> Option<Machine> {
     let object: Value = serde_json::from_str(text).ok()?;
-    objects::owner(&object);
+    labels::owner(&object);
     objects::users(&object);
     objects::volumes_of(&object);
     look::remains(&object);
@@ -314,15 +318,15 @@ impl Kubevirt {
 
     /// All but machines and what belongs to them; the anchor goes last, so that a cut release is found again.
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
-        let selector = objects::of_cluster(cluster);
+        let selector = labels::of_cluster(cluster);
         let machines = self.session.list(Kind::Machine, &selector).await?;
-        let theirs: BTreeSet<&str> = machines.iter().map(objects::name).collect();
+        let theirs: BTreeSet<&str> = machines.iter().map(labels::name).collect();
         for kind in OURS
             .into_iter()
             .filter(|kind| !matches!(kind, Kind::Machine | Kind::ConfigMap))
         {
             for object in self.of_kind(kind, &selector).await? {
-                let machine = objects::label(&object, objects::MACHINE);
+                let machine = labels::label(&object, labels::MACHINE);
                 if machine.is_none_or(|machine| !theirs.contains(machine)) {
                     self.session.delete(kind, &object).await?;
                 }
@@ -330,7 +334,7 @@ impl Kubevirt {
         }
         images::leave(&self.session, cluster).await?;
         if theirs.is_empty() {
-            machines::sweep(&self.session, Kind::ConfigMap, &selector).await?;
+            deletion::sweep(&self.session, Kind::ConfigMap, &selector).await?;
             namespace::leave(&self.session).await?;
         }
         Ok(())
@@ -340,10 +344,10 @@ impl Kubevirt {
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
         let mut found = BTreeSet::new();
         for kind in OURS {
-            let all = if_allowed(self.session.list_labels(kind, objects::CLUSTER).await)?;
-            found.extend(all.iter().flatten().filter_map(objects::owner));
+            let all = if_allowed(self.session.list_labels(kind, labels::CLUSTER).await)?;
+            found.extend(all.iter().flatten().filter_map(labels::owner));
         }
-        let images = self.session.list(Kind::DataVolume, objects::IMAGE).await?;
+        let images = self.session.list(Kind::DataVolume, labels::IMAGE).await?;
         let images = images.iter().filter(|image| objects::is_image(image));
         found.extend(images.flat_map(objects::users));
         Ok(found)
@@ -352,7 +356,7 @@ impl Kubevirt {
     /// What this cluster has there. Controllers make instances, volumes and claims of a machine in their own time, so
     /// a machine stands for its own, and only what has lost its maker is told apart.
     async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
-        let selector = objects::of_cluster(cluster);
+        let selector = labels::of_cluster(cluster);
         let mut found = BTreeSet::new();
         let mut add = |kind: Kind, name: &str| {
             let (kind, name) = (kind.word().to_owned(), name.to_owned());
@@ -361,7 +365,7 @@ impl Kubevirt {
         let mut explained = BTreeSet::new();
         for kind in OURS {
             for object in self.of_kind(kind, &selector).await? {
-                let name = objects::name(&object);
+                let name = labels::name(&object);
                 match kind {
                     Kind::Machine => {
                         explained.insert((Kind::Instance, name.to_owned()));
@@ -381,7 +385,7 @@ impl Kubevirt {
             }
         }
         for image in images::used_by(&self.session, cluster).await? {
-            add(Kind::DataVolume, objects::name(&image));
+            add(Kind::DataVolume, labels::name(&image));
         }
         Ok(found.into_iter().collect())
     }

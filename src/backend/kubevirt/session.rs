@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::compare::{self, Difference};
 use super::kind::Kind;
 use super::kubeconfig::load;
-use super::objects;
+use super::labels;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::backend::filters::matching;
@@ -254,7 +254,7 @@ impl Session {
     /// What the server chose is compared with the selector again.
     fn selected(&self, mut list: Value, path: &str, selector: &str) -> Vec<Value> {
         match list["items"].take() {
-            Value::Array(items) => matching(&self.server, path, items, |object| objects::meets(object, selector)),
+            Value::Array(items) => matching(&self.server, path, items, |object| labels::meets(object, selector)),
             _ => Vec::new(),
         }
     }
@@ -282,7 +282,7 @@ impl Session {
 
     /// Makes an object that belongs to a cluster, or makes the one there as it should be. A stranger's is `Conflict`.
     pub async fn put(&self, kind: Kind, cluster: &ClusterId, object: &Value) -> Result<Value, Failure> {
-        let name = objects::name(object);
+        let name = labels::name(object);
         if self.get(kind, name).await?.is_none() {
             match self.create(kind, object).await {
                 Err(failure) if failure.code == Some(409) => {}
@@ -290,7 +290,7 @@ impl Session {
             }
         }
         let there = self.get(kind, name).await?.unwrap_or_default();
-        if objects::owner(&there).as_ref() != Some(cluster) {
+        if labels::owner(&there).as_ref() != Some(cluster) {
             return Err(stranger(kind, name, cluster));
         }
         // More peers than ours would be let in by a policy.
@@ -333,7 +333,7 @@ impl Session {
             "propagationPolicy": "Background",
             "preconditions": preconditions,
         });
-        let path = self.path(kind, objects::name(object));
+        let path = self.path(kind, labels::name(object));
         match self.call(Method::DELETE, &path, JSON, Some(&options)).await {
             Ok(_) => Ok(true),
             Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(false),
@@ -364,7 +364,7 @@ pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Fa
     let Some(Difference { path, what }) = compare::difference(sent, stored) else {
         return Ok(());
     };
-    let name = objects::name(sent);
+    let name = labels::name(sent);
     let words = format!(
         "the server did not store {} {name} as it was sent: {path} {what}",
         kind.word()

@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::OpenStack;
 use super::auth::Service::{Image, Network as NEUTRON};
 use super::auth::Sources;
+use super::cloud::OpenStack;
 use super::wire::text;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices, Verdict};

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use super::OpenStack;
 use super::auth::Service::{Image as GLANCE, Object as SWIFT};
+use super::cloud::OpenStack;
 use super::images::CONTENT;
 use super::wire::{TAG, escape, text};
 use crate::backend::failure::Failure;

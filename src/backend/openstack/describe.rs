@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::OpenStack;
+use super::cloud::OpenStack;
 use super::wire;
 use crate::backend::failure::Failure;
 use crate::backend::{Description, Form};

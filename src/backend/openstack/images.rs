@@ -8,11 +8,11 @@ use tokio::fs::File;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::OpenStack;
 use super::auth::Service::Image as GLANCE;
+use super::cloud::OpenStack;
+use super::cloud::PAUSE;
 use super::listing::has_tags;
 use super::ports::told;
-use super::servers::PAUSE;
 use super::wire::{self, TAG, escape, query, text};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest};

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::cloud::{OpenStack, lock};
 use super::wire::text;
-use super::{OpenStack, lock};
 use crate::backend::failure::Failure;
 use crate::backend::{Machine, Power};
 use crate::cluster::Pass;

@@ -6,11 +6,13 @@
 mod answers;
 mod auth;
 mod choices;
+mod cloud;
 mod content;
 mod describe;
 mod images;
 mod listing;
 mod live;
+mod network;
 mod ports;
 mod preflight;
 mod servers;
@@ -18,19 +20,16 @@ mod session;
 mod volumes;
 mod wire;
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
 use self::auth::Service::{Compute as COMPUTE, Network as NETWORK};
 pub use self::choices::clouds;
-use self::ports::Network;
-use self::session::Session;
+pub use self::cloud::OpenStack;
+use self::cloud::turn;
 use self::wire::{Flavor, mark, text};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{
@@ -43,49 +42,7 @@ use crate::cluster::{AddressAssignment, ClusterId, MachineName, OpenStackConfig,
 /// How often a release looks whether something is left, which a request under way may just have made.
 const SWEEPS: u32 = 5;
 
-/// A project of a cloud.
-pub struct OpenStack {
-    session: Session,
-    config: OpenStackConfig,
-    flavors: OnceCell<Vec<Flavor>>,
-    limits: OnceCell<Value>,
-    /// By the name or id that was asked for; they do not change under way.
-    networks: Mutex<HashMap<String, Arc<Network>>>,
-    /// Machines that are being made or deleted: one call at a time for each.
-    busy: Turns<MachineName>,
-    /// Server groups whose next member is being placed, by id.
-    placing: Turns<String>,
-    /// Held by whoever makes what machines share: a group or an image.
-    groups: tokio::sync::Mutex<()>,
-    /// Read by whoever is about to use a group, written by whoever deletes unused ones.
-    in_use: RwLock<()>,
-    /// Servers of pass one whose guest was seen to have its address.
-    live: Mutex<BTreeSet<String>>,
-}
-
 impl OpenStack {
-    /// Reads how to sign in, and signs in.
-    pub async fn connect(config: &OpenStackConfig) -> Result<Self, BackendError> {
-        let operation = || match &config.cloud {
-            Some(cloud) => format!("sign in to cloud {cloud}"),
-            None => "sign in to OpenStack".to_owned(),
-        };
-        let session = Session::open(config).during(operation())?;
-        session.token().await.during(operation())?;
-        Ok(Self {
-            session,
-            config: config.clone(),
-            flavors: OnceCell::new(),
-            limits: OnceCell::new(),
-            networks: Mutex::default(),
-            busy: Turns::default(),
-            placing: Turns::default(),
-            groups: tokio::sync::Mutex::default(),
-            in_use: RwLock::default(),
-            live: Mutex::default(),
-        })
-    }
-
     async fn owned(&self, cluster: &ClusterId) -> Result<BTreeSet<Owned>, Failure> {
         let mut all = BTreeSet::new();
         let mut add = |kind: &str, name: &str| {
@@ -184,20 +141,6 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     let machine = wire::machine(&value);
     wire::without_payload(value);
     machine
-}
-
-/// A lock for each thing.
-type Turns<K> = Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>;
-
-/// Waits until nobody else is at this thing.
-async fn turn<K: Clone + Eq + Hash>(turns: &Turns<K>, key: &K) -> OwnedMutexGuard<()> {
-    let turn = Arc::clone(lock(turns).entry(key.clone()).or_default());
-    turn.lock_owned().await
-}
-
-/// A value is whole whenever its lock is free, also after a panic elsewhere.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<&OpenStackConfig> for Capabilities {

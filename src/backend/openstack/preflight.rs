@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::OpenStack;
 use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
-use super::ports::{Network, WAYS_OUT, told};
+use super::cloud::OpenStack;
+use super::network::Network;
+use super::ports::{WAYS_OUT, told};
 use super::session::COMPUTE_VERSION;
 use super::wire::{Wanted, text};
 use crate::backend::failure::Failure;

@@ -4,9 +4,10 @@ use futures::future::try_join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::OpenStack;
 use super::auth::Service::Volume as CINDER;
-use super::servers::{GOING, PAUSE};
+use super::cloud::OpenStack;
+use super::cloud::PAUSE;
+use super::servers::GOING;
 use super::wire::{self, text};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};

@@ -1,10 +1,9 @@
 //! The group that keeps a cluster's masters on different hosts, and the label that leads workers to theirs.
 
-use super::Ovirt;
-use super::machines::id;
+use super::engine::{Ovirt, Site};
 use super::session::{conflict, if_free};
-use super::site::Site;
 use super::wire;
+use super::wire::id;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::cluster::{Affinity, ClusterId};

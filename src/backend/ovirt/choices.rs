@@ -8,10 +8,11 @@ use reqwest::{Client, redirect};
 use x509_parser::parse_x509_certificate;
 use x509_parser::pem::Pem;
 
-use super::Ovirt;
 use super::answers::read_text;
+use super::engine::Ovirt;
+use super::engine::Site;
 use super::session::{self};
-use super::site::{Site, filter_finding};
+use super::site::filter_finding;
 use super::wire::{GIB, Version};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{BackendError, BackendErrorKind, Choice, Finding, PlatformChoices, SettingChoices, Verdict};

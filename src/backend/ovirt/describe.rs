@@ -1,7 +1,7 @@
 //! A machine in the engine's own words.
 
-use super::Ovirt;
 use super::affinity;
+use super::engine::Ovirt;
 use super::session::if_there;
 use super::wire;
 use crate::backend::failure::Failure;

@@ -6,12 +6,11 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use uuid::Uuid;
 
-use super::Ovirt;
-use super::machines::id;
+use super::engine::Ovirt;
 use super::session::{conflict, if_free, if_there, pauses, wait_for};
-use super::upload::{LocalImage, Upload};
+use super::upload::{IMAGE_MARK, LocalImage, Upload, image_disk, image_name};
+use super::wire::id;
 use super::wire::{self, Tag};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest, Owned};
@@ -22,9 +21,6 @@ const TEMPLATE: Duration = Duration::from_secs(3600);
 /// An image that another cluster brings and that has not come on for so long is given up by its bringer.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// Begins comment or description of what an image is made of; its digest follows.
-pub(super) const IMAGE_MARK: &str = "ocpdeploy image, sha256 ";
-
 /// What machines are made from.
 pub(super) struct Template {
     pub id: String,
@@ -32,19 +28,11 @@ pub(super) struct Template {
     pub disks: Vec<String>,
 }
 
-pub(super) fn image_name(sha256: &str) -> String {
-    format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
-}
-
 /// Whether machine, disk or template were made for the image of this name, as `Upload::mark` says there.
 fn is_of_image(thing: &Element, field: &str, name: &str) -> bool {
     let mark = thing.text_of(field).and_then(|text| text.strip_prefix(IMAGE_MARK));
     let sha256 = mark.and_then(|text| text.split(',').next());
     sha256.is_some_and(|sha256| image_name(sha256) == name)
-}
-
-pub(super) fn image_disk(name: &str) -> String {
-    Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
 }
 
 impl Ovirt {

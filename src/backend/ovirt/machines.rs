@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::affinity;
+use super::engine::{Ovirt, Site};
 use super::session::{conflict, if_free, if_there, wait_for};
-use super::site::Site;
+use super::wire::id;
 use super::wire::{self, GIB, OwnershipTag};
-use super::{Ovirt, affinity};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Owned};
 use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
@@ -411,14 +412,6 @@ pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Resu
         Some(ours) if ours.cluster == *cluster => Ok(ours),
         _ => conflict(format!("machine {name} is not of cluster {cluster}")),
     }
-}
-
-pub(super) fn id(element: &Element) -> Result<String, Failure> {
-    let missing = || {
-        let words = format!("the engine shows a {} without an id", element.name);
-        Failure::new(BackendErrorKind::Rejected, words)
-    };
-    element.get("id").map(str::to_owned).ok_or_else(missing)
 }
 
 /// The same at every run, so that a lost answer leaves no second disk.

@@ -8,6 +8,7 @@ mod affinity;
 mod answers;
 mod choices;
 mod describe;
+mod engine;
 mod hosts;
 mod images;
 mod machines;
@@ -18,11 +19,8 @@ mod site;
 mod upload;
 mod wire;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
-
-use async_trait::async_trait;
-use tokio::sync::{Mutex, OnceCell};
 
 use super::{
     Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
@@ -31,35 +29,11 @@ use super::{
 };
 use crate::backend::failure::{During, Failure};
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition, Role};
+use async_trait::async_trait;
 pub use choices::{Ca, fetch_ca};
-use session::Session;
-use site::Site;
-
-/// An engine, as one of its users.
-#[derive(Debug)]
-pub struct Ovirt {
-    session: Session,
-    config: OvirtConfig,
-    site: OnceCell<Site>,
-    /// Held while the cluster's tag is read and written.
-    tags: Mutex<()>,
-    /// Id of the host on which each machine was last seen to run.
-    ran_on: Mutex<BTreeMap<MachineName, String>>,
-}
+pub use engine::Ovirt;
 
 impl Ovirt {
-    /// Reads the CA and the password. The engine itself is first asked by what needs it.
-    pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
-        let session = Session::new(config).during(format!("reach oVirt at {}", config.url))?;
-        Ok(Self {
-            session,
-            config: config.clone(),
-            site: OnceCell::new(),
-            tags: Mutex::new(()),
-            ran_on: Mutex::default(),
-        })
-    }
-
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
         affinity::remove(self, self.site().await?, cluster).await?;
         // Disks of machines that are there go with them.

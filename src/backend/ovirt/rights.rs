@@ -5,9 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Ovirt;
-use super::machines::id;
-use super::site::{Site, finding};
+use super::engine::Ovirt;
+use super::engine::Site;
+use super::site::finding;
+use super::wire::id;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Verdict};
 use crate::cluster::{Affinity, OvirtIgnition};

@@ -10,15 +10,14 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
-
 use tokio::time::sleep;
+use uuid::Uuid;
 
-use super::Ovirt;
 use super::answers::passes;
-use super::images::{IMAGE_MARK, image_disk, image_name};
-use super::machines::id;
+use super::engine::Ovirt;
 use super::session::{if_there, pauses, unreachable, wait_for};
 use super::wire;
+use super::wire::id;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::backoff::asked_pause;
@@ -32,6 +31,17 @@ const ATTEMPTS: usize = 5;
 /// A longer one is told to who knows how long the user's patience lasts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const TRANSFER: Duration = Duration::from_secs(300);
+
+/// Begins comment or description of what an image is made of; its digest follows.
+pub(super) const IMAGE_MARK: &str = "ocpdeploy image, sha256 ";
+
+pub(super) fn image_name(sha256: &str) -> String {
+    format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
+}
+
+pub(super) fn image_disk(name: &str) -> String {
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
+}
 
 /// A local file on its way to be a template.
 pub(super) struct Upload<'a> {
