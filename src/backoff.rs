@@ -13,6 +13,40 @@ pub fn jittered(pause: Duration) -> Duration {
     pause / 2 + pause * u32::from(part) / 510
 }
 
+/// Growing pauses between tries of the same thing.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    next: Duration,
+    factor: u32,
+    longest: Duration,
+}
+
+impl Backoff {
+    /// Each pause is twice the one before it, from the first to the longest.
+    pub fn doubling(first: Duration, longest: Duration) -> Self {
+        Self {
+            next: first,
+            factor: 2,
+            longest,
+        }
+    }
+
+    /// As `doubling`, three times.
+    pub fn tripling(first: Duration, longest: Duration) -> Self {
+        Self {
+            factor: 3,
+            ..Self::doubling(first, longest)
+        }
+    }
+
+    /// The next pause, spread by chance; as long as was asked for, if that is longer.
+    pub fn pause(&mut self, asked: Option<Duration>) -> Duration {
+        let ours = jittered(self.next.min(self.longest));
+        self.next = self.next.saturating_mul(self.factor).min(self.longest);
+        asked.map_or(ours, |asked| asked.max(ours))
+    }
+}
+
 /// The pause that an answer asks for which says that nothing was begun: too many requests, or out of service for a while
 /// (RFC 6585, section 4; RFC 9110, section 10.2.3: seconds or a date).
 pub fn asked_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
@@ -47,6 +81,22 @@ mod tests {
         );
         assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
         assert_eq!(jittered(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn pauses_grow_up_to_the_longest() {
+        let (first, longest) = (Duration::from_secs(1), Duration::from_secs(5));
+        for (mut backoff, wholes) in [
+            (Backoff::doubling(first, longest), [1, 2, 4, 5, 5]),
+            (Backoff::tripling(first, longest), [1, 3, 5, 5, 5]),
+        ] {
+            for whole in wholes.map(Duration::from_secs) {
+                let pause = backoff.clone().pause(Some(longest * 2));
+                assert_eq!(pause, longest * 2, "what was asked for");
+                let pause = backoff.pause(None);
+                assert!((whole / 2..=whole).contains(&pause), "{pause:?}, of {whole:?}");
+            }
+        }
     }
 
     #[test]

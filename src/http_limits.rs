@@ -156,7 +156,8 @@ pub fn words(text: &str, most: usize) -> String {
     words
 }
 
-fn innermost(error: &dyn std::error::Error) -> String {
+/// The cause of all: the errors around it repeat the URL, or say no more than "error sending request".
+pub fn innermost(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => innermost(source),
         None => error.to_string(),

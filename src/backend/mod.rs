@@ -9,18 +9,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use async_trait::async_trait;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::cluster::{
-    AddressAssignment, ApiEndpoint, BackendConfig, ClusterId, Mac, MachineName, NodeName, Pass, Role, Size, Vip,
-};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Mac, MachineName, NodeName, Pass, Role, Size, Vip};
 use crate::digest::sha256;
 
+pub use self::capabilities::{Capabilities, Carrier};
+pub use self::error::{BackendError, BackendErrorKind};
+
+mod capabilities;
+pub mod connect;
+mod error;
+mod failure;
 mod filters;
+mod findings;
 pub mod kubevirt;
 #[cfg(feature = "libvirt")]
 pub mod libvirt;
@@ -31,29 +38,18 @@ mod plain_http;
 pub mod retry;
 pub mod sim;
 
-/// A serial console with somebody before it: bytes as they are, both ways.
-pub struct Console {
-    /// What is typed. When this is dropped, the console is left.
-    pub keys: mpsc::Sender<Vec<u8>>,
-    /// What the guest writes, and last, where that is known, why there is no more.
-    pub screen: mpsc::Receiver<Result<Vec<u8>, BackendError>>,
-}
-
 /// A platform on which machines can be made.
 ///
 /// Everything made carries the cluster's id on the platform itself; nothing without it is ever changed.
 /// Every method may be called again after a crash at any point and then completes what was begun.
-#[expect(
-    async_fn_in_trait,
-    reason = "static dispatch; every caller is in this crate and runs on one task"
-)]
+///
+/// What only some platforms can do is a facet of its own, as in the cloud providers of Kubernetes
+/// (kubernetes/cloud-provider: cloud.go, `Interface`).
+// Every caller is in this crate and runs on one task, so nothing here needs to be `Send`.
+#[async_trait(?Send)]
 pub trait Backend {
-    fn capabilities(&self) -> Capabilities;
-
-    /// As `limits`, for machines of one role; another where the roles are on several platforms.
-    fn capabilities_for(&self, _: Role) -> Capabilities {
-        self.capabilities()
-    }
+    /// For machines of one role: the roles may be on several platforms.
+    fn capabilities(&self, role: Role) -> Capabilities;
 
     /// Looks at reach, rights, versions, networks, storage and quota; makes nothing.
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError>;
@@ -61,20 +57,15 @@ pub trait Backend {
     /// Reads what the platform tells about a network. Fields it cannot tell are empty.
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError>;
 
-    /// Brings an image onto the platform, or finds the one with the same digest there.
+    /// Brings an image for machines of one role onto the platform, or finds the one with the same digest there.
     ///
     /// Clusters share it: it stays until `delete_remaining` was called for the last cluster that asked for it.
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError>;
-
-    /// As `ensure_image`, for machines of one role.
-    async fn ensure_image_for(
+    async fn ensure_image(
         &self,
-        _: Role,
+        role: Role,
         cluster: &ClusterId,
         image: &ImageRequest,
-    ) -> Result<ImageHandle, BackendError> {
-        self.ensure_image(cluster, image).await
-    }
+    ) -> Result<ImageHandle, BackendError>;
 
     /// Creates and starts a machine, or adopts the one there when cluster and fingerprint are the same.
     ///
@@ -103,11 +94,6 @@ pub trait Backend {
     /// Repeating it is success. An address, MAC or name that something else holds is `Conflict`.
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError>;
 
-    /// Gives a VIP to the platform's own balancer, where the network has one; the same call again is success.
-    async fn ensure_load_balancer(&self, _: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
-        Ok(None)
-    }
-
     /// What `reserve_address` made for this cluster and is still there.
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError>;
 
@@ -125,33 +111,88 @@ pub trait Backend {
     /// All clusters of which anything is tagged here, as far as this user sees; whoever made them.
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError>;
 
-    /// The last lines of the serial console, where the platform keeps them.
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
+    /// Where consoles of machines of this role are kept or can be attached to.
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        None
+    }
 
-    /// Sits down at the serial console of a machine that runs. `None` where the platform offers none.
-    async fn console(&self, _: &ClusterId, _: &MachineName) -> Result<Option<Console>, BackendError> {
+    /// Where networks may have load balancers of the platform's own.
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        None
+    }
+
+    /// Where settings can be chosen from what there is.
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        None
+    }
+
+    /// Where the platform of machines of this role tells more of them and of itself than deploying needs.
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        None
+    }
+}
+
+impl dyn Backend + '_ {
+    /// What holds whichever role a machine has: the slower pace, and what all platforms can do.
+    pub fn common_capabilities(&self) -> Capabilities {
+        let (masters, workers) = (self.capabilities(Role::Master), self.capabilities(Role::Worker));
+        Capabilities {
+            concurrency: masters.concurrency.min(workers.concurrency),
+            poll_interval: masters.poll_interval.max(workers.poll_interval),
+            guests_answer: masters.guests_answer && workers.guests_answer,
+            agent_reports: masters.agent_reports || workers.agent_reports,
+            ..masters
+        }
+    }
+}
+
+/// The serial consoles of machines.
+#[async_trait(?Send)]
+pub trait SerialConsole {
+    /// The last lines, where the platform keeps them.
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
+
+    /// Attaches to the console of a machine that runs. `None` where the platform only keeps lines.
+    async fn attach(&self, _: &ClusterId, _: &MachineName) -> Result<Option<Console>, BackendError> {
         Ok(None)
     }
+}
 
-    /// A machine in the platform's own words, without its payload. An absent one is `NotFound`, not ours `Conflict`.
-    ///
-    /// Empty on a platform that has nothing to add to `list_machines`.
-    async fn describe_machine(&self, _: &ClusterId, _: &MachineName) -> Result<Description, BackendError> {
-        Ok(Description::default())
-    }
+/// A serial console with somebody before it: bytes as they are, both ways.
+pub struct Console {
+    /// What is typed. When this is dropped, the console is left.
+    pub keys: mpsc::Sender<Vec<u8>>,
+    /// What the guest writes, and last, where that is known, why there is no more.
+    pub screen: mpsc::Receiver<Result<Vec<u8>, BackendError>>,
+}
 
+/// Load balancers of the platform's own.
+#[async_trait(?Send)]
+pub trait LoadBalancers {
+    /// Gives a VIP to the balancer of its network; the same call again is success. `None` where that network has none.
+    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError>;
+}
+
+/// What there is to choose from.
+#[async_trait(?Send)]
+pub trait Discovery {
     /// What the platform has for the settings that choose among it; changes nothing there.
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        Ok(PlatformChoices::default())
-    }
+    async fn choices(&self) -> Result<PlatformChoices, BackendError>;
+}
 
-    /// The folder of this very computer in which masters' disks will be, where there is one.
-    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        Ok(None)
-    }
+/// What helps to find out why something is as it is.
+#[async_trait(?Send)]
+pub trait Diagnostics {
+    /// A machine in the platform's own words, without its payload. An absent one is `NotFound`, not ours `Conflict`.
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError>;
 
     /// What time it is on the platform, by an answer of it; `None` where answers bear no time.
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        Ok(None)
+    }
+
+    /// The folder of this very computer in which disks will be, where there is one.
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
         Ok(None)
     }
 }
@@ -239,92 +280,6 @@ pub struct Form {
     /// E.g. `domain XML`.
     pub name: &'static str,
     pub text: String,
-}
-
-/// What a backend can do and how hard it may be pushed.
-#[derive(Clone, Debug)]
-pub struct Capabilities {
-    /// Calls under way at once.
-    pub concurrency: usize,
-    /// Pause between two bulk looks: short where a look is cheap.
-    pub poll_interval: Duration,
-    pub carrier: Carrier,
-    /// Whether `reserve_address` can make the platform keep an address.
-    pub holds_addresses: bool,
-    /// Whether machines really run, so that one can be asked over the network; false for a pretend platform.
-    pub guests_answer: bool,
-    /// Whether addresses are what an agent in the guest reports: CoreOS has none.
-    pub agent_reports: bool,
-    /// Which CoreOS image boots here: `qemu`, `openstack` or `kubevirt`.
-    pub image_artifact: &'static str,
-}
-
-/// How Ignition reaches a machine, and how much of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carrier {
-    /// E.g. `fw_cfg`.
-    pub name: &'static str,
-    /// Most bytes that it takes, as the platform counts them; `None`: it sets no bound.
-    pub limit: Option<usize>,
-    /// The platform counts the base64 of a config, not the config.
-    pub counts_base64: bool,
-    /// A bootstrap's config over the limit is put by the backend where the machine fetches it.
-    pub bootstrap_fetches: bool,
-}
-
-impl Carrier {
-    /// libvirt: QEMU loads the file, and neither libvirt nor CoreOS sets a bound.
-    pub const FW_CFG: Self = Self {
-        name: "fw_cfg",
-        limit: None,
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-    /// oVirt: the engine checks no size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
-    pub const CUSTOM_SCRIPT: Self = Self {
-        name: "custom_script",
-        limit: None,
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-    /// OpenStack: Nova's compute API takes 65535 bytes of base64.
-    pub const USER_DATA: Self = Self {
-        name: "user_data",
-        limit: Some(65_535),
-        counts_base64: true,
-        bootstrap_fetches: true,
-    };
-    /// KubeVirt: `userData` in the machine itself (kubevirt/kubevirt: vmi-create-admitter.go).
-    pub const INLINE_USER_DATA: Self = Self {
-        name: "inline userData",
-        limit: Some(2_048),
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-    /// KubeVirt: a Secret. The API server adds up decoded values (kubernetes/kubernetes: ValidateSecret), and ours has one.
-    pub const SECRET: Self = Self {
-        name: "Secret",
-        limit: Some(1 << 20),
-        counts_base64: false,
-        bootstrap_fetches: false,
-    };
-
-    /// The carrier of a platform, without asking it; a pretend one may set a bound of its own.
-    pub fn of(config: &BackendConfig) -> Self {
-        match config {
-            BackendConfig::Libvirt(_) | BackendConfig::Sim(_) => Self::FW_CFG,
-            BackendConfig::OpenStack(_) => Self::USER_DATA,
-            BackendConfig::Kubevirt(_) => Self::SECRET,
-            BackendConfig::Ovirt(_) => Self::CUSTOM_SCRIPT,
-        }
-    }
-
-    /// The largest config that fits, in bytes.
-    pub fn room(&self) -> Option<usize> {
-        // Base64 makes 4 of each 3 bytes begun.
-        self.limit
-            .map(|limit| if self.counts_base64 { limit / 4 * 3 } else { limit })
-    }
 }
 
 /// What a deployment is going to ask of the platform; input of `preflight`.
@@ -566,94 +521,4 @@ pub struct Owned {
     /// The platform's word: `domain`, `volume`, `dhcp host`, `dns host`, …
     pub kind: String,
     pub name: String,
-}
-
-/// Why a platform did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-#[error("{operation}: {kind}")]
-pub struct BackendError {
-    pub kind: BackendErrorKind,
-    /// What was being done to what, e.g. `create machine lab-master-0`.
-    pub operation: String,
-    /// The platform's own words.
-    #[source]
-    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// Replaces the kind's hint where the backend knows better.
-    pub hint: Option<String>,
-    /// The platform asked for this pause before the same call again.
-    pub pause: Option<Duration>,
-}
-
-impl BackendError {
-    pub fn new(kind: BackendErrorKind, operation: impl Into<String>) -> Self {
-        Self {
-            kind,
-            operation: operation.into(),
-            source: None,
-            hint: None,
-            pause: None,
-        }
-    }
-
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
-        self
-    }
-
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-
-    pub fn pause(mut self, pause: Duration) -> Self {
-        self.pause = Some(pause);
-        self
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackendErrorKind {
-    Unreachable,
-    Denied,
-    NotFound,
-    Conflict,
-    Quota,
-    TooLarge,
-    Rejected,
-    Timeout,
-}
-
-impl fmt::Display for BackendErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unreachable => "the platform cannot be reached",
-            Self::Denied => "the platform denies it",
-            Self::NotFound => "not found on the platform",
-            Self::Conflict => "something else is in the way",
-            Self::Quota => "a quota or resource is used up",
-            Self::TooLarge => "too large for the platform",
-            Self::Rejected => "the platform rejects it",
-            Self::Timeout => "the platform did not answer in time",
-        })
-    }
-}
-
-impl BackendErrorKind {
-    /// What a user can do about it.
-    pub fn hint(self) -> &'static str {
-        match self {
-            Self::Unreachable => {
-                "check the address, the network and that the service runs, then run the same command again"
-            }
-            Self::Denied => "check the credentials and the rights of this user",
-            Self::NotFound => "check the name; `ocpdeploy plan` shows what is asked of the platform",
-            Self::Conflict => {
-                "nothing that is not tagged with this cluster is touched; remove it or choose another name"
-            }
-            Self::Quota => "free something, or ask for less with smaller sizes or fewer workers",
-            Self::TooLarge => "make the overlay smaller",
-            Self::Rejected => "the platform's own words are above",
-            Self::Timeout => "run the same command again; it continues where it stopped",
-        }
-    }
 }

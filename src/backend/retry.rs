@@ -10,16 +10,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use crate::PROGRESS;
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
-    Description, Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, Stop,
+    Description, Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine,
+    MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
-use crate::backoff::jittered;
+use crate::backoff::Backoff;
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
 /// How long a call is repeated where the settings do not say; an engine or API server that restarts is back by then.
@@ -56,6 +57,8 @@ impl<B> Retrying<B> {
     async fn again<T>(&self, call: impl AsyncFn(&B) -> Result<T, BackendError>) -> Result<T, BackendError> {
         let mut failing_since = None;
         let mut repeated = 0;
+        let [first, longest] = PAUSES.map(|part| self.limit / part);
+        let mut backoff = Backoff::doubling(first, longest);
         loop {
             let begun = Instant::now();
             let error = match call(&self.backend).await {
@@ -66,7 +69,8 @@ impl<B> Retrying<B> {
                 Err(error) => error,
             };
             let silent_for = failing_since.get_or_insert_with(Instant::now).elapsed();
-            let Some(pause) = self.pause(&error, repeated, begun.elapsed(), silent_for) else {
+            let pause = backoff.pause(error.pause);
+            if !self.is_repeated(&error, repeated, begun.elapsed(), silent_for.saturating_add(pause)) {
                 let is_answer = !is_silence(&error);
                 self.answers.store(is_answer, Ordering::Relaxed);
                 return Err(error);
@@ -81,20 +85,12 @@ impl<B> Retrying<B> {
         }
     }
 
-    /// How long to wait before the same call; `None`: the error stands.
-    fn pause(&self, error: &BackendError, repeated: u32, took: Duration, silent_for: Duration) -> Option<Duration> {
+    /// Whether a call is made again after which the platform will have been silent for so long.
+    fn is_repeated(&self, error: &BackendError, repeated: u32, took: Duration, silent_for: Duration) -> bool {
         let knows_it = self.answers.load(Ordering::Relaxed);
-        if !is_silence(error) || (!knows_it && repeated >= STRANGER) {
-            return None;
-        }
-        // What was waited for as long as that already will not come by asking again.
-        if error.kind == BackendErrorKind::Timeout && took > self.limit {
-            return None;
-        }
-        let [first, longest] = PAUSES.map(|part| self.limit / part);
-        let ours = jittered(first.saturating_mul(1 << repeated.min(10)).min(longest));
-        let pause = error.pause.map_or(ours, |asked| asked.max(ours));
-        (silent_for.saturating_add(pause) <= self.limit).then_some(pause)
+        // What was waited for as long as the limit already will not come by asking again.
+        let is_slow = error.kind == BackendErrorKind::Timeout && took > self.limit;
+        is_silence(error) && (knows_it || repeated < STRANGER) && !is_slow && silent_for <= self.limit
     }
 }
 
@@ -102,13 +98,10 @@ fn is_silence(error: &BackendError) -> bool {
     matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::Timeout) || error.pause.is_some()
 }
 
+#[async_trait(?Send)]
 impl<B: Backend> Backend for Retrying<B> {
-    fn capabilities(&self) -> Capabilities {
-        self.backend.capabilities()
-    }
-
-    fn capabilities_for(&self, role: Role) -> Capabilities {
-        self.backend.capabilities_for(role)
+    fn capabilities(&self, role: Role) -> Capabilities {
+        self.backend.capabilities(role)
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
@@ -119,18 +112,13 @@ impl<B: Backend> Backend for Retrying<B> {
         self.again(async |backend| backend.look_at_network(network).await).await
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
-        self.again(async |backend| backend.ensure_image(cluster, image).await)
-            .await
-    }
-
-    async fn ensure_image_for(
+    async fn ensure_image(
         &self,
         role: Role,
         cluster: &ClusterId,
         image: &ImageRequest,
     ) -> Result<ImageHandle, BackendError> {
-        self.again(async |backend| backend.ensure_image_for(role, cluster, image).await)
+        self.again(async |backend| backend.ensure_image(role, cluster, image).await)
             .await
     }
 
@@ -166,11 +154,6 @@ impl<B: Backend> Backend for Retrying<B> {
         self.again(async |backend| backend.reserve_address(hold).await).await
     }
 
-    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
-        self.again(async |backend| backend.ensure_load_balancer(balancer).await)
-            .await
-    }
-
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         self.again(async |backend| backend.list_reservations(cluster).await)
             .await
@@ -193,29 +176,89 @@ impl<B: Backend> Backend for Retrying<B> {
         self.again(async |backend| backend.list_clusters().await).await
     }
 
-    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
-        self.again(async |backend| backend.console(cluster, name).await).await
+    fn serial_console(&self, role: Role) -> Option<&dyn SerialConsole> {
+        self.backend.serial_console(role).map(|_| self as _)
     }
 
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        self.again(async |backend| backend.console_tail(cluster, name).await)
-            .await
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        self.backend.load_balancers().map(|_| self as _)
     }
 
-    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        self.again(async |backend| backend.describe_machine(cluster, name).await)
-            .await
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        self.backend.discovery().map(|_| self as _)
     }
 
+    fn diagnostics(&self, role: Role) -> Option<&dyn Diagnostics> {
+        self.backend.diagnostics(role).map(|_| self as _)
+    }
+}
+
+// Each facet is there when the backend has it; without one there is nothing to ask.
+
+#[async_trait(?Send)]
+impl<B: Backend> SerialConsole for Retrying<B> {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        self.again(async |backend| match backend.serial_console(name.role()) {
+            Some(console) => console.tail(cluster, name).await,
+            None => Ok(None),
+        })
+        .await
+    }
+
+    async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        self.again(async |backend| match backend.serial_console(name.role()) {
+            Some(console) => console.attach(cluster, name).await,
+            None => Ok(None),
+        })
+        .await
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> LoadBalancers for Retrying<B> {
+    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.again(async |backend| match backend.load_balancers() {
+            Some(balancers) => balancers.ensure(balancer).await,
+            None => Ok(None),
+        })
+        .await
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> Discovery for Retrying<B> {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        self.again(async |backend| backend.choices().await).await
+        self.again(async |backend| match backend.discovery() {
+            Some(discovery) => discovery.choices().await,
+            None => Ok(PlatformChoices::default()),
+        })
+        .await
     }
+}
 
-    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        self.again(async |backend| backend.local_disk_dir().await).await
+#[async_trait(?Send)]
+impl<B: Backend> Diagnostics for Retrying<B> {
+    async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
+        self.again(async |backend| match backend.diagnostics(name.role()) {
+            Some(diagnostics) => diagnostics.describe_machine(cluster, name).await,
+            None => Ok(Description::default()),
+        })
+        .await
     }
 
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        self.again(async |backend| backend.server_time().await).await
+        self.again(async |backend| match backend.diagnostics(Role::Master) {
+            Some(diagnostics) => diagnostics.server_time().await,
+            None => Ok(None),
+        })
+        .await
+    }
+
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.again(async |backend| match backend.diagnostics(Role::Master) {
+            Some(diagnostics) => diagnostics.local_disk_dir().await,
+            None => Ok(None),
+        })
+        .await
     }
 }

@@ -88,6 +88,16 @@ impl MachineName {
         Self(name.to_owned())
     }
 
+    /// Whose platform it is on: a name of either pass ends in its role and number, and all but workers share one.
+    pub fn role(&self) -> Role {
+        let mut parts = self.0.rsplit('-');
+        let is_number = parts.next().is_some_and(|last| last.parse::<usize>().is_ok());
+        match is_number && parts.next() == Some(&Role::Worker.to_string()) {
+            true => Role::Worker,
+            false => Role::Master,
+        }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -105,6 +115,12 @@ impl fmt::Display for MachineName {
 pub struct NodeName(String);
 
 impl NodeName {
+    /// A node's name begins with its role; what is no node's, such as `api`, goes with the masters.
+    pub fn role(&self) -> Role {
+        let role = self.0.split('-').next().and_then(|role| role.parse().ok());
+        role.unwrap_or(Role::Master)
+    }
+
     pub fn bootstrap() -> Self {
         Self("bootstrap".to_owned())
     }

@@ -263,28 +263,6 @@ pub enum BackendConfig {
 }
 
 impl BackendConfig {
-    /// Which CoreOS image boots there, without asking the platform.
-    pub fn image_artifact(&self) -> &'static str {
-        match self.name() {
-            "openstack" | "ovirt" => "openstack",
-            "kubevirt" => "kubevirt",
-            _ => "qemu",
-        }
-    }
-
-    /// Whether the platform fetches images by itself that are given by URL.
-    pub fn fetches_images(&self) -> bool {
-        matches!(
-            self,
-            BackendConfig::OpenStack(OpenStackConfig { image_import: true, .. })
-        )
-    }
-
-    /// Whether nothing there keeps an address for a MAC, so that VIPs are nobody's.
-    pub fn holds_nothing(&self) -> bool {
-        matches!(self, BackendConfig::Ovirt(_) | BackendConfig::Kubevirt(_))
-    }
-
     /// Where it is, in words; what is only about machines to be made is left out.
     pub fn place(&self) -> String {
         let parts = match self {

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect, patience, print, print_json, runtime};
-use crate::backend::Backend;
+use super::{Session, USUAL, connect, print, print_json, retry_limit, runtime};
 use crate::cli::{Audit, Format, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
@@ -71,7 +70,7 @@ async fn look(
 ) -> Result<OnPlatform> {
     let place = backend.place();
     let more = env.map(|env| format!(" --env {}", env.display())).unwrap_or_default();
-    let platform = connect(backend, None).await?;
+    let platform = connect(backend, None, USUAL).await?;
     let is_here = |cluster: &&Cluster| cluster.known.all_platforms().any(|backend| backend.place() == place);
     let here: Vec<&Cluster> = clusters.iter().filter(is_here).collect();
     let mut found = Vec::new();
@@ -90,9 +89,7 @@ async fn look(
         .filter(|cluster| cluster.known.backend.place() == place)
     {
         let known = &cluster.known;
-        let both = connect(backend, known.workers_on.as_ref())
-            .await?
-            .for_at_most(patience(known));
+        let both = connect(backend, known.workers_on.as_ref(), retry_limit(known)).await?;
         let machines = both.list_machines(&known.id()).await?;
         let owned = both.list_owned(&known.id()).await?;
         let entries = journal::read(&session.home.cluster(&known.name).journal())?;

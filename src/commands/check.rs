@@ -5,8 +5,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::{Session, connect_for, print, print_json};
-use crate::backend::placement::Platforms;
-use crate::backend::retry::Retrying;
 use crate::backend::{Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
@@ -19,8 +17,8 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     let mut looked = settings(loaded.warnings);
     looked.extend(session.finish_or_stop(async {
         Ok(match connect_for(config).await {
-            Ok(backend) => passes::inspect(Ok(&backend), config, &session.home, finding_of).await,
-            Err(error) => passes::inspect::<Retrying<Platforms>>(Err(error), config, &session.home, finding_of).await,
+            Ok(backend) => passes::inspect(Ok(&*backend), config, &session.home, finding_of).await,
+            Err(error) => passes::inspect(Err(error), config, &session.home, finding_of).await,
         })
     })?);
     let report = report::check::Checked::of(looked);

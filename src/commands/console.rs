@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::output::{pass_on, tell, tell_raw};
 use super::{connect_known, runtime, terminal};
-use crate::backend::{Backend, Console};
+use crate::backend::Console;
 use crate::cluster::MachineName;
 use crate::failure::{CommandError, Kind};
 use crate::state::inventory::Known;
@@ -45,7 +45,11 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
     let runtime = runtime()?;
     let end = runtime.block_on(async {
         let backend = connect_known(known).await?;
-        let console = backend.console(&known.id(), machine).await?.ok_or_else(|| {
+        let attached = match backend.serial_console(machine.role()) {
+            Some(console) => console.attach(&known.id(), machine).await?,
+            None => None,
+        };
+        let console = attached.ok_or_else(|| {
             let text = format!("the platform of {machine} offers no console to sit at");
             CommandError::new(Kind::Platform, text).hint(LINES)
         })?;

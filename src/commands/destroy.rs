@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 
 use super::output::prompt;
-use super::{Session, audit, connect, patience, print, runtime};
+use super::{Session, audit, connect, print, retry_limit, runtime};
+use crate::backend::Owned;
 use crate::backend::retry::USUAL;
-use crate::backend::{Backend, Owned};
 use crate::cli::{Destroy, Source};
 use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
 use crate::failure::{CommandError, Kind};
@@ -23,7 +23,7 @@ struct Target {
     backend: BackendConfig,
     workers_on: Option<WorkersOn>,
     /// How long they may be silent.
-    patience: Duration,
+    retry_limit: Duration,
     /// The cluster's name, as its folder is called.
     name: String,
     /// Its folder, where that is of this cluster and not of another one of its name.
@@ -40,8 +40,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         session.progress.log_to(dir);
     }
     session.finish_or_stop(async {
-        let backend = connect(&target.backend, target.workers_on.as_ref()).await?;
-        let backend = backend.for_at_most(target.patience);
+        let backend = connect(&target.backend, target.workers_on.as_ref(), target.retry_limit).await?;
         let mut owned = backend.list_owned(cluster).await?;
         owned.extend(dir.map(|dir| names_here(dir, command, cluster)).unwrap_or_default());
         if command.dry_run {
@@ -55,7 +54,7 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
                 forget_names(dir, command, cluster);
             }
         };
-        passes::destroy(&backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
+        passes::destroy(&*backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
         print(&match command.keep_addresses {
             true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
             false => format!("cluster {cluster} is destroyed\n"),
@@ -112,7 +111,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
             cluster: known.id(),
             dir: Some(session.home.cluster(&name)),
             name,
-            patience: patience(&known),
+            retry_limit: retry_limit(&known),
             backend: known.backend,
             workers_on: known.workers_on,
         });
@@ -134,7 +133,7 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
         name,
         backend: found.backend,
         workers_on: found.workers_on,
-        patience: found.platform_timeout,
+        retry_limit: found.platform_timeout,
     })
 }
 
@@ -153,8 +152,8 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
     let mut holders = Vec::new();
     let looked_at = audit::platforms(session, command.env.as_deref(), &clusters)?;
     for backend in &looked_at {
-        let owned =
-            runtime.block_on(async { Ok::<_, Error>(connect(backend, None).await?.list_owned(&cluster).await?) });
+        let owned = runtime
+            .block_on(async { Ok::<_, Error>(connect(backend, None, USUAL).await?.list_owned(&cluster).await?) });
         if !owned?.is_empty() {
             holders.push(backend);
         }
@@ -176,7 +175,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
                 // The env file may tell the password, which is kept nowhere.
                 backend: told.unwrap_or(&known.backend).clone(),
                 workers_on: known.workers_on.clone(),
-                patience: patience(known),
+                retry_limit: retry_limit(known),
             });
         }
     }
@@ -198,7 +197,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
         cluster,
         backend: (*backend).clone(),
         workers_on: None,
-        patience: USUAL,
+        retry_limit: USUAL,
         // A folder of this name is not known to be of this cluster.
         dir: None,
     })

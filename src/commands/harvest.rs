@@ -14,7 +14,7 @@ pub fn run(session: &Session, command: &Harvest) -> Result<()> {
     let options = DeployOptions { harvest_again: true };
     let parameters = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::harvest(&backend, &config, &session.home, options).await
+        passes::harvest(&*backend, &config, &session.home, options).await
     })?;
     print(&report::parameters(&parameters, &dir.parameters()))
 }

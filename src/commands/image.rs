@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Session, connect_for, print, print_json, runtime};
 use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
-use crate::backend::{Backend, ImageRequest};
+use crate::backend::{Backend, Capabilities, ImageRequest};
 use crate::cli::{CacheFolder, Format, Image, ImageList, ImagePayload, ImagePrune, ImagePull, ImagePush, ImageVerb};
 use crate::cluster::{ClusterConfig, Downloads, Harvest, ImageSource, Role};
 use crate::failure::{CommandError, Kind};
@@ -132,7 +132,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
     session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
         for (role, sources) in wanted(&config) {
-            let platform = config.backend_of(role).image_artifact();
+            let platform = Capabilities::of(config.backend_of(role)).image_artifact;
             pull_all(&config.downloads, installer.as_ref(), platform, &sources).await?;
         }
         Ok(())
@@ -192,25 +192,26 @@ fn push(session: &Session, command: &ImagePush) -> Result<()> {
     session.finish_or_stop(async {
         let installer = installer(&config, &dir).await?;
         let backend = connect_for(&config).await?;
-        let pushed = push_all(&backend, &config, installer.as_ref()).await;
-        passes::with_leftovers(&backend, &config.id(), "image push", true, pushed).await
+        let pushed = push_all(&*backend, &config, installer.as_ref()).await;
+        passes::with_leftovers(&*backend, &config.id(), "image push", true, pushed).await
     })
 }
 
-async fn push_all<B: Backend>(backend: &B, config: &ClusterConfig, installer: Option<&Installer>) -> Result<()> {
+async fn push_all(backend: &dyn Backend, config: &ClusterConfig, installer: Option<&Installer>) -> Result<()> {
     for (role, sources) in wanted(config) {
+        let capabilities = backend.capabilities(role);
         let shop = Shop {
             downloads: &config.downloads,
             installer,
-            platform: backend.capabilities_for(role).image_artifact,
-            fetched_there: config.backend_of(role).fetches_images(),
+            platform: capabilities.image_artifact,
+            fetched_there: capabilities.fetches_images,
         };
         for source in sources {
             let request = shop
                 .request(&source)
                 .await
                 .with_context(|| format!("get image {source}"))?;
-            let handle = backend.ensure_image_for(role, &config.id(), &request).await?;
+            let handle = backend.ensure_image(role, &config.id(), &request).await?;
             print(&(printable_line(&format!("{source}: {}", handle.0)) + "\n"))?;
         }
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::{Session, connect_known, print, print_json, runtime, terminal};
-use crate::backend::{Backend, Machine};
+use crate::backend::Machine;
 use crate::cli::{Format, List};
 use crate::report::list;
 use crate::state::inventory;

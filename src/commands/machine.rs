@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{Session, connect_known, print, print_json};
-use crate::backend::{Backend, BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Description};
 use crate::cli::{Format, Machine, MachineShow, MachineVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::report::machine::Shown;
@@ -27,7 +27,10 @@ fn show(session: &Session, command: &MachineShow) -> Result<()> {
                 BackendError::new(BackendErrorKind::NotFound, format!("show machine {name}"))
                     .because(format!("cluster {} has no machine {name}", known.id()))
             })?;
-        let described = backend.describe_machine(&known.id(), &name).await?;
+        let described = match backend.diagnostics(machine.role) {
+            Some(diagnostics) => diagnostics.describe_machine(&known.id(), &name).await?,
+            None => Description::default(),
+        };
         let platform = known.backend_of(machine.role).name();
         Ok(Shown::new(platform, &machine, known.sizes.as_ref(), described))
     })?;

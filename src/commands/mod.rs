@@ -42,14 +42,8 @@ use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::backend::kubevirt::Kubevirt;
-#[cfg(feature = "libvirt")]
-use crate::backend::libvirt::Libvirt;
-use crate::backend::openstack::OpenStack;
-use crate::backend::ovirt::Ovirt;
-use crate::backend::placement::{Platform, Platforms};
-use crate::backend::retry::{Retrying, USUAL};
-use crate::backend::sim::Sim;
+use crate::backend::retry::USUAL;
+use crate::backend::{self, Backend};
 use crate::cli::{Cli, Command, Config, Format, Global, Source};
 use crate::cluster::{BackendConfig, ClusterConfig, WorkersOn};
 use crate::failure::{CommandError, Kind};
@@ -94,48 +88,22 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Connects to the platforms of a cluster; the one place that knows how each is reached.
-async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>) -> Result<Retrying<Platforms>> {
-    let platforms = Platforms::on(connect_one(backend).await?);
-    Ok(Retrying::new(match workers {
-        Some(workers) => platforms.with_workers_on(connect_one(&workers.backend).await?, workers.network.clone()),
-        None => platforms,
-    }))
+/// Connects to a cluster's platforms, with the settings' limit for repeating calls.
+async fn connect_for(config: &ClusterConfig) -> Result<Box<dyn Backend>> {
+    connect(&config.backend, config.workers_on.as_ref(), config.timeouts.platform).await
 }
 
-/// As `connect`, with the settings' patience.
-async fn connect_for(config: &ClusterConfig) -> Result<Retrying<Platforms>> {
-    let backend = connect(&config.backend, config.workers_on.as_ref()).await?;
-    Ok(backend.for_at_most(config.timeouts.platform))
+/// As `connect_for`, with the limit that a cluster's settings had, where that is kept.
+async fn connect_known(known: &Known) -> Result<Box<dyn Backend>> {
+    connect(&known.backend, known.workers_on.as_ref(), retry_limit(known)).await
 }
 
-/// As `connect`, with the patience that a cluster's settings had, where that is kept.
-async fn connect_known(known: &Known) -> Result<Retrying<Platforms>> {
-    let backend = connect(&known.backend, known.workers_on.as_ref()).await?;
-    Ok(backend.for_at_most(patience(known)))
-}
-
-fn patience(known: &Known) -> Duration {
+fn retry_limit(known: &Known) -> Duration {
     known.platform_timeout.map_or(USUAL, Duration::from_secs)
 }
 
-async fn connect_one(backend: &BackendConfig) -> Result<Platform> {
-    Ok(match backend {
-        #[cfg(feature = "libvirt")]
-        BackendConfig::Libvirt(config) => Platform::Libvirt(Libvirt::connect(config).await?),
-        #[cfg(not(feature = "libvirt"))]
-        BackendConfig::Libvirt(_) => return Err(without_libvirt().into()),
-        BackendConfig::Kubevirt(config) => Platform::Kubevirt(Box::new(Kubevirt::connect(config).await?)),
-        BackendConfig::OpenStack(config) => Platform::OpenStack(Box::new(OpenStack::connect(config).await?)),
-        BackendConfig::Ovirt(config) => Platform::Ovirt(Box::new(Ovirt::connect(config).await?)),
-        BackendConfig::Sim(config) => Platform::Sim(Sim::open(config)?),
-    })
-}
-
-#[cfg(not(feature = "libvirt"))]
-fn without_libvirt() -> CommandError {
-    CommandError::new(Kind::Tool, "this program was built without libvirt")
-        .hint("build it with the feature `libvirt`, or choose another backend")
+async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>, limit: Duration) -> Result<Box<dyn Backend>> {
+    Ok(backend::connect::connect(backend, workers, limit).await?)
 }
 
 /// What every command starts from.

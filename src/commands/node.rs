@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Session, connect_for, connect_known, console, print, saved_settings, scale};
-use crate::backend::Backend;
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};
@@ -33,7 +32,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&cluster));
     let node = session.finish_or_stop(async {
         let backend = connect_for(&config).await?;
-        passes::replace(&backend, &config, &session.home, &node, drain).await
+        passes::replace(&*backend, &config, &session.home, &node, drain).await
     })?;
     print(&format!(
         "{} of cluster {} is made anew, with {} and {}\n",
@@ -76,19 +75,21 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
     }
     session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        let mut before = backend.console_tail(&known.id(), &machine).await?.ok_or_else(|| {
+        let keeps_none = || {
             CommandError::new(
                 Kind::Platform,
                 format!("the platform keeps no console of {machine}, or it is empty"),
             )
-        })?;
+        };
+        let console = backend.serial_console(machine.role()).ok_or_else(keeps_none)?;
+        let mut before = console.tail(&known.id(), &machine).await?.ok_or_else(keeps_none)?;
         print(&ended(&printable_console(&before)))?;
         if !command.follow {
             return Ok(());
         }
         loop {
             tokio::time::sleep(PAUSE).await;
-            let now = backend.console_tail(&known.id(), &machine).await?.unwrap_or_default();
+            let now = console.tail(&known.id(), &machine).await?.unwrap_or_default();
             print(&ended(&printable_console(news(&before, &now))))?;
             before = now;
         }

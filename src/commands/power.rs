@@ -16,7 +16,7 @@ pub fn stop(session: &Session, command: &Stop) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&known.name));
     let was_on = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        passes::stop(&backend, &known, &session.home, options).await
+        passes::stop(&*backend, &known, &session.home, options).await
     })?;
     let already = if was_on { "" } else { "already " };
     print(&format!(
@@ -31,7 +31,7 @@ pub fn start(session: &Session, command: &Start) -> Result<()> {
     session.progress.log_to(&session.home.cluster(&known.name));
     let was_off = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        passes::start(&backend, &known, &session.home, command.timeout).await
+        passes::start(&*backend, &known, &session.home, command.timeout).await
     })?;
     let runs = if was_off { "runs" } else { "runs already" };
     let ready = if known.rehearsal {

@@ -13,8 +13,6 @@ use tokio::time::timeout;
 use super::output::draw;
 use super::terminal::{self, Canvas};
 use super::{Session, connect_known, print, print_json, runtime};
-use crate::backend::placement::Platforms;
-use crate::backend::retry::Retrying;
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::failure::Kind;
@@ -63,7 +61,7 @@ fn wanted(session: &Session, command: &Status) -> Result<Vec<Cluster>> {
 pub(super) struct Eyes<'a> {
     session: &'a Session,
     runtime: Runtime,
-    platforms: BTreeMap<String, Retrying<Platforms>>,
+    platforms: BTreeMap<String, Box<dyn Backend>>,
 }
 
 impl<'a> Eyes<'a> {
@@ -133,7 +131,7 @@ impl<'a> Eyes<'a> {
         let pauses = self
             .platforms
             .values()
-            .map(|platform| platform.capabilities().poll_interval);
+            .map(|platform| platform.common_capabilities().poll_interval);
         pauses.fold(PAUSE, Duration::max)
     }
 }

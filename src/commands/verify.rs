@@ -13,7 +13,7 @@ pub fn run(session: &Session, command: &Verify) -> Result<ExitCode> {
     let known = session.known(&session.cluster_name(command.cluster.as_deref())?)?;
     let verified = session.finish_or_stop(async {
         let backend = connect_known(&known).await?;
-        passes::verify(&backend, &known, &session.home, command.repair).await
+        passes::verify(&*backend, &known, &session.home, command.repair).await
     })?;
     match command.output.output {
         Format::Text => print(&report::verified(&verified))?,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
 use crate::PROGRESS;
-use crate::http_limits::{self, CapError};
+use crate::http_limits::{self, CapError, innermost};
 use crate::ignition::Version;
 use crate::node::pointer::Server;
 
@@ -113,7 +113,7 @@ impl Ask {
         let url = Url::parse(&format!("https://{host}:{port}{path}")).map_err(|error| pointer(error.to_string()))?;
         let mut roots = Vec::new();
         for pem in &server.authorities {
-            roots.extend(Certificate::from_pem_bundle(pem).map_err(|error| pointer(causes(&error)))?);
+            roots.extend(Certificate::from_pem_bundle(pem).map_err(|error| pointer(innermost(&error)))?);
         }
         if roots.is_empty() {
             return Err(pointer("it names no certificate authority".to_owned()));
@@ -126,7 +126,7 @@ impl Ask {
             .connect_timeout(ANSWER)
             .timeout(ANSWER)
             .build()
-            .map_err(|error| pointer(causes(&error)))?;
+            .map_err(|error| pointer(innermost(&error)))?;
         // Without it the server answers in spec 2.2.
         let accept = format!("application/vnd.coreos.ignition+json;version={version}, */*;q=0.1");
         Ok(Self {
@@ -158,7 +158,7 @@ impl Ask {
     }
 
     fn failed(&self, error: &reqwest::Error) -> Failed {
-        let why = causes(error);
+        let why = innermost(error);
         // Ignition would ask such a server for ever; nobody's patience changes a certificate.
         if why.contains("certificate") {
             let (url, ip) = (self.url.to_string(), self.ip);
@@ -166,13 +166,4 @@ impl Ask {
         }
         Failed::NotYet(why)
     }
-}
-
-/// The innermost cause says it; those around it repeat the URL.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }

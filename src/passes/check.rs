@@ -9,7 +9,7 @@ use tracing::info;
 use super::complete::refuse_changes;
 use super::{DeployOptions, PassError, clock, fragments, networks, ours, refuse_pretend};
 use crate::PROGRESS;
-use crate::backend::{Backend, Carrier, Finding, NetworkFacts, Verdict};
+use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
 use crate::cluster::{AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, platform_names};
 use crate::local::network_probe;
 use crate::node;
@@ -105,8 +105,8 @@ pub(super) struct Seen {
 }
 
 /// Looks at everything that can be looked at before anything is made; the installer comes later, see `find_installer`.
-pub(super) async fn check<B: Backend>(
-    backend: &B,
+pub(super) async fn check(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
@@ -123,8 +123,8 @@ pub(super) async fn check<B: Backend>(
 }
 
 /// What settings, files, platform and network show.
-pub(super) async fn look_around<B: Backend>(
-    backend: &B,
+pub(super) async fn look_around(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
@@ -168,11 +168,17 @@ pub(super) async fn look_around<B: Backend>(
         let neighbours = inventory::neighbours(&clusters, &facts.identity, &config.id());
         let table = known.and_then(|cluster| cluster.parameters.as_ref());
         let own = machines::vip_macs(&macs, table);
-        let mut findings = given_vip_findings(config, facts, &neighbours, backend.capabilities().holds_addresses, &own);
+        let mut findings = given_vip_findings(
+            config,
+            facts,
+            &neighbours,
+            backend.capabilities(Role::Master).holds_addresses,
+            &own,
+        );
         findings.extend(given_router_id_finding(config, &neighbours));
         match &seen.table {
             Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(fail)),
-            None if backend.capabilities().guests_answer => findings.extend(answered_for(config).await),
+            None if backend.common_capabilities().guests_answer => findings.extend(answered_for(config).await),
             None => {}
         }
         report.add("addresses", findings);
@@ -189,8 +195,8 @@ pub(super) async fn look_around<B: Backend>(
 }
 
 /// Refuses settings that do not fit the cluster that is known by this name; gives its addresses, if it has some.
-async fn known_table<B: Backend>(
-    backend: &B,
+async fn known_table(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     known: Option<&Cluster>,
@@ -210,10 +216,10 @@ async fn known_table<B: Backend>(
 }
 
 /// The user's own Ignition configs and what should be known of them; each alone is judged.
-fn own_configs<B: Backend>(backend: &B, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
+fn own_configs(backend: &dyn Backend, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
     let own = fragments::read(config)?;
     let warnings = node::config::check_fragments(&own)?;
-    fragments::refuse_too_large(config, &own, |role| backend.capabilities_for(role).carrier)?;
+    fragments::refuse_too_large(config, &own, |role| backend.capabilities(role).carrier)?;
     Ok((own, warnings))
 }
 
@@ -233,8 +239,8 @@ fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
 /// Which installer is taken, and whether settings, images and the user's own files go with its release.
 ///
 /// The mirror is asked where it must say; nothing is fetched.
-pub(super) async fn find_installer<B: Backend>(
-    backend: Option<&B>,
+pub(super) async fn find_installer(
+    backend: Option<&dyn Backend>,
     config: &ClusterConfig,
     home: &Home,
     facts: Option<&NetworkFacts>,
@@ -253,10 +259,7 @@ pub(super) async fn find_installer<B: Backend>(
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
     images.dedup_by_key(|(_, image)| *image);
     for (role, image) in images.into_iter().filter(|_| !config.is_rehearsal()) {
-        let artifact = match backend {
-            Some(backend) => backend.capabilities_for(role).image_artifact,
-            None => config.backend_of(role).image_artifact(),
-        };
+        let artifact = Capabilities::of(config.backend_of(role)).image_artifact;
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
         if report.take("images", fits)?.is_some() {
             report.add("images", [ok(format!("{image} goes with {version}"))]);
@@ -284,8 +287,8 @@ fn installer_words(choice: &Choice) -> String {
 }
 
 /// As `find_installer`, for a deployment.
-pub(super) async fn check_installer<B: Backend>(
-    backend: &B,
+pub(super) async fn check_installer(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     facts: &NetworkFacts,
@@ -298,15 +301,15 @@ pub(super) async fn check_installer<B: Backend>(
 }
 
 /// What is known of the cluster's network.
-pub(super) async fn look<B: Backend>(backend: &B, config: &ClusterConfig) -> Result<NetworkFacts> {
+pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Result<NetworkFacts> {
     let mut facts = backend.look_at_network(&config.network).await?;
     facts.cidr = facts.cidr.or(config.given.machine_network);
     Ok(facts)
 }
 
 /// The carrier with the least room for a node's config.
-fn carrier<B: Backend>(backend: &B) -> Carrier {
-    let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.capabilities_for(role).carrier);
+fn carrier(backend: &dyn Backend) -> Carrier {
+    let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.capabilities(role).carrier);
     match (masters.room(), workers.room()) {
         (Some(masters_room), Some(workers_room)) if workers_room < masters_room => workers,
         (None, Some(_)) => workers,
@@ -337,8 +340,8 @@ fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -
 }
 
 /// As `resolve_mcs`, for what is done without the other checks.
-pub(super) fn with_mcs<B: Backend>(
-    backend: &B,
+pub(super) fn with_mcs(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     facts: &NetworkFacts,
 ) -> Result<ClusterConfig, PassError> {
@@ -395,8 +398,8 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
 
 /// A rehearsal and a real cluster never share a name. Where nothing was begun and no machine is there, it is neither: its
 /// addresses were kept.
-pub(super) async fn refuse_other_kind<B: Backend>(
-    backend: &B,
+pub(super) async fn refuse_other_kind(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     known: &Known,
     journal: &[Entry],

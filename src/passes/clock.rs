@@ -5,17 +5,19 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 
 use crate::backend::{Backend, Finding, Verdict};
+use crate::cluster::Role;
 
 /// Clocks apart by more than that make trouble sooner or later, and by `TOO_FAR` at once.
 const APART: Duration = Duration::from_secs(10);
 const TOO_FAR: Duration = Duration::from_secs(300);
 
 /// Compares both clocks, where the platform tells its own.
-pub(super) async fn compare<B: Backend>(backend: &B) -> Result<Option<Finding>> {
-    Ok(backend
-        .server_time()
-        .await?
-        .map(|there| apart(SystemTime::now(), there)))
+pub(super) async fn compare(backend: &dyn Backend) -> Result<Option<Finding>> {
+    let Some(diagnostics) = backend.diagnostics(Role::Master) else {
+        return Ok(None);
+    };
+    let there = diagnostics.server_time().await?;
+    Ok(there.map(|there| apart(SystemTime::now(), there)))
 }
 
 fn apart(here: SystemTime, there: SystemTime) -> Finding {

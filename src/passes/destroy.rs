@@ -18,8 +18,8 @@ const ROUNDS: usize = 3;
 ///
 /// With `keep_addresses` the parameter file and what holds the addresses stay for the next deployment. `begun` is called
 /// once nothing speaks against it any more.
-pub async fn destroy<B: Backend>(
-    backend: &B,
+pub async fn destroy(
+    backend: &dyn Backend,
     cluster: &ClusterId,
     name: &str,
     dir: Option<&ClusterDir>,
@@ -34,8 +34,8 @@ pub async fn destroy<B: Backend>(
     with_leftovers(backend, cluster, "destroy", false, gone.await).await
 }
 
-async fn remove_all<B: Backend>(
-    backend: &B,
+async fn remove_all(
+    backend: &dyn Backend,
     cluster: &ClusterId,
     dir: Option<&ClusterDir>,
     keep_addresses: bool,
@@ -59,14 +59,14 @@ async fn remove_all<B: Backend>(
     Err(PassError::Leftovers { left }.into())
 }
 
-pub(super) async fn delete_machines<B: Backend>(backend: &B, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
+pub(super) async fn delete_machines(backend: &dyn Backend, cluster: &ClusterId, machines: &[Machine]) -> Result<()> {
     stream::iter(machines)
         .map(|machine| async move {
             backend.delete_machine(cluster, &machine.name).await?;
             info!(target: PROGRESS, machine = %machine.name, state = "deleted", done = true);
             Ok::<_, BackendError>(())
         })
-        .buffer_unordered(backend.capabilities().concurrency)
+        .buffer_unordered(backend.common_capabilities().concurrency)
         .try_collect::<Vec<()>>()
         .await?;
     let left: Vec<_> = backend.list_machines(cluster).await?;

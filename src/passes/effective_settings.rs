@@ -39,9 +39,9 @@ impl EffectiveSettings {
     /// The note's name in the journal.
     pub const STEP: &str = "chosen";
 
-    pub(super) fn of<B: Backend>(backend: &B, config: &ClusterConfig, installer: &str) -> Self {
+    pub(super) fn of(backend: &dyn Backend, config: &ClusterConfig, installer: &str) -> Self {
         let room = |role| {
-            let carrier = backend.capabilities_for(role).carrier;
+            let carrier = backend.capabilities(role).carrier;
             let room = CarrierLimit {
                 name: carrier.name.to_owned(),
                 bytes: carrier.room(),

@@ -6,7 +6,7 @@ use tracing::info;
 
 use super::Run;
 use crate::PROGRESS;
-use crate::backend::{Backend, ImageHandle, ImageRequest};
+use crate::backend::{ImageHandle, ImageRequest};
 use crate::cluster::{ImageSource, Role};
 use crate::openshift::installer::Installer;
 use crate::passes::image_sources::Shop;
@@ -34,7 +34,7 @@ fn is_fetched(source: &ImageSource) -> bool {
     !matches!(source, ImageSource::File(_) | ImageSource::Platform(_))
 }
 
-impl<B: Backend> Run<'_, B> {
+impl Run<'_> {
     /// CoreOS.
     pub(super) async fn node_images(&self, installer: &Installer) -> Result<Handles> {
         let [all, workers] = [&self.config.image, &self.config.worker_image];
@@ -124,7 +124,7 @@ impl<B: Backend> Run<'_, B> {
             // Not a step of its own: it goes on beside pass one.
             info!(target: PROGRESS, "image {source}");
             let id = self.config.id();
-            Ok(self.backend.ensure_image_for(role, &id, &request).await?)
+            Ok(self.backend.ensure_image(role, &id, &request).await?)
         };
         self.journal.step(step, &request, ensure).await
     }
@@ -161,7 +161,7 @@ impl<B: Backend> Run<'_, B> {
             let Some(role) = role else { continue };
             let request = self.shop(role, None).request(source).await;
             let request = request.with_context(|| format!("get image {source}"))?;
-            self.backend.ensure_image_for(role, &self.config.id(), &request).await?;
+            self.backend.ensure_image(role, &self.config.id(), &request).await?;
         }
         Ok(())
     }
@@ -185,15 +185,16 @@ impl<B: Backend> Run<'_, B> {
             None => self.shop(role, None).request(source).await?,
         };
         let id = self.config.id();
-        Ok(self.backend.ensure_image_for(role, &id, &request).await?)
+        Ok(self.backend.ensure_image(role, &id, &request).await?)
     }
 
     fn shop<'s>(&'s self, role: Role, installer: Option<&'s Installer>) -> Shop<'s> {
+        let capabilities = self.backend.capabilities(role);
         Shop {
             downloads: &self.config.downloads,
             installer,
-            platform: self.backend.capabilities_for(role).image_artifact,
-            fetched_there: self.config.backend_of(role).fetches_images(),
+            platform: capabilities.image_artifact,
+            fetched_there: capabilities.fetches_images,
         }
     }
 }

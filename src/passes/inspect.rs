@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::DeployOptions;
 use super::check::{CheckResult, Report, Seen, find_installer, look_around, ok};
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
-use crate::cluster::{ClusterConfig, Harvest, Vip};
+use crate::cluster::{ClusterConfig, Harvest, Role, Vip};
 use crate::local::disk::{self, ETCD_WANTS};
 use crate::local::network_probe;
 use crate::openshift::installer::{Choice, Installer};
@@ -23,8 +23,8 @@ use crate::state::inventory;
 /// Looks at everything, and tells all that was seen. Makes nothing, and fetches no installer and no image.
 ///
 /// `with_leftovers` turns an error into the finding that it is.
-pub async fn inspect<B: Backend>(
-    backend: Result<&B>,
+pub async fn inspect(
+    backend: Result<&dyn Backend>,
     config: &ClusterConfig,
     home: &Home,
     with_leftovers: impl Fn(&anyhow::Error) -> Finding + Sync,
@@ -35,8 +35,8 @@ pub async fn inspect<B: Backend>(
     report.looked
 }
 
-async fn look<B: Backend>(
-    backend: Result<&B>,
+async fn look(
+    backend: Result<&dyn Backend>,
     config: &ClusterConfig,
     home: &Home,
     report: &mut Report<'_>,
@@ -65,8 +65,8 @@ fn finding(verdict: Verdict, text: impl Into<String>, hint: Option<&str>) -> Fin
 }
 
 /// What `deploy` takes for granted when nothing speaks against it, and what only makes it slower.
-async fn more_of_platform<B: Backend>(
-    backend: &B,
+async fn more_of_platform(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     facts: Option<&NetworkFacts>,
     report: &mut Report<'_>,
@@ -76,7 +76,7 @@ async fn more_of_platform<B: Backend>(
         if !report.looked.iter().any(|looked| looked.check == "addresses") {
             report.add("addresses", [addresses(config, facts)]);
         }
-        if backend.capabilities().guests_answer {
+        if backend.common_capabilities().guests_answer {
             report.add("network", reach(config, facts));
         }
     }
@@ -110,9 +110,14 @@ fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
 }
 
 /// Measured only where the masters' disks are on this computer.
-async fn etcd_disk<B: Backend>(backend: &B) -> Option<Finding> {
+async fn etcd_disk(backend: &dyn Backend) -> Option<Finding> {
     // A pool that is not there was told of already.
-    let folder = backend.local_disk_dir().await.ok().flatten()?;
+    let folder = backend
+        .diagnostics(Role::Master)?
+        .local_disk_dir()
+        .await
+        .ok()
+        .flatten()?;
     let shown = folder.display().to_string();
     let measured = tokio::task::spawn_blocking(move || disk::latency(&folder)).await.ok()?;
     Some(match measured {

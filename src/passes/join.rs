@@ -13,7 +13,7 @@ use super::one::hold_of;
 use super::two::served_step;
 use super::{PassError, Run, fragments, leased_vips, refuse_pretend};
 use crate::PROGRESS;
-use crate::backend::{Backend, Power, ReservationState};
+use crate::backend::{Power, ReservationState};
 use crate::cluster::{AddressAssignment, Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::local::ssh;
 use crate::node::services;
@@ -35,7 +35,7 @@ pub(super) enum Reach {
     Rehearsal,
 }
 
-impl<B: Backend> Run<'_, B> {
+impl Run<'_> {
     /// The table of a cluster that is installed; another is refused.
     pub(super) fn installed(&self) -> Result<Parameters> {
         let cluster = self.config.name.clone();
@@ -155,7 +155,7 @@ impl<B: Backend> Run<'_, B> {
         let planned = self.planned_nodes(table, &configs);
         stream::iter(&planned)
             .map(|machine| self.make(machine, &images))
-            .buffer_unordered(self.backend.capabilities().concurrency)
+            .buffer_unordered(self.backend.common_capabilities().concurrency)
             .try_collect()
             .await
     }
@@ -219,7 +219,7 @@ impl<B: Backend> Run<'_, B> {
             config: self.config,
             parameters: &table,
             dir: &self.dir,
-            guests_answer: self.backend.capabilities().guests_answer,
+            guests_answer: self.backend.common_capabilities().guests_answer,
         };
         let installer = Installer::Rehearsal(Rehearsal);
         if table.of_role(Role::Master).next().is_some() {
@@ -270,7 +270,7 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) fn input<'a, B>(&'a self, run: &'a Run<'_, B>, table: &'a Parameters) -> services::Input<'a> {
+    pub(super) fn input<'a>(&'a self, run: &'a Run<'_>, table: &'a Parameters) -> services::Input<'a> {
         services::Input {
             config: run.config,
             parameters: table,

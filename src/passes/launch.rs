@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::{PassError, Run};
 use crate::PROGRESS;
-use crate::backend::{Backend, Machine, MachineSpec, Power};
+use crate::backend::{Machine, MachineSpec, Power};
 use crate::cluster::MachineName;
 use crate::plan::harvest::Seen;
 use crate::plan::machines::Planned;
@@ -28,7 +28,7 @@ impl Launches {
     }
 }
 
-impl<B: Backend> Run<'_, B> {
+impl Run<'_> {
     /// Starts those that are off as they were first started: one that never came up still needs its payload.
     pub(super) async fn start_again(
         &self,

@@ -92,8 +92,8 @@ pub struct NodeRow {
 }
 
 /// Deploys a cluster, or goes on with a deployment that was interrupted.
-pub async fn deploy<B: Backend>(
-    backend: &B,
+pub async fn deploy(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
@@ -116,8 +116,8 @@ pub async fn deploy<B: Backend>(
 }
 
 /// Does pass one alone and keeps its table.
-pub async fn harvest<B: Backend>(
-    backend: &B,
+pub async fn harvest(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
@@ -135,8 +135,8 @@ pub async fn harvest<B: Backend>(
 }
 
 /// One run over one cluster: what every step needs.
-struct Run<'a, B> {
-    backend: &'a B,
+struct Run<'a> {
+    backend: &'a dyn Backend,
     config: &'a ClusterConfig,
     home: &'a Home,
     facts: &'a NetworkFacts,
@@ -146,9 +146,14 @@ struct Run<'a, B> {
     known: Known,
 }
 
-impl<'a, B: Backend> Run<'a, B> {
+impl<'a> Run<'a> {
     /// Takes the cluster's lock. What is recorded of the cluster is written with the journal's first line of this run.
-    async fn begin(backend: &'a B, config: &'a ClusterConfig, home: &'a Home, facts: &'a NetworkFacts) -> Result<Self> {
+    async fn begin(
+        backend: &'a dyn Backend,
+        config: &'a ClusterConfig,
+        home: &'a Home,
+        facts: &'a NetworkFacts,
+    ) -> Result<Self> {
         let dir = home.cluster(&config.name);
         let journal = Journal::open(&dir, &config.name)?;
         let mut known = Known::of(config);
@@ -232,7 +237,7 @@ impl<'a, B: Backend> Run<'a, B> {
             config: self.config,
             parameters: &parameters,
             dir: &self.dir,
-            guests_answer: self.backend.capabilities().guests_answer,
+            guests_answer: self.backend.common_capabilities().guests_answer,
         };
         let mut reports = self.bootstrap_complete(installer, &wait).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;
@@ -390,7 +395,7 @@ impl<'a, B: Backend> Run<'a, B> {
     ) -> Option<PassError> {
         let pass = planned.first()?.pass;
         let mut missing = watch.missing(planned);
-        if self.backend.capabilities().agent_reports {
+        if self.backend.common_capabilities().agent_reports {
             let unheard = missing.iter_mut().filter(|(_, seen)| *seen == Seen::NoLease);
             unheard.for_each(|(_, seen)| *seen = Seen::Silent);
         }
@@ -430,7 +435,10 @@ impl<'a, B: Backend> Run<'a, B> {
         let mut explained = Vec::new();
         for (index, (name, seen)) in machines.into_iter().enumerate() {
             let console = match index {
-                0..3 => self.backend.console_tail(&self.config.id(), &name).await.ok().flatten(),
+                0..3 => match self.backend.serial_console(name.role()) {
+                    Some(console) => console.tail(&self.config.id(), &name).await.ok().flatten(),
+                    None => None,
+                },
                 _ => None,
             };
             let console = console.map(|text| printable_console(&text));

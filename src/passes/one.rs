@@ -16,8 +16,8 @@ use super::launch::Launches;
 use super::{PassError, Run};
 use crate::PROGRESS;
 use crate::backend::{
-    AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned,
-    ReservationState, Verdict,
+    AddressReservation, BackendError, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,
+    Verdict,
 };
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Lb, Mac, MachineName, NodeName, Pass, Vip};
 use crate::local::network_probe;
@@ -37,7 +37,7 @@ pub(super) const MACS: &str = "pass-one/macs";
 /// The step that makes the platform hold the table's addresses.
 const HOLD: &str = "pass-one/hold";
 
-impl<B: Backend> Run<'_, B> {
+impl Run<'_> {
     pub(super) fn judge_macs(&self) -> Result<()> {
         self.journal.judge(MACS, &(self.config.nodes(), &self.config.given))
     }
@@ -79,7 +79,7 @@ impl<B: Backend> Run<'_, B> {
             info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
             stream::iter(&planned)
                 .map(|machine| self.create_helper(story, machine, &images))
-                .buffer_unordered(self.backend.capabilities().concurrency)
+                .buffer_unordered(self.backend.common_capabilities().concurrency)
                 .try_collect::<Vec<()>>()
                 .await?;
             Ok(())
@@ -148,7 +148,7 @@ impl<B: Backend> Run<'_, B> {
             if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
-            tokio::time::sleep(self.backend.capabilities().poll_interval).await;
+            tokio::time::sleep(self.backend.common_capabilities().poll_interval).await;
         }
         let lease = |plan: &Planned| {
             Some(AddressAssignment {
@@ -210,7 +210,10 @@ impl<B: Backend> Run<'_, B> {
             return Ok(None);
         }
         let balancer = machines::balancer(self.config, vip);
-        Ok(self.backend.ensure_load_balancer(&balancer).await?)
+        Ok(match self.backend.load_balancers() {
+            Some(balancers) => balancers.ensure(&balancer).await?,
+            None => None,
+        })
     }
 
     async fn reserve_one(
@@ -254,7 +257,7 @@ impl<B: Backend> Run<'_, B> {
             .facts
             .gateway
             .or_else(|| machines::given_vip(self.config, Vip::Api));
-        match near.filter(|_| self.backend.capabilities().guests_answer) {
+        match near.filter(|_| self.backend.common_capabilities().guests_answer) {
             Some(near) => Ok(network_probe::virtual_router_ids(near, LISTEN).await),
             None => Ok(BTreeMap::new()),
         }
@@ -364,7 +367,7 @@ impl<B: Backend> Run<'_, B> {
             };
             stream::iter(&holds)
                 .map(one)
-                .buffer_unordered(self.backend.capabilities().concurrency)
+                .buffer_unordered(self.backend.common_capabilities().concurrency)
                 .try_collect()
                 .await
         };

@@ -25,8 +25,8 @@ const STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Refuses configs of the user's that write what ocpdeploy or the user's own MachineConfigs write.
 ///
 /// What the installer itself writes is not known yet; that is compared when its files are there.
-pub(super) fn refuse_conflicts<B: Backend>(
-    backend: &B,
+pub(super) fn refuse_conflicts(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     facts: &NetworkFacts,
     seen: &Seen,
@@ -87,8 +87,10 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
 }
 
 /// The virtual IPs that nobody will keep, as far as that is known.
-fn leased<B: Backend>(backend: &B, config: &ClusterConfig, parameters: &Parameters) -> Vec<AddressAssignment> {
-    let kept = backend.capabilities().holds_addresses || config.dhcp == Dhcp::User || config.harvest != Harvest::Boot;
+fn leased(backend: &dyn Backend, config: &ClusterConfig, parameters: &Parameters) -> Vec<AddressAssignment> {
+    let kept = backend.capabilities(Role::Master).holds_addresses
+        || config.dhcp == Dhcp::User
+        || config.harvest != Harvest::Boot;
     let leased = Vip::ALL
         .into_iter()
         .filter(|vip| !kept && machines::given_vip(config, *vip).is_none());

@@ -43,8 +43,8 @@ impl PartialFailure {
 }
 
 /// Adds to a platform's failure what is there by now; where that is nothing, the failure stays as it is.
-pub async fn with_leftovers<B: Backend, T>(
-    backend: &B,
+pub async fn with_leftovers<T>(
+    backend: &dyn Backend,
     cluster: &ClusterId,
     operation: &'static str,
     installed: bool,

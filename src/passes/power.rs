@@ -59,8 +59,8 @@ impl SwitchedOff {
 }
 
 /// A cluster that is installed, and what is known of it here.
-struct Installed<'a, B> {
-    backend: &'a B,
+struct Installed<'a> {
+    backend: &'a dyn Backend,
     known: &'a Known,
     dir: ClusterDir,
     journal: Journal,
@@ -68,7 +68,7 @@ struct Installed<'a, B> {
 }
 
 /// Shuts a cluster down, workers before masters; again is success. Tells whether anything was on.
-pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: StopOptions) -> Result<bool> {
+pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: StopOptions) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
     let was_on = !cluster.machines().await?.iter().all(is_off);
     if was_on {
@@ -82,7 +82,7 @@ pub async fn stop<B: Backend>(backend: &B, known: &Known, home: &Home, options: 
 }
 
 /// Starts a cluster, masters before workers, and waits until its nodes are Ready. Tells whether anything was off.
-pub async fn start<B: Backend>(backend: &B, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
+pub async fn start(backend: &dyn Backend, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
     let was_off = cluster.machines().await?.iter().any(is_off);
     with_leftovers(backend, &known.id(), "start", true, cluster.on(limit).await).await?;
@@ -94,8 +94,8 @@ fn is_off(machine: &Machine) -> bool {
     machine.power == Power::Off
 }
 
-impl<'a, B: Backend> Installed<'a, B> {
-    fn open(backend: &'a B, known: &'a Known, home: &Home) -> Result<Self> {
+impl<'a> Installed<'a> {
+    fn open(backend: &'a dyn Backend, known: &'a Known, home: &Home) -> Result<Self> {
         let dir = home.cluster(&known.name);
         let journal = Journal::open(&dir, &known.name)?;
         let table = Parameters::read(&dir.parameters())?;
@@ -218,11 +218,11 @@ impl<'a, B: Backend> Installed<'a, B> {
                 };
                 stream::iter(on)
                     .map(ask)
-                    .buffer_unordered(self.backend.capabilities().concurrency)
+                    .buffer_unordered(self.backend.common_capabilities().concurrency)
                     .try_collect::<()>()
                     .await?;
             }
-            sleep(self.backend.capabilities().poll_interval).await;
+            sleep(self.backend.common_capabilities().poll_interval).await;
         }
     }
 
@@ -258,7 +258,7 @@ impl<'a, B: Backend> Installed<'a, B> {
         };
         stream::iter(&machines)
             .map(switch)
-            .buffer_unordered(self.backend.capabilities().concurrency)
+            .buffer_unordered(self.backend.common_capabilities().concurrency)
             .try_collect::<()>()
             .await?;
         Ok(())
@@ -318,7 +318,7 @@ impl<'a, B: Backend> Installed<'a, B> {
                 .into());
             }
             before = away;
-            sleep(self.backend.capabilities().poll_interval).await;
+            sleep(self.backend.common_capabilities().poll_interval).await;
         }
     }
 
@@ -333,7 +333,7 @@ impl<'a, B: Backend> Installed<'a, B> {
             cluster.nodes_back(&nodes, &self.seen_off(), limit).await?;
             return self.journal.forget(OFF);
         }
-        if self.backend.capabilities().guests_answer {
+        if self.backend.common_capabilities().guests_answer {
             let guests: Vec<_> = self.nodes().map(|node| (self.name_of(node), node.ip)).collect();
             installer::guests_answer(&guests, limit).await?;
         }

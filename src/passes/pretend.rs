@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::PassError;
+use crate::backend::Capabilities;
 use crate::cluster::{BackendConfig, Vip};
 use crate::state::inventory::Known;
 use crate::state::parameters::Parameters;
@@ -11,7 +12,7 @@ use crate::state::parameters::Parameters;
 ///
 /// The loopback is this computer's own: a test puts there what answers.
 pub fn refuse_pretend(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> Result<(), PassError> {
-    match matches!(backend, BackendConfig::Sim(_)) && !ip.is_loopback() {
+    match Capabilities::of(backend).pretend && !ip.is_loopback() {
         true => Err(PassError::Pretend {
             cluster: cluster.to_owned(),
             ip,

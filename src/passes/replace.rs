@@ -14,8 +14,8 @@ use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
 /// Empties a node, deletes its machine, and makes it anew; or goes on with that.
-pub async fn replace<B: Backend>(
-    backend: &B,
+pub async fn replace(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     name: &NodeName,
@@ -34,7 +34,7 @@ pub async fn replace<B: Backend>(
     .await
 }
 
-impl<B: Backend> Run<'_, B> {
+impl Run<'_> {
     async fn make_anew(&self, name: &NodeName, drain: Drain) -> Result<NodeAddress> {
         let table = self.installed()?;
         self.refuse_other_settings(&table)?;

@@ -40,8 +40,8 @@ pub struct Scaled {
 }
 
 /// Brings an installed cluster to as many workers as its settings say, or goes on with that.
-pub async fn scale<B: Backend>(
-    backend: &B,
+pub async fn scale(
+    backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: ScaleOptions,
@@ -56,7 +56,7 @@ pub async fn scale<B: Backend>(
     with_leftovers(backend, &config.id(), "scale", true, run.bring_to_size(options).await).await
 }
 
-impl<B: Backend> Run<'_, B> {
+impl Run<'_> {
     async fn bring_to_size(&self, options: ScaleOptions) -> Result<Scaled> {
         let before = self.installed()?;
         self.refuse_other_settings(&before)?;

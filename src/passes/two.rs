@@ -16,7 +16,7 @@ use super::launch::Launches;
 use super::one::hold_of;
 use super::{PassError, Run, Subject, fragments};
 use crate::PROGRESS;
-use crate::backend::{Backend, Machine, MachineSpec, Payload, ReservationState};
+use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
 use crate::local::network_probe;
@@ -48,7 +48,7 @@ pub(super) fn served_step(role: Role) -> String {
     format!("mcs/{role}")
 }
 
-impl<B: Backend> Run<'_, B> {
+impl Run<'_> {
     pub(super) fn release_input<'v>(&'v self, version: &'v str) -> impl Serialize + 'v {
         (&self.config.installer, version)
     }
@@ -218,7 +218,7 @@ impl<B: Backend> Run<'_, B> {
             let bytes = all
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
-            let carrier = self.backend.capabilities_for(role).carrier;
+            let carrier = self.backend.capabilities(role).carrier;
             let fetches = role == Role::Bootstrap && carrier.bootstrap_fetches;
             let fitted = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
@@ -283,7 +283,7 @@ impl<B: Backend> Run<'_, B> {
         info!(target: PROGRESS, step = "pass two", total = planned.len(), "{} machines", planned.len());
         stream::iter(&planned)
             .map(|machine| self.create_node(machine, configs.get(&machine.node), images))
-            .buffer_unordered(self.backend.capabilities().concurrency)
+            .buffer_unordered(self.backend.common_capabilities().concurrency)
             .try_collect::<Vec<()>>()
             .await?;
         Ok(())
@@ -364,7 +364,7 @@ impl<B: Backend> Run<'_, B> {
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
             let spec = |machine: &Planned| self.node_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
-            if self.backend.capabilities().agent_reports {
+            if self.backend.common_capabilities().agent_reports {
                 self.ask_the_silent(planned, &mut machines).await;
             }
             for change in watch.look(planned, &machines) {
@@ -391,13 +391,13 @@ impl<B: Backend> Run<'_, B> {
             if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
                 return Err(error.into());
             }
-            tokio::time::sleep(self.backend.capabilities().poll_interval).await;
+            tokio::time::sleep(self.backend.common_capabilities().poll_interval).await;
         }
     }
 
     /// CoreOS has no agent: a node of which the platform knows no address has the planned one when it answers there.
     async fn ask_the_silent(&self, planned: &[Planned], machines: &mut [Machine]) {
-        if !self.backend.capabilities().guests_answer {
+        if !self.backend.common_capabilities().guests_answer {
             return;
         }
         let is_silent = |plan: &&Planned| {

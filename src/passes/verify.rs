@@ -69,7 +69,7 @@ pub struct Verified {
 }
 
 /// Compares; with `repair` it makes the reservations right first, and removes what has done its work.
-pub async fn verify<B: Backend>(backend: &B, known: &Known, home: &Home, repair: bool) -> Result<Verified> {
+pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: bool) -> Result<Verified> {
     let dir = home.cluster(&known.name);
     let journal = Journal::open(&dir, &known.name)?;
     let table = Parameters::read(&dir.parameters())?.ok_or_else(|| PassError::NotHarvested {
@@ -136,8 +136,8 @@ impl Look<'_> {
 }
 
 /// Gives back what is held wrongly, and holds what is not held; tells what was made.
-async fn put_right<B: Backend>(
-    backend: &B,
+async fn put_right(
+    backend: &dyn Backend,
     table: &Parameters,
     held: &[AddressAssignment],
 ) -> Result<Vec<AddressAssignment>> {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
-use crate::backend::{ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Requirements};
+use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Requirements};
 use crate::cluster::{
     AddressAssignment, ClusterConfig, Harvest, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName, Pass, Role, Size,
     Vip,
@@ -356,7 +356,7 @@ pub struct PlannedVip {
 
 /// Who sees to it that a VIP stays what it is, where the platform does not.
 fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
-    if !config.backend.holds_nothing() || config.lb == Lb::Platform {
+    if Capabilities::of(&config.backend).holds_addresses || config.lb == Lb::Platform {
         return None;
     }
     Some(match given_vip(config, vip) {

@@ -507,23 +507,25 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
     let image = ImageRequest::Platform("coreos".to_owned());
     bears!(sim(), |backend| backend.preflight(&Requirements::default()));
     bears!(sim(), |backend| backend.look_at_network("default"));
-    bears!(sim(), |backend| backend.ensure_image(&cluster, &image));
-    bears!(sim(), |backend| backend.ensure_image_for(
-        Role::Worker,
-        &cluster,
-        &image
-    ));
+    bears!(sim(), |backend| backend.ensure_image(Role::Worker, &cluster, &image));
     bears!(sim(), |backend| backend.reserve_address(&hold));
     bears!(sim(), |backend| backend.list_reservations(&cluster));
     sim().create_machine(&spec).await.unwrap();
     bears!(sim(), |backend| backend.create_machine(&spec));
     bears!(sim(), |backend| backend.list_machines(&cluster));
-    bears!(sim(), |backend| backend.describe_machine(&cluster, &name));
-    bears!(sim(), |backend| backend.console_tail(&cluster, &name));
+    bears!(sim(), |backend| backend
+        .diagnostics(Role::Worker)
+        .unwrap()
+        .describe_machine(&cluster, &name));
+    bears!(sim(), |backend| backend
+        .serial_console(Role::Worker)
+        .unwrap()
+        .tail(&cluster, &name));
     bears!(sim(), |backend| backend.list_owned(&cluster));
     bears!(sim(), |backend| backend.list_clusters());
     bears!(sim(), |backend| async {
-        backend.console(&cluster, &name).await.map(|console| console.is_some())
+        let console = backend.serial_console(Role::Worker).unwrap();
+        console.attach(&cluster, &name).await.map(|console| console.is_some())
     });
     sim().stop_machine(&cluster, &name, Stop::Force).await.unwrap();
     bears!(sim(), |backend| backend.stop_machine(&cluster, &name, Stop::Ask));
@@ -534,10 +536,16 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
     sim().release_address(&hold).await.unwrap();
     bears!(sim(), |backend| backend.release_address(&hold));
     bears!(sim(), |backend| backend.delete_remaining(&cluster));
-    bears!(sim(), |backend| backend.ensure_load_balancer(&balancer));
-    bears!(sim(), |backend| backend.choices());
-    bears!(sim(), |backend| backend.local_disk_dir());
-    bears!(sim(), |backend| backend.server_time());
+    bears!(sim(), |backend| backend.load_balancers().unwrap().ensure(&balancer));
+    bears!(sim(), |backend| backend.discovery().unwrap().choices());
+    bears!(sim(), |backend| backend
+        .diagnostics(Role::Master)
+        .unwrap()
+        .local_disk_dir());
+    bears!(sim(), |backend| backend
+        .diagnostics(Role::Master)
+        .unwrap()
+        .server_time());
 }
 
 #[tokio::test]

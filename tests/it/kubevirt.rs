@@ -7,7 +7,7 @@ use crate::support::fake_kubevirt::World;
 use crate::support::fake_kubevirt::world::Fault;
 use crate::support::kubevirt_sandbox::{Sandbox, documented, kubectl, told};
 use ocpdeploy::backend::{Backend, ImageRequest};
-use ocpdeploy::cluster::ClusterId;
+use ocpdeploy::cluster::{ClusterId, Role};
 use serde_json::{Value, json};
 
 const SMALL: &str = "masters=1\nworkers=1";
@@ -602,7 +602,7 @@ fn the_documented_role_is_enough() {
 fn image(sandbox: &Sandbox, image: &str) -> Result<String, String> {
     let request = ImageRequest::Platform(image.to_owned());
     let owner = ClusterId::new("lab", "example.com");
-    let found = sandbox.on_backend(async |backend| backend.ensure_image(&owner, &request).await);
+    let found = sandbox.on_backend(async |backend| backend.ensure_image(Role::Worker, &owner, &request).await);
     found.map(|handle| handle.0).map_err(|error| {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         format!("{:?}: {}", error.kind, cause.unwrap_or_default())

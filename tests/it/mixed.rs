@@ -178,6 +178,23 @@ fn the_two_sides_are_checked_before_anything_is_made() {
 }
 
 #[test]
+fn a_config_is_shown_with_the_carrier_of_its_own_platform() {
+    let two = Two::new();
+    two.masters.deploy("lab").succeeded();
+    for (node, carrier) in [
+        ("bootstrap", "fw_cfg"),
+        ("master-0", "fw_cfg"),
+        ("worker-0", "custom_script"),
+    ] {
+        let shown = two
+            .masters
+            .run(&["ignition", "show", node, "--cluster", "lab", "--output", "json"]);
+        let shown: Value = serde_json::from_str(&shown.succeeded().stdout).unwrap();
+        assert_eq!(shown["carrier"], carrier, "{node}: {shown}");
+    }
+}
+
+#[test]
 fn the_plan_names_both_platforms_and_counts_each() {
     let two = Two::new();
     let plan = two.masters.run(&["plan", "lab.sh", "--rehearse"]).succeeded().stdout;

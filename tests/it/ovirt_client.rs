@@ -120,7 +120,10 @@ fn an_ordinary_user_makes_and_removes_machines_of_templates() {
     insta::assert_snapshot!(lines(&told(&client)));
     let (spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
     client.run(async |backend| {
-        let refused = backend.ensure_image(&spec.cluster, &image).await.unwrap_err();
+        let refused = backend
+            .ensure_image(Role::Worker, &spec.cluster, &image)
+            .await
+            .unwrap_err();
         let refused = words(&refused);
         assert!(
             refused.contains("takes an administrator's role") && refused.contains("helper_image"),
@@ -129,7 +132,12 @@ fn an_ordinary_user_makes_and_removes_machines_of_templates() {
         backend.create_machine(&spec).await.unwrap();
         let machines = backend.list_machines(&spec.cluster).await.unwrap();
         assert_eq!(machines.len(), 1);
-        backend.describe_machine(&spec.cluster, &spec.name).await.unwrap();
+        backend
+            .diagnostics(Role::Worker)
+            .unwrap()
+            .describe_machine(&spec.cluster, &spec.name)
+            .await
+            .unwrap();
         let owned = backend.list_owned(&spec.cluster).await.unwrap();
         assert_eq!(owned.len(), 3, "a machine and two disks: {owned:?}");
     });
@@ -151,7 +159,7 @@ fn a_template_that_is_no_image_of_ours_stays_when_our_tag_names_it() {
     let client = Client::of(&engine, |_| ());
     let cluster = client.spec("lab").cluster;
     let (image, cluster_id) = (client.image("coreos.qcow2", 1 << 16), cluster.clone());
-    client.run(async |backend| backend.ensure_image(&cluster_id, &image).await.unwrap());
+    client.run(async |backend| backend.ensure_image(Role::Worker, &cluster_id, &image).await.unwrap());
     // Named as an image of ours would be, with a machine and a disk of that name, and nobody's digest.
     let decoy = "ocpdeploy-image-00000000000000000000000000000000";
     engine.edit(|world| {
@@ -287,7 +295,12 @@ fn machines_run_on_the_hosts_that_are_named() {
             ..worker
         };
         backend.create_machine(&other).await.unwrap();
-        backend.describe_machine(&spec.cluster, &spec.name).await.unwrap()
+        backend
+            .diagnostics(Role::Worker)
+            .unwrap()
+            .describe_machine(&spec.cluster, &spec.name)
+            .await
+            .unwrap()
     });
     assert!(
         engine.boots().iter().all(|boot| boot.host == "host-2"),
@@ -313,7 +326,12 @@ fn workers_run_where_their_label_is() {
     let worker = worker(&client);
     let shown = client.run(async |backend| {
         backend.create_machine(&worker).await.unwrap();
-        backend.describe_machine(&worker.cluster, &worker.name).await.unwrap()
+        backend
+            .diagnostics(Role::Worker)
+            .unwrap()
+            .describe_machine(&worker.cluster, &worker.name)
+            .await
+            .unwrap()
     });
     assert_eq!(ran_on(&engine, "lab-worker-0"), ["host-2"]);
     assert_eq!(shown.scheduling["label"], "workers");
@@ -415,12 +433,12 @@ macro_rules! done {
 }
 
 /// A machine of an image of ours, from the first look until nothing of it is left. Gives the errors on the way.
-async fn life(client: &Client, backend: &impl Backend) -> Vec<BackendError> {
+async fn life(client: &Client, backend: &dyn Backend) -> Vec<BackendError> {
     let (mut spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
     let (cluster, name, mut errors) = (spec.cluster.clone(), spec.name.clone(), Vec::new());
     done!(errors, backend.preflight(&needs(&spec)));
     done!(errors, backend.look_at_network("ovirtmgmt"));
-    spec.image = done!(errors, backend.ensure_image(&cluster, &image));
+    spec.image = done!(errors, backend.ensure_image(Role::Worker, &cluster, &image));
     done!(errors, backend.create_machine(&spec));
     let machines = done!(errors, backend.list_machines(&cluster));
     assert_eq!(machines.len(), 1);

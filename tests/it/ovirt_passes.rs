@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, World};
-use crate::support::no_guest_probe::NoGuestProbe;
+use crate::support::faulty::Faulty;
 use ocpdeploy::backend::Backend;
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::cluster::{BackendConfig, ClusterId};
+use ocpdeploy::cluster::{BackendConfig, ClusterId, Role};
 use ocpdeploy::failure::explain;
 use ocpdeploy::passes::{self, DeployOptions};
 use ocpdeploy::settings::{self, Sources};
@@ -231,8 +231,8 @@ fn a_deployment_in_a_process_of_its_own() {
         .unwrap();
     let done = runtime.block_on(async {
         let backend = Ovirt::connect(ovirt).await?;
-        let poll_interval = backend.capabilities().poll_interval;
-        let backend = NoGuestProbe { backend, poll_interval };
+        let poll_interval = backend.capabilities(Role::Worker).poll_interval;
+        let backend = &Faulty::no_guest_probe(backend, poll_interval);
         passes::deploy(&backend, &config, &home, DeployOptions { harvest_again: false }).await
     });
     if let Err(error) = done {

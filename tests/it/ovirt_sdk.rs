@@ -7,7 +7,7 @@ use crate::support::fake_engine::{FakeEngine, Fault, What};
 use crate::support::ovirt_client::Client;
 use crate::support::ovirt_sdk::Sdk;
 use ocpdeploy::backend::{Backend, Power, Stop};
-use ocpdeploy::cluster::ClusterId;
+use ocpdeploy::cluster::{ClusterId, Role};
 
 #[test]
 fn the_official_sdk_drives_the_pretend_engine() {
@@ -76,7 +76,7 @@ fn the_real_image_daemon_takes_our_upload() {
     let client = Client::of(&engine, |_| ());
     let cluster = ClusterId::new("lab", "example.com");
     let image = client.image("coreos.qcow2", IMAGE);
-    client.run(async |backend| backend.ensure_image(&cluster, &image).await.unwrap());
+    client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap());
     let daemon_has = engine.look(|world| {
         let daemon = world.imageio.as_ref().unwrap();
         world
@@ -120,7 +120,7 @@ fn an_upload_goes_through_the_engine_when_its_hosts_cannot_be_reached() {
     let image = client.image("coreos.qcow2", IMAGE);
     client.run(async |backend| {
         backend
-            .ensure_image(&ClusterId::new("lab", "example.com"), &image)
+            .ensure_image(Role::Worker, &ClusterId::new("lab", "example.com"), &image)
             .await
             .unwrap()
     });
@@ -149,7 +149,7 @@ fn an_upload_whose_line_breaks_is_sent_on_and_arrives_whole() {
     engine.fault(Fault::on("POST", "/imagetransfers/*/finalize").what(What::Expired));
     client.run(async |backend| {
         backend
-            .ensure_image(&ClusterId::new("lab", "example.com"), &image)
+            .ensure_image(Role::Worker, &ClusterId::new("lab", "example.com"), &image)
             .await
             .unwrap()
     });
@@ -166,7 +166,7 @@ fn an_upload_that_its_cluster_left_is_finished_by_another() {
     let [first, second] = ["lab", "other"].map(|name| ClusterId::new(name, "example.com"));
     // The first cluster's run ends after a piece, its transfer paused, as the engine does when the host is gone.
     engine.fault(Fault::on("PUT", "/images/*").skip(1).times(5).what(What::LostRequest));
-    client.run(async |backend| backend.ensure_image(&first, &image).await.unwrap_err());
+    client.run(async |backend| backend.ensure_image(Role::Worker, &first, &image).await.unwrap_err());
     engine.edit(|world| {
         let [transfer] = world.transfers.as_mut_slice() else {
             panic!("{:?}", world.transfers)
@@ -175,7 +175,7 @@ fn an_upload_that_its_cluster_left_is_finished_by_another() {
         transfer.phase = "paused_system".to_owned();
         transfer.timeout_policy = "pause".to_owned();
     });
-    client.run(async |backend| backend.ensure_image(&second, &image).await.unwrap());
+    client.run(async |backend| backend.ensure_image(Role::Worker, &second, &image).await.unwrap());
     let pieces: Vec<_> = engine
         .requests()
         .into_iter()
@@ -202,7 +202,12 @@ fn what_our_client_asks_of_a_machine_is_what_the_sdk_would_ask() {
     let spec = client.spec("lab");
     client.run(async |backend| {
         backend.create_machine(&spec).await.unwrap();
-        let described = backend.describe_machine(&spec.cluster, &spec.name).await.unwrap();
+        let described = backend
+            .diagnostics(Role::Worker)
+            .unwrap()
+            .describe_machine(&spec.cluster, &spec.name)
+            .await
+            .unwrap();
         assert_eq!(described.form.unwrap().name, "oVirt XML");
         let power = async || backend.list_machines(&spec.cluster).await.unwrap()[0].power.clone();
         while power().await != Power::Running {}

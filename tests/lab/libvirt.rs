@@ -14,7 +14,7 @@ use futures::future::join_all;
 use ocpdeploy::backend::libvirt::Libvirt;
 use ocpdeploy::backend::{
     Action, AddressReservation, Backend, BackendErrorKind, ImageHandle, ImageRequest, MachineSpec, Nic, Payload, Power,
-    ReservationState,
+    ReservationState, SerialConsole,
 };
 use ocpdeploy::cluster::{
     AddressAssignment, ClusterId, LibvirtConfig, Mac, MachineName, NodeName, Pass, Role, VirtType,
@@ -190,7 +190,10 @@ async fn machines_are_made_adopted_and_deleted() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("life");
     let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let handle = backend
+        .ensure_image(Role::Worker, &cluster, &image.request)
+        .await
+        .unwrap();
     let mut specs: Vec<_> = (0..8).map(|index| spec(&cluster, index, &handle)).collect();
     specs[0].extra_disks_gib = vec![1, 2];
     specs[1].autostart = true;
@@ -257,7 +260,10 @@ async fn a_machine_that_changes_its_state_is_in_every_look() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("look");
     let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let handle = backend
+        .ensure_image(Role::Worker, &cluster, &image.request)
+        .await
+        .unwrap();
     let spec = spec(&cluster, 0, &handle);
     backend.create_machine(&spec).await.unwrap();
 
@@ -286,7 +292,7 @@ async fn what_others_made_is_left_alone() {
     let image = TestImage::new(lab.as_str(), 1);
     let mut all = Vec::new();
     for id in [&lab, &lookalike, &nested] {
-        let handle = backend.ensure_image(id, &image.request).await.unwrap();
+        let handle = backend.ensure_image(Role::Worker, id, &image.request).await.unwrap();
         let mut spec = spec(id, 0, &handle);
         if id == &nested {
             spec.name = MachineName::from_platform(&format!("{}-nested", spec.name));
@@ -357,7 +363,10 @@ async fn a_creation_that_was_cut_is_completed() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("cut");
     let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let handle = backend
+        .ensure_image(Role::Worker, &cluster, &image.request)
+        .await
+        .unwrap();
     let spec = spec(&cluster, 0, &handle);
     // Killed between the volumes and the domain: half an Ignition file, a disk of another size, and one that is not wanted.
     let volume = |part: &str| format!("ocpdeploy_{cluster}_{}_{part}", spec.name);
@@ -407,7 +416,10 @@ async fn an_upload_that_was_cut_is_done_anew() {
         "--offset",
         "65536",
     ]);
-    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let handle = backend
+        .ensure_image(Role::Worker, &cluster, &image.request)
+        .await
+        .unwrap();
     assert_eq!(handle.0, name);
     assert!(download(&name) == bytes, "the image is not the file");
 
@@ -418,7 +430,10 @@ async fn an_upload_that_was_cut_is_done_anew() {
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(path, bytes).unwrap();
     }
-    let refused = backend.ensure_image(&cluster, &wrong.request).await.unwrap_err();
+    let refused = backend
+        .ensure_image(Role::Worker, &cluster, &wrong.request)
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind, BackendErrorKind::Rejected);
     assert!(!inventory(&wrong.key).iter().any(|thing| thing.contains("_image_")));
     destroy(&backend, &cluster).await;
@@ -440,7 +455,7 @@ async fn upload_for_another_process() {
         bytes: bytes.len() as u64,
     };
     let cluster = ClusterId::new("lv-killed", "lab.test");
-    backend.ensure_image(&cluster, &request).await.unwrap();
+    backend.ensure_image(Role::Worker, &cluster, &request).await.unwrap();
 }
 
 #[tokio::test]
@@ -467,7 +482,10 @@ async fn an_upload_whose_process_dies_is_taken_over() {
         !std::fs::read(&file).unwrap().starts_with(b"QFI"),
         "the upload was quicker than its end"
     );
-    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let handle = backend
+        .ensure_image(Role::Worker, &cluster, &image.request)
+        .await
+        .unwrap();
     assert!(
         download(&handle.0) == std::fs::read(image.path()).unwrap(),
         "the image is not the file"
@@ -494,7 +512,10 @@ async fn clusters_that_bring_and_leave_an_image_at_once_do_not_harm_each_other()
             let cluster = cluster(&format!("share{who}"));
             // They begin and end at other times in each round.
             tokio::time::sleep(Duration::from_millis((who * round * 20) as u64)).await;
-            let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+            let handle = backend
+                .ensure_image(Role::Worker, &cluster, &image.request)
+                .await
+                .unwrap();
             assert_eq!(handle.0, name);
             let spec = spec(&cluster, 0, &handle);
             backend.create_machine(&spec).await.unwrap();
@@ -515,7 +536,10 @@ async fn payloads_arrive_as_they_were_given() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("payload");
     let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let handle = backend
+        .ensure_image(Role::Worker, &cluster, &image.request)
+        .await
+        .unwrap();
     let mut ignition = spec(&cluster, 0, &handle);
     // The size of a real bootstrap.ign, and no multiple of anything.
     let config = format!("{{\"x\":\"{}\"}}", "z".repeat(300_001)).into_bytes();
@@ -562,7 +586,10 @@ async fn the_console_is_read_and_goes_with_its_machine() {
     let Some(backend) = connect().await else { return };
     let cluster = cluster("console");
     let image = TestImage::new(cluster.as_str(), 1);
-    let handle = backend.ensure_image(&cluster, &image.request).await.unwrap();
+    let handle = backend
+        .ensure_image(Role::Worker, &cluster, &image.request)
+        .await
+        .unwrap();
     let spec = spec(&cluster, 0, &handle);
     backend.create_machine(&spec).await.unwrap();
     // No such image boots, but SeaBIOS says so on the serial port only where it is told to; so write as a guest would.
@@ -572,11 +599,11 @@ async fn the_console_is_read_and_goes_with_its_machine() {
     std::fs::write(&log, lines).unwrap();
     // A log that grew full lies beside it.
     std::fs::write(format!("{log}.0"), "older").unwrap();
-    let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
+    let tail = backend.tail(&cluster, &spec.name).await.unwrap().unwrap();
     assert_eq!(tail.lines().count(), 20);
     assert!(tail.ends_with("line 4999"), "{tail}");
     let other = ClusterId::new("other", "lab.test");
-    let refused = backend.console_tail(&other, &spec.name).await.unwrap_err();
+    let refused = backend.tail(&other, &spec.name).await.unwrap_err();
     assert_eq!(refused.kind, BackendErrorKind::Conflict);
     destroy(&backend, &cluster).await;
     assert!(!Path::new(&log).exists());
@@ -719,9 +746,9 @@ async fn the_name_server_answers_for_what_is_held() {
 /// The guest's terminal driver echoes what is typed: seen, it went both ways.
 async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &MachineName) {
     for keys in ["first seat", "second seat"] {
-        let mut console = backend.console(cluster, name).await.unwrap().unwrap();
+        let mut console = backend.attach(cluster, name).await.unwrap().unwrap();
         // Somebody sits there.
-        let refused = backend.console(cluster, name).await.map(drop).unwrap_err();
+        let refused = backend.attach(cluster, name).await.map(drop).unwrap_err();
         assert!(
             refused
                 .hint
@@ -740,13 +767,13 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
         drop(console.keys);
         while console.screen.recv().await.is_some() {}
     }
-    let mut console = backend.console(cluster, name).await.unwrap().unwrap();
+    let mut console = backend.attach(cluster, name).await.unwrap().unwrap();
     virsh(&["destroy", name.as_str()]);
     let end = async { while let Some(Ok(_)) = console.screen.recv().await {} };
     tokio::time::timeout(Duration::from_secs(60), end)
         .await
         .expect("it goes on without a guest");
-    let refused = backend.console(cluster, name).await.map(drop).unwrap_err();
+    let refused = backend.attach(cluster, name).await.map(drop).unwrap_err();
     assert!(
         refused
             .hint
@@ -772,7 +799,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
         sha256: digest::sha256(&bytes),
         bytes: bytes.len() as u64,
     };
-    let handle = backend.ensure_image(&cluster, &request).await.unwrap();
+    let handle = backend.ensure_image(Role::Worker, &cluster, &request).await.unwrap();
     let mut spec = spec(&cluster, 0, &handle);
     spec.memory_mib = 192;
     spec.payload = Payload::CloudInit {
@@ -788,13 +815,13 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
             break *ip;
         }
         assert!(begun.elapsed() < Duration::from_secs(120), "no address");
-        tokio::time::sleep(backend.capabilities().poll_interval).await;
+        tokio::time::sleep(backend.capabilities(Role::Worker).poll_interval).await;
     };
     let leases = virsh(&["net-dhcp-leases", NETWORK, "--mac", &spec.nics[0].mac.to_string()]);
     assert!(leases.contains(&ip.to_string()), "{ip} is not in {leases}");
     let facts = backend.look_at_network(NETWORK).await.unwrap();
     assert_eq!(facts.taken[&ip], Some(spec.nics[0].mac));
-    let tail = backend.console_tail(&cluster, &spec.name).await.unwrap().unwrap();
+    let tail = backend.tail(&cluster, &spec.name).await.unwrap().unwrap();
     assert!(tail.contains(&ip.to_string()) || tail.lines().count() > 1, "{tail}");
     println!("{tail}");
     sits_at_the_console(&backend, &cluster, &spec.name).await;

@@ -381,7 +381,7 @@ mod on_openstack {
                 sha256: digest::sha256(&bytes),
                 bytes: bytes.len() as u64,
             };
-            let image = &backend.ensure_image(&cluster, &request).await.unwrap();
+            let image = &backend.ensure_image(Role::Worker, &cluster, &request).await.unwrap();
             let spec = |index: usize| {
                 let node = NodeName::node(Role::Worker, index);
                 let digest = digest::sha256(format!("{cluster} {index}"));
@@ -405,7 +405,7 @@ mod on_openstack {
                     autostart: false,
                 }
             };
-            let at_once = backend.capabilities().concurrency;
+            let at_once = backend.capabilities(Role::Worker).concurrency;
             stream::iter((0..machines).map(spec))
                 .map(async |spec| backend.create_machine(&spec).await.unwrap())
                 .buffer_unordered(at_once)
@@ -418,7 +418,7 @@ mod on_openstack {
                     break seen;
                 }
                 assert!(made.elapsed() < Duration::from_secs(600), "they do not run");
-                tokio::time::sleep(backend.capabilities().poll_interval).await;
+                tokio::time::sleep(backend.capabilities(Role::Worker).poll_interval).await;
             };
             let names: BTreeSet<_> = seen.iter().map(|machine| &machine.name).collect();
             let addresses: BTreeSet<_> = seen.iter().flat_map(|machine| &machine.nics[0].addresses).collect();
@@ -453,7 +453,11 @@ mod on_openstack {
             let app = axum::Router::new().route("/guest.qcow2", axum::routing::get(move || async move { bytes }));
             tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
             let backend = &pretend_computes().await;
-            let fetch = async |url: String| backend.ensure_image(&cluster, &ImageRequest::Platform(url)).await;
+            let fetch = async |url: String| {
+                backend
+                    .ensure_image(Role::Worker, &cluster, &ImageRequest::Platform(url))
+                    .await
+            };
             let url = "http://203.0.113.1/guest.qcow2";
             let first = fetch(format!("{url}#sha512={sum}")).await.unwrap();
             let seen = Seen::of("demo", cluster.as_str());

@@ -193,7 +193,7 @@ impl<G: Ground> Stage<G> {
     async fn image(&self, owner: &Owner) -> ImageHandle {
         let request = self.ground.image();
         self.backend()
-            .ensure_image(&owner.id, &request)
+            .ensure_image(Role::Worker, &owner.id, &request)
             .await
             .expect("bring the image")
     }
@@ -643,7 +643,7 @@ pub async fn a_cluster_that_only_holds_an_address_is_found<G: Ground>(stage: &St
 
 pub async fn machines_can_be_made_side_by_side<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
-    let at_once = stage.backend().capabilities().concurrency;
+    let at_once = stage.backend().capabilities(Role::Worker).concurrency;
     assert!(at_once > 0);
     let count = (2 * at_once).min(10);
     let mut specs = Vec::new();
@@ -733,7 +733,7 @@ pub async fn preflight_accepts_what_this_cluster_made<G: Ground>(stage: &Stage<G
 }
 
 pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
-    let Some(limit) = stage.backend().capabilities().carrier.room() else {
+    let Some(limit) = stage.backend().capabilities(Role::Worker).carrier.room() else {
         return;
     };
     let owner = stage.cluster();
@@ -749,7 +749,7 @@ pub async fn what_does_not_exist_is_named<G: Ground>(stage: &Stage<G>) {
     refused(looked, BackendErrorKind::NotFound, "no-such-network");
     let owner = stage.cluster();
     let image = ImageRequest::Platform("no-such-image".to_owned());
-    let found = stage.backend().ensure_image(&owner.id, &image).await;
+    let found = stage.backend().ensure_image(Role::Worker, &owner.id, &image).await;
     refused(found, BackendErrorKind::NotFound, "no-such-image");
     stage.owns_nothing(&owner).await;
 }
@@ -781,8 +781,11 @@ pub async fn an_image_is_brought_once_and_shared<G: Ground>(stage: &Stage<G>) {
 pub async fn the_console_of_anothers_machine_is_not_read<G: Ground>(stage: &Stage<G>) {
     let (owner, other) = (stage.cluster(), stage.other_cluster());
     let spec = stage.create(&owner, 0).await;
-    stage.backend().console_tail(&owner.id, &spec.name).await.unwrap();
-    let console = stage.backend().console_tail(&other.id, &spec.name).await;
+    let Some(console) = stage.backend().serial_console(spec.role) else {
+        return;
+    };
+    console.tail(&owner.id, &spec.name).await.unwrap();
+    let console = console.tail(&other.id, &spec.name).await;
     assert!(!matches!(console, Ok(Some(_))), "{console:?}");
 }
 
@@ -799,12 +802,15 @@ pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>)
         if !machine.nics[0].addresses.is_empty() {
             break machine.nics[0].addresses.clone();
         }
-        let console = stage.backend().console_tail(&owner.id, &spec.name).await.unwrap();
+        let console = match stage.backend().serial_console(spec.role) {
+            Some(console) => console.tail(&owner.id, &spec.name).await.unwrap(),
+            None => None,
+        };
         assert!(
             begin.elapsed() < Duration::from_secs(120),
             "no address; its console: {console:?}"
         );
-        tokio::time::sleep(stage.backend().capabilities().poll_interval).await;
+        tokio::time::sleep(stage.backend().capabilities(Role::Worker).poll_interval).await;
     };
     assert_eq!(addresses, [hold.lease.ip]);
 }

@@ -1,4 +1,4 @@
-//! A platform that fails where it is told to.
+//! A platform that fails where it is told to, or whose guests are not asked whether they are up.
 
 #![deny(clippy::missing_trait_methods)]
 
@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use ocpdeploy::backend::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, BalancedVip, Capabilities, Console,
-    Description, Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned,
-    PlatformChoices, Requirements, ReservationState, Stop,
+    Description, Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine,
+    MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
 use ocpdeploy::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
@@ -37,9 +38,11 @@ pub enum When {
     EachFirst,
 }
 
-/// A real backend between the faults.
+/// A real backend between the faults, looked at this often.
 pub struct Faulty<B> {
-    backend: B,
+    pub backend: B,
+    poll_interval: Duration,
+    guests_answer: bool,
     fault: Fault,
     when: When,
     calls: RefCell<Vec<&'static str>>,
@@ -52,12 +55,29 @@ impl<B> Faulty<B> {
     pub fn new(backend: B, fault: Fault, when: When) -> Self {
         Self {
             backend,
+            poll_interval: Duration::from_millis(1),
+            guests_answer: true,
             fault,
             when,
             calls: RefCell::default(),
             made: RefCell::default(),
             failing: Cell::default(),
             failed: Cell::default(),
+        }
+    }
+
+    /// A backend that never fails and whose guests are not asked over the network whether they are up.
+    pub fn no_guest_probe(backend: B, poll_interval: Duration) -> Self {
+        let fault = Fault {
+            name: "none",
+            kind: BackendErrorKind::Timeout,
+            done: false,
+            pause: None,
+        };
+        Self {
+            poll_interval,
+            guests_answer: false,
+            ..Self::new(backend, fault, When::Never)
         }
     }
 
@@ -120,16 +140,15 @@ impl<B> Faulty<B> {
     }
 }
 
+#[async_trait(?Send)]
 impl<B: Backend> Backend for &Faulty<B> {
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, role: Role) -> Capabilities {
+        let capabilities = self.backend.capabilities(role);
         Capabilities {
-            poll_interval: Duration::from_millis(1),
-            ..self.backend.capabilities()
+            poll_interval: self.poll_interval,
+            guests_answer: self.guests_answer && capabilities.guests_answer,
+            ..capabilities
         }
-    }
-
-    fn capabilities_for(&self, _: Role) -> Capabilities {
-        self.capabilities()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
@@ -144,21 +163,14 @@ impl<B: Backend> Backend for &Faulty<B> {
         .await
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
-        self.call("ensure_image", format!("{image:?}"), async |backend| {
-            backend.ensure_image(cluster, image).await
-        })
-        .await
-    }
-
-    async fn ensure_image_for(
+    async fn ensure_image(
         &self,
         role: Role,
         cluster: &ClusterId,
         image: &ImageRequest,
     ) -> Result<ImageHandle, BackendError> {
-        self.call("ensure_image_for", format!("{role} {image:?}"), async |backend| {
-            backend.ensure_image_for(role, cluster, image).await
+        self.call("ensure_image", format!("{role} {image:?}"), async |backend| {
+            backend.ensure_image(role, cluster, image).await
         })
         .await
     }
@@ -210,13 +222,6 @@ impl<B: Backend> Backend for &Faulty<B> {
         .await
     }
 
-    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
-        self.call("balance", balancer.vip, async |backend| {
-            backend.ensure_load_balancer(balancer).await
-        })
-        .await
-    }
-
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         self.call("list_held", cluster, async |backend| {
             backend.list_reservations(cluster).await
@@ -248,36 +253,97 @@ impl<B: Backend> Backend for &Faulty<B> {
             .await
     }
 
-    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
-        self.call("console", name, async |backend| backend.console(cluster, name).await)
-            .await
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        Some(self)
     }
 
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(self)
+    }
+
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> SerialConsole for &Faulty<B> {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         self.call("console_tail", name, async |backend| {
-            backend.console_tail(cluster, name).await
+            match backend.serial_console(name.role()) {
+                Some(facet) => facet.tail(cluster, name).await,
+                None => Ok(None),
+            }
         })
         .await
     }
 
+    async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        self.call("console", name, async |backend| {
+            match backend.serial_console(name.role()) {
+                Some(facet) => facet.attach(cluster, name).await,
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> LoadBalancers for &Faulty<B> {
+    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+        self.call("balance", balancer.vip, async |backend| {
+            match backend.load_balancers() {
+                Some(facet) => facet.ensure(balancer).await,
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> Discovery for &Faulty<B> {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        self.call("offers", "", async |backend| match backend.discovery() {
+            Some(facet) => facet.choices().await,
+            None => Ok(PlatformChoices::default()),
+        })
+        .await
+    }
+}
+
+#[async_trait(?Send)]
+impl<B: Backend> Diagnostics for &Faulty<B> {
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         self.call("describe_machine", name, async |backend| {
-            backend.describe_machine(cluster, name).await
+            match backend.diagnostics(name.role()) {
+                Some(facet) => facet.describe_machine(cluster, name).await,
+                None => Ok(Description::default()),
+            }
         })
         .await
-    }
-
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        self.call("offers", "", async |backend| backend.choices().await).await
-    }
-
-    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        self.call("disks_here", "", async |backend| backend.local_disk_dir().await)
-            .await
     }
 
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        self.call("clock", "", async |backend| backend.server_time().await)
-            .await
+        self.call("clock", "", async |backend| match backend.diagnostics(Role::Master) {
+            Some(facet) => facet.server_time().await,
+            None => Ok(None),
+        })
+        .await
+    }
+
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        self.call("disks_here", "", async |backend| {
+            match backend.diagnostics(Role::Master) {
+                Some(facet) => facet.local_disk_dir().await,
+                None => Ok(None),
+            }
+        })
+        .await
     }
 }

@@ -15,7 +15,7 @@ use ocpdeploy::state::home::Home;
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::Value;
 
-use super::no_guest_probe::NoGuestProbe;
+use super::faulty::Faulty;
 
 use crate::support::fake_kubevirt::{FakeKubevirt, World};
 
@@ -96,7 +96,7 @@ impl Sandbox {
     pub fn deploy(&self, cluster: &str) -> anyhow::Result<Deployed> {
         let config = self.config(cluster);
         runtime().block_on(async {
-            let backend = far(&config).await?;
+            let backend = &far(&config).await?;
             passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
         })
     }
@@ -107,7 +107,7 @@ impl Sandbox {
         let change = |silent_after| self.server.with(|world| world.silent_after = silent_after);
         change(self.server.with(|world| world.changes) + changes);
         let was_cut = runtime().block_on(async {
-            let backend = far(&config).await.unwrap();
+            let backend = &far(&config).await.unwrap();
             let home = self.home();
             let silence = async {
                 while !self.server.with(|world| world.changes >= world.silent_after) {
@@ -208,14 +208,12 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// KubeVirt as it is, but nobody asks the guests: the pretend ones have no network.
-async fn far(config: &ClusterConfig) -> Result<NoGuestProbe<Kubevirt>, BackendError> {
+async fn far(config: &ClusterConfig) -> Result<Faulty<Kubevirt>, BackendError> {
     let BackendConfig::Kubevirt(kubevirt) = &config.backend else {
         panic!("{:?}", config.backend);
     };
-    Ok(NoGuestProbe {
-        backend: Kubevirt::connect(kubevirt).await?,
-        poll_interval: Duration::from_millis(40),
-    })
+    let backend = Kubevirt::connect(kubevirt).await?;
+    Ok(Faulty::no_guest_probe(backend, Duration::from_millis(40)))
 }
 
 /// Runs kubectl as tenant blue.

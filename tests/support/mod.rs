@@ -26,7 +26,6 @@ pub mod lab_site;
 pub mod mcs_server;
 pub mod mirror;
 pub mod netns;
-pub mod no_guest_probe;
 pub mod openstack_lab;
 pub mod ovirt_client;
 pub mod ovirt_sdk;

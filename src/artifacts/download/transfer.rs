@@ -16,6 +16,7 @@ use super::{DownloadError, shown};
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
 use crate::backoff::{asked_pause, jittered};
+use crate::http_limits::innermost;
 use crate::http_limits::{self, CapError};
 
 /// A server that says nothing for so long has gone away.
@@ -213,11 +214,7 @@ fn text_of(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 
 /// The innermost cause says most, the outer ones repeat the URL.
 fn words(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    match cause.to_string() {
+    match innermost(error) {
         text if text.is_empty() => "the connection broke".to_owned(),
         text if error.is_timeout() => format!("no answer in time ({text})"),
         text => text,

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 use ipnetwork::Ipv4Network;
 use serde_json::Value;
 
+use super::anchor::anchor;
 use super::kind::Kind;
+use super::labels;
 use super::objects::POD_NETWORK;
-use super::session::{Failure, Session, if_allowed, if_there, stranger};
-use super::{machines, objects, pods};
+use super::pods;
+use super::session::{Session, if_allowed, if_there, stranger};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, BalancedVip, LoadBalancer, ReservationState};
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Expose, NodeName, PodNetwork, Routes, Vip};
 
@@ -42,11 +45,11 @@ pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result
             return Err(conflict(format!("{} has {} and {}", other.name, other.mac, other.ip)));
         }
     }
-    let anchor = machines::anchor(session, cluster).await?;
+    let anchor = anchor(session, cluster).await?;
     let wanted = pods::of_node(cluster, lease, Some(&anchor));
-    let name = objects::name(&wanted);
+    let name = labels::name(&wanted);
     match session.get(Kind::Service, name).await? {
-        Some(there) if objects::owner(&there).as_ref() != Some(cluster) => {
+        Some(there) if labels::owner(&there).as_ref() != Some(cluster) => {
             return Err(stranger(Kind::Service, name, cluster));
         }
         Some(there) if pods::lease(&there).as_ref() != Some(lease) => {
@@ -67,7 +70,7 @@ fn has(service: &Value, ip: Ipv4Addr) -> bool {
 
 /// What nodes of a cluster have.
 pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
-    let services = if_allowed(session.list(Kind::Service, &objects::of_cluster(cluster)).await)?;
+    let services = if_allowed(session.list(Kind::Service, &labels::of_cluster(cluster)).await)?;
     Ok(services.unwrap_or_default().iter().filter_map(pods::lease).collect())
 }
 
@@ -78,7 +81,7 @@ pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Res
         false => None,
     };
     let ours = there.filter(|service| {
-        objects::owner(service).as_ref() == Some(&hold.cluster) && pods::lease(service).as_ref() == Some(&hold.lease)
+        labels::owner(service).as_ref() == Some(&hold.cluster) && pods::lease(service).as_ref() == Some(&hold.lease)
     });
     match ours {
         Some(service) if session.delete(Kind::Service, &service).await? => Ok(Action::Done(())),
@@ -90,7 +93,7 @@ pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Res
 pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &NodeName) -> Result<Ipv4Addr, Failure> {
     let machine = pods::machine_of(cluster, node);
     let service = session.get(Kind::Service, machine.as_str()).await?;
-    let ours = service.filter(|service| objects::owner(service).as_ref() == Some(cluster));
+    let ours = service.filter(|service| labels::owner(service).as_ref() == Some(cluster));
     ours.as_ref()
         .and_then(pods::lease)
         .map(|lease| lease.ip)
@@ -107,14 +110,14 @@ pub(super) async fn ensure(
     wanted: &LoadBalancer,
 ) -> Result<BalancedVip, Failure> {
     let cluster = &wanted.cluster;
-    let anchor = machines::anchor(session, cluster).await?;
+    let anchor = anchor(session, cluster).await?;
     let ranges = pod_ranges(session, site).await?;
     for policy in pods::policies(wanted, site, &ranges, Some(&anchor)) {
         session.put(Kind::Policy, cluster, &policy).await?;
     }
     let service = service(session, site, wanted, &anchor).await?;
     let inside = pods::inside(&service).ok_or_else(|| {
-        let words = format!("service {} has no address", objects::name(&service));
+        let words = format!("service {} has no address", labels::name(&service));
         Failure::new(BackendErrorKind::Rejected, words)
     })?;
     if wanted.vip == Vip::Ingress {
@@ -250,7 +253,7 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
 pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut PodNetwork) -> Result<(), Failure> {
     site.pod_networks = pod_ranges(session, site).await?;
     if site.routes == Routes::Auto {
-        let there = if_allowed(session.list(Kind::Route, &objects::of_cluster(cluster)).await)?.unwrap_or_default();
+        let there = if_allowed(session.list(Kind::Route, &labels::of_cluster(cluster)).await)?.unwrap_or_default();
         site.routes = match there.as_slice() {
             [] => Routes::Off,
             routes
@@ -268,7 +271,7 @@ pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut Po
 
 /// Makes a Route for all names; one that the routers refuse does not stay.
 async fn is_taken(session: &Session, cluster: &ClusterId, route: &Value) -> Result<bool, Failure> {
-    let name = objects::name(route);
+    let name = labels::name(route);
     let mut stored = match session.put(Kind::Route, cluster, route).await {
         // The API server itself may forbid wildcards.
         Err(failure) if matches!(failure.code, Some(403 | 422)) => return Ok(false),

@@ -7,10 +7,12 @@ use kube::config::Kubeconfig;
 use serde_json::Value;
 
 use super::kind::Kind;
+use super::labels;
 use super::network;
-use super::objects;
-use super::preflight::{self, Findings};
-use super::session::{Failure, Session, if_allowed, if_there};
+use super::preflight;
+use super::session::{Session, if_allowed, if_there};
+use crate::backend::failure::Failure;
+use crate::backend::findings::Findings;
 use crate::backend::{BackendError, BackendErrorKind, Choice, PlatformChoices, SettingChoices};
 use crate::cluster::KubevirtConfig;
 
@@ -73,7 +75,7 @@ async fn namespaces(session: &Session) -> Result<Vec<Choice>, Failure> {
     for path in ["/api/v1/namespaces", "/apis/project.openshift.io/v1/projects"] {
         if let Some(list) = if_allowed(if_there(session.read(path).await))?.flatten() {
             let items = list["items"].as_array().into_iter().flatten();
-            names.extend(items.map(|item| objects::name(item).to_owned()));
+            names.extend(items.map(|item| labels::name(item).to_owned()));
             break;
         }
     }
@@ -97,7 +99,7 @@ async fn networks(session: &Session) -> Result<Vec<Choice>, Failure> {
                 other => about += &format!(", {key} {other}"),
             }
         }
-        let choice = Choice::new(objects::name(definition), about);
+        let choice = Choice::new(labels::name(definition), about);
         match network::vip_trouble(&config) {
             Some(trouble) => choice.warn(trouble),
             None => choice,
@@ -116,7 +118,7 @@ async fn storage_classes(session: &Session) -> Result<SettingChoices, Failure> {
     let choice = |class: &&Value| {
         let is_default = if preflight::is_default(class) { ", default" } else { "" };
         let provisioner = class["provisioner"].as_str().unwrap_or_default();
-        Choice::new(objects::name(class), format!("{provisioner}{is_default}"))
+        Choice::new(labels::name(class), format!("{provisioner}{is_default}"))
     };
     let offered = SettingChoices::new("storage_class", items.iter().map(choice).collect());
     Ok(match items.iter().any(|class| preflight::is_default(class)) {

@@ -19,7 +19,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::{self, Message, protocol::Role};
 
 use super::machines;
-use super::session::{self, Failure, Session};
+use super::session::{self, Session};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Console};
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
 
@@ -51,7 +52,7 @@ pub(super) async fn open(
         if let Err(error) = carry(line, typed, &written).await {
             let failure = Failure::new(BackendErrorKind::Unreachable, error.to_string());
             // Who has left does not ask why.
-            let _ = written.send(Err(failure.of_deed(operation))).await;
+            let _ = written.send(Err(failure.during(operation))).await;
         }
     });
     Ok(Console { keys, screen })

@@ -6,10 +6,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::anchor::anchor;
 use super::compare::quantity;
+use super::deletion::sweep;
 use super::kind::Kind;
+use super::labels;
 use super::objects::{self, Import, Root};
-use super::session::{Failure, Session, if_allowed, if_there, stranger};
+use super::rights::may;
+use super::session::{Session, if_allowed, if_there, stranger};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle};
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits;
@@ -65,7 +70,7 @@ pub(super) async fn find(
         }
     }
     may_clone(session, &root).await?;
-    super::machines::anchor(session, cluster).await?;
+    anchor(session, cluster).await?;
     Ok(root.handle())
 }
 
@@ -91,7 +96,7 @@ async fn may_clone(session: &Session, root: &Root) -> Result<(), Failure> {
         return Ok(());
     };
     if *namespace == session.namespace
-        || super::preflight::may(
+        || may(
             session,
             "create",
             "cdi.kubevirt.io",
@@ -167,18 +172,18 @@ async fn import(
     let wanted = objects::image(&identity, &from, class, IMPORT_GIB * GIB, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
     wait_ready(session, &volume, false).await?;
-    super::machines::anchor(session, cluster).await?;
+    anchor(session, cluster).await?;
     Ok(handle(session, &volume))
 }
 
 fn handle(session: &Session, volume: &Value) -> ImageHandle {
-    let (namespace, name) = (session.namespace.clone(), objects::name(volume).to_owned());
+    let (namespace, name) = (session.namespace.clone(), labels::name(volume).to_owned());
     Root::Claim { namespace, name }.handle()
 }
 
 /// The image's volume with this cluster among its users.
 async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Value, Failure> {
-    let name = objects::name(wanted);
+    let name = labels::name(wanted);
     loop {
         let Some(there) = session.get(Kind::DataVolume, name).await? else {
             match session.create(Kind::DataVolume, wanted).await {
@@ -187,7 +192,7 @@ async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Resu
                 made => return made,
             }
         };
-        if objects::label(&there, objects::IMAGE) != objects::label(wanted, objects::IMAGE) {
+        if labels::label(&there, labels::IMAGE) != labels::label(wanted, labels::IMAGE) {
             return Err(stranger(Kind::DataVolume, name, cluster));
         }
         if super::look::is_going(&there) {
@@ -219,14 +224,14 @@ pub(super) async fn upload(
     let wanted = objects::image(image.sha256, &Import::Upload, class, bytes, cluster);
     let volume = claimed(session, cluster, &wanted).await?;
     if wait_ready(session, &volume, true).await? == VolumeState::Ready {
-        let sent = send(session, config, image, objects::name(&volume)).await;
+        let sent = send(session, config, image, labels::name(&volume)).await;
         // Another run may have sent it at the same time; then the volume says so.
         match wait_ready(session, &volume, sent.is_err()).await? {
             VolumeState::Whole => {}
             VolumeState::Ready => sent?,
         }
     }
-    super::machines::anchor(session, cluster).await?;
+    anchor(session, cluster).await?;
     Ok(handle(session, &volume))
 }
 
@@ -257,7 +262,7 @@ enum VolumeState {
 
 /// Waits until CDI is done with a volume, or wants its upload.
 async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Result<VolumeState, Failure> {
-    let name = objects::name(volume);
+    let name = labels::name(volume);
     let (mut last, mut since) = (Value::Null, Instant::now());
     loop {
         let Some(there) = session.get(Kind::DataVolume, name).await? else {
@@ -411,7 +416,7 @@ pub(super) async fn used_by(session: &Session, cluster: &ClusterId) -> Result<Ve
 /// Takes a cluster off the users of all images, and deletes those that nobody uses any more.
 pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), Failure> {
     for image in used_by(session, cluster).await? {
-        let name = objects::name(&image);
+        let name = labels::name(&image);
         let patch = json!({"metadata": {
             "uid": image["metadata"]["uid"],
             "labels": {objects::used_by(cluster): null},
@@ -422,8 +427,8 @@ pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), 
         };
         // One who began to use it since has changed it, and then it stays.
         if objects::users(&left).is_empty() && session.delete_unchanged(Kind::DataVolume, &left).await? {
-            let tag = objects::label(&left, objects::IMAGE).unwrap_or_default();
-            super::machines::sweep(session, Kind::Claim, &format!("{}={tag}", objects::IMAGE)).await?;
+            let tag = labels::label(&left, labels::IMAGE).unwrap_or_default();
+            sweep(session, Kind::Claim, &format!("{}={tag}", labels::IMAGE)).await?;
         }
     }
     Ok(())

@@ -7,10 +7,11 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tracing::warn;
 
-use super::session::{Failure, innermost};
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backend::plain_http::is_plain_http;
 use crate::cluster::KubevirtConfig;
+use crate::http_limits::innermost;
 
 /// Allows what `refuse_insecure` refuses, for commands that read no env file.
 const INSECURE_VARIABLE: &str = "OCPDEPLOY_KUBEVIRT_INSECURE";

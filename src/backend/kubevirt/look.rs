@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 
-use super::objects::{self, FINGERPRINT, MACHINE, NODE, PASS, POD_NETWORK, ROLE};
+use super::labels::{self, FINGERPRINT, MACHINE, NODE, PASS, ROLE};
+use super::objects::POD_NETWORK;
 use super::pods;
 use crate::backend::{Machine, Power, SeenNic};
 use crate::cluster::{Mac, MachineName, NodeName};
@@ -12,10 +13,10 @@ use crate::cluster::{Mac, MachineName, NodeName};
 /// A machine of ours; `None` for one whose labels are not all there.
 pub(super) fn machine(machine: &Value, instance: Option<&Value>) -> Option<Machine> {
     Some(Machine {
-        name: MachineName::from_platform(objects::name(machine)),
-        node: NodeName::from_platform(objects::label(machine, NODE)?),
-        role: objects::label(machine, ROLE)?.parse().ok()?,
-        pass: objects::label(machine, PASS)?.parse().ok()?,
+        name: MachineName::from_platform(labels::name(machine)),
+        node: NodeName::from_platform(labels::label(machine, NODE)?),
+        role: labels::label(machine, ROLE)?.parse().ok()?,
+        pass: labels::label(machine, PASS)?.parse().ok()?,
         fingerprint: fingerprint(machine)?.to_owned(),
         power: power(machine, instance),
         nics: nics(machine, instance),
@@ -25,10 +26,10 @@ pub(super) fn machine(machine: &Value, instance: Option<&Value>) -> Option<Machi
 /// What a creation or deletion that was cut has left of a machine, by the labels of its Secret.
 pub(super) fn remains(secret: &Value) -> Option<Machine> {
     Some(Machine {
-        name: MachineName::from_platform(objects::label(secret, MACHINE)?),
-        node: NodeName::from_platform(objects::label(secret, NODE)?),
-        role: objects::label(secret, ROLE)?.parse().ok()?,
-        pass: objects::label(secret, PASS)?.parse().ok()?,
+        name: MachineName::from_platform(labels::label(secret, MACHINE)?),
+        node: NodeName::from_platform(labels::label(secret, NODE)?),
+        role: labels::label(secret, ROLE)?.parse().ok()?,
+        pass: labels::label(secret, PASS)?.parse().ok()?,
         fingerprint: String::new(),
         power: Power::Building,
         nics: Vec::new(),

@@ -1,23 +1,22 @@
 //! Machines: a VirtualMachine, its volumes and the Secret it reads at its first boot.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
 
+use super::anchor::anchor;
+use super::deletion::{gone, sweep};
 use super::kind::Kind;
+use super::labels;
 use super::objects::{self, Root, Site};
-use super::session::{Failure, Session, as_sent, if_there, stranger};
+use super::session::{Session, as_sent, if_there, stranger};
 use super::{balancers, images, look, network};
+use crate::backend::failure::Failure;
 use crate::backend::{
     Action, BackendErrorKind, Carrier, Description, Form, Machine, MachineSpec, Payload, Power, Stop,
 };
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
-
-/// How long something that was deleted may still be seen; a guest that is asked to end has a minute.
-const GOING: Duration = Duration::from_secs(180);
-const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) async fn create(
     session: &Session,
@@ -67,15 +66,6 @@ pub(super) async fn create(
     }
 }
 
-/// The anchor of a cluster, made if it is not there.
-pub(super) async fn anchor(session: &Session, cluster: &ClusterId) -> Result<Value, Failure> {
-    let name = objects::anchor_name(cluster);
-    match session.get(Kind::ConfigMap, &name).await? {
-        Some(there) if objects::owner(&there).as_ref() == Some(cluster) && !look::is_going(&there) => Ok(there),
-        _ => session.put(Kind::ConfigMap, cluster, &objects::anchor(cluster)).await,
-    }
-}
-
 fn fits(spec: &MachineSpec) -> Result<(), Failure> {
     let bytes = match &spec.payload {
         Payload::Ignition(config) => config.len(),
@@ -110,7 +100,7 @@ async fn still(session: &Session, name: &str) -> Result<Option<Value>, Failure> 
 
 /// Whether the machine there was made from this spec.
 fn is_the_one(spec: &MachineSpec, there: &Value) -> Result<(), Failure> {
-    if objects::owner(there).as_ref() != Some(&spec.cluster) {
+    if labels::owner(there).as_ref() != Some(&spec.cluster) {
         return Err(stranger(Kind::Machine, spec.name.as_str(), &spec.cluster));
     }
     if look::fingerprint(there) == Some(spec.fingerprint().as_str()) {
@@ -139,14 +129,14 @@ fn seen(machine: &Value) -> Result<Machine, Failure> {
     look::machine(machine, None).ok_or_else(|| {
         let words = format!(
             "virtual machine {} has lost labels that we gave it",
-            objects::name(machine)
+            labels::name(machine)
         );
         Failure::new(BackendErrorKind::Rejected, words)
     })
 }
 
 pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
-    let selector = objects::of_cluster(cluster);
+    let selector = labels::of_cluster(cluster);
     let (machines, instances, secrets) = futures::try_join!(
         session.list(Kind::Machine, &selector),
         session.list(Kind::Instance, &selector),
@@ -154,9 +144,9 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
     )?;
     let by_name: BTreeMap<&str, &Value> = instances
         .iter()
-        .map(|instance| (objects::name(instance), instance))
+        .map(|instance| (labels::name(instance), instance))
         .collect();
-    let of = |machine: &Value| look::machine(machine, by_name.get(objects::name(machine)).copied());
+    let of = |machine: &Value| look::machine(machine, by_name.get(labels::name(machine)).copied());
     let whole: Vec<Machine> = machines.iter().filter_map(of).collect();
     // A Secret is made before its machine and deleted after all else of it.
     let remains = secrets.iter().filter_map(look::remains);
@@ -169,7 +159,7 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
 /// A machine of this cluster; a stranger's is a conflict.
 pub(super) async fn find(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
     match session.get(Kind::Machine, name.as_str()).await? {
-        Some(there) if objects::owner(&there).as_ref() != Some(cluster) => {
+        Some(there) if labels::owner(&there).as_ref() != Some(cluster) => {
             Err(stranger(Kind::Machine, name.as_str(), cluster))
         }
         found => Ok(found),
@@ -196,7 +186,7 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
         }
         gone(session, Kind::Machine, name.as_str(), machine).await?;
     }
-    let selector = objects::of_machine(cluster, name);
+    let selector = labels::of_machine(cluster, name);
     // A garbage collector would do the rest, where one runs and is quick.
     for kind in [Kind::Instance, Kind::DataVolume, Kind::Claim, Kind::Secret] {
         changed |= sweep(session, kind, &selector).await?;
@@ -206,39 +196,6 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
     } else {
         Action::Unchanged(())
     })
-}
-
-/// Deletes all of a kind that the selector chooses, and looks that it is gone.
-pub(super) async fn sweep(session: &Session, kind: Kind, selector: &str) -> Result<bool, Failure> {
-    let found = session.list(kind, selector).await?;
-    for object in found.iter().filter(|object| !look::is_going(object)) {
-        session.delete(kind, object).await?;
-    }
-    for object in &found {
-        gone(session, kind, objects::name(object), object).await?;
-    }
-    Ok(!found.is_empty())
-}
-
-/// Waits until this very object is gone; one that came in its place is none of ours.
-async fn gone(session: &Session, kind: Kind, name: &str, object: &Value) -> Result<(), Failure> {
-    let begun = Instant::now();
-    loop {
-        match session.get(kind, name).await? {
-            Some(there) if there["metadata"]["uid"] == object["metadata"]["uid"] => {
-                if begun.elapsed() > GOING {
-                    let finalizers = &there["metadata"]["finalizers"];
-                    let words = format!(
-                        "{} {name} was deleted and is still there, held by {finalizers}",
-                        kind.word()
-                    );
-                    return Err(Failure::new(BackendErrorKind::Timeout, words));
-                }
-            }
-            _ => return Ok(()),
-        }
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 /// Takes a machine's power. One that does not run is let be.
@@ -296,7 +253,7 @@ pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &Machine
 async fn run(session: &Session, machine: &Value, strategy: &str) -> Result<(), Failure> {
     let patch = json!({"metadata": {"uid": machine["metadata"]["uid"]}, "spec": {"runStrategy": strategy}});
     session
-        .merge(Kind::Machine, objects::name(machine), &patch)
+        .merge(Kind::Machine, labels::name(machine), &patch)
         .await
         .map(drop)
 }
@@ -375,7 +332,7 @@ pub(super) async fn console(
     find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
     // By our own label, which KubeVirt copies from the machine to its pods: `vm.kubevirt.io/name` is the guest's host name.
     // Source: kubevirt/kubevirt: `pkg/virt-controller/services/template.go`.
-    let pods = session.list(Kind::Pod, &objects::of_machine(cluster, name)).await?;
+    let pods = session.list(Kind::Pod, &labels::of_machine(cluster, name)).await?;
     let newest = pods
         .iter()
         .max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str());
@@ -389,7 +346,7 @@ pub(super) async fn console(
     }
     let path = format!(
         "{}/log?container={CONSOLE}&tailLines=60",
-        session.path(Kind::Pod, objects::name(pod))
+        session.path(Kind::Pod, labels::name(pod))
     );
     let text = if_there(session.call(Method::GET, &path, "application/json", None).await)?;
     Ok(text.map(|text| last_lines(&text)).filter(|text| !text.is_empty()))

@@ -2,13 +2,16 @@
 //!
 //! The API server that is spoken to here is the one that runs the machines, never the one of the cluster on them.
 
+mod anchor;
 mod balancers;
 mod choices;
 mod compare;
 mod console;
+mod deletion;
 mod images;
 mod kind;
 mod kubeconfig;
+mod labels;
 mod look;
 mod machines;
 pub mod manifests;
@@ -17,23 +20,26 @@ mod network;
 mod objects;
 mod pods;
 mod preflight;
+mod rights;
 mod session;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use serde_json::Value;
 
 pub use self::choices::contexts;
 use self::images::LocalImage;
 use self::kind::Kind;
-use self::session::{Failure, Session, if_allowed};
+use self::session::{Session, if_allowed};
+use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Carrier, Console, Description,
-    Finding, ImageHandle, ImageRequest, LoadBalancer, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices,
-    Requirements, ReservationState, Stop,
+    Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec,
+    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName};
+use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName, Role};
 
 /// A namespace of a Kubernetes with KubeVirt, reached through a kubeconfig.
 pub struct Kubevirt {
@@ -44,9 +50,7 @@ pub struct Kubevirt {
 impl Kubevirt {
     /// Reads the kubeconfig; the server is not spoken to yet.
     pub async fn connect(config: &KubevirtConfig) -> Result<Self, BackendError> {
-        let session = Session::open(config)
-            .await
-            .map_err(|failure| failure.of_deed("connect to KubeVirt"))?;
+        let session = Session::open(config).await.during("connect to KubeVirt")?;
         Ok(Self {
             session,
             config: config.clone(),
@@ -58,7 +62,7 @@ impl Kubevirt {
 #[doc(hidden)]
 pub fn read_answer(text: &str) -> Option<Machine> {
     let object: Value = serde_json::from_str(text).ok()?;
-    objects::owner(&object);
+    labels::owner(&object);
     objects::users(&object);
     objects::volumes_of(&object);
     look::remains(&object);
@@ -67,17 +71,6 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     compare::quantity(&object);
     compare::difference(&object, &object);
     look::machine(&object, Some(&object))
-}
-
-/// Says what was being done.
-trait Deed<T> {
-    fn operation(self, operation: String) -> Result<T, BackendError>;
-}
-
-impl<T> Deed<T> for Result<T, Failure> {
-    fn operation(self, operation: String) -> Result<T, BackendError> {
-        self.map_err(|failure| failure.of_deed(operation))
-    }
 }
 
 /// Kinds that may carry a cluster's label, machines first: what is deleted in this order leaves nothing waiting.
@@ -93,49 +86,53 @@ const OURS: [Kind; 9] = [
     Kind::ConfigMap,
 ];
 
-impl Backend for Kubevirt {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+impl From<&KubevirtConfig> for Capabilities {
+    fn from(config: &KubevirtConfig) -> Self {
+        Self {
             concurrency: 8,
             // Two lists, which the server answers from memory.
             poll_interval: Duration::from_secs(1),
             carrier: Carrier::SECRET,
-            holds_addresses: self.config.pods.is_some(),
+            holds_addresses: config.pods.is_some(),
+            pretend: false,
             // Behind their pods nobody from outside reaches them.
-            guests_answer: self.config.pods.is_none(),
-            agent_reports: self.config.pods.is_none(),
+            guests_answer: config.pods.is_none(),
+            agent_reports: config.pods.is_none(),
             image_artifact: "kubevirt",
+            fetches_images: false,
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl Backend for Kubevirt {
+    fn capabilities(&self, _: Role) -> Capabilities {
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         preflight::preflight(&self.session, &self.config, needs)
             .await
-            .operation(format!("look at KubeVirt at {}", self.session.server))
-    }
-
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at KubeVirt at {}", self.session.server);
-        choices::all(&self.session, &self.config).await.operation(operation)
-    }
-
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.server);
-        choices::time(&self.session).await.operation(operation)
+            .during(format!("look at KubeVirt at {}", self.session.server))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         network::look(&self.session, network)
             .await
-            .operation(format!("look at network {network}"))
+            .during(format!("look at network {network}"))
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         self.make_namespace().await?;
         match image {
             ImageRequest::Platform(name) => images::find(&self.session, &self.config, cluster, name)
                 .await
-                .operation(format!("find image {name}")),
+                .during(format!("find image {name}")),
             ImageRequest::File { path, sha256, bytes } => {
                 let image = LocalImage {
                     path,
@@ -144,7 +141,7 @@ impl Backend for Kubevirt {
                 };
                 images::upload(&self.session, &self.config, cluster, &image)
                     .await
-                    .operation(format!("upload image {}", path.display()))
+                    .during(format!("upload image {}", path.display()))
             }
         }
     }
@@ -152,25 +149,25 @@ impl Backend for Kubevirt {
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         machines::create(&self.session, &self.config, spec)
             .await
-            .operation(format!("create machine {}", spec.name))
+            .during(format!("create machine {}", spec.name))
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         machines::list(&self.session, cluster)
             .await
-            .operation(format!("list the machines of cluster {cluster}"))
+            .during(format!("list the machines of cluster {cluster}"))
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         machines::delete(&self.session, cluster, name)
             .await
-            .operation(format!("delete machine {name}"))
+            .during(format!("delete machine {name}"))
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         machines::start(&self.session, cluster, name)
             .await
-            .operation(format!("start machine {name}"))
+            .during(format!("start machine {name}"))
     }
 
     async fn stop_machine(
@@ -181,16 +178,80 @@ impl Backend for Kubevirt {
     ) -> Result<Action<()>, BackendError> {
         machines::stop(&self.session, cluster, name, how)
             .await
-            .operation(format!("stop machine {name}"))
+            .during(format!("stop machine {name}"))
     }
 
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         balancers::hold(&self.session, hold)
             .await
-            .operation(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
+            .during(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
     }
 
-    async fn ensure_load_balancer(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
+    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
+        balancers::held(&self.session, cluster)
+            .await
+            .during(format!("list the addresses of cluster {cluster}"))
+    }
+
+    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
+        balancers::release(&self.session, hold)
+            .await
+            .during(format!("give {} back", hold.lease.ip))
+    }
+
+    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.release(cluster)
+            .await
+            .during(format!("release what cluster {cluster} holds"))
+    }
+
+    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
+        self.owned(cluster)
+            .await
+            .during(format!("list what belongs to cluster {cluster}"))
+    }
+
+    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
+        let operation = format!("list the clusters in namespace {}", self.session.namespace);
+        self.clusters().await.during(operation)
+    }
+
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        Some(self)
+    }
+
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(self)
+    }
+
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl SerialConsole for Kubevirt {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+        machines::console(&self.session, cluster, name)
+            .await
+            .during(format!("read the console of machine {name}"))
+    }
+
+    async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+        console::open(&self.session, &self.config, cluster, name)
+            .await
+            .map(Some)
+            .during(format!("open the console of machine {name}"))
+    }
+}
+
+#[async_trait(?Send)]
+impl LoadBalancers for Kubevirt {
+    async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
         self.make_namespace().await?;
         match &self.config.pods {
             Some(site) if balancer.network == objects::POD_NETWORK => {
@@ -198,55 +259,29 @@ impl Backend for Kubevirt {
             }
             _ => Ok(None),
         }
-        .operation(format!("make the Service of {}", balancer.vip))
+        .during(format!("make the Service of {}", balancer.vip))
     }
+}
 
-    async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
-        balancers::held(&self.session, cluster)
-            .await
-            .operation(format!("list the addresses of cluster {cluster}"))
+#[async_trait(?Send)]
+impl Discovery for Kubevirt {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at KubeVirt at {}", self.session.server);
+        choices::all(&self.session, &self.config).await.during(operation)
     }
+}
 
-    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        balancers::release(&self.session, hold)
-            .await
-            .operation(format!("give {} back", hold.lease.ip))
-    }
-
-    async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        self.release(cluster)
-            .await
-            .operation(format!("release what cluster {cluster} holds"))
-    }
-
-    async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        self.owned(cluster)
-            .await
-            .operation(format!("list what belongs to cluster {cluster}"))
-    }
-
-    async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let operation = format!("list the clusters in namespace {}", self.session.namespace);
-        self.clusters().await.operation(operation)
-    }
-
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        machines::console(&self.session, cluster, name)
-            .await
-            .operation(format!("read the console of machine {name}"))
-    }
-
-    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
-        console::open(&self.session, &self.config, cluster, name)
-            .await
-            .map(Some)
-            .operation(format!("open the console of machine {name}"))
+#[async_trait(?Send)]
+impl Diagnostics for Kubevirt {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.server);
+        choices::time(&self.session).await.during(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         machines::describe(&self.session, cluster, name)
             .await
-            .operation(format!("describe machine {name}"))
+            .during(format!("describe machine {name}"))
     }
 }
 
@@ -256,7 +291,7 @@ impl Kubevirt {
         match self.config.makes_namespace {
             true => namespace::make(&self.session)
                 .await
-                .operation(format!("make namespace {}", self.session.namespace)),
+                .during(format!("make namespace {}", self.session.namespace)),
             false => Ok(()),
         }
     }
@@ -267,7 +302,7 @@ impl Kubevirt {
         if let Some(site) = &mut config.pods {
             balancers::settle(&self.session, cluster, site)
                 .await
-                .operation(format!("look at the Routes of cluster {cluster}"))?;
+                .during(format!("look at the Routes of cluster {cluster}"))?;
         }
         Ok(config)
     }
@@ -283,15 +318,15 @@ impl Kubevirt {
 
     /// All but machines and what belongs to them; the anchor goes last, so that a cut release is found again.
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
-        let selector = objects::of_cluster(cluster);
+        let selector = labels::of_cluster(cluster);
         let machines = self.session.list(Kind::Machine, &selector).await?;
-        let theirs: BTreeSet<&str> = machines.iter().map(objects::name).collect();
+        let theirs: BTreeSet<&str> = machines.iter().map(labels::name).collect();
         for kind in OURS
             .into_iter()
             .filter(|kind| !matches!(kind, Kind::Machine | Kind::ConfigMap))
         {
             for object in self.of_kind(kind, &selector).await? {
-                let machine = objects::label(&object, objects::MACHINE);
+                let machine = labels::label(&object, labels::MACHINE);
                 if machine.is_none_or(|machine| !theirs.contains(machine)) {
                     self.session.delete(kind, &object).await?;
                 }
@@ -299,7 +334,7 @@ impl Kubevirt {
         }
         images::leave(&self.session, cluster).await?;
         if theirs.is_empty() {
-            machines::sweep(&self.session, Kind::ConfigMap, &selector).await?;
+            deletion::sweep(&self.session, Kind::ConfigMap, &selector).await?;
             namespace::leave(&self.session).await?;
         }
         Ok(())
@@ -309,10 +344,10 @@ impl Kubevirt {
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
         let mut found = BTreeSet::new();
         for kind in OURS {
-            let all = if_allowed(self.session.list_labels(kind, objects::CLUSTER).await)?;
-            found.extend(all.iter().flatten().filter_map(objects::owner));
+            let all = if_allowed(self.session.list_labels(kind, labels::CLUSTER).await)?;
+            found.extend(all.iter().flatten().filter_map(labels::owner));
         }
-        let images = self.session.list(Kind::DataVolume, objects::IMAGE).await?;
+        let images = self.session.list(Kind::DataVolume, labels::IMAGE).await?;
         let images = images.iter().filter(|image| objects::is_image(image));
         found.extend(images.flat_map(objects::users));
         Ok(found)
@@ -321,7 +356,7 @@ impl Kubevirt {
     /// What this cluster has there. Controllers make instances, volumes and claims of a machine in their own time, so
     /// a machine stands for its own, and only what has lost its maker is told apart.
     async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
-        let selector = objects::of_cluster(cluster);
+        let selector = labels::of_cluster(cluster);
         let mut found = BTreeSet::new();
         let mut add = |kind: Kind, name: &str| {
             let (kind, name) = (kind.word().to_owned(), name.to_owned());
@@ -330,7 +365,7 @@ impl Kubevirt {
         let mut explained = BTreeSet::new();
         for kind in OURS {
             for object in self.of_kind(kind, &selector).await? {
-                let name = objects::name(&object);
+                let name = labels::name(&object);
                 match kind {
                     Kind::Machine => {
                         explained.insert((Kind::Instance, name.to_owned()));
@@ -350,7 +385,7 @@ impl Kubevirt {
             }
         }
         for image in images::used_by(&self.session, cluster).await? {
-            add(Kind::DataVolume, objects::name(&image));
+            add(Kind::DataVolume, labels::name(&image));
         }
         Ok(found.into_iter().collect())
     }

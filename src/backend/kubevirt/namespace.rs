@@ -6,11 +6,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::kind::Kind;
+use super::labels;
 use super::look::is_going;
-use super::objects;
-use super::preflight::may;
-use super::session::{Failure, Session, if_allowed, if_there};
+use super::rights::may;
+use super::session::{Session, if_allowed, if_there};
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 
 /// In a namespace that we made and that goes with its last cluster.
 const MARK: &str = "ocpdeploy.namespace";
@@ -100,7 +101,7 @@ pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
     for (kind, selector) in [
         (Kind::Machine, ""),
         (Kind::DataVolume, ""),
-        (Kind::ConfigMap, objects::CLUSTER),
+        (Kind::ConfigMap, labels::CLUSTER),
     ] {
         if !session.list(kind, selector).await?.is_empty() {
             return Ok(());
@@ -108,7 +109,7 @@ pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
     }
     for kind in [Kind::Claim, Kind::Pod, Kind::Service] {
         // Pods and claims of machines that have just gone follow them.
-        let stays = |object: &Value| !is_going(object) && objects::label(object, APP) != Some("virt-launcher");
+        let stays = |object: &Value| !is_going(object) && labels::label(object, APP) != Some("virt-launcher");
         match if_allowed(session.list(kind, "").await)? {
             Some(there) if !there.iter().any(stays) => {}
             _ => return Ok(()),

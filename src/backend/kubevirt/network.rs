@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::objects::POD_NETWORK;
-use super::session::{Failure, Session, if_allowed, if_there};
+use super::session::{Session, if_allowed, if_there};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, NetworkFacts};
 
 /// The definition of this name, `[<namespace>/]<name>`. One that may not be read is taken to be there.

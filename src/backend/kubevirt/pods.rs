@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 
-use super::objects::{CLUSTER, CONTROL_PLANE, MACHINE, NODE, PASS, ROLE, STAYS, metadata};
+use super::labels::{CLUSTER, CONTROL_PLANE, MACHINE, NODE, PASS, ROLE, STAYS, metadata};
 use crate::backend::LoadBalancer;
 use crate::cluster::{AddressAssignment, ClusterId, Expose, Mac, MachineName, NodeName, Pass, PodNetwork, Role, Vip};
 
@@ -230,7 +230,7 @@ pub(super) fn trial() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::objects::name;
+    use super::super::labels::name;
     use super::*;
 
     #[test]

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::compare::quantity;
 use super::kind::Kind;
-use super::objects::{self, POD_NETWORK};
-use super::session::{Failure, Session, if_allowed, if_there};
+use super::labels;
+use super::objects::POD_NETWORK;
+use super::rights::may;
+use super::session::{Session, if_allowed, if_there};
 use super::{balancers, look, namespace, network, pods};
+use crate::backend::failure::Failure;
+use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Expose, KubevirtConfig, Mac, Pass, PodNetwork, Role, Routes, Size};
 
@@ -53,52 +57,6 @@ const WISHES: &[(&str, &str, &str, &str)] = &[
         "image files cannot be uploaded",
     ),
 ];
-
-pub(super) struct Findings(pub Vec<Finding>);
-
-impl Findings {
-    fn add(&mut self, verdict: Verdict, text: impl Into<String>, hint: Option<&str>) {
-        self.0.push(Finding {
-            verdict,
-            text: text.into(),
-            hint: hint.map(str::to_owned),
-        });
-    }
-
-    fn ok(&mut self, text: impl Into<String>) {
-        self.add(Verdict::Ok, text, None);
-    }
-
-    fn fail(&mut self, text: impl Into<String>, hint: &str) {
-        self.add(Verdict::Fail, text, Some(hint));
-    }
-}
-
-/// Whether this user may do something; asks the server.
-pub(super) async fn may(
-    session: &Session,
-    verb: &str,
-    group: &str,
-    resource: &str,
-    namespace: Option<&str>,
-) -> Result<bool, Failure> {
-    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let question = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "namespace": namespace.unwrap_or(""),
-            "verb": verb,
-            "group": group,
-            "resource": resource,
-            "subresource": subresource,
-        }},
-    });
-    let answer = session
-        .ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question)
-        .await?;
-    Ok(answer["status"]["allowed"] == true)
-}
 
 pub(super) async fn preflight(
     session: &Session,
@@ -282,7 +240,7 @@ async fn on_pods(
     seen.extend(pods::inside(&trial).map(|ip| ("a Service".to_owned(), ip)));
     for pod in if_allowed(session.list(Kind::Pod, "").await)?.unwrap_or_default() {
         let ip = pod["status"]["podIP"].as_str().and_then(|text| text.parse().ok());
-        seen.extend(ip.map(|ip| (format!("pod {}", objects::name(&pod)), ip)));
+        seen.extend(ip.map(|ip| (format!("pod {}", labels::name(&pod)), ip)));
     }
     let ranges = balancers::pod_ranges(session, site).await?;
     seen.extend(ranges.iter().map(|range| ("a pod".to_owned(), range.network())));
@@ -416,7 +374,7 @@ async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Find
         return Ok(());
     };
     let items = list["items"].as_array().cloned().unwrap_or_default();
-    let known: Vec<&str> = items.iter().map(objects::name).collect();
+    let known: Vec<&str> = items.iter().map(labels::name).collect();
     match &config.storage_class {
         Some(class) if !known.contains(&class.as_str()) => {
             let hint = format!("storage_class may be one of: {}", known.join(", "));
@@ -467,7 +425,7 @@ async fn quotas(session: &Session, needs: &Requirements, findings: &mut Findings
             if let Some(left) = left(quota, resource).filter(|left| *left < wanted) {
                 let text = format!(
                     "quota {} of namespace {} leaves {} {what} ({resource}), {} wanted",
-                    objects::name(quota),
+                    labels::name(quota),
                     session.namespace,
                     left / unit,
                     wanted / unit,
@@ -550,11 +508,11 @@ async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut 
     }
     let mut clash = false;
     for machine in session.list(Kind::Machine, "").await? {
-        let owner = objects::owner(&machine);
+        let owner = labels::owner(&machine);
         if owner.is_some() && owner == needs.cluster {
             continue;
         }
-        let name = objects::name(&machine);
+        let name = labels::name(&machine);
         if needs.machines.iter().any(|(machine, _)| machine.as_str() == name) {
             clash = true;
             let text = format!("a virtual machine {name} that is not of this cluster is there");

@@ -12,15 +12,19 @@ use tokio::time::timeout;
 use super::compare::{self, Difference};
 use super::kind::Kind;
 use super::kubeconfig::load;
-use super::objects;
+use super::labels;
+use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backend::filters::matching;
-use crate::backend::{BackendError, BackendErrorKind};
-use crate::backoff::jittered;
+use crate::backoff::Backoff;
 use crate::cluster::{ClusterId, KubevirtConfig};
-use crate::http_limits;
+use crate::http_limits::{self, innermost};
 
 /// Tries of a call that the server put off.
 const TRIES: u32 = 4;
+
+/// The first pause of our own choice.
+const FIRST_PAUSE: Duration = Duration::from_millis(600);
 
 /// The longest pause that is waited for here.
 const LONGEST_PAUSE: Option<Duration> = Some(Duration::from_secs(10));
@@ -40,43 +44,6 @@ pub(super) struct Session {
     client: Client,
     pub server: String,
     pub namespace: String,
-}
-
-/// What a call came to, before the deed is known.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: BackendErrorKind,
-    pub words: String,
-    pub hint: Option<String>,
-    /// HTTP status, where the server answered at all.
-    pub code: Option<u16>,
-    /// That the server asked for.
-    pub pause: Option<Duration>,
-}
-
-impl Failure {
-    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
-        Self {
-            kind,
-            words: words.into(),
-            hint: None,
-            code: None,
-            pause: None,
-        }
-    }
-
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-
-    pub fn of_deed(self, operation: impl Into<String>) -> BackendError {
-        BackendError {
-            hint: self.hint,
-            pause: self.pause,
-            ..BackendError::new(self.kind, operation).because(self.words)
-        }
-    }
 }
 
 /// Which words of the server mean more than its status code.
@@ -129,7 +96,7 @@ impl From<Error> for Failure {
                     kind,
                     words: http_limits::words(&status.message, MOST_WORDS),
                     hint: hint.map(str::to_owned),
-                    code: Some(code),
+                    code: Some(code.into()),
                     pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),
                 }
             }
@@ -167,14 +134,6 @@ fn auth(error: &AuthError) -> Failure {
         other => other.to_string(),
     };
     Failure::new(BackendErrorKind::Denied, words).hint(hint)
-}
-
-pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
-    last.to_string()
 }
 
 /// What is absent is `None`.
@@ -236,6 +195,7 @@ impl Session {
             None => Vec::new(),
         };
         let mut tries = 0;
+        let mut backoff = Backoff::tripling(FIRST_PAUSE, FIRST_PAUSE * 9);
         loop {
             tries += 1;
             let request = Request::builder()
@@ -257,8 +217,7 @@ impl Session {
                 Err(failure)
                     if matches!(failure.code, Some(429 | 503)) && tries < TRIES && failure.pause <= LONGEST_PAUSE =>
                 {
-                    let ours = jittered(Duration::from_millis(200) * 3u32.pow(tries));
-                    tokio::time::sleep(failure.pause.map_or(ours, |asked| asked.max(ours))).await;
+                    tokio::time::sleep(backoff.pause(failure.pause)).await;
                 }
                 other => return other,
             }
@@ -295,7 +254,7 @@ impl Session {
     /// What the server chose is compared with the selector again.
     fn selected(&self, mut list: Value, path: &str, selector: &str) -> Vec<Value> {
         match list["items"].take() {
-            Value::Array(items) => matching(&self.server, path, items, |object| objects::meets(object, selector)),
+            Value::Array(items) => matching(&self.server, path, items, |object| labels::meets(object, selector)),
             _ => Vec::new(),
         }
     }
@@ -323,7 +282,7 @@ impl Session {
 
     /// Makes an object that belongs to a cluster, or makes the one there as it should be. A stranger's is `Conflict`.
     pub async fn put(&self, kind: Kind, cluster: &ClusterId, object: &Value) -> Result<Value, Failure> {
-        let name = objects::name(object);
+        let name = labels::name(object);
         if self.get(kind, name).await?.is_none() {
             match self.create(kind, object).await {
                 Err(failure) if failure.code == Some(409) => {}
@@ -331,7 +290,7 @@ impl Session {
             }
         }
         let there = self.get(kind, name).await?.unwrap_or_default();
-        if objects::owner(&there).as_ref() != Some(cluster) {
+        if labels::owner(&there).as_ref() != Some(cluster) {
             return Err(stranger(kind, name, cluster));
         }
         // More peers than ours would be let in by a policy.
@@ -374,7 +333,7 @@ impl Session {
             "propagationPolicy": "Background",
             "preconditions": preconditions,
         });
-        let path = self.path(kind, objects::name(object));
+        let path = self.path(kind, labels::name(object));
         match self.call(Method::DELETE, &path, JSON, Some(&options)).await {
             Ok(_) => Ok(true),
             Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(false),
@@ -405,7 +364,7 @@ pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Fa
     let Some(Difference { path, what }) = compare::difference(sent, stored) else {
         return Ok(());
     };
-    let name = objects::name(sent);
+    let name = labels::name(sent);
     let words = format!(
         "the server did not store {} {name} as it was sent: {path} {what}",
         kind.word()

@@ -5,7 +5,8 @@ use virt::sys;
 
 use super::domain::Platform;
 use super::entries::Document;
-use super::session::{Failure, document, if_supported};
+use super::session::{document, if_supported};
+use crate::backend::failure::Failure;
 use crate::backend::{Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 use crate::cluster::{LibvirtConfig, VirtType};
 use crate::xml::{self, Element};

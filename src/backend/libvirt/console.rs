@@ -7,7 +7,8 @@ use virt::connect::Connect;
 use virt::stream::Stream;
 
 use super::machines;
-use super::session::{Failure, if_supported};
+use super::session::if_supported;
+use crate::backend::failure::Failure;
 use crate::backend::{BackendError, Console};
 use crate::cluster::{ClusterId, MachineName};
 
@@ -53,7 +54,7 @@ fn show(stream: &Stream, written: &mpsc::Sender<Result<Vec<u8>, BackendError>>, 
         let heard = match stream.recv(&mut bytes) {
             Ok(count) if count > 0 => Ok(bytes[..count.unsigned_abs()].to_vec()),
             Ok(_) => return,
-            Err(error) => Err(Failure::from(error).of_deed(operation)),
+            Err(error) => Err(Failure::from(error).during(operation)),
         };
         let is_last = heard.is_err();
         if written.blocking_send(heard).is_err() || is_last {

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::session::Failure;
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec, Nic};
 use crate::cluster::{ClusterId, MachineName, NodeName, Pass, Role, VirtType};
 use crate::xml::Element;

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 use ipnetwork::Ipv4Network;
 
-use super::session::Failure;
+use crate::backend::failure::Failure;
 use crate::backend::{AddressReservation, BackendErrorKind};
 use crate::cluster::{ClusterId, Mac, NodeName};
 use crate::xml::Element;

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use virt::storage_vol::StorageVol;
 
-use super::session::{Failure, Pulse, if_there};
+use super::session::{Pulse, if_there};
 use super::storage::{Content, Qcow2, Storage};
 use super::volumes::{ImageKey, Volume};
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::cluster::ClusterId;
 use crate::digest::hex;
 use crate::xml;

@@ -12,10 +12,11 @@ use virt::error::ErrorNumber;
 use virt::sys;
 
 use super::domain::{self, OwnershipTag, Paths, Platform};
-use super::session::{Failure, Pulse, document, if_supported, if_there, lock, plain};
+use super::session::{Pulse, document, if_supported, if_there, lock, plain};
 use super::storage::{self, Content, Storage};
 use super::volumes::{Part, Volume, is_name};
 use super::{guest, network, seed};
+use crate::backend::failure::Failure;
 use crate::backend::{
     Action, BackendErrorKind, Description, Form, Machine, MachineSpec, Payload, Power, SeenNic, Stop,
 };

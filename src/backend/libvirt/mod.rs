@@ -21,22 +21,23 @@ mod volumes;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
+use async_trait::async_trait;
 use virt::connect::Connect;
 
 use self::domain::{OwnershipTag, Platform, uuid_of};
 use self::entries::Entry;
 use self::machines::Known;
-use self::session::{CONCURRENCY, Failure, Pulse, Session, document, if_there, lock};
+use self::session::{Pulse, Session, document, if_there, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
+use crate::backend::failure::{During, Failure};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Console, Description,
-    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
-    ReservationState, Stop,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Console, Description,
+    Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
+    PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName};
+use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName, Role};
 
 /// A libvirt host, connected.
 pub struct Libvirt {
@@ -52,7 +53,7 @@ pub struct Libvirt {
 impl Libvirt {
     /// Connects; nothing else is looked at yet.
     pub async fn connect(config: &LibvirtConfig) -> Result<Self, BackendError> {
-        refuse_session(&config.uri).map_err(|failure| failure.of_deed(format!("connect to {}", config.uri)))?;
+        refuse_session(&config.uri).during(format!("connect to {}", config.uri))?;
         Ok(Self {
             session: Arc::new(Session::open(&config.uri).await?),
             known: Arc::default(),
@@ -113,18 +114,10 @@ fn refuse_session(uri: &str) -> Result<(), Failure> {
     }
 }
 
+#[async_trait(?Send)]
 impl Backend for Libvirt {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            concurrency: CONCURRENCY,
-            // A look is three calls, and costs a millisecond or two.
-            poll_interval: Duration::from_millis(150),
-            carrier: Carrier::FW_CFG,
-            holds_addresses: true,
-            guests_answer: true,
-            agent_reports: false,
-            image_artifact: "qemu",
-        }
+    fn capabilities(&self, _: Role) -> Capabilities {
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
@@ -134,33 +127,18 @@ impl Backend for Libvirt {
             .await
     }
 
-    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        // `qemu:///system` names no host, and so does no other local one.
-        if !self.config.uri.contains(":///") {
-            return Ok(None);
-        }
-        let operation = format!("look at pool {}", self.config.pool);
-        let folder = |storage: &Storage, _: &Connect, _: &Pulse| {
-            let described = storage.describe()?;
-            Ok(described.find("target/path").map(|path| PathBuf::from(&path.text)))
-        };
-        self.call_storage(operation, folder).await
-    }
-
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let config = self.config.clone();
-        let operation = format!("look at libvirt at {}", config.uri);
-        self.call(operation, move |connect, _| choices::look(connect, &config))
-            .await
-    }
-
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let (operation, network) = (format!("look at network {network}"), network.to_owned());
         self.call(operation, move |connect, _| network::look(connect, &network))
             .await
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         let cluster = cluster.clone();
         match image.clone() {
             ImageRequest::Platform(name) => {
@@ -296,7 +274,22 @@ impl Backend for Libvirt {
             .await
     }
 
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        Some(self)
+    }
+
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl SerialConsole for Libvirt {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
         let operation = format!("read the console of machine {name}");
         self.call_storage(operation, move |storage, connect, _| {
@@ -305,11 +298,37 @@ impl Backend for Libvirt {
         .await
     }
 
-    async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
+    async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
         let (uri, cluster, name) = (self.config.uri.clone(), cluster.clone(), name.clone());
         let operation = format!("open the console of machine {name}");
         self.call(operation, move |_, _| console::open(&uri, &cluster, &name))
             .await
+    }
+}
+
+#[async_trait(?Send)]
+impl Discovery for Libvirt {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let config = self.config.clone();
+        let operation = format!("look at libvirt at {}", config.uri);
+        self.call(operation, move |connect, _| choices::look(connect, &config))
+            .await
+    }
+}
+
+#[async_trait(?Send)]
+impl Diagnostics for Libvirt {
+    async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
+        // `qemu:///system` names no host, and so does no other local one.
+        if !self.config.uri.contains(":///") {
+            return Ok(None);
+        }
+        let operation = format!("look at pool {}", self.config.pool);
+        let folder = |storage: &Storage, _: &Connect, _: &Pulse| {
+            let described = storage.describe()?;
+            Ok(described.find("target/path").map(|path| PathBuf::from(&path.text)))
+        };
+        self.call_storage(operation, folder).await
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {

@@ -10,7 +10,8 @@ use virt::sys;
 
 use super::entries::{self, Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
 use super::leases::{self, DhcpLease};
-use super::session::{Failure, if_supported, if_there, plain};
+use super::session::{if_supported, if_there, plain};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, NetworkFacts, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName};
 use crate::xml::{self, Element};

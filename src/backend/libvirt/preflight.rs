@@ -6,8 +6,10 @@ use virt::connect::Connect;
 
 use super::domain::{OwnershipTag, Platform};
 use super::network;
-use super::session::{Failure, document, if_supported, if_there};
+use super::session::{document, if_supported, if_there};
 use super::storage::Storage;
+use crate::backend::failure::Failure;
+use crate::backend::findings::Findings;
 use crate::backend::{Finding, Requirements, Verdict};
 use crate::cluster::{LibvirtConfig, Mac, VirtType};
 
@@ -17,24 +19,13 @@ const OLDEST: u32 = 6_005_000;
 /// Kinds of pool in which a volume is a file of exactly its length.
 pub(super) const FILE_POOLS: [&str; 3] = ["dir", "fs", "netfs"];
 
-struct Findings(Vec<Finding>);
-
 impl Findings {
-    fn add(&mut self, verdict: Verdict, text: impl Into<String>, hint: Option<String>) {
-        let text = text.into();
-        self.0.push(Finding { verdict, text, hint });
-    }
-
-    fn ok(&mut self, text: impl Into<String>) {
-        self.add(Verdict::Ok, text, None);
-    }
-
     /// What is missing or shut counts as a finding; a lost connection does not.
     fn failure(&mut self, failure: Failure) -> Result<(), Failure> {
         use crate::backend::BackendErrorKind::{NotFound, Rejected};
         match failure.kind {
             NotFound | Rejected => {
-                self.add(Verdict::Fail, failure.words, failure.hint);
+                self.add(Verdict::Fail, failure.words, failure.hint.as_deref());
                 Ok(())
             }
             _ => Err(failure),
@@ -56,7 +47,7 @@ pub(super) fn look(connect: &Connect, config: &LibvirtConfig, needs: &Requiremen
             Ok(network) if network.is_active()? => findings.ok(format!("network {name} is active")),
             Ok(_) => {
                 let hint = format!("virsh net-start {name}");
-                findings.add(Verdict::Fail, format!("network {name} is not active"), Some(hint));
+                findings.add(Verdict::Fail, format!("network {name} is not active"), Some(&hint));
             }
         }
     }
@@ -78,7 +69,7 @@ fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -
             "libvirt {shown} at {} is too old to hand Ignition to a machine",
             config.uri
         );
-        findings.add(Verdict::Fail, text, Some("6.5 is the oldest that can".to_owned()));
+        findings.add(Verdict::Fail, text, Some("6.5 is the oldest that can"));
     } else {
         findings.ok(format!("libvirt {shown} answers at {}", config.uri));
     }
@@ -94,7 +85,7 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
                 _ => "load the kernel module kvm_intel or kvm_amd, and allow virtualization in the firmware",
             };
             let text = "machines are emulated, which is slow: good for a rehearsal, too slow for an installation";
-            findings.add(Verdict::Warn, text, Some(hint.to_owned()));
+            findings.add(Verdict::Warn, text, Some(hint));
         }
         Ok(platform) => findings.ok(format!("machines of type {}", platform.domain_type)),
     }
@@ -107,7 +98,7 @@ fn space(storage: &Storage, pool: &str, needs: &Requirements, findings: &mut Fin
     if !FILE_POOLS.contains(&kind) {
         let text = format!("pool {pool} is of type {kind}, where an Ignition file does not keep its length");
         let hint = format!("set `pool` to one of type {}", FILE_POOLS.join(", "));
-        findings.add(Verdict::Fail, text, Some(hint));
+        findings.add(Verdict::Fail, text, Some(&hint));
     }
     let bytes = |path: &str| {
         described
@@ -120,11 +111,7 @@ fn space(storage: &Storage, pool: &str, needs: &Requirements, findings: &mut Fin
         needs.disk_gib
     );
     match free {
-        0 => findings.add(
-            Verdict::Fail,
-            text,
-            Some("free some space or choose another pool".to_owned()),
-        ),
+        0 => findings.add(Verdict::Fail, text, Some("free some space or choose another pool")),
         // Disks grow as they are written, and seldom to their end.
         _ if free < needs.disk_gib => findings.add(Verdict::Warn, text, None),
         _ => findings.ok(text),
@@ -139,18 +126,14 @@ fn memory(connect: &Connect, needs: &Requirements, findings: &mut Findings) -> R
     let wanted = needs.memory_mib;
     if wanted > total {
         let text = format!("the host has {total} MiB of memory, {wanted} MiB wanted");
-        findings.add(
-            Verdict::Fail,
-            text,
-            Some("ask for less memory or fewer nodes".to_owned()),
-        );
+        findings.add(Verdict::Fail, text, Some("ask for less memory or fewer nodes"));
     } else if free.is_some_and(|free| free < wanted) {
         // Memory that holds files does not count as free, and is given back when wanted.
         let text = format!(
             "the host has {} MiB of memory free now, {wanted} MiB wanted",
             free.unwrap_or(0)
         );
-        findings.add(Verdict::Warn, text, Some("stop what is not needed there".to_owned()));
+        findings.add(Verdict::Warn, text, Some("stop what is not needed there"));
     } else {
         findings.ok(format!("the host has {total} MiB of memory, {wanted} MiB wanted"));
     }
@@ -184,18 +167,14 @@ fn name_conflicts(connect: &Connect, needs: &Requirements, findings: &mut Findin
         if needs.machines.iter().any(|(machine, _)| machine.as_str() == name) {
             clash = true;
             let text = format!("a domain {name} that is not of this cluster is there");
-            findings.add(
-                Verdict::Fail,
-                text,
-                Some("choose another cluster name, or remove it".to_owned()),
-            );
+            findings.add(Verdict::Fail, text, Some("choose another cluster name, or remove it"));
         }
         for interface in described.all("devices/interface/mac") {
             let mac = interface.get("address").and_then(|mac| mac.parse::<Mac>().ok());
             if let Some((mac, machine)) = mac.and_then(|mac| wanted.get(&mac).map(|machine| (mac, machine))) {
                 clash = true;
                 let text = format!("domain {name} already has the MAC {mac} of {machine}");
-                findings.add(Verdict::Fail, text, Some("give other MACs, or remove it".to_owned()));
+                findings.add(Verdict::Fail, text, Some("give other MACs, or remove it"));
             }
         }
     }

@@ -8,43 +8,19 @@ use tokio::sync::Semaphore;
 use virt::connect::Connect;
 use virt::error::{Error, ErrorDomain, ErrorNumber};
 
+use crate::backend::capabilities::LIBVIRT_CONCURRENCY;
+use crate::backend::failure::{During, Failure};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::xml::{self, Element};
 
-/// Calls under way at once. libvirtd has 20 workers by default and lets each wait for an emulator's start or end.
-pub(super) const CONCURRENCY: usize = 16;
 /// libvirtd admits 5 calls of one client at once (`max_client_requests`), and keeps further ones waiting.
 const CALLS_PER_LINE: usize = 4;
 /// Longest silence of one call; `virt` has no time-out of its own, and a lost peer is noticed only when the kernel gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What went wrong within a call, before it is known what the call was for.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: BackendErrorKind,
-    /// libvirt's words, or ours.
-    pub words: String,
-    pub hint: Option<String>,
-    code: Option<ErrorNumber>,
-}
-
 impl Failure {
-    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
-        Self {
-            kind,
-            words: words.into(),
-            hint: None,
-            code: None,
-        }
-    }
-
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-
     pub fn is(&self, code: ErrorNumber) -> bool {
-        self.code == Some(code)
+        self.code == Some(code as u32)
     }
 
     /// Whether the driver behind the connection has no such function at all, or not with these flags.
@@ -60,14 +36,6 @@ impl Failure {
     pub fn is_passing(&self) -> bool {
         (self.is(ErrorNumber::OperationInvalid) && self.words.contains("is still "))
             || (self.is(ErrorNumber::InternalError) && self.words.contains("has asynchronous jobs running"))
-    }
-
-    pub fn of_deed(self, operation: impl Into<String>) -> BackendError {
-        let error = BackendError::new(self.kind, operation).because(self.words);
-        match self.hint {
-            Some(hint) => error.hint(hint),
-            None => error,
-        }
     }
 }
 
@@ -111,7 +79,8 @@ impl From<Error> for Failure {
             kind,
             words,
             hint,
-            code,
+            code: code.map(|code| code as u32),
+            pause: None,
         }
     }
 }
@@ -163,11 +132,11 @@ impl Session {
         virt::error::clear_error_callback();
         let own = uri.to_owned();
         let connect = bounded(Pulse::default(), move || Ok(Connect::open(Some(&own))?)).await;
-        let connect = connect.map_err(|failure| failure.of_deed(format!("connect to {uri}")))?;
+        let connect = connect.during(format!("connect to {uri}"))?;
         Ok(Self {
             uri: uri.to_owned(),
             lines: Mutex::new(vec![Arc::new(connect)]),
-            permits: Semaphore::new(CONCURRENCY),
+            permits: Semaphore::new(LIBVIRT_CONCURRENCY),
         })
     }
 
@@ -189,7 +158,7 @@ impl Session {
                 // The daemon was restarted or a tunnel fell; the next call connects anew.
                 lock(&self.lines).clear();
             }
-            failure.of_deed(operation)
+            failure.during(operation)
         })
     }
 

@@ -10,8 +10,9 @@ use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 
-use super::session::{Failure, Pulse, document, if_supported, if_there, plain};
+use super::session::{Pulse, document, if_supported, if_there, plain};
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::xml::Element;
 
 /// Bytes handed to a stream at once; more gains nothing.

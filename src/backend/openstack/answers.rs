@@ -1,61 +1,15 @@
 //! What comes back from a service: read up to a limit, judged, and faults in one form.
 
-use std::fmt;
-use std::time::Duration;
-
 use reqwest::header::HeaderMap;
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 
 use super::auth::Unclear;
 use super::wire;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backoff::asked_pause;
-use crate::http_limits::{self, CapError};
-
-/// What a service or the way to it said instead of doing what it was asked.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: BackendErrorKind,
-    pub words: String,
-    pub hint: Option<String>,
-    /// Of the answer, where there was one.
-    pub status: Option<u16>,
-    /// That the service asked for.
-    pub pause: Option<Duration>,
-}
-
-impl Failure {
-    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
-        Self {
-            kind,
-            words: words.into(),
-            hint: None,
-            status: None,
-            pause: None,
-        }
-    }
-
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-
-    /// As the error of what was being done.
-    pub fn of_deed(self, operation: impl Into<String>) -> BackendError {
-        BackendError {
-            hint: self.hint,
-            pause: self.pause,
-            ..BackendError::new(self.kind, operation).because(self.words)
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
-    }
-}
+use crate::http_limits::{self, innermost};
 
 impl From<Unclear> for Failure {
     fn from(unclear: Unclear) -> Self {
@@ -70,14 +24,9 @@ pub(super) async fn read(
     largest: usize,
 ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
     let (status, headers) = (response.status(), response.headers().clone());
-    let body = http_limits::read(response, largest).await.map_err(|error| {
-        let kind = match error {
-            CapError::Cut(_) => BackendErrorKind::Unreachable,
-            CapError::Slow(_) => BackendErrorKind::Timeout,
-            _ => BackendErrorKind::Rejected,
-        };
-        Failure::new(kind, format!("{}: {error}", host(url)))
-    })?;
+    let body = http_limits::read(response, largest)
+        .await
+        .map_err(|error| Failure::unread(host(url), &error))?;
     Ok((status, headers, body))
 }
 
@@ -93,7 +42,7 @@ pub(super) fn checked(status: StatusCode, headers: &HeaderMap, body: Vec<u8>) ->
         None => format!("{fault} (HTTP {})", status.as_u16()),
     };
     let mut failure = Failure::new(wire::kind_of(status.as_u16(), &fault), words);
-    failure.status = Some(status.as_u16());
+    failure.code = Some(status.as_u16().into());
     failure.pause = asked_pause(status, headers);
     Err(failure)
 }
@@ -129,13 +78,4 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
 fn host(url: &str) -> &str {
     let from = url.find("://").map_or(0, |at| at + 3);
     url[from..].find('/').map_or(url, |at| &url[..from + at])
-}
-
-/// reqwest's own text is only "error sending request".
-pub(super) fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }

@@ -4,11 +4,11 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::OpenStack;
 use super::auth::Service::{Image, Network as NEUTRON};
 use super::auth::Sources;
-use super::session::Failure;
+use super::cloud::OpenStack;
 use super::wire::text;
+use crate::backend::failure::Failure;
 use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 
 /// The clouds of clouds.yaml; may be left open where `OS_AUTH_URL` names one.
@@ -16,7 +16,7 @@ pub fn clouds() -> Result<SettingChoices, BackendError> {
     let sources = Sources::here();
     let found = sources
         .find("clouds.yaml", "OS_CLIENT_CONFIG_FILE")
-        .map_err(|unclear| Failure::from(unclear).of_deed("read clouds.yaml"))?;
+        .map_err(|unclear| Failure::from(unclear).during("read clouds.yaml"))?;
     let none = serde_json::Map::new();
     let choices = found.as_ref().map(|(path, file)| {
         let clouds = file["clouds"].as_object().unwrap_or(&none).iter();

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use super::OpenStack;
 use super::auth::Service::{Image as GLANCE, Object as SWIFT};
+use super::cloud::OpenStack;
 use super::images::CONTENT;
-use super::session::Failure;
 use super::wire::{TAG, escape, text};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};
 use crate::cluster::{ClusterId, MachineName, OsIgnition};
 use crate::digest::{hex, hmac_sha256, sha512};

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::OpenStack;
-use super::session::Failure;
+use super::cloud::OpenStack;
 use super::wire;
+use crate::backend::failure::Failure;
 use crate::backend::{Description, Form};
 use crate::cluster::{ClusterId, MachineName};
 

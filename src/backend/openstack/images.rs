@@ -8,13 +8,13 @@ use tokio::fs::File;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::OpenStack;
 use super::auth::Service::Image as GLANCE;
+use super::cloud::OpenStack;
+use super::cloud::PAUSE;
 use super::listing::has_tags;
 use super::ports::told;
-use super::servers::PAUSE;
-use super::session::Failure;
 use super::wire::{self, TAG, escape, query, text};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest};
 use crate::cluster::ClusterId;
 
@@ -96,7 +96,7 @@ impl OpenStack {
             let path = format!("/images/{id}/tags/{}", escape(cluster.as_str()));
             match self.session.put_path(GLANCE, &path).await {
                 // Its last cluster left it in this moment.
-                Err(failure) if failure.status == Some(404) => return Ok(None),
+                Err(failure) if failure.code == Some(404) => return Ok(None),
                 other => drop(other?),
             }
         }
@@ -151,7 +151,7 @@ impl OpenStack {
         let fetched = async {
             let order = json!({"method": {"name": "web-download", "uri": source.url}});
             let ordered = self.session.post(GLANCE, &format!("{path}/import"), &order).await;
-            ordered.map_err(|failure| match failure.status {
+            ordered.map_err(|failure| match failure.code {
                 Some(400) => failure.hint(
                     "the administrator says what Glance may fetch (import_filtering_opts); os_image_import=false fetches it here",
                 ),

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::auth::Service;
-use super::session::{Failure, Session};
+use super::session::Session;
 use super::wire::query;
+use crate::backend::failure::Failure;
 use crate::backend::filters::matching;
 
 impl Session {

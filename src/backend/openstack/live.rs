@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::session::Failure;
+use super::cloud::{OpenStack, lock};
 use super::wire::text;
-use super::{OpenStack, lock};
+use crate::backend::failure::Failure;
 use crate::backend::{Machine, Power};
 use crate::cluster::Pass;
 
@@ -47,12 +47,12 @@ impl OpenStack {
             is_live = match self.act(server, &json!({"os-getConsoleOutput": {}})).await {
                 Ok(answer) => tells_of(text(&answer, "output"), addresses),
                 // There are no consoles here, so Neutron's word must do.
-                Err(failure) if matches!(failure.status, Some(403 | 501)) => {
+                Err(failure) if matches!(failure.code, Some(403 | 501)) => {
                     let name = text(server, "name");
                     warn!("{name} neither answers nor shows a console; that it has its address is Neutron's word");
                     true
                 }
-                Err(failure) if matches!(failure.status, Some(404 | 409)) => false,
+                Err(failure) if matches!(failure.code, Some(404 | 409)) => false,
                 Err(failure) => return Err(failure),
             };
         }

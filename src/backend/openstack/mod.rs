@@ -6,11 +6,13 @@
 mod answers;
 mod auth;
 mod choices;
+mod cloud;
 mod content;
 mod describe;
 mod images;
 mod listing;
 mod live;
+mod network;
 mod ports;
 mod preflight;
 mod servers;
@@ -18,71 +20,29 @@ mod session;
 mod volumes;
 mod wire;
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use serde_json::Value;
-use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
 use self::auth::Service::{Compute as COMPUTE, Network as NETWORK};
 pub use self::choices::clouds;
-use self::ports::Network;
-use self::session::{Failure, Session};
+pub use self::cloud::OpenStack;
+use self::cloud::turn;
 use self::wire::{Flavor, mark, text};
+use crate::backend::failure::{During, Failure};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Finding, ImageHandle,
-    ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Stop,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
+    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    ReservationState, SerialConsole, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, OpenStackConfig};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, OpenStackConfig, Role};
 
 /// How often a release looks whether something is left, which a request under way may just have made.
 const SWEEPS: u32 = 5;
 
-/// A project of a cloud.
-pub struct OpenStack {
-    session: Session,
-    config: OpenStackConfig,
-    flavors: OnceCell<Vec<Flavor>>,
-    limits: OnceCell<Value>,
-    /// By the name or id that was asked for; they do not change under way.
-    networks: Mutex<HashMap<String, Arc<Network>>>,
-    /// Machines that are being made or deleted: one call at a time for each.
-    busy: Turns<MachineName>,
-    /// Server groups whose next member is being placed, by id.
-    placing: Turns<String>,
-    /// Held by whoever makes what machines share: a group or an image.
-    groups: tokio::sync::Mutex<()>,
-    /// Read by whoever is about to use a group, written by whoever deletes unused ones.
-    in_use: RwLock<()>,
-    /// Servers of pass one whose guest was seen to have its address.
-    live: Mutex<BTreeSet<String>>,
-}
-
 impl OpenStack {
-    /// Reads how to sign in, and signs in.
-    pub async fn connect(config: &OpenStackConfig) -> Result<Self, BackendError> {
-        let operation = || match &config.cloud {
-            Some(cloud) => format!("sign in to cloud {cloud}"),
-            None => "sign in to OpenStack".to_owned(),
-        };
-        let session = Session::open(config).map_err(|failure| failure.of_deed(operation()))?;
-        session.token().await.map_err(|failure| failure.of_deed(operation()))?;
-        Ok(Self {
-            session,
-            config: config.clone(),
-            flavors: OnceCell::new(),
-            limits: OnceCell::new(),
-            networks: Mutex::default(),
-            busy: Turns::default(),
-            placing: Turns::default(),
-            groups: tokio::sync::Mutex::default(),
-            in_use: RwLock::default(),
-            live: Mutex::default(),
-        })
-    }
-
     async fn owned(&self, cluster: &ClusterId) -> Result<BTreeSet<Owned>, Failure> {
         let mut all = BTreeSet::new();
         let mut add = |kind: &str, name: &str| {
@@ -183,84 +143,72 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     machine
 }
 
-/// A lock for each thing.
-type Turns<K> = Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>;
-
-/// Waits until nobody else is at this thing.
-async fn turn<K: Clone + Eq + Hash>(turns: &Turns<K>, key: &K) -> OwnedMutexGuard<()> {
-    let turn = Arc::clone(lock(turns).entry(key.clone()).or_default());
-    turn.lock_owned().await
-}
-
-/// A value is whole whenever its lock is free, also after a panic elsewhere.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Backend for OpenStack {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+impl From<&OpenStackConfig> for Capabilities {
+    fn from(config: &OpenStackConfig) -> Self {
+        Self {
             concurrency: 8,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::USER_DATA,
             holds_addresses: true,
+            pretend: false,
             guests_answer: true,
             agent_reports: false,
             image_artifact: "openstack",
+            fetches_images: config.image_import,
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl Backend for OpenStack {
+    fn capabilities(&self, _: Role) -> Capabilities {
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let operation = || format!("look at {}", self.session.name());
-        self.look(needs).await.map_err(|failure| failure.of_deed(operation()))
-    }
-
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at {}", self.session.name());
-        self.all_offers().await.map_err(|failure| failure.of_deed(operation))
-    }
-
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.name());
-        self.time().await.map_err(|failure| failure.of_deed(operation))
+        self.look(needs).await.during(operation())
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let facts = self.network_facts(network).await;
-        facts.map_err(|failure| failure.of_deed(format!("look at network {network}")))
+        facts.during(format!("look at network {network}"))
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         let operation = || match image {
             ImageRequest::Platform(url) if url.contains("://") => format!("import image {url}"),
             ImageRequest::Platform(name) => format!("find image {name}"),
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
         };
-        self.image(cluster, image)
-            .await
-            .map_err(|failure| failure.of_deed(operation()))
+        self.image(cluster, image).await.during(operation())
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let _turn = turn(&self.busy, &spec.name).await;
         let created = self.create(spec).await;
-        created.map_err(|failure| failure.of_deed(format!("create machine {}", spec.name)))
+        created.during(format!("create machine {}", spec.name))
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let machines = self.machines(cluster).await;
-        machines.map_err(|failure| failure.of_deed(format!("list the machines of cluster {cluster}")))
+        machines.during(format!("list the machines of cluster {cluster}"))
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let _turn = turn(&self.busy, name).await;
         let deleted = self.delete(cluster, name).await;
-        deleted.map_err(|failure| failure.of_deed(format!("delete machine {name}")))
+        deleted.during(format!("delete machine {name}"))
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let started = self.start(cluster, name).await;
-        started.map_err(|failure| failure.of_deed(format!("start machine {name}")))
+        started.during(format!("start machine {name}"))
     }
 
     async fn stop_machine(
@@ -270,28 +218,28 @@ impl Backend for OpenStack {
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
         let stopped = self.stop(cluster, name, how).await;
-        stopped.map_err(|failure| failure.of_deed(format!("stop machine {name}")))
+        stopped.during(format!("stop machine {name}"))
     }
 
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         let AddressAssignment { name, ip, .. } = &hold.lease;
         let held = self.hold(hold).await;
-        held.map_err(|failure| failure.of_deed(format!("hold address {ip} for {name} on network {}", hold.network)))
+        held.during(format!("hold address {ip} for {name} on network {}", hold.network))
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         let held = self.held(cluster).await;
-        held.map_err(|failure| failure.of_deed(format!("list the addresses held for cluster {cluster}")))
+        held.during(format!("list the addresses held for cluster {cluster}"))
     }
 
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         let AddressAssignment { name, ip, .. } = &hold.lease;
         let released = self.release_one(hold).await;
-        released.map_err(|failure| failure.of_deed(format!("release address {ip} of {name}")))
+        released.during(format!("release address {ip} of {name}"))
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let failed = |failure: Failure| failure.of_deed(format!("release what cluster {cluster} holds"));
+        let failed = |failure: Failure| failure.during(format!("release what cluster {cluster} holds"));
         // Twice empty: a request whose answer never came may be done only after the first look.
         let mut empty = 0;
         for _ in 0..SWEEPS {
@@ -311,22 +259,53 @@ impl Backend for OpenStack {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
-        let owned = owned.map_err(|failure| failure.of_deed(format!("list what belongs to cluster {cluster}")))?;
+        let owned = owned.during(format!("list what belongs to cluster {cluster}"))?;
         Ok(owned.into_iter().collect())
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let found = self.clusters().await;
-        found.map_err(|failure| failure.of_deed(format!("list the clusters of {}", self.session.name())))
+        found.during(format!("list the clusters of {}", self.session.name()))
     }
 
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        Some(self)
+    }
+
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl SerialConsole for OpenStack {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let console = self.console(cluster, name).await;
-        console.map_err(|failure| failure.of_deed(format!("read the console of machine {name}")))
+        console.during(format!("read the console of machine {name}"))
+    }
+}
+
+#[async_trait(?Send)]
+impl Discovery for OpenStack {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at {}", self.session.name());
+        self.all_offers().await.during(operation)
+    }
+}
+
+#[async_trait(?Send)]
+impl Diagnostics for OpenStack {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.name());
+        self.time().await.during(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let described = self.describe(cluster, name).await;
-        described.map_err(|failure| failure.of_deed(format!("describe machine {name}")))
+        described.during(format!("describe machine {name}"))
     }
 }

@@ -4,77 +4,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 
-use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 use tracing::info;
 
 use super::auth::Service::Network as NEUTRON;
-use super::session::Failure;
+use super::cloud::{OpenStack, lock};
+use super::network::{Network, Subnet};
 use super::wire::{self, Port, mark, text};
-use super::{OpenStack, lock};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, NetworkFacts, Nic, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
-
-/// A network as Neutron shows it, with its IPv4 subnets.
-#[derive(Debug)]
-pub(super) struct Network {
-    pub id: String,
-    pub name: String,
-    pub project: String,
-    pub is_external: bool,
-    /// Whether ports are filtered; without it there are neither security groups nor address pairs.
-    pub port_security: bool,
-    pub subnets: Vec<Subnet>,
-}
-
-#[derive(Debug)]
-pub(super) struct Subnet {
-    pub id: String,
-    pub cidr: Ipv4Network,
-    pub gateway: Option<Ipv4Addr>,
-    pub dhcp: bool,
-    pools: Vec<(Ipv4Addr, Ipv4Addr)>,
-    resolvers: Vec<Ipv4Addr>,
-}
-
-impl Subnet {
-    fn read(subnet: &Value) -> Option<Self> {
-        let pool = |pool: &Value| Some((text(pool, "start").parse().ok()?, text(pool, "end").parse().ok()?));
-        let list = |key: &str| subnet[key].as_array().into_iter().flatten();
-        Some(Self {
-            id: text(subnet, "id").to_owned(),
-            cidr: text(subnet, "cidr").parse().ok()?,
-            gateway: text(subnet, "gateway_ip").parse().ok(),
-            dhcp: subnet["enable_dhcp"] == true,
-            pools: list("allocation_pools").filter_map(pool).collect(),
-            resolvers: list("dns_nameservers")
-                .filter_map(|ip| ip.as_str()?.parse().ok())
-                .collect(),
-        })
-    }
-}
-
-impl Network {
-    /// The subnet of the nodes: one with DHCP before one without.
-    pub fn main(&self) -> Option<&Subnet> {
-        self.subnets.iter().find(|subnet| subnet.dhcp).or(self.subnets.first())
-    }
-
-    fn subnet_of(&self, ip: Ipv4Addr) -> Result<&Subnet, Failure> {
-        self.subnets
-            .iter()
-            .find(|subnet| subnet.cidr.contains(ip))
-            .ok_or_else(|| {
-                let ranges: Vec<_> = self.subnets.iter().map(|subnet| subnet.cidr.to_string()).collect();
-                let words = format!(
-                    "{ip} is on no subnet of network {}, which has {}",
-                    self.name,
-                    ranges.join(", ")
-                );
-                Failure::new(BackendErrorKind::Rejected, words)
-            })
-    }
-}
 
 fn conflict(words: String) -> Failure {
     Failure::new(BackendErrorKind::Conflict, words)
@@ -481,7 +420,7 @@ fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
 
 /// Says what can be done where Neutron does not let a member choose.
 pub(super) fn with_ways_out(failure: Failure) -> Failure {
-    match failure.status {
+    match failure.code {
         Some(403) if failure.kind == BackendErrorKind::Denied => failure.hint(WAYS_OUT),
         _ => failure,
     }

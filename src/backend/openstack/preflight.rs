@@ -4,36 +4,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::OpenStack;
 use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
-use super::ports::{Network, WAYS_OUT, told};
-use super::session::{COMPUTE_VERSION, Failure};
+use super::cloud::OpenStack;
+use super::network::Network;
+use super::ports::{WAYS_OUT, told};
+use super::session::COMPUTE_VERSION;
 use super::wire::{Wanted, text};
+use crate::backend::failure::Failure;
+use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{OsBoot, Pass, Role, Size};
 
 /// What was found, in order.
-#[derive(Default)]
-struct Findings(Vec<Finding>);
-
 impl Findings {
-    fn add(&mut self, verdict: Verdict, text: impl Into<String>, hint: Option<String>) {
-        let text = text.into();
-        self.0.push(Finding { verdict, text, hint });
-    }
-
-    fn ok(&mut self, text: impl Into<String>) {
-        self.add(Verdict::Ok, text, None);
-    }
-
-    fn fail(&mut self, text: impl Into<String>, hint: &str) {
-        self.add(
-            Verdict::Fail,
-            text,
-            Some(hint.to_owned()).filter(|hint| !hint.is_empty()),
-        );
-    }
-
     /// A refusal by the cloud is a finding, a cloud out of reach the end of the look.
     fn take<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match answer {
@@ -42,7 +25,7 @@ impl Findings {
                 Err(failure)
             }
             Err(failure) => {
-                self.add(Verdict::Fail, failure.words, failure.hint);
+                self.add(Verdict::Fail, failure.words, failure.hint.as_deref());
                 Ok(None)
             }
         }
@@ -345,7 +328,7 @@ impl OpenStack {
         let quota = match self.session.get(NEUTRON, &path).await {
             Ok(mut answer) => answer["quota"].take(),
             // Not every Neutron has the extension, or lets members ask.
-            Err(failure) if failure.status.is_some() => Value::Null,
+            Err(failure) if failure.code.is_some() => Value::Null,
             Err(failure) => return Err(failure),
         };
         let of_network = |key: &str| {

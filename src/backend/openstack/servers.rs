@@ -9,16 +9,15 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
+use super::cloud::{OpenStack, PAUSE, turn};
 use super::listing::has_tags;
-use super::session::Failure;
 use super::wire::{self, Flavor, Parts, Wanted, query, text};
-use super::{OpenStack, turn};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
 
 /// How long a server or volume may take to come or go.
 pub(super) const GOING: Duration = Duration::from_secs(600);
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// How long a server's host may stay unknown before the next of its group is asked for all the same, and between looks.
 const PLACING: Duration = Duration::from_secs(60);
 const LOOK_AT_HOST: Duration = Duration::from_millis(250);
@@ -102,7 +101,7 @@ impl OpenStack {
             }
             Err(failure) => {
                 // Refused, and not merely unanswered: nothing of it shall stay.
-                if failure.status.is_some_and(|status| status < 500) {
+                if failure.code.is_some_and(|status| status < 500) {
                     self.delete_parts(&spec.cluster, &spec.name).await?;
                 }
                 Err(failure)
@@ -464,7 +463,7 @@ impl OpenStack {
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned)),
             // A server without a host has no console yet, and some hypervisors have none at all.
-            Err(failure) if matches!(failure.status, Some(404 | 409 | 501)) => Ok(None),
+            Err(failure) if matches!(failure.code, Some(404 | 409 | 501)) => Ok(None),
             Err(failure) => Err(failure),
         }
     }

@@ -14,16 +14,15 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::answers::{checked, innermost, parse, read, unreachable};
+use super::answers::{checked, parse, read, unreachable};
 use super::auth::{Access, Service, Sources};
 use super::wire;
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backend::plain_http::is_plain_http;
-use crate::backoff::{asked_pause, jittered};
+use crate::backoff::{Backoff, asked_pause};
 use crate::cluster::OpenStackConfig;
-use crate::http_limits;
-
-pub(super) use super::answers::Failure;
+use crate::http_limits::{self, innermost};
 
 /// Tokens live an hour by default; what starts now must end before its token does.
 const EARLY: Duration = Duration::from_secs(300);
@@ -257,7 +256,7 @@ impl Session {
     pub async fn find(&self, service: Service, path: &str) -> Result<Option<Value>, Failure> {
         match self.get(service, path).await {
             Ok(value) => Ok(Some(value)),
-            Err(failure) if failure.status == Some(404) => Ok(None),
+            Err(failure) if failure.code == Some(404) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
@@ -326,7 +325,7 @@ impl Session {
     pub async fn delete(&self, service: Service, path: &str) -> Result<bool, Failure> {
         match self.call(Method::DELETE, service, path, None).await {
             Ok(_) => Ok(true),
-            Err(failure) if failure.status == Some(404) => Ok(false),
+            Err(failure) if failure.code == Some(404) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
@@ -408,6 +407,7 @@ impl Session {
         repeatable: bool,
     ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
         let (mut attempt, mut held_back) = (1, Duration::ZERO);
+        let mut backoff = backoff();
         loop {
             let last = attempt == TRIES;
             let begun = Instant::now();
@@ -415,12 +415,12 @@ impl Session {
             let pause = match &answer {
                 Ok((status, headers, _)) => {
                     debug!(method = %ask.method, url = unsigned(&ask.url), status = status.as_u16(), ms = begun.elapsed().as_millis());
-                    pause_after(*status, headers, repeatable, attempt)
+                    pause_after(*status, headers, repeatable, &mut backoff)
                 }
                 Err(failed) => {
                     debug!(method = %ask.method, url = unsigned(&ask.url), failed = %failed.failure.words);
                     // What was not sent at all can be sent again.
-                    (!failed.lasts && (repeatable || !failed.sent)).then(|| backoff(attempt))
+                    (!failed.lasts && (repeatable || !failed.sent)).then(|| backoff.pause(None))
                 }
             };
             match pause.filter(|pause| !last && held_back.saturating_add(*pause) <= HELD_BACK) {
@@ -485,19 +485,18 @@ fn lives(token: &Token) -> bool {
 }
 
 /// How long to wait before another try; `None`: the answer stands.
-fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, attempt: u32) -> Option<Duration> {
-    let ours = backoff(attempt);
+fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, backoff: &mut Backoff) -> Option<Duration> {
     match (status.as_u16(), asked_pause(status, headers)) {
         // The service has not begun.
-        (_, Some(asked)) => Some(asked.max(ours)),
-        (429, None) => Some(ours),
-        (500 | 502 | 503 | 504, None) if repeatable => Some(ours),
+        (_, Some(asked)) => Some(backoff.pause(Some(asked))),
+        (429, None) => Some(backoff.pause(None)),
+        (500 | 502 | 503 | 504, None) if repeatable => Some(backoff.pause(None)),
         _ => None,
     }
 }
 
-fn backoff(attempt: u32) -> Duration {
-    jittered(Duration::from_millis(250 << attempt.min(5)))
+fn backoff() -> Backoff {
+    Backoff::doubling(Duration::from_millis(500), Duration::from_secs(8))
 }
 
 fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
@@ -534,14 +533,14 @@ mod tests {
             let asked_of = |text: &str| (reqwest::header::RETRY_AFTER, text.parse().unwrap());
             let headers = HeaderMap::from_iter(asked.map(asked_of));
             let why = format!("{status} {asked:?} {repeatable}");
-            match (pause_after(status, &headers, repeatable, 1), expected) {
+            match (pause_after(status, &headers, repeatable, &mut backoff()), expected) {
                 (Some(pause), Some((least, most))) => {
                     let bounds = Duration::from_millis(least)..=Duration::from_millis(most);
                     assert!(bounds.contains(&pause), "{why}: {pause:?}");
                 }
                 (pause, expected) => assert_eq!(pause.is_some(), expected.is_some(), "{why}"),
             }
-            let error = checked(status, &headers, Vec::new()).unwrap_err().of_deed("look");
+            let error = checked(status, &headers, Vec::new()).unwrap_err().during("look");
             let is_told = matches!(status.as_u16(), 429 | 503).then_some(asked).flatten();
             let told = is_told.map(|text| Duration::from_secs(text.parse().unwrap()));
             assert_eq!(error.pause, told, "{why}");

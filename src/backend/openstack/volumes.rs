@@ -4,11 +4,12 @@ use futures::future::try_join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::OpenStack;
 use super::auth::Service::Volume as CINDER;
-use super::servers::{GOING, PAUSE};
-use super::session::Failure;
+use super::cloud::OpenStack;
+use super::cloud::PAUSE;
+use super::servers::GOING;
 use super::wire::{self, text};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};
 use crate::cluster::{ClusterId, MachineName, OsBoot};
 
@@ -116,7 +117,7 @@ impl OpenStack {
             if matches!(status, "available" | "error" | "error_deleting") {
                 changed |= match self.session.delete(CINDER, &path).await {
                     // Its status is another one by now.
-                    Err(failure) if matches!(failure.status, Some(400 | 409)) => false,
+                    Err(failure) if matches!(failure.code, Some(400 | 409)) => false,
                     deleted => deleted?,
                 };
             }

@@ -1,11 +1,11 @@
 //! The group that keeps a cluster's masters on different hosts, and the label that leads workers to theirs.
 
-use super::Ovirt;
-use super::machines::id;
-use super::session::{Failure, if_free};
-use super::site::Site;
+use super::engine::{Ovirt, Site};
+use super::session::{conflict, if_free};
 use super::wire;
+use super::wire::id;
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::cluster::{Affinity, ClusterId};
 use crate::xml::Element;
 
@@ -32,7 +32,7 @@ pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &s
                 None => match find(ovirt, site, cluster).await? {
                     Some(group) => group,
                     None => {
-                        return Failure::conflict(format!(
+                        return conflict(format!(
                             "affinity group {} is a stranger's",
                             wire::affinity_name(cluster)
                         ));

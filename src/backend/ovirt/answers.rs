@@ -3,9 +3,9 @@
 use reqwest::{Response, StatusCode};
 use secrecy::SecretString;
 
-use super::session::Failure;
 use crate::backend::BackendErrorKind;
-use crate::http_limits::{self, CapError};
+use crate::backend::failure::Failure;
+use crate::http_limits;
 use crate::xml::{self, Element};
 
 /// The longest words of an engine that are repeated.
@@ -13,14 +13,9 @@ const MOST_WORDS: usize = 1000;
 
 /// The text of an answer of `url`, of at most so many bytes.
 pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Result<String, Failure> {
-    let bytes = http_limits::read(answer, largest).await.map_err(|error| {
-        let kind = match error {
-            CapError::Cut(_) => BackendErrorKind::Unreachable,
-            CapError::Slow(_) => BackendErrorKind::Timeout,
-            _ => BackendErrorKind::Rejected,
-        };
-        Failure::new(kind, format!("{url}: {error}"))
-    })?;
+    let bytes = http_limits::read(answer, largest)
+        .await
+        .map_err(|error| Failure::unread(url, &error))?;
     // Checked in place: an answer may be large.
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }

@@ -8,11 +8,13 @@ use reqwest::{Client, redirect};
 use x509_parser::parse_x509_certificate;
 use x509_parser::pem::Pem;
 
-use super::Ovirt;
 use super::answers::read_text;
-use super::session::{self, Failure};
-use super::site::{Site, filter_finding};
+use super::engine::Ovirt;
+use super::engine::Site;
+use super::session::{self};
+use super::site::filter_finding;
 use super::wire::{GIB, Version};
+use crate::backend::failure::{During, Failure};
 use crate::backend::{BackendError, BackendErrorKind, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 use crate::digest::sha256;
 use crate::xml::Element;
@@ -71,7 +73,7 @@ fn pem_of(der: &[u8]) -> String {
 /// Fetches the CA of an engine. Nothing is told to the engine, and what comes is worth what its fingerprint is.
 pub async fn fetch_ca(url: &str) -> Result<Ca, BackendError> {
     let operation = format!("fetch the CA of {url}");
-    ca_of(url).await.map_err(|failure| failure.during(operation))
+    ca_of(url).await.during(operation)
 }
 
 async fn ca_of(url: &str) -> Result<Ca, Failure> {

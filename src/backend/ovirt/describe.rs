@@ -1,9 +1,10 @@
 //! A machine in the engine's own words.
 
-use super::Ovirt;
 use super::affinity;
-use super::session::{Failure, if_there};
+use super::engine::Ovirt;
+use super::session::if_there;
 use super::wire;
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Description, Form};
 use crate::cluster::{ClusterId, MachineName};
 use crate::xml::Element;

@@ -1,9 +1,8 @@
 //! The hosts that may run machines: looked at before each start, and another one after a start that did not last.
 
-use super::Ovirt;
-use super::session::Failure;
-use super::site::Site;
+use super::engine::{Ovirt, Site};
 use super::wire::{self, MIB};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};
 use crate::xml::Element;
 

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-use uuid::Uuid;
+use tokio::time::{Instant, sleep};
 
-use super::Ovirt;
-use super::machines::id;
-use super::session::{Failure, Pause, if_free, if_there, wait_for};
-use super::upload::{LocalImage, Upload};
+use super::engine::Ovirt;
+use super::session::{conflict, if_free, if_there, pauses, wait_for};
+use super::upload::{IMAGE_MARK, LocalImage, Upload, image_disk, image_name};
+use super::wire::id;
 use super::wire::{self, Tag};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest, Owned};
 use crate::cluster::ClusterId;
 use crate::xml::Element;
@@ -21,9 +21,6 @@ const TEMPLATE: Duration = Duration::from_secs(3600);
 /// An image that another cluster brings and that has not come on for so long is given up by its bringer.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// Begins comment or description of what an image is made of; its digest follows.
-pub(super) const IMAGE_MARK: &str = "ocpdeploy image, sha256 ";
-
 /// What machines are made from.
 pub(super) struct Template {
     pub id: String,
@@ -31,19 +28,11 @@ pub(super) struct Template {
     pub disks: Vec<String>,
 }
 
-pub(super) fn image_name(sha256: &str) -> String {
-    format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
-}
-
 /// Whether machine, disk or template were made for the image of this name, as `Upload::mark` says there.
 fn is_of_image(thing: &Element, field: &str, name: &str) -> bool {
     let mark = thing.text_of(field).and_then(|text| text.strip_prefix(IMAGE_MARK));
     let sha256 = mark.and_then(|text| text.split(',').next());
     sha256.is_some_and(|sha256| image_name(sha256) == name)
-}
-
-pub(super) fn image_disk(name: &str) -> String {
-    Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
 }
 
 impl Ovirt {
@@ -111,7 +100,7 @@ impl Ovirt {
     /// Whether it is for this cluster to make the template. One that another cluster makes is waited for, as long as it comes on.
     async fn claim(&self, image: &Upload<'_>) -> Result<bool, Failure> {
         let path = format!("/disks/{}", image.disk);
-        let (mut before, mut since, mut pause) = (None, Instant::now(), Pause::new());
+        let (mut before, mut since, mut backoff) = (None, Instant::now(), pauses());
         while self.find_template(&image.name).await?.is_none() {
             let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
                 // Whoever makes the disk has it.
@@ -147,7 +136,7 @@ impl Ovirt {
                 }
                 return Ok(true);
             }
-            pause.wait().await;
+            sleep(backoff.pause(None)).await;
         }
         Ok(false)
     }
@@ -179,7 +168,7 @@ impl Ovirt {
                     .child(Element::new("template").with("name", "Blank"));
                 match if_free(self.session.post("/vms", &[], &vm).await)? {
                     Some(vm) => id(&vm)?,
-                    None => return Failure::conflict(format!("the name {} is taken by a machine", image.name)),
+                    None => return conflict(format!("the name {} is taken by a machine", image.name)),
                 }
             }
         };
@@ -202,7 +191,7 @@ impl Ovirt {
         let named = self.session.named("/vms", name).await?.into_iter().next();
         match named {
             Some(vm) if !is_of_image(&vm, "comment", name) => {
-                Failure::conflict(format!("machine {name} has a name of ours and is a stranger's"))
+                conflict(format!("machine {name} has a name of ours and is a stranger's"))
             }
             vm => Ok(vm),
         }
@@ -233,7 +222,7 @@ impl Ovirt {
             return self.session.post("/tags", &[], &tag.element()).await.map(drop);
         };
         let Some(mut tag) = Tag::read(there).filter(|tag| tag.cluster == cluster.as_str()) else {
-            return Failure::conflict(format!("tag {name} is a stranger's"));
+            return conflict(format!("tag {name} is a stranger's"));
         };
         if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
             tag.images.insert(image.to_owned());

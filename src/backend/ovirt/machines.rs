@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::session::{Failure, if_free, if_there, wait_for};
-use super::site::Site;
+use super::affinity;
+use super::engine::{Ovirt, Site};
+use super::session::{conflict, if_free, if_there, wait_for};
+use super::wire::id;
 use super::wire::{self, GIB, OwnershipTag};
-use super::{Ovirt, affinity};
+use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Machine, MachineSpec, Owned};
 use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
 use crate::xml::Element;
@@ -30,7 +32,7 @@ impl Ovirt {
         };
         let known = own(&vm, &spec.cluster, &spec.name)?;
         if known.fingerprint != spec.fingerprint() {
-            return Failure::conflict(format!("machine {} of this cluster has other settings", spec.name));
+            return conflict(format!("machine {} of this cluster has other settings", spec.name));
         }
         let id = id(&vm)?;
         let vm = self.unlocked(&id).await?;
@@ -69,7 +71,7 @@ impl Ovirt {
             Some(vm) => Ok(vm),
             None => match self.find_vm(&spec.name).await? {
                 Some(vm) => Ok(vm),
-                None => Failure::conflict(format!("the name {} is taken where this user cannot look", spec.name)),
+                None => conflict(format!("the name {} is taken where this user cannot look", spec.name)),
             },
         }
     }
@@ -408,16 +410,8 @@ impl Ovirt {
 pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Result<OwnershipTag, Failure> {
     match OwnershipTag::read(vm) {
         Some(ours) if ours.cluster == *cluster => Ok(ours),
-        _ => Failure::conflict(format!("machine {name} is not of cluster {cluster}")),
+        _ => conflict(format!("machine {name} is not of cluster {cluster}")),
     }
-}
-
-pub(super) fn id(element: &Element) -> Result<String, Failure> {
-    let missing = || {
-        let words = format!("the engine shows a {} without an id", element.name);
-        Failure::new(BackendErrorKind::Rejected, words)
-    };
-    element.get("id").map(str::to_owned).ok_or_else(missing)
 }
 
 /// The same at every run, so that a lost answer leaves no second disk.

@@ -8,6 +8,7 @@ mod affinity;
 mod answers;
 mod choices;
 mod describe;
+mod engine;
 mod hosts;
 mod images;
 mod machines;
@@ -18,47 +19,21 @@ mod site;
 mod upload;
 mod wire;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Mutex, OnceCell};
-
 use super::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Finding, ImageHandle,
-    ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, Stop,
-    Verdict,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
+    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    ReservationState, Stop, Verdict,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition};
+use crate::backend::failure::{During, Failure};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition, Role};
+use async_trait::async_trait;
 pub use choices::{Ca, fetch_ca};
-use session::{Failure, Session};
-use site::Site;
-
-/// An engine, as one of its users.
-#[derive(Debug)]
-pub struct Ovirt {
-    session: Session,
-    config: OvirtConfig,
-    site: OnceCell<Site>,
-    /// Held while the cluster's tag is read and written.
-    tags: Mutex<()>,
-    /// Id of the host on which each machine was last seen to run.
-    ran_on: Mutex<BTreeMap<MachineName, String>>,
-}
+pub use engine::Ovirt;
 
 impl Ovirt {
-    /// Reads the CA and the password. The engine itself is first asked by what needs it.
-    pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
-        let session =
-            Session::new(config).map_err(|failure| failure.during(format!("reach oVirt at {}", config.url)))?;
-        Ok(Self {
-            session,
-            config: config.clone(),
-            site: OnceCell::new(),
-            tags: Mutex::new(()),
-            ran_on: Mutex::default(),
-        })
-    }
-
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
         affinity::remove(self, self.site().await?, cluster).await?;
         // Disks of machines that are there go with them.
@@ -102,28 +77,37 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::machine(&element, &wire::OwnershipTag::read(&element)?, &addresses)
 }
 
-impl Backend for Ovirt {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+impl From<&OvirtConfig> for Capabilities {
+    fn from(config: &OvirtConfig) -> Self {
+        Self {
             concurrency: 6,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::CUSTOM_SCRIPT,
             holds_addresses: false,
+            pretend: false,
             guests_answer: true,
             agent_reports: true,
-            image_artifact: match self.config.ignition {
+            image_artifact: match config.ignition {
+                // The engine writes the config to a config drive, which this image reads (openshift/installer:
+                // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
                 OvirtIgnition::Auto => "openstack",
+                // The hook hands the config to QEMU's fw_cfg, which only this image reads.
                 OvirtIgnition::Hook => "qemu",
             },
+            fetches_images: false,
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl Backend for Ovirt {
+    fn capabilities(&self, _: Role) -> Capabilities {
+        (&self.config).into()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let operation = format!("look at oVirt at {}", self.session.url());
-        let mut findings = self
-            .look_before(needs)
-            .await
-            .map_err(|failure| failure.during(operation))?;
+        let mut findings = self.look_before(needs).await.during(operation)?;
         findings.push(Finding {
             verdict: Verdict::Warn,
             text: "oVirt holds no addresses: nodes keep theirs by renewing them".to_owned(),
@@ -132,52 +116,45 @@ impl Backend for Ovirt {
         Ok(findings)
     }
 
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at oVirt at {}", self.session.url());
-        self.all_offers().await.map_err(|failure| failure.during(operation))
-    }
-
-    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.url());
-        self.time().await.map_err(|failure| failure.during(operation))
-    }
-
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let identity = self.network_identity(network).await;
         Ok(NetworkFacts {
-            identity: identity.map_err(|failure| failure.during(format!("look at network {network}")))?,
+            identity: identity.during(format!("look at network {network}"))?,
             ..NetworkFacts::default()
         })
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         let operation = match image {
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
             ImageRequest::Platform(name) => format!("find template {name}"),
         };
-        self.bring_image(cluster, image)
-            .await
-            .map_err(|failure| failure.during(operation))
+        self.bring_image(cluster, image).await.during(operation)
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let made = self.create(spec).await;
-        made.map_err(|failure| failure.during(format!("create machine {}", spec.name)))
+        made.during(format!("create machine {}", spec.name))
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
         let machines = self.machines(cluster).await;
-        machines.map_err(|failure| failure.during(format!("list the machines of cluster {cluster}")))
+        machines.during(format!("list the machines of cluster {cluster}"))
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let removed = self.remove(cluster, name).await;
-        removed.map_err(|failure| failure.during(format!("delete machine {name}")))
+        removed.during(format!("delete machine {name}"))
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let started = self.power_on(cluster, name).await;
-        started.map_err(|failure| failure.during(format!("start machine {name}")))
+        started.during(format!("start machine {name}"))
     }
 
     async fn stop_machine(
@@ -187,7 +164,7 @@ impl Backend for Ovirt {
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
         let stopped = self.power_off(cluster, name, how).await;
-        stopped.map_err(|failure| failure.during(format!("stop machine {name}")))
+        stopped.during(format!("stop machine {name}"))
     }
 
     async fn reserve_address(&self, _: &AddressReservation) -> Result<ReservationState, BackendError> {
@@ -204,26 +181,45 @@ impl Backend for Ovirt {
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let released = self.release(cluster).await;
-        released.map_err(|failure| failure.during(format!("release what is of cluster {cluster}")))
+        released.during(format!("release what is of cluster {cluster}"))
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
-        owned.map_err(|failure| failure.during(format!("list what belongs to cluster {cluster}")))
+        owned.during(format!("list what belongs to cluster {cluster}"))
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
         let found = self.clusters().await;
-        found.map_err(|failure| failure.during(format!("list the clusters at {}", self.session.url())))
+        found.during(format!("list the clusters at {}", self.session.url()))
     }
 
-    /// Consoles of oVirt are live only; nothing keeps what was written.
-    async fn console_tail(&self, _: &ClusterId, _: &MachineName) -> Result<Option<String>, BackendError> {
-        Ok(None)
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl Discovery for Ovirt {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at oVirt at {}", self.session.url());
+        self.all_offers().await.during(operation)
+    }
+}
+
+#[async_trait(?Send)]
+impl Diagnostics for Ovirt {
+    async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
+        let operation = format!("ask {} for the time", self.session.url());
+        self.time().await.during(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let described = self.describe(cluster, name).await;
-        described.map_err(|failure| failure.during(format!("describe machine {name}")))
+        described.during(format!("describe machine {name}"))
     }
 }

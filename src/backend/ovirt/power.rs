@@ -1,8 +1,10 @@
 //! Machines that are there are started and stopped.
 
-use super::Ovirt;
-use super::machines::{POWER_OFF, id, own};
-use super::session::{Failure, wait_for};
+use super::engine::Ovirt;
+use super::machines::{POWER_OFF, own};
+use super::session::wait_for;
+use super::wire::id;
+use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Stop};
 use crate::cluster::{ClusterId, MachineName};
 use crate::xml::Element;

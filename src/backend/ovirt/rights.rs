@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use super::Ovirt;
-use super::machines::id;
-use super::session::Failure;
-use super::site::{Site, finding};
+use super::engine::Ovirt;
+use super::engine::Site;
+use super::site::finding;
+use super::wire::id;
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Verdict};
 use crate::cluster::{Affinity, OvirtIgnition};
 use crate::xml::Element;

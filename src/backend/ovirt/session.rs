@@ -2,7 +2,6 @@
 //!
 //! Facts: oVirt/ovirt-engine: OAuthTokenServlet, EnforceAuthFilter, ErrorMessageHelper; oVirt/ovirt-engine-sdk.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -14,12 +13,13 @@ use tokio::time::{Instant, sleep};
 
 use super::answers::{is_for_administrators, is_locked, read, read_text, read_token};
 use super::wire;
+use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backend::filters::matching;
-use crate::backend::{BackendError, BackendErrorKind};
-use crate::backoff::{asked_pause, jittered};
+use crate::backoff::{Backoff, asked_pause};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
-use crate::http_limits;
+use crate::http_limits::{self, innermost};
 use crate::xml::Element;
 
 /// Where the password of a cluster that was deployed earlier may stand.
@@ -28,48 +28,8 @@ const PASSWORD_VARIABLE: &str = "OCPDEPLOY_OVIRT_PASSWORD";
 /// How long something that is locked is asked again; copying a large disk locks it for minutes.
 const LOCKED: Duration = Duration::from_secs(300);
 
-/// A request that the engine did not fulfil.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: BackendErrorKind,
-    /// The engine's words, or those of the way to it.
-    pub words: String,
-    pub hint: Option<&'static str>,
-    /// That the engine, or a proxy before it, asked for: it has begun nothing.
-    pub pause: Option<Duration>,
-}
-
-impl Failure {
-    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
-        Self {
-            kind,
-            words: words.into(),
-            hint: None,
-            pause: None,
-        }
-    }
-
-    pub fn pause(mut self, asked: Option<Duration>) -> Self {
-        self.pause = asked;
-        self
-    }
-
-    pub fn hint(mut self, hint: &'static str) -> Self {
-        self.hint = Some(hint);
-        self
-    }
-
-    pub fn conflict<T>(words: impl Into<String>) -> Result<T, Self> {
-        Err(Self::new(BackendErrorKind::Conflict, words))
-    }
-
-    pub fn during(self, operation: impl Into<String>) -> BackendError {
-        BackendError {
-            hint: self.hint.map(str::to_owned),
-            pause: self.pause,
-            ..BackendError::new(self.kind, operation).because(self.words)
-        }
-    }
+pub(super) fn conflict<T>(words: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::new(BackendErrorKind::Conflict, words))
 }
 
 /// Absence as a value.
@@ -242,7 +202,7 @@ impl Session {
             .chain([("correlation_id", &*correlation)])
             .collect();
         let begun = Instant::now();
-        let mut pause = Pause::new();
+        let mut backoff = pauses();
         loop {
             let answer = self.send(method, path, &query, body).await;
             match answer {
@@ -255,7 +215,7 @@ impl Session {
                 }
                 Ok(answer) => return Ok(answer),
             }
-            pause.wait().await;
+            sleep(backoff.pause(None)).await;
         }
     }
 
@@ -389,31 +349,9 @@ fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
     Ok(text.trim_end_matches(['\n', '\r']).into())
 }
 
-/// reqwest's own text is only "error sending request".
-fn innermost(error: &dyn Error) -> String {
-    match error.source() {
-        Some(source) => innermost(source),
-        None => error.to_string(),
-    }
-}
-
 /// Pauses between looks: short at first, for most things are quick.
-pub(super) struct Pause(Duration);
-
-impl Pause {
-    pub fn new() -> Self {
-        Self(Duration::from_millis(125))
-    }
-
-    pub async fn wait(&mut self) {
-        self.wait_at_least(Duration::ZERO).await;
-    }
-
-    /// As long as was asked for, if that is longer.
-    pub async fn wait_at_least(&mut self, asked: Duration) {
-        sleep(jittered(self.0).max(asked)).await;
-        self.0 = (self.0 * 2).min(Duration::from_secs(3));
-    }
+pub(super) fn pauses() -> Backoff {
+    Backoff::doubling(Duration::from_millis(125), Duration::from_secs(3))
 }
 
 /// Looks until `look` finds what it waits for.
@@ -423,7 +361,7 @@ pub(super) async fn wait_for<T>(
     mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>,
 ) -> Result<T, Failure> {
     let begun = Instant::now();
-    let mut pause = Pause::new();
+    let mut backoff = pauses();
     loop {
         if let Some(found) = look().await? {
             return Ok(found);
@@ -432,6 +370,6 @@ pub(super) async fn wait_for<T>(
             let words = format!("{what} after {} s", limit.as_secs());
             return Err(Failure::new(BackendErrorKind::Timeout, words));
         }
-        pause.wait().await;
+        sleep(backoff.pause(None)).await;
     }
 }

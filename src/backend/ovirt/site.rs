@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::machines::id;
-use super::session::Failure;
+use super::engine::{Ovirt, Site};
+use super::wire::id;
 use super::wire::{self, GIB, OwnershipTag, Version, Way};
-use super::{Ovirt, affinity, hosts};
+use super::{affinity, hosts};
+use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Mac, OvirtIgnition, Pass, Role, Size};
 use crate::xml::Element;
@@ -15,16 +16,6 @@ const LONGEST_NAME: usize = 64;
 
 /// How many names one search asks for.
 const NAMES_AT_ONCE: usize = 20;
-
-/// What does not change while a program runs.
-#[derive(Debug)]
-pub(super) struct Site {
-    pub version: Version,
-    pub way: Way,
-    /// Ids.
-    pub cluster: String,
-    pub data_center: String,
-}
 
 impl Ovirt {
     pub(super) async fn site(&self) -> Result<&Site, Failure> {
@@ -427,7 +418,7 @@ pub(super) fn finding(verdict: Verdict, text: String) -> Finding {
 
 fn fail(failure: Failure) -> Finding {
     Finding {
-        hint: failure.hint.map(str::to_owned),
+        hint: failure.hint,
         ..finding(Verdict::Fail, failure.words)
     }
 }

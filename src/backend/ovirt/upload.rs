@@ -10,14 +10,16 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::time::sleep;
+use uuid::Uuid;
 
-use super::Ovirt;
 use super::answers::passes;
-use super::images::{IMAGE_MARK, image_disk, image_name};
-use super::machines::id;
-use super::session::{Failure, Pause, if_there, unreachable, wait_for};
+use super::engine::Ovirt;
+use super::session::{if_there, pauses, unreachable, wait_for};
 use super::wire;
+use super::wire::id;
 use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backoff::asked_pause;
 use crate::cluster::ClusterId;
 use crate::xml::Element;
@@ -29,6 +31,17 @@ const ATTEMPTS: usize = 5;
 /// A longer one is told to who knows how long the user's patience lasts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const TRANSFER: Duration = Duration::from_secs(300);
+
+/// Begins comment or description of what an image is made of; its digest follows.
+pub(super) const IMAGE_MARK: &str = "ocpdeploy image, sha256 ";
+
+pub(super) fn image_name(sha256: &str) -> String {
+    format!("ocpdeploy-image-{}", sha256.get(..32).unwrap_or(sha256))
+}
+
+pub(super) fn image_disk(name: &str) -> String {
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
+}
 
 /// A local file on its way to be a template.
 pub(super) struct Upload<'a> {
@@ -194,7 +207,7 @@ impl Ovirt {
 
     async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<(), Failure> {
         let range = format!("bytes {at}-{}/*", at + piece.len() as u64 - 1);
-        let mut pause = Pause::new();
+        let mut backoff = pauses();
         let mut attempt = 0;
         loop {
             let request = self
@@ -225,7 +238,7 @@ impl Ovirt {
             if attempt == ATTEMPTS || asked > LONGEST_PAUSE {
                 return Err(failure);
             }
-            pause.wait_at_least(asked).await;
+            sleep(backoff.pause(Some(asked))).await;
         }
     }
 }

@@ -7,6 +7,8 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
 use crate::backend::{Machine, MachineSpec, Nic, Payload, Power, SeenNic};
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Pass, Role};
 use crate::digest::sha256;
@@ -399,4 +401,12 @@ impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }
+}
+
+pub(super) fn id(element: &Element) -> Result<String, Failure> {
+    let missing = || {
+        let words = format!("the engine shows a {} without an id", element.name);
+        Failure::new(BackendErrorKind::Rejected, words)
+    };
+    element.get("id").map(str::to_owned).ok_or_else(missing)
 }

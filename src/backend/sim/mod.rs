@@ -17,14 +17,15 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use async_trait::async_trait;
 use sha2::{Digest, Sha512};
 
 use super::{
-    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description, Finding,
-    Form, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, Payload, PlatformChoices, Power,
-    Requirements, ReservationState, SeenNic, Stop, Verdict,
+    Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description,
+    Diagnostics, Discovery, Finding, Form, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
+    Payload, PlatformChoices, Power, Requirements, ReservationState, SeenNic, SerialConsole, Stop, Verdict,
 };
-use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, SimConfig};
+use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, Role, SimConfig};
 use crate::digest;
 use dhcp::Reservation;
 use rules::{
@@ -60,10 +61,7 @@ impl Sim {
                     ..Carrier::FW_CFG
                 },
                 holds_addresses: world.limits.holds_addresses,
-                guests_answer: false,
-                agent_reports: false,
-                poll_interval: Duration::from_millis(20),
-                image_artifact: "qemu",
+                ..config.into()
             },
             latency_ms: world.script.latency_ms,
         })
@@ -125,8 +123,25 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+impl From<&SimConfig> for Capabilities {
+    fn from(_: &SimConfig) -> Self {
+        Self {
+            concurrency: 8,
+            poll_interval: Duration::from_millis(20),
+            carrier: Carrier::FW_CFG,
+            holds_addresses: true,
+            pretend: true,
+            guests_answer: false,
+            agent_reports: false,
+            image_artifact: "qemu",
+            fetches_images: false,
+        }
+    }
+}
+
+#[async_trait(?Send)]
 impl Backend for Sim {
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: Role) -> Capabilities {
         self.limits.clone()
     }
 
@@ -145,12 +160,6 @@ impl Backend for Sim {
             .await?,
         );
         Ok(findings)
-    }
-
-    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at the pretend platform {}", self.store.path().display());
-        let world = self.store.read().map_err(|error| unusable(operation, error))?;
-        Ok(choices::of(&world, self.store.path()))
     }
 
     async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
@@ -173,7 +182,12 @@ impl Backend for Sim {
         .await
     }
 
-    async fn ensure_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, BackendError> {
+    async fn ensure_image(
+        &self,
+        _: Role,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, BackendError> {
         match image {
             ImageRequest::Platform(name) => {
                 let operation = format!("find image {name}");
@@ -419,7 +433,22 @@ impl Backend for Sim {
         .await
     }
 
-    async fn console_tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
+    fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
+        Some(self)
+    }
+
+    fn discovery(&self) -> Option<&dyn Discovery> {
+        Some(self)
+    }
+
+    fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
+        Some(self)
+    }
+}
+
+#[async_trait(?Send)]
+impl SerialConsole for Sim {
+    async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
         let operation = format!("read the console of machine {name}");
         self.call(
             Call::ConsoleTail,
@@ -432,7 +461,19 @@ impl Backend for Sim {
         )
         .await
     }
+}
 
+#[async_trait(?Send)]
+impl Discovery for Sim {
+    async fn choices(&self) -> Result<PlatformChoices, BackendError> {
+        let operation = format!("look at the pretend platform {}", self.store.path().display());
+        let world = self.store.read().map_err(|error| unusable(operation, error))?;
+        Ok(choices::of(&world, self.store.path()))
+    }
+}
+
+#[async_trait(?Send)]
+impl Diagnostics for Sim {
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
         let operation = format!("describe machine {name}");
         self.call(Call::ListMachines, name.as_str(), operation, |world, now| {

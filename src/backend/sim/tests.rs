@@ -274,7 +274,7 @@ async fn guests_misbehave_as_scripted() {
     let (_folder, sim) = platform(script("paused"));
     sim.create_machine(&spec(1)).await.unwrap();
     assert!(matches!(only_machine(&sim).await.power, Power::Paused(_)));
-    let console = sim.console_tail(&lab(), &spec(1).name).await.unwrap().unwrap();
+    let console = sim.tail(&lab(), &spec(1).name).await.unwrap().unwrap();
     assert!(console.contains("the guest hangs"), "{console}");
 }
 
@@ -294,7 +294,7 @@ async fn a_timeout_may_come_before_or_after_the_deed() {
 #[tokio::test]
 async fn where_nothing_can_be_held_it_says_so_and_holds_nothing() {
     let (_folder, sim) = platform(serde_json::json!({"limits": {"holds_addresses": false}}));
-    assert!(!sim.capabilities().holds_addresses);
+    assert!(!sim.capabilities(Role::Worker).holds_addresses);
     let answer = sim
         .reserve_address(&hold(1, Ipv4Addr::new(192, 168, 122, 9)))
         .await
@@ -350,32 +350,39 @@ async fn an_image_file_must_be_what_it_is_said_to_be() {
     let digest = digest::sha256(b"image");
     for bad in [request(digest.clone(), 4), request("00".to_owned(), 5)] {
         assert_eq!(
-            sim.ensure_image(&lab(), &bad).await.unwrap_err().kind,
+            sim.ensure_image(Role::Worker, &lab(), &bad).await.unwrap_err().kind,
             BackendErrorKind::Rejected
         );
     }
-    let handle = sim.ensure_image(&lab(), &request(digest.clone(), 5)).await.unwrap();
+    let handle = sim
+        .ensure_image(Role::Worker, &lab(), &request(digest.clone(), 5))
+        .await
+        .unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(
-        sim.ensure_image(&lab(), &request(digest.clone(), 5)).await.unwrap(),
+        sim.ensure_image(Role::Worker, &lab(), &request(digest.clone(), 5))
+            .await
+            .unwrap(),
         handle,
         "it is there already"
     );
     let other = ClusterId::new("other", "example.com");
-    sim.ensure_image(&other, &request(digest.clone(), 5)).await.unwrap();
+    sim.ensure_image(Role::Worker, &other, &request(digest.clone(), 5))
+        .await
+        .unwrap();
     sim.delete_remaining(&lab()).await.unwrap();
     assert!(sim.list_owned(&lab()).await.unwrap().is_empty());
-    sim.ensure_image(&lab(), &request(digest.clone(), 5))
+    sim.ensure_image(Role::Worker, &lab(), &request(digest.clone(), 5))
         .await
         .expect("it stays for the other cluster");
     sim.delete_remaining(&lab()).await.unwrap();
     sim.delete_remaining(&other).await.unwrap();
-    sim.ensure_image(&lab(), &request(digest.clone(), 5))
+    sim.ensure_image(Role::Worker, &lab(), &request(digest.clone(), 5))
         .await
         .expect_err("the last cluster takes it away");
     let missing = ImageRequest::Platform("centos".to_owned());
     assert_eq!(
-        sim.ensure_image(&lab(), &missing).await.unwrap_err().kind,
+        sim.ensure_image(Role::Worker, &lab(), &missing).await.unwrap_err().kind,
         BackendErrorKind::NotFound
     );
 }

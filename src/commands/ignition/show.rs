@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{is_stdin, read};
-use crate::backend::Carrier;
+use crate::backend::Capabilities;
 use crate::cli::{Format, Global, IgnitionShow};
 use crate::cluster::NodeName;
 use crate::commands::output::print_file;
@@ -47,7 +47,7 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     };
     let mut parts = origins(&layers)?;
     if let Some(NodeOf { node, cluster, dir }) = &target.node {
-        let carrier = Carrier::of(&cluster.known.backend);
+        let carrier = Capabilities::of(cluster.known.backend_of(node.role())).carrier;
         head.cluster = Some(cluster.known.id().to_string());
         head.node = Some(node.to_string());
         head.carrier = Some(carrier.name.to_owned());

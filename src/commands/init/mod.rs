@@ -15,10 +15,10 @@ use ipnetwork::Ipv4Network;
 use self::ask::{Ask, Check};
 use self::survey::{Question, Survey};
 use super::output::tell;
-use super::{Session, connect, print, runtime};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Choice, NetworkFacts, PlatformChoices, SettingChoices};
+use super::{Session, USUAL, connect, print, runtime};
+use crate::backend::{BackendError, BackendErrorKind, Choice, NetworkFacts, PlatformChoices, SettingChoices};
 use crate::cli::Init;
-use crate::cluster::{BackendConfig, ClusterId, Vip};
+use crate::cluster::{BackendConfig, ClusterId, Role, Vip};
 use crate::failure::{CommandError, Kind};
 use crate::plan::addresses::{Others, vip_problem};
 use crate::printable::printable_block;
@@ -273,12 +273,16 @@ fn is_absent(error: &anyhow::Error) -> bool {
 }
 
 async fn look(config: &BackendConfig) -> Result<PlatformChoices> {
-    Ok(connect(config, None).await?.choices().await?)
+    let platform = connect(config, None, USUAL).await?;
+    Ok(match platform.discovery() {
+        Some(discovery) => discovery.choices().await?,
+        None => PlatformChoices::default(),
+    })
 }
 
 /// What the platform tells of the network, and whether it keeps addresses.
 async fn network_facts(config: &BackendConfig, network: &str) -> Result<(NetworkFacts, bool)> {
-    let platform = connect(config, None).await?;
+    let platform = connect(config, None, USUAL).await?;
     let facts = platform.look_at_network(network).await?;
-    Ok((facts, platform.capabilities().holds_addresses))
+    Ok((facts, platform.capabilities(Role::Master).holds_addresses))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-use crate::http_limits;
+use crate::http_limits::{self, innermost};
 
 /// The longest words of the server that are repeated.
 const MOST_WORDS: usize = 1000;
@@ -172,14 +172,6 @@ fn tls_fault<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rus
         };
     }
     None
-}
-
-/// The cause at the bottom, where the layers above say no more than that there is one.
-fn innermost(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => innermost(source),
-        None => error.to_string(),
-    }
 }
 
 /// An error with its causes.

@@ -13,7 +13,7 @@ use super::expected::{self, OnDisk};
 use super::{InstallerError, NodeReport, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::MachineName;
-use crate::http_limits;
+use crate::http_limits::{self, innermost};
 
 /// One attempt to reach a guest takes no longer.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -171,14 +171,6 @@ async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
         .await
         .map_err(|error| error.to_string())?;
     http_limits::json(&text).map_err(|error| error.to_string())
-}
-
-/// reqwest's own text is only "error sending request".
-fn innermost(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => innermost(source),
-        None => error.to_string(),
-    }
 }
 
 /// Each thing that is not as planned, in words.

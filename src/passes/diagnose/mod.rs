@@ -60,8 +60,8 @@ fn lines(found: &[Found]) -> String {
 /// Gathers all there is about a wait in vain, and says what it may mean.
 ///
 /// Nothing here fails the run once more: what cannot be had is left out.
-pub async fn explain<B: Backend>(
-    backend: &B,
+pub async fn explain(
+    backend: &dyn Backend,
     installer: &Installer,
     wait: &WaitContext<'_>,
     bootstrap_is_there: bool,
@@ -101,12 +101,14 @@ pub async fn explain<B: Backend>(
 }
 
 /// The consoles of all machines, by `console of <machine>`.
-async fn consoles<B: Backend>(backend: &B, wait: &WaitContext<'_>) -> Vec<(String, String)> {
+async fn consoles(backend: &dyn Backend, wait: &WaitContext<'_>) -> Vec<(String, String)> {
     let id = wait.config.id();
     let machines = backend.list_machines(&id).await.unwrap_or_default();
     let mut consoles = Vec::new();
     for machine in machines {
-        if let Ok(Some(text)) = backend.console_tail(&id, &machine.name).await {
+        if let Some(console) = backend.serial_console(machine.role)
+            && let Ok(Some(text)) = console.tail(&id, &machine.name).await
+        {
             consoles.push((format!("console of {}", machine.name), text));
         }
     }

@@ -1,0 +1,25 @@
+//! What a preflight has seen so far.
+
+use super::{Finding, Verdict};
+
+/// In the order in which it was seen.
+#[derive(Default)]
+pub(super) struct Findings(pub Vec<Finding>);
+
+impl Findings {
+    pub fn add(&mut self, verdict: Verdict, text: impl Into<String>, hint: Option<&str>) {
+        self.0.push(Finding {
+            verdict,
+            text: text.into(),
+            hint: hint.filter(|hint| !hint.is_empty()).map(str::to_owned),
+        });
+    }
+
+    pub fn ok(&mut self, text: impl Into<String>) {
+        self.add(Verdict::Ok, text, None);
+    }
+
+    pub fn fail(&mut self, text: impl Into<String>, hint: &str) {
+        self.add(Verdict::Fail, text, Some(hint));
+    }
+}

@@ -1,0 +1,19 @@
+//! The object that owns all else of a cluster.
+
+use serde_json::Value;
+
+use super::kind::Kind;
+use super::labels;
+use super::session::Session;
+use super::{look, objects};
+use crate::backend::failure::Failure;
+use crate::cluster::ClusterId;
+
+/// The anchor of a cluster, made if it is not there.
+pub(super) async fn anchor(session: &Session, cluster: &ClusterId) -> Result<Value, Failure> {
+    let name = objects::anchor_name(cluster);
+    match session.get(Kind::ConfigMap, &name).await? {
+        Some(there) if labels::owner(&there).as_ref() == Some(cluster) && !look::is_going(&there) => Ok(there),
+        _ => session.put(Kind::ConfigMap, cluster, &objects::anchor(cluster)).await,
+    }
+}

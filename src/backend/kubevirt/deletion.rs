@@ -1,0 +1,49 @@
+//! Deletes objects, and looks that they are gone.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::kind::Kind;
+use super::labels;
+use super::look;
+use super::session::Session;
+use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
+
+/// How long something that was deleted may still be seen; a guest that is asked to end has a minute.
+const GOING: Duration = Duration::from_secs(180);
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Deletes all of a kind that the selector chooses, and looks that it is gone.
+pub(super) async fn sweep(session: &Session, kind: Kind, selector: &str) -> Result<bool, Failure> {
+    let found = session.list(kind, selector).await?;
+    for object in found.iter().filter(|object| !look::is_going(object)) {
+        session.delete(kind, object).await?;
+    }
+    for object in &found {
+        gone(session, kind, labels::name(object), object).await?;
+    }
+    Ok(!found.is_empty())
+}
+
+/// Waits until this very object is gone; one that came in its place is none of ours.
+pub(super) async fn gone(session: &Session, kind: Kind, name: &str, object: &Value) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        match session.get(kind, name).await? {
+            Some(there) if there["metadata"]["uid"] == object["metadata"]["uid"] => {
+                if begun.elapsed() > GOING {
+                    let finalizers = &there["metadata"]["finalizers"];
+                    let words = format!(
+                        "{} {name} was deleted and is still there, held by {finalizers}",
+                        kind.word()
+                    );
+                    return Err(Failure::new(BackendErrorKind::Timeout, words));
+                }
+            }
+            _ => return Ok(()),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

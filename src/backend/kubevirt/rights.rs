@@ -1,0 +1,32 @@
+//! What this user may do.
+
+use serde_json::json;
+
+use super::session::Session;
+use crate::backend::failure::Failure;
+
+/// Whether this user may do something; asks the server.
+pub(super) async fn may(
+    session: &Session,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: Option<&str>,
+) -> Result<bool, Failure> {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let question = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {
+            "namespace": namespace.unwrap_or(""),
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+        }},
+    });
+    let answer = session
+        .ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question)
+        .await?;
+    Ok(answer["status"]["allowed"] == true)
+}

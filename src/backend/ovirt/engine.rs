@@ -1,0 +1,47 @@
+//! The engine that all files here talk to.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::{Mutex, OnceCell};
+
+use super::session::Session;
+use super::wire::{Version, Way};
+use crate::backend::BackendError;
+use crate::backend::failure::During;
+use crate::cluster::{MachineName, OvirtConfig};
+
+/// An engine, as one of its users.
+#[derive(Debug)]
+pub struct Ovirt {
+    pub(super) session: Session,
+    pub(super) config: OvirtConfig,
+    pub(super) site: OnceCell<Site>,
+    /// Held while the cluster's tag is read and written.
+    pub(super) tags: Mutex<()>,
+    /// Id of the host on which each machine was last seen to run.
+    pub(super) ran_on: Mutex<BTreeMap<MachineName, String>>,
+}
+
+impl Ovirt {
+    /// Reads the CA and the password. The engine itself is first asked by what needs it.
+    pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
+        let session = Session::new(config).during(format!("reach oVirt at {}", config.url))?;
+        Ok(Self {
+            session,
+            config: config.clone(),
+            site: OnceCell::new(),
+            tags: Mutex::new(()),
+            ran_on: Mutex::default(),
+        })
+    }
+}
+
+/// What does not change while a program runs.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub version: Version,
+    pub way: Way,
+    /// Ids.
+    pub cluster: String,
+    pub data_center: String,
+}
