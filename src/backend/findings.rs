@@ -1,6 +1,23 @@
 //! What a preflight has seen so far.
 
-use super::{Finding, Verdict};
+use serde::Serialize;
+
+/// One thing a preflight looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub verdict: Verdict,
+    /// What was looked at and seen, lower case, no full stop.
+    pub text: String,
+    pub hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
 
 /// In the order in which it was seen.
 #[derive(Default)]
