@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::{Again, Drain, Output, cluster_name};
+use super::args::{Again, Drain, Output, cluster_name};
 
 /// Make a node anew, log on to it, or read its console
 #[derive(Debug, Args)]
