@@ -1,4 +1,13 @@
 //! All tests that need no lab, in one program: it is linked once.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests may panic and print"
+)]
 mod audit;
 mod check;
 mod cli;

@@ -1,6 +1,5 @@
 //! The README quotes the program's words; this holds the quotes to the source.
 
-use crate::support::source;
 use std::path::Path;
 
 fn readme() -> String {
@@ -44,7 +43,10 @@ fn is_said(quote: &str, files: &[String]) -> bool {
 fn the_words_it_explains_are_the_programs() {
     // These are QEMU's.
     let foreign = ["cannot open backing file"];
-    let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
+    let files: Vec<String> = crate::layering::sources()
+        .iter()
+        .map(|(_, text)| one_line(text))
+        .collect();
     let quotes = quoted(&readme());
     assert!(quotes.len() > 10, "the chapter was not found: {quotes:?}");
     let unknown: Vec<_> = quotes
@@ -79,7 +81,10 @@ fn each_symptom_has_the_programs_words() {
         .collect();
     assert!(quotes.len() > 25, "{quotes:?}");
     assert_eq!(page.matches("\n### ").count(), 30);
-    let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
+    let files: Vec<String> = crate::layering::sources()
+        .iter()
+        .map(|(_, text)| one_line(text))
+        .collect();
     let unknown: Vec<_> = quotes.iter().filter(|quote| !is_said(quote, &files)).collect();
     assert!(unknown.is_empty(), "the program does not say: {unknown:#?}");
 }

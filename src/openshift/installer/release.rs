@@ -134,6 +134,7 @@ fn secret_file(private: &Path, config: &ClusterConfig) -> io::Result<NamedTempFi
 }
 
 /// A program that is not told the secrets of ours that may be in the environment.
+#[expect(clippy::disallowed_methods, reason = "the installer needs what we do not know of")]
 pub(super) fn program(path: &Path) -> Command {
     let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
