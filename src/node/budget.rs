@@ -199,14 +199,8 @@ fn size(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::sha512;
+    use crate::ignition::contents::data_url;
     use crate::ignition::unpack::unpack;
-
-    const V3_2: Version = Version {
-        major: Major::Three,
-        minor: 2,
-        patch: 0,
-    };
 
     fn config(bytes: usize) -> Vec<u8> {
         let text = "0123456789 ".repeat(bytes / 11 + 1);

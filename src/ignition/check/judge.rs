@@ -6,7 +6,7 @@ use super::at::At;
 use crate::ignition::finding::{Finding, Severity, is_refused};
 
 /// More than anybody reads; what is no config at all would give as many as it has bytes.
-const MOST_FINDINGS: usize = 1000;
+pub(super) const MOST_FINDINGS: usize = 1000;
 
 /// What is known while a config is judged, and what was found.
 pub(super) struct Judge {
