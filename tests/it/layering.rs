@@ -313,12 +313,12 @@ impl Names {
     }
 
     fn resolved(&self) -> BTreeSet<String> {
-        let full = |(module, path): &(Vec<String>, Vec<String>)| self.from_root(module, path, 4).join("::");
+        let full = |(module, path): &(Vec<String>, Vec<String>)| self.full_path(module, path, 4).join("::");
         self.paths.iter().map(full).collect()
     }
 
     /// Follows `self`, `super`, renames and modules that the file declares.
-    fn from_root(&self, module: &[String], path: &[String], depth: usize) -> Vec<String> {
+    fn full_path(&self, module: &[String], path: &[String], depth: usize) -> Vec<String> {
         let root = ["crate".to_owned()];
         let (first, rest) = path.split_first().unwrap();
         match first.as_str() {
@@ -330,7 +330,7 @@ impl Names {
             }
             first => match self.scope.get(first) {
                 Some(full) if depth > 0 && full[0] != first => {
-                    self.from_root(module, &[full, rest].concat(), depth - 1)
+                    self.full_path(module, &[full, rest].concat(), depth - 1)
                 }
                 _ => path.to_vec(),
             },

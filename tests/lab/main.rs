@@ -2,10 +2,12 @@
 
 #![allow(
     clippy::disallowed_methods,
+    clippy::duplicate_mod,
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
+    clippy::unimplemented,
     clippy::unwrap_used,
     reason = "tests may panic and print"
 )]
