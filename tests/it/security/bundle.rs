@@ -1,10 +1,11 @@
 //! A bundle that somebody sends to his vendor: no secret is in it, however it is encoded there.
 
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::sshd::Sshd;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use flate2::{Compression, write::GzEncoder};
@@ -144,11 +145,29 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
         );
     }
     write("gathered/journal.bin", b"\0canary");
+    // The same in the journals of nodes, which are fetched over a real sshd.
+    std::fs::create_dir(path("node")).unwrap();
+    write(
+        "node/journalctl",
+        format!(
+            "#!/bin/sh\necho \"kept $*\"\ncat {}/gathered/*\n",
+            folder.path().display()
+        )
+        .as_bytes(),
+    );
+    std::fs::set_permissions(path("node/journalctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    // sshd listens on 16 at most.
+    let ips: Vec<_> = (2..16).map(|last| [127, 94, 2, last].into()).collect();
+    let sshd = Sshd::start(folder.path(), &ips, &path("node"));
+    let tools = sshd
+        .as_ref()
+        .map(|sshd| format!("{}:", sshd.tools.display()))
+        .unwrap_or_default();
     let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
         .arg("deploy")
         .env_clear()
         .env("HOME", folder.path())
-        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("PATH", format!("{tools}{}", std::env::var("PATH").unwrap()))
         .env("OCPDEPLOY_HOME", path("home"))
         .current_dir(folder.path())
         .stdin(Stdio::null())
@@ -167,7 +186,7 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
     assert!(said.contains("rendered-assets/journal.bin is left out"), "{said}");
     // And what is around the secrets is still there.
     let mut tar = tar::Archive::new(std::fs::File::open(&bundle).unwrap());
-    let mut kept = 0;
+    let (mut kept, mut journals) = (0, 0);
     for entry in tar.entries().unwrap() {
         let mut entry = entry.unwrap();
         let is_one = entry.path().unwrap().to_string_lossy().contains("rendered-assets/");
@@ -177,8 +196,14 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
             assert!(text.contains("kept") && text.contains("****"), "{text}");
             kept += 1;
         }
+        if text.contains("kept --boot") {
+            assert!(text.contains("--unit kubelet") && text.contains("****"), "{text}");
+            journals += 1;
+        }
     }
     assert_eq!(kept, files.len());
+    let nodes = if sshd.is_some() { 2 } else { 0 };
+    assert_eq!(journals, nodes, "bootstrap's and the master's");
     println!("reliability: {} places looked at for secrets", files.len());
     println!("reliability: 0 secrets found");
 }
