@@ -1,6 +1,5 @@
 //! The life of a cluster on the pods' own network of the pretend KubeVirt, with the binary: a fake of openshift-install, and
 //! behind the api Service, on the loopback, a fake API and a machine config server.
-#![expect(clippy::duplicate_mod, reason = "both fakes speak TLS")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
