@@ -10,6 +10,7 @@ FEATURES = $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-
 CRDS := $(wildcard ../shared/crds)
 DENY := target/tools/bin/cargo-deny
 MDBOOK := target/tools/bin/mdbook
+MACHETE := target/tools/bin/cargo-machete
 # Tools of cargo's that are not on this machine are built into target/tools.
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 
@@ -34,7 +35,8 @@ lint: ## rustfmt and clippy
 	cargo clippy --all-targets $(FEATURES) -- -D warnings
 	cargo clippy --all-targets --no-default-features -- -D warnings
 
-deny: $(DENY) ## licences, sources, double crates; advisories where their database can be had
+deny: $(DENY) $(MACHETE) ## licences, sources, double and unused crates; advisories where their database can be had
+	$(MACHETE)
 	$(DENY) check --hide-inclusion-graph bans licenses sources
 	tests/advisories.sh $(DENY)
 
@@ -48,6 +50,10 @@ $(MDBOOK):
 
 $(DENY):
 	cargo install cargo-deny@0.20.2 --locked --debug --no-default-features --root target/tools --target-dir target/tools/build
+	rm -rf target/tools/build
+
+$(MACHETE):
+	cargo install cargo-machete@0.9.1 --locked --debug --root target/tools --target-dir target/tools/build
 	rm -rf target/tools/build
 
 test-lab: nextest ## the tests on a real libvirt (root)

@@ -1,5 +1,6 @@
 //! Digests by which bytes are named, in lower-case hexadecimal.
 
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha512};
 
 /// sha256 of `bytes`: 64 digits.
@@ -13,17 +14,11 @@ pub fn sha512(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// HMAC with sha256 of `text`, as RFC 2104 has it: 64 digits.
+#[expect(clippy::expect_used, reason = "HMAC takes keys of any length (RFC 2104)")]
 pub fn hmac_sha256(key: impl AsRef<[u8]>, text: impl AsRef<[u8]>) -> String {
-    const BLOCK: usize = 64;
-    let key = key.as_ref();
-    let mut block = match key.len() > BLOCK {
-        true => Sha256::digest(key).to_vec(),
-        false => key.to_vec(),
-    };
-    block.resize(BLOCK, 0);
-    let padded = |pad: u8| block.iter().map(|byte| byte ^ pad).collect::<Vec<_>>();
-    let inner = Sha256::digest([&padded(0x36), text.as_ref()].concat());
-    hex(&Sha256::digest([&padded(0x5c)[..], &inner].concat()))
+    let mut mac = Hmac::<Sha256>::new_from_slice(key.as_ref()).expect("a key of any length");
+    mac.update(text.as_ref());
+    hex(&mac.finalize().into_bytes())
 }
 
 /// Lower-case hexadecimal.

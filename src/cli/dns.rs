@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::name_or_id;
+use super::args::name_or_id;
 
 /// Tell this computer a cluster's names, and take them away again
 ///

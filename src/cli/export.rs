@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use super::cluster_name;
+use super::args::cluster_name;
 
 /// Write what your own DNS, DHCP or load balancer needs to know of a cluster
 ///

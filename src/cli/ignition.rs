@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::{Output, cluster_name};
+use super::args::{Output, cluster_name};
 
 /// Merge, check, show and compare Ignition configs
 ///

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::{Output, Source};
+use super::args::{Output, Source};
 
 /// What images a cluster needs; fetch them, upload them, clean up
 ///

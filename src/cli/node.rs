@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::{Again, Drain, Output, cluster_name};
+use super::args::{Again, Drain, Output, cluster_name};
 
 /// Make a node anew, log on to it, or read its console
 #[derive(Debug, Args)]
@@ -48,10 +48,11 @@ pub struct NodeReplace {
     pub drain: Drain,
 }
 
-/// Log on to a node as user core
+/// Log in to a node as user core, or run a command there
 ///
-/// Your own ssh is started, with your agent and settings; the keys by which it knows the
-/// nodes are kept in the cluster's folder. What follows -- is for ssh.
+/// Your own ssh is used, with your agent and settings; the keys by which it knows the
+/// nodes are kept in the cluster's folder. A command never asks for a password; its
+/// output and exit code are handed on.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

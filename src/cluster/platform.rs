@@ -7,7 +7,7 @@ use ipnetwork::Ipv4Network;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::Role;
+use super::names::Role;
 
 /// Which accelerator libvirt's machines use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -75,7 +75,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Export(command) => export::run(&session()?, command),
         Command::Dns(command) => dns::run(&session()?, command),
         Command::Scale(command) => scale::run(&session()?, command),
-        Command::Node(command) => node::run(&session()?, command),
+        Command::Node(command) => return node::run(&session()?, command),
         Command::Machine(command) => machine::run(&session()?, command),
         Command::Stop(command) => power::stop(&session()?, command),
         Command::Start(command) => power::start(&session()?, command),

@@ -1,28 +1,31 @@
 //! `ocpdeploy node`.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Session, connect_for, connect_known, console, print, saved_settings, scale};
+use super::{Session, connect_for, connect_known, console, print, runtime, saved_settings, scale};
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};
-use crate::local::ssh;
-use crate::local::subprocess;
+use crate::local::ssh::{self, SshError};
 use crate::passes::{self, PassError};
 use crate::printable::printable_console;
 
 /// Between two looks at a console.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub fn run(session: &Session, command: &Node) -> Result<()> {
+/// The exit code is that of a command on a node.
+pub fn run(session: &Session, command: &Node) -> Result<ExitCode> {
     match &command.verb {
         NodeVerb::Replace(command) => replace(session, command),
-        NodeVerb::Ssh(command) => log_on(session, command),
+        NodeVerb::Ssh(command) => return log_on(session, command),
         NodeVerb::Console(command) => show_console(session, command),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
@@ -43,8 +46,8 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
     ))
 }
 
-/// Becomes the user's own ssh.
-fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
+/// Becomes the user's own ssh, or runs a command on the node.
+fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
     let (known, table) = session.harvested(command.cluster.as_deref())?;
     let name = NodeName::from_platform(&command.node);
     let node = table.node(&name).ok_or_else(|| PassError::NoNode {
@@ -53,18 +56,42 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
         known: table.nodes.iter().map(|node| node.name.clone()).collect(),
     })?;
     passes::refuse_pretend(&known.name, known.backend_of(node.role), node.ip)?;
-    let host = table.id().fqdn(name.as_str());
-    let dir = session.home.cluster(&known.name);
-    let asked = subprocess::command("ssh").args(["-G", &ssh::target(node.ip)]).output();
-    let own_timeout = asked.is_ok_and(|asked| ssh::has_connect_timeout(&String::from_utf8_lossy(&asked.stdout)));
-    let key = command.key.as_deref();
-    let arguments = ssh::arguments(&dir, &host, node.ip, key, own_timeout, &command.command);
+    let node = ssh::Node {
+        dir: &session.home.cluster(&known.name),
+        host: table.id().fqdn(name.as_str()),
+        ip: node.ip,
+        key: command.key.as_deref(),
+    };
+    if let Some((program, arguments)) = command.command.split_first() {
+        return runtime()?.block_on(run_on(&node, program, arguments));
+    }
     // It returns only when it failed.
-    let error = subprocess::command("ssh").args(arguments).exec();
-    let hint = "is OpenSSH's client installed?";
-    Err(CommandError::new(Kind::Tool, format!("cannot run ssh: {error}"))
-        .hint(hint)
-        .into())
+    Err(no_ssh(&SshError::NotRun(node.shell().exec())).into())
+}
+
+/// Runs a command with our input and outputs. As with ssh, its words are joined and read by the node's shell.
+async fn run_on(node: &ssh::Node<'_>, program: &OsString, arguments: &[OsString]) -> Result<ExitCode> {
+    let connection = node.connect().await.map_err(|error| no_ssh(&error))?;
+    let mut command = connection.raw_command(program);
+    let ended = tokio::select! {
+        ended = command.raw_args(arguments).status() => ended,
+        _ = tokio::signal::ctrl_c() => Err(openssh::Error::Disconnected),
+    };
+    drop(command);
+    // Its socket goes in any case.
+    let _ = connection.close().await;
+    let status =
+        ended.map_err(|error| CommandError::new(Kind::Tool, format!("the command on {}: {error}", node.host)))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn no_ssh(error: &SshError) -> CommandError {
+    let hint = match error {
+        SshError::NotRun(_) => "is OpenSSH's client installed?",
+        _ => "nothing is asked here; without a command, `ocpdeploy node ssh` may ask for a passphrase",
+    };
+    CommandError::new(Kind::Tool, error.to_string()).hint(hint)
 }
 
 fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {

@@ -1,5 +1,7 @@
 //! The only way to stdout and stderr: safe for a terminal, and never beneath a moving line that erases it.
 
+#![expect(clippy::disallowed_methods, reason = "all output is written here")]
+
 use std::io::{self, ErrorKind, Write};
 use std::process::exit;
 

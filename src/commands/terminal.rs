@@ -1,5 +1,7 @@
 //! The terminal behind stdout: how large it is, and a text that is drawn in its place again and again.
 
+#![expect(clippy::disallowed_methods, reason = "asks whether they are a terminal")]
+
 use std::io::{self, IsTerminal};
 
 use rustix::termios::tcgetwinsize;

@@ -98,6 +98,11 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
     }
 }
 
+/// Bytes as a URL in the installer's own form: base64, padded.
+pub fn data_url(bytes: &[u8]) -> String {
+    format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

@@ -248,7 +248,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::node::overlay::data_url;
+    use crate::ignition::contents::data_url;
 
     fn config(rest: Value) -> Value {
         let mut config = json!({"ignition": {"version": "3.2.0"}});

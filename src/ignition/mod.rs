@@ -2,144 +2,26 @@
 //!
 //! All of it works on JSON values, so that fields this program does not know survive, in their order.
 
-use std::fmt;
-
-use serde_json::Value;
-
-use self::check::Finding;
-use crate::cluster::Role;
-
 pub mod check;
 pub mod contents;
 pub mod diff;
 pub mod document;
+mod error;
+pub mod finding;
 pub mod merge;
 pub mod origins;
 pub mod place;
 pub mod spec;
+pub mod stub;
 mod translate;
 pub mod unpack;
+mod version;
 
-/// The origin of the layer that this program itself adds.
-pub const OURS: &str = "ocpdeploy";
+use serde_json::Value;
 
-/// A version of Ignition's spec, of major 2 or 3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    pub major: Major,
-    pub minor: u32,
-    pub patch: u32,
-}
-
-/// The two languages; no document, merge or CoreOS mixes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Major {
-    /// OpenShift 4.1 to 4.5.
-    Two,
-    /// OpenShift 4.6 and later.
-    Three,
-}
-
-impl Major {
-    /// The list in `ignition.config` of what is fetched and merged over the rest.
-    pub fn merge_list(self) -> &'static str {
-        match self {
-            Major::Two => "append",
-            Major::Three => "merge",
-        }
-    }
-}
-
-impl fmt::Display for Major {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Major::Two => "2",
-            Major::Three => "3",
-        })
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
-
-/// What is wrong with a config, or between two.
-#[derive(Debug, thiserror::Error)]
-pub enum IgnitionError {
-    #[error("the config is not JSON")]
-    Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Parse(#[from] document::ParseError),
-    #[error("the config has no Ignition version at $.ignition.version")]
-    NoVersion,
-    #[error("Ignition version `{0}` is not one of 2.x.y and 3.x.y")]
-    Version(String),
-    #[error("Ignition {ours} cannot be merged into Ignition {theirs}")]
-    Majors { ours: Version, theirs: Version },
-    #[error("{path} is not {wanted}")]
-    Shape { path: String, wanted: &'static str },
-    #[error("{what} is written by {one} and by {other}")]
-    Conflict { what: String, one: String, other: String },
-    #[error("{origin}: {source}")]
-    In { origin: String, source: Box<IgnitionError> },
-    #[error("{origin}{}", faults(findings))]
-    Faulty { origin: String, findings: Vec<Finding> },
-    #[error("Ignition {version} has no {what}")]
-    NotInVersion { what: &'static str, version: Version },
-    #[error("there is no installer's file for role {0}")]
-    NoRole(Role),
-    #[error("the pointer has no entry of the machine config server, https://<host>:22623/config/<role>")]
-    NoMcs,
-}
-
-impl IgnitionError {
-    /// What a user can do about it.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Conflict { one, other, .. } if one == OURS || other == OURS => {
-                Some("ocpdeploy needs it as it writes it: take it out of what is yours")
-            }
-            Self::Conflict { .. } => Some(
-                "each file, unit and setting has one writer; what the installer or a MachineConfig writes is changed by \
-                 a MachineConfig of yours in `manifests`",
-            ),
-            Self::In { source, .. } => source.hint(),
-            Self::Parse(error) => error.hint(),
-            Self::Majors { .. } => Some(
-                "Ignition 2 (OpenShift 4.1 to 4.5) and 3 (4.6 and later) are two languages, and no CoreOS reads both: \
-                 take files of one release",
-            ),
-            Self::NoMcs => Some("`mcs=tls` leaves the installer's pointer as it is"),
-            _ => None,
-        }
-    }
-}
-
-impl IgnitionError {
-    /// Says whose config it is about.
-    pub fn of(self, origin: &str) -> Self {
-        Self::In {
-            origin: origin.to_owned(),
-            source: Box::new(self),
-        }
-    }
-}
-
-fn faults(findings: &[Finding]) -> String {
-    match findings {
-        [Finding { path, text, .. }] => format!(": {path}: {text}"),
-        several => {
-            let line = |Finding { path, text, .. }: &Finding| format!("\n  {path}: {text}");
-            format!(
-                " has {} faults:{}",
-                several.len(),
-                several.iter().map(line).collect::<String>()
-            )
-        }
-    }
-}
+pub use self::error::{IgnitionError, OURS};
+use self::version::parse_version;
+pub use self::version::{Major, Version};
 
 /// The version a config says it is written in.
 pub fn version(config: &Value) -> Result<Version, IgnitionError> {
@@ -148,24 +30,6 @@ pub fn version(config: &Value) -> Result<Version, IgnitionError> {
         .and_then(Value::as_str)
         .ok_or(IgnitionError::NoVersion)?;
     parse_version(text).ok_or_else(|| IgnitionError::Version(text.to_owned()))
-}
-
-fn parse_version(text: &str) -> Option<Version> {
-    let mut parts = text.split('.').map(|part| {
-        let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        plain.then(|| part.parse::<u32>().ok()).flatten()
-    });
-    let major = match parts.next()?? {
-        2 => Major::Two,
-        3 => Major::Three,
-        _ => return None,
-    };
-    let version = Version {
-        major,
-        minor: parts.next()??,
-        patch: parts.next()??,
-    };
-    parts.next().is_none().then_some(version)
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn packed(reference: &Value, name: &str, deepest: usize) -> Result<Option<Value>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::overlay::data_url;
+    use crate::ignition::contents::data_url;
 
     fn config(files: &[&str], section: Value) -> Value {
         let files: Vec<_> = files.iter().map(|path| json!({"path": path})).collect();

@@ -6,7 +6,14 @@ use std::ffi::OsString;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use openssh::Session;
+use tokio::time::timeout;
+
+use super::subprocess;
+use crate::printable::printable_text;
 use crate::state::home::{ClusterDir, write_private};
 
 /// The user that CoreOS has.
@@ -15,48 +22,119 @@ const USER: &str = "core";
 /// A node that does not answer is given up after so many seconds; TCP alone takes more than two minutes.
 const CONNECT_TIMEOUT: u32 = 10;
 
+/// The same where nobody watches, with the login and a bastion on the way.
+const LOGIN_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a connection without a person does not do: ask, forward, wait for a dead peer, or outlive this program for long.
+const UNATTENDED: [&str; 6] = [
+    "BatchMode=yes",
+    "ClearAllForwardings=yes",
+    "ControlPersist=30s",
+    "ForwardAgent=no",
+    "RemoteCommand=none",
+    "ServerAliveInterval=5",
+];
+
+/// Why there is no connection to a node.
+#[derive(Debug, thiserror::Error)]
+pub enum SshError {
+    #[error("cannot run ssh: {0}")]
+    NotRun(#[from] io::Error),
+    #[error("cannot log in to {host}: {why}")]
+    Refused { host: String, why: String },
+    #[error("{host} has not answered within {} s", LOGIN_LIMIT.as_secs())]
+    TooLong { host: String },
+}
+
+/// A node as ssh reaches it: with the user's own configuration, so through a bastion where that names one.
+pub struct Node<'a> {
+    pub dir: &'a ClusterDir,
+    /// Fully qualified; its keys are known by it.
+    pub host: String,
+    pub ip: Ipv4Addr,
+    /// The private key; `None` for those that ssh finds.
+    pub key: Option<&'a Path>,
+}
+
+impl Node<'_> {
+    /// The user's own ssh with a shell on the node. It may ask.
+    pub fn shell(&self) -> Command {
+        let mut ssh = subprocess::command("ssh");
+        ssh.args(self.options(has_own_timeout(self.ip))).arg(target(self.ip));
+        ssh
+    }
+
+    /// A connection on which commands are run. It never asks, and ends with the `Session`.
+    ///
+    /// `openssh` itself would start ssh with all of our environment. So the master is started here, in the way of its
+    /// `SessionBuilder` (openssh-rust/openssh: `src/builder.rs`, `launch_master`), and it talks to the socket.
+    pub async fn connect(&self) -> Result<Session, SshError> {
+        let folder = tempfile::Builder::new().prefix("ocpdeploy-ssh-").tempdir()?;
+        let log = folder.path().join("log");
+        let mut ssh = subprocess::command("ssh");
+        ssh.args(["-M", "-N", "-f", "-T", "-x", "-S"]);
+        // The name that `openssh` knows it by.
+        ssh.arg(folder.path().join("master")).arg("-E").arg(&log);
+        for option in UNATTENDED {
+            ssh.args(["-o", option]);
+        }
+        ssh.args(self.options(has_own_timeout(self.ip))).arg(target(self.ip));
+        ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut ssh = tokio::process::Command::from(ssh);
+        // Once logged in it is in the background, and this one has ended.
+        let ended = timeout(LOGIN_LIMIT, ssh.kill_on_drop(true).status()).await;
+        let host = self.host.clone();
+        let Ok(status) = ended else {
+            return Err(SshError::TooLong { host });
+        };
+        if status?.success() {
+            return Ok(Session::new_native_mux(folder));
+        }
+        let log = fs_err::read_to_string(&log).unwrap_or_default();
+        let why = log.lines().next_back().unwrap_or("ssh does not say why").trim();
+        let why = printable_text(why);
+        Err(SshError::Refused { host, why })
+    }
+
+    fn options(&self, own_timeout: bool) -> Vec<OsString> {
+        // ssh parts at blanks and fills in percent signs.
+        let known = self.dir.known_hosts().display().to_string().replace('%', "%%");
+        let known = format!("UserKnownHostsFile=\"{known}\"");
+        let alias = format!("HostKeyAlias={}", self.host);
+        let mut options: Vec<OsString> = Vec::new();
+        for option in [&known, &alias, "StrictHostKeyChecking=accept-new", "HashKnownHosts=no"] {
+            options.extend(["-o".into(), option.into()]);
+        }
+        if !own_timeout {
+            options.extend(["-o".into(), format!("ConnectTimeout={CONNECT_TIMEOUT}").into()]);
+        }
+        if let Some(key) = self.key {
+            options.extend(["-i".into(), key.into()]);
+        }
+        options
+    }
+}
+
 /// Where `ssh` leads on a node.
-pub fn target(ip: Ipv4Addr) -> String {
+fn target(ip: Ipv4Addr) -> String {
     format!("{USER}@{ip}")
 }
 
-/// Whether the user's own configuration says how long ssh may take to connect, by what `ssh -G` prints.
+/// Whether the user's own configuration says how long ssh may take to connect.
+fn has_own_timeout(ip: Ipv4Addr) -> bool {
+    let asked = subprocess::command("ssh").args(["-G", &target(ip)]).output();
+    asked.is_ok_and(|asked| sets_timeout(&String::from_utf8_lossy(&asked.stdout)))
+}
+
+/// Whether what `ssh -G` prints has a limit.
 ///
 /// Source: openssh/openssh-portable: readconf.c, `dump_client_config`: `connecttimeout none` where nothing sets it.
 /// Options of the command line win over all files, so ours is given only where the user has none.
-pub fn has_connect_timeout(configuration: &str) -> bool {
+fn sets_timeout(configuration: &str) -> bool {
     let set = configuration
         .lines()
         .find_map(|line| line.strip_prefix("connecttimeout "));
     set.is_some_and(|seconds| seconds != "none")
-}
-
-/// What `ssh` is started with, its own name left out.
-pub fn arguments(
-    dir: &ClusterDir,
-    host: &str,
-    ip: Ipv4Addr,
-    key: Option<&Path>,
-    own_timeout: bool,
-    command: &[OsString],
-) -> Vec<OsString> {
-    // ssh parts at blanks and fills in percent signs.
-    let known = dir.known_hosts().display().to_string().replace('%', "%%");
-    let known = format!("UserKnownHostsFile=\"{known}\"");
-    let mut arguments = Vec::new();
-    let alias = format!("HostKeyAlias={host}");
-    for option in [&known, &alias, "StrictHostKeyChecking=accept-new", "HashKnownHosts=no"] {
-        arguments.extend(["-o".into(), option.into()]);
-    }
-    if !own_timeout {
-        arguments.extend(["-o".into(), format!("ConnectTimeout={CONNECT_TIMEOUT}").into()]);
-    }
-    if let Some(key) = key {
-        arguments.extend(["-i".into(), key.into()]);
-    }
-    arguments.push(target(ip).into());
-    arguments.extend(command.iter().cloned());
-    arguments
 }
 
 /// Forgets the key of a node that is made anew.
@@ -97,27 +175,23 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_host_is_the_users_own() {
+    fn a_node_is_known_by_the_clusters_own_table() {
         let dir = Home::new("/state").cluster("lab");
-        let command = ["journalctl", "-u", "kubelet; reboot"].map(OsString::from);
-        let arguments = arguments(
-            &dir,
-            "worker-1.lab.example.com",
-            [10, 0, 0, 7].into(),
-            Some("/k".as_ref()),
-            true,
-            &command,
-        );
-        let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap()).collect();
-        assert_eq!(
-            words[8..],
-            ["-i", "/k", "core@10.0.0.7", "journalctl", "-u", "kubelet; reboot"]
-        );
-        assert!(
-            words.contains(&"UserKnownHostsFile=\"/state/clusters/lab/known_hosts\""),
-            "{words:?}"
-        );
-        assert!(words.contains(&"HostKeyAlias=worker-1.lab.example.com"), "{words:?}");
+        let node = Node {
+            dir: &dir,
+            host: "worker-1.lab.example.com".to_owned(),
+            ip: [10, 0, 0, 7].into(),
+            key: Some("/k".as_ref()),
+        };
+        let options = node.options(true);
+        let words: Vec<_> = options.iter().map(|word| word.to_str().unwrap()).collect();
+        assert_eq!(words[8..], ["-i", "/k"]);
+        for option in [
+            "UserKnownHostsFile=\"/state/clusters/lab/known_hosts\"",
+            "HostKeyAlias=worker-1.lab.example.com",
+        ] {
+            assert!(words.contains(&option), "{words:?}");
+        }
         assert!(
             !words.iter().any(|word| word.starts_with("ConnectTimeout")),
             "{words:?}"
@@ -131,7 +205,7 @@ mod tests {
             ("user core\nconnecttimeout 60\nport 22\n", true),
             ("", false),
         ] {
-            assert_eq!(has_connect_timeout(configuration), own, "{configuration}");
+            assert_eq!(sets_timeout(configuration), own, "{configuration}");
         }
     }
 }

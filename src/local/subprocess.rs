@@ -35,6 +35,7 @@ const TOLD: [&str; 24] = [
 ];
 
 /// A program to be started with these variables and no others.
+#[expect(clippy::disallowed_methods, reason = "programs are started here")]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear();

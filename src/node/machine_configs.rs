@@ -118,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::node::overlay::data_url;
+    use crate::ignition::contents::data_url;
 
     fn bootstrap(files: &[(&str, &str)]) -> Value {
         let file =

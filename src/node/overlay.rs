@@ -2,11 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{ClusterConfig, Mac, NodeName, Role};
+use crate::ignition::contents::data_url;
 use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::Parameters;
@@ -118,11 +117,6 @@ fn unit_entry(unit: &HostUnit) -> Value {
         entry.insert("dropins".to_owned(), unit.dropins.iter().map(dropin).collect());
     }
     Value::Object(entry)
-}
-
-/// Bytes as a URL in the installer's own form: base64, padded.
-pub fn data_url(bytes: &[u8]) -> String {
-    format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(bytes))
 }
 
 #[cfg(test)]

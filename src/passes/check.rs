@@ -14,7 +14,8 @@ use crate::cluster::{AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, No
 use crate::local::network_probe;
 use crate::node;
 use crate::node::config::Fragment;
-use crate::openshift::installer::{self, Choice, Installer};
+use crate::openshift::installer::fetch::Choice;
+use crate::openshift::installer::{self, Installer};
 use crate::passes::image_sources;
 use crate::plan::addresses::{vip_problem, vip_taken};
 use crate::plan::machines;

@@ -12,8 +12,8 @@ use crate::backend::{Backend, NetworkFacts};
 use crate::cluster::{
     AddressAssignment, ClusterConfig, ClusterId, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor,
 };
+use crate::ignition::contents::data_url;
 use crate::node::config::NodeConfigs;
-use crate::node::overlay::data_url;
 use crate::node::services::{self, Release};
 use crate::openshift::installer;
 use crate::plan::machines;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use fs_err::os::unix::fs::OpenOptionsExt;
@@ -11,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{
     BackendConfig, ClusterConfig, ClusterId, Mac, Role, Sizes, Vip, WorkersOn, backend_of, platform_names,
 };
-use crate::plan::addresses::Others;
 use crate::state::dir::NO_LINK;
 use crate::state::home::{ClusterDir, Home, create_private_dir, write_private};
 use crate::state::parameters::{Parameters, ParametersError};
@@ -162,7 +162,8 @@ pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> 
 /// What all clusters but one hold on one network.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    pub addresses: Others,
+    /// Address -> who holds it, e.g. `api of cluster prod`.
+    pub addresses: BTreeMap<Ipv4Addr, String>,
     pub macs: BTreeSet<Mac>,
     pub virtual_router_ids: BTreeMap<u8, String>,
 }

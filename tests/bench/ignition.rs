@@ -1,5 +1,15 @@
 //! How long Ignition configs take, beside the least that any program would need for them: `cargo bench --bench ignition`.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a bench may panic and print"
+)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;

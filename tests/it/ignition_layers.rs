@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use ocpdeploy::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use ocpdeploy::digest::sha512;
+use ocpdeploy::ignition::contents::data_url;
 use ocpdeploy::ignition::merge::merge;
 use ocpdeploy::ignition::origins::merge_layers;
+use ocpdeploy::ignition::stub::{Stub, stub};
 use ocpdeploy::ignition::unpack::unpack;
 use ocpdeploy::ignition::version;
-use ocpdeploy::node::budget::{self, Stub};
+use ocpdeploy::node::budget;
 use ocpdeploy::node::config::{Fragment, NodeConfigs};
 use ocpdeploy::node::host::HostParts;
-use ocpdeploy::node::overlay::data_url;
 use ocpdeploy::state::home::{Home, write_private_unsynced};
 use ocpdeploy::state::parameters::Parameters;
 use serde_json::{Value, json};
@@ -177,7 +178,7 @@ fn a_stub_fetches_the_config_that_was_meant_and_no_other() {
         let url = format!("http://{ip}:8081{path}");
         let version = version(&json_of(&config)).unwrap();
         let headers = &[("X-Auth-Token", "let-me-in")][..];
-        let stub = budget::stub(&Stub {
+        let stub = stub(&Stub {
             version,
             url: &url,
             headers,

@@ -3,10 +3,10 @@
 use crate::support::{clean, configs, engine};
 use std::collections::BTreeSet;
 
+use ocpdeploy::ignition::contents::data_url;
 use ocpdeploy::ignition::merge::merge;
 use ocpdeploy::ignition::origins::{Layer, merge_layers, origins};
 use ocpdeploy::ignition::spec::{self, Field, Shape};
-use ocpdeploy::node::overlay::data_url;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -1,49 +1,67 @@
-//! The rules between the rooms, held by reading the source: who may use what, and where.
+//! What may import what in `src`: layers, no cycles, pure folders. Read with `syn`; `#[cfg(test)]` items are exempt.
 //!
-//! Comments, literals and `#[cfg(test)]` items do not count. Paths are followed through `use` trees,
-//! renames and `super`. Every rule brings sources that break it, and a test that it sees them.
+//! What clippy can hold is in Cargo.toml's `[lints]` and clippy.toml.
 
-use crate::support::source::{Source, program};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-/// A rule: whom it is for and what it finds.
-struct Rule {
-    name: &'static str,
-    /// Whether a file, by its path beneath `src`, is bound by the rule.
-    binds: fn(&str) -> bool,
-    /// What in the source breaks the rule: line and words.
-    finds: fn(&Source) -> Vec<(usize, String)>,
-    /// Sources that break this rule and no other.
-    broken_by: &'static [(&'static str, &'static str)],
-}
+use syn::visit::{self, Visit};
 
-const PURE: &[&str] = &[
-    "settings",
-    "catalogue",
-    "cluster",
-    "csr",
-    "machines",
+/// The folders and files at the root of `src`, lowest first: none imports what comes after it.
+const LAYERS: &[&str] = &[
+    "lib",
+    "backoff",
+    "digest",
+    "http_limits",
     "printable",
-    "addresses",
-    "harvest",
+    "templates",
+    "xml",
+    "cluster",
+    "ignition",
+    "backend",
+    "state",
+    "export",
+    "node",
+    "plan",
+    "artifacts",
+    "settings",
+    "openshift",
+    "local",
+    "passes",
+    "report",
+    "failure",
+    "cli",
+    "commands",
+    "main",
+];
+
+/// Modules that take values and return values: no files, clock, network, processes, tasks or logging.
+const PURE: &[&str] = &[
+    "artifacts::catalogue",
+    "cluster",
+    "commands::init::survey",
     "digest",
     "export",
-    "host",
     "ignition",
-    "services",
-    "survey",
+    "node",
+    "openshift::csr",
+    "plan",
+    "printable",
+    "settings",
     "templates",
     "xml",
 ];
 
-/// What pure rooms may take from the crate: each other, and the values that pass between rooms.
-const PURE_MAY_USE: &[&str] = &["backend", "parameters"];
+/// What pure modules may import beside each other, itself and not what is beneath it: types.
+const PURE_MAY_IMPORT: &[&str] = &["backend", "lib", "state::parameters"];
 
-/// Files, clock, chance, network, tasks, logging.
+/// What makes a module impure.
 const IMPURE: &[&str] = &[
     "fs_err",
     "getrandom",
     "jiff::Timestamp::now",
     "jiff::Zoned::now",
+    "openssh",
     "rand",
     "reqwest",
     "std::env",
@@ -66,328 +84,578 @@ const IMPURE: &[&str] = &[
     "uuid::Uuid::new_v4",
 ];
 
-/// Methods of `Path` that ask the file system without any import.
+/// Methods of `Path` that read the file system.
 const PATH_METHODS: &[&str] = &[
-    ".exists(",
-    ".try_exists(",
-    ".is_file(",
-    ".is_dir(",
-    ".is_symlink(",
-    ".canonicalize(",
-    ".metadata(",
-    ".symlink_metadata(",
-    ".read_dir(",
-    ".read_link(",
+    "canonicalize",
+    "exists",
+    "is_dir",
+    "is_file",
+    "is_symlink",
+    "metadata",
+    "read_dir",
+    "read_link",
+    "symlink_metadata",
+    "try_exists",
 ];
 
-const RULES: &[Rule] = &[
-    Rule {
-        name: "pure rooms take values and return values",
-        binds: |file| PURE.contains(&room(file)),
-        finds: |source| {
-            let mut found = source.uses_of(IMPURE);
-            found.extend(source.words(PATH_METHODS));
-            found
-        },
-        broken_by: &[
-            ("cluster.rs", "use std::fs;"),
-            ("cluster.rs", "use std::{fmt, fs::File};"),
-            ("cluster.rs", "use std::net;\nfn f() { net::TcpStream::connect(a) }"),
-            ("cluster.rs", "use std as s;\nfn f() { s::env::var(a) }"),
-            ("cluster.rs", "use std::*;"),
-            ("cluster.rs", "fn f() { ::std::process::exit(1) }"),
-            ("machines.rs", "fn f() { let t = std::time::Instant::now(); }"),
-            ("addresses.rs", "use rand::Rng;"),
-            ("templates.rs", "fn f() { tracing::info!(a) }"),
-            ("ignition/merge.rs", "async fn f() { tokio::time::sleep(a).await }"),
-            ("settings/envfile.rs", "fn f(p: &Path) -> bool { p\n.exists() }"),
-            ("harvest.rs", "use jiff::Timestamp;\nfn f() { Timestamp::now() }"),
-            ("digest.rs", "use reqwest::Client;"),
-        ],
-    },
-    Rule {
-        name: "pure rooms use pure rooms",
-        binds: |file| PURE.contains(&room(file)),
-        finds: |source| source.crate_uses(|path| PURE.contains(&path[0]) || shared_values(path)),
-        broken_by: &[
-            ("machines.rs", "use crate::journal::Journal;"),
-            ("machines.rs", "use crate::{cluster::Role, home};"),
-            ("machines.rs", "use crate::*;"),
-            ("ignition/merge.rs", "use super::super::passes;"),
-            ("settings/profile.rs", "fn f() { crate::home::write_private(a, b) }"),
-            ("templates.rs", "use crate::backend::sim::Sim;"),
-            (
-                "templates.rs",
-                "use crate::backend;\nfn f() { backend::libvirt::Libvirt::new() }",
-            ),
-        ],
-    },
-    Rule {
-        name: "a backend knows the trait, the nouns and its own platform",
-        binds: |file| own_backend(file).is_some(),
-        finds: |source| {
-            let own = own_backend(&source.file).unwrap_or_default();
-            source.crate_uses(|path| match path {
-                ["backend", second, ..] => *second == own || !is_backend(second),
-                // OpenStack makes the small config that fetches a bootstrap's large one.
-                ["ignition", ..] => own == "openstack",
-                [first, ..] => ["backend", "capped", "cluster", "digest", "pace", "xml"].contains(first),
-                [] => false,
-            })
-        },
-        broken_by: &[
-            ("backend/libvirt/mod.rs", "use crate::journal::Journal;"),
-            ("backend/libvirt/domain.rs", "use crate::backend::sim::Sim;"),
-            ("backend/libvirt/domain.rs", "use super::super::sim;"),
-            ("backend/libvirt/domain.rs", "use super::super::super::passes;"),
-            ("backend/sim.rs", "use super::{Backend, libvirt::Libvirt};"),
-            ("backend/sim/mod.rs", "fn f() { crate::machines::plan(a) }"),
-            ("backend/sim/mod.rs", "use crate::*;"),
-        ],
-    },
-    Rule {
-        name: "the command line is known to main and commands, the passes to those who tell their outcome",
-        binds: |file| !["main", "cli", "commands"].contains(&room(file)),
-        finds: |source| {
-            let story = ["passes", "failure", "report"].contains(&room(&source.file));
-            source.crate_uses(|path| match path[0] {
-                "commands" | "cli" => false,
-                "passes" => story,
-                first => first != "*",
-            })
-        },
-        broken_by: &[
-            ("journal.rs", "use crate::commands::progress;"),
-            ("report/mod.rs", "use crate::cli::Output;"),
-            ("installer.rs", "use crate::{home, passes::deploy};"),
-            ("journal.rs", "use crate::passes::PassError;"),
-            ("passes.rs", "use crate::commands;"),
-        ],
-    },
-    Rule {
-        name: "stdout and stderr are written in one file, which is safe for a terminal and its moving lines",
-        // Beside it: whether there is a terminal, and lines of progress where there is none.
-        binds: |file| !["commands/output.rs", "commands/progress/mod.rs", "commands/terminal.rs"].contains(&file),
-        finds: |source| {
-            let mut found = source.words(&["print!", "println!", "eprint!", "eprintln!", "dbg!"]);
-            found.extend(source.uses_of(&["std::io::stdout", "std::io::stderr"]));
-            found
-        },
-        broken_by: &[
-            ("main.rs", "fn f() { eprint!(a) }"),
-            ("commands/destroy.rs", "fn f() { std::io::stdout().lock() }"),
-            ("commands/init/ask.rs", "use std::io;\nfn f() { io::stderr().flush() }"),
-            ("passes.rs", "fn f() { println!(a) }"),
-            ("journal.rs", "fn f() { std::eprintln! (a) }"),
-            ("backend/sim.rs", "fn f() { dbg!(a); }"),
-            ("settings/mod.rs", "fn f() { print!(a) }"),
-        ],
-    },
-    Rule {
-        name: "unsafe code stands in one file",
-        binds: |file| file != "backend/libvirt/leases.rs",
-        finds: |source| source.words(&["unsafe"]),
-        broken_by: &[
-            ("journal.rs", "fn f() { unsafe { g() } }"),
-            ("backend/libvirt/mod.rs", "unsafe impl Send for X {}"),
-        ],
-    },
-    Rule {
-        name: "nothing panics on what comes from outside",
-        binds: |_| true,
-        finds: |source| {
-            source.words(&[
-                ".unwrap",
-                "::unwrap",
-                ".expect(",
-                "::expect",
-                ".unwrap_err",
-                ".expect_err",
-                "panic!",
-                "todo!",
-                "unimplemented!",
-            ])
-        },
-        broken_by: &[
-            ("journal.rs", "fn f() { g().unwrap(); }"),
-            ("main.rs", "fn f() { g()\n    .expect(\"\") }"),
-            ("journal.rs", "fn f() { g().map(Result::unwrap) }"),
-            (
-                "journal.rs",
-                "#[cfg(test)]\nfn t() { g().unwrap() }\nfn f() { panic!(a) }",
-            ),
-            ("journal.rs", "/* \" */ fn f() { todo!() }"),
-            ("journal.rs", "fn f() { let q = '\"'; g().unwrap(); let r = '\"'; }"),
-            ("journal.rs", "fn f() { let q = r#\"\\\"#; g().unwrap(); }"),
-        ],
-    },
-    Rule {
-        name: "YAML is read and written in few places",
-        binds: |file| {
-            ![
-                "backend/openstack/auth.rs",
-                "ignition/machine_configs.rs",
-                "catalogue.rs",
-                "commands/manifests.rs",
-                "export/kubeconfig.rs",
-                "installer/mask.rs",
-                "parameters.rs",
-                "settings/profile.rs",
-            ]
-            .contains(&file)
-        },
-        finds: |source| source.uses_of(&["serde_saphyr"]),
-        broken_by: &[
-            ("settings/mod.rs", "fn f() { serde_saphyr::from_str(a) }"),
-            ("passes.rs", "use serde_saphyr as yaml;\nfn f() { yaml::to_string(a) }"),
-        ],
-    },
-    Rule {
-        name: "children are told of our surroundings by `child` and `installer` only",
-        binds: |file| !["child", "installer"].contains(&room(file)),
-        finds: |source| source.uses_of(&["std::process::Command", "tokio::process::Command"]),
-        broken_by: &[
-            ("commands/node.rs", "use std::process::Command;"),
-            (
-                "commands/node.rs",
-                "use std::process;\nfn f() { process::Command::new(a) }",
-            ),
-            ("disk.rs", "use tokio::process::Command;"),
-        ],
-    },
+/// Modules that read or write YAML.
+const YAML: &[&str] = &[
+    "artifacts::catalogue",
+    "backend::openstack::auth",
+    "commands::manifests",
+    "export::kubeconfig",
+    "node::machine_configs",
+    "openshift::installer::mask",
+    "settings::profile",
+    "state::parameters",
 ];
 
-/// The first part of a file's path: `settings/profile.rs` is in the room `settings`.
-fn room(file: &str) -> &str {
-    let first = file.split('/').next().unwrap_or(file);
-    first.strip_suffix(".rs").unwrap_or(first)
+/// Folders whose inner cycles are still being removed.
+const STILL_CYCLIC: &[&str] = &["backend", "commands", "passes", "settings"];
+
+/// The modules of a crate, by path: `backend::sim`, `lib` for the root.
+struct Crate(BTreeMap<String, Module>);
+
+/// What one file names.
+struct Module {
+    file: String,
+    /// Full paths outside this file's own module: `crate::state::home`, `std::fs::File`.
+    paths: BTreeSet<String>,
+    methods: BTreeSet<String>,
 }
 
-/// The backend whose room a file is in; `backend/mod.rs` is nobody's.
-fn own_backend(file: &str) -> Option<&str> {
-    let room = room(file.strip_prefix("backend/")?);
-    (room != "mod").then_some(room)
-}
-
-fn is_backend(module: &str) -> bool {
-    ["libvirt", "sim", "ovirt", "openstack", "kubevirt", "*"].contains(&module)
-}
-
-/// The trait's values and the parameter file's, but no backend.
-fn shared_values(path: &[&str]) -> bool {
-    PURE_MAY_USE.contains(&path[0]) && path.get(1).is_none_or(|second| !is_backend(second))
-}
-
-/// All that breaks a rule, as it is shown.
-fn violations(rules: &[Rule], file: &str, text: &str) -> Vec<String> {
-    let source = Source::new(file, text);
-    let show = |rule: &Rule| {
-        let found = (rule.finds)(&source).into_iter();
-        let lines: Vec<_> = found
-            .map(|(line, what)| format!("src/{file}:{line}: {what}: {}", rule.name))
+impl Crate {
+    /// Files by their path beneath `src`. Files that are declared `#[cfg(test)]` are left out.
+    fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut read: Vec<(&str, Names)> = files
+            .into_iter()
+            .map(|(file, text)| {
+                let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+                let mut names = Names::new(module_of(file));
+                names.visit_file(&parsed);
+                (file, names)
+            })
             .collect();
-        lines
-    };
-    rules.iter().filter(|rule| (rule.binds)(file)).flat_map(show).collect()
-}
+        let tests: BTreeSet<String> = read.iter().flat_map(|(_, names)| names.tests.clone()).collect();
+        read.retain(|(file, _)| !tests.iter().any(|test| is_beneath(&module_of(file).join("::"), test)));
+        let module = |(file, names): (&str, Names)| {
+            let module = Module {
+                file: file.to_owned(),
+                paths: names.resolved(),
+                methods: names.methods,
+            };
+            (name_of(file), module)
+        };
+        Self(read.into_iter().map(module).collect())
+    }
 
-#[test]
-fn every_rule_holds() {
-    let files = program();
-    assert!(
-        files.iter().any(|(file, _)| file == "backend/mod.rs"),
-        "the source was not found"
-    );
-    let found: Vec<String> = files
-        .iter()
-        .flat_map(|(file, text)| violations(RULES, file, text))
-        .collect();
-    assert!(found.is_empty(), "{}", found.join("\n"));
-}
+    /// The module that a path leads into, the innermost one; `None` for other crates.
+    fn target(&self, path: &str) -> Option<&str> {
+        let mut path = path.strip_prefix("crate")?.trim_start_matches("::");
+        loop {
+            if let Some((name, _)) = self.0.get_key_value(path) {
+                return Some(name);
+            }
+            match path.rsplit_once("::") {
+                Some((above, _)) => path = above,
+                None => return self.0.get_key_value("lib").map(|(name, _)| name.as_str()),
+            }
+        }
+    }
 
-#[test]
-fn every_rule_sees_what_breaks_it() {
-    for rule in RULES {
-        assert!(!rule.broken_by.is_empty(), "{}", rule.name);
-        for (file, text) in rule.broken_by {
-            let found = violations(std::slice::from_ref(rule), file, text);
-            let sandbox = format!("src/{file}:{}:", text.lines().count());
-            assert!(
-                found.iter().any(|found| found.starts_with(&sandbox)),
-                "`{text}` in {file} against: {}\n{found:?}",
-                rule.name
+    fn imports(&self, name: &str) -> BTreeSet<&str> {
+        let targets = self.0[name].paths.iter().filter_map(|path| self.target(path));
+        targets.filter(|target| *target != name).collect()
+    }
+
+    fn all_imports(&self) -> Vec<(&str, &str)> {
+        let names = self.0.keys();
+        names
+            .flat_map(|name| {
+                self.imports(name)
+                    .into_iter()
+                    .map(move |target| (name.as_str(), target))
+            })
+            .collect()
+    }
+
+    /// An import with the paths that make it.
+    fn shown(&self, from: &str, to: &str) -> String {
+        let paths = self.0[from].paths.iter().filter(|path| self.target(path) == Some(to));
+        let paths: Vec<_> = paths.map(String::as_str).collect();
+        format!("{from} imports {}", paths.join(", "))
+    }
+
+    /// Imports of a higher layer by a lower one.
+    fn climbing(&self) -> Vec<String> {
+        let rank = |module: &str| {
+            let layer = module.split("::").next().unwrap_or_default();
+            let rank = LAYERS.iter().position(|one| *one == layer);
+            rank.unwrap_or_else(|| panic!("{layer} is not in LAYERS"))
+        };
+        let climbs = self
+            .all_imports()
+            .into_iter()
+            .filter(|(from, to)| rank(to) > rank(from));
+        climbs.map(|(from, to)| format!("{from} imports {to}")).collect()
+    }
+
+    /// Imports of one platform by another.
+    fn between_platforms(&self) -> Vec<String> {
+        let platform = |module: &str| -> Option<String> {
+            let name = module.strip_prefix("backend::")?.split("::").next()?;
+            // A folder is a platform.
+            let is_folder = self.0.get(&format!("backend::{name}"))?.file.ends_with("/mod.rs");
+            is_folder.then(|| name.to_owned())
+        };
+        let imports = self.all_imports().into_iter();
+        let foreign = imports.filter(|(from, to)| match (platform(from), platform(to)) {
+            (Some(from), Some(to)) => from != to,
+            _ => false,
+        });
+        foreign.map(|(from, to)| format!("{from} imports {to}")).collect()
+    }
+
+    /// Groups of modules that import each other, each group sorted.
+    fn cycles(&self, exempt: &[&str]) -> Vec<Vec<&str>> {
+        let is_exempt =
+            |(from, to): &(&str, &str)| exempt.iter().any(|one| is_beneath(from, one) && is_beneath(to, one));
+        let mut reach: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (from, to) in self.all_imports().into_iter().filter(|edge| !is_exempt(edge)) {
+            reach.entry(from).or_default().insert(to);
+        }
+        let direct = reach.clone();
+        for targets in reach.values_mut() {
+            let mut next: Vec<&str> = targets.iter().copied().collect();
+            while let Some(name) = next.pop() {
+                for target in direct.get(name).into_iter().flatten() {
+                    if targets.insert(target) {
+                        next.push(target);
+                    }
+                }
+            }
+        }
+        let reaches = |from: &str, to: &str| reach.get(from).is_some_and(|targets| targets.contains(to));
+        let names = reach.keys().filter(|name| reaches(name, name));
+        let groups: BTreeSet<Vec<&str>> = names
+            .map(|name| {
+                let together = reach
+                    .keys()
+                    .filter(|other| reaches(name, other) && reaches(other, name));
+                together.copied().collect()
+            })
+            .collect();
+        groups.into_iter().collect()
+    }
+
+    /// What pure modules do or import that is not pure.
+    fn impure(&self) -> Vec<String> {
+        let is_pure = |module: &str| PURE.iter().any(|pure| is_beneath(module, pure));
+        let mut found = Vec::new();
+        for (name, module) in self.0.iter().filter(|(name, _)| is_pure(name)) {
+            let imports = self.imports(name).into_iter();
+            let imports = imports.filter(|target| !is_pure(target) && !PURE_MAY_IMPORT.contains(target));
+            let paths = module.paths.iter().map(String::as_str);
+            // A glob or a whole module brings what is beneath it, as `std::*` does.
+            let paths = paths.filter(|path| {
+                let whole = path.strip_suffix("::*");
+                IMPURE
+                    .iter()
+                    .any(|impure| is_beneath(path, impure) || whole.is_some_and(|whole| is_beneath(impure, whole)))
+            });
+            let methods = module.methods.iter().map(String::as_str);
+            let methods = methods.filter(|method| PATH_METHODS.contains(method));
+            found.extend(
+                imports
+                    .chain(paths)
+                    .chain(methods)
+                    .map(|what| format!("{name} uses {what}")),
             );
+        }
+        found
+    }
+
+    /// Modules beside the listed ones that use YAML.
+    fn yaml(&self) -> Vec<&str> {
+        let uses = |module: &Module| module.paths.iter().any(|path| is_beneath(path, "serde_saphyr"));
+        let modules = self
+            .0
+            .iter()
+            .filter(|(name, module)| uses(module) && !YAML.contains(&name.as_str()));
+        modules.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// What a file names: `use` trees, other paths, also those in macros' arguments, and methods.
+struct Names {
+    module: Vec<String>,
+    /// Each with the module that it is read in: a file may have modules of its own.
+    paths: Vec<(Vec<String>, Vec<String>)>,
+    /// What `use` and `mod` bring into scope: name, full path.
+    scope: BTreeMap<String, Vec<String>>,
+    methods: BTreeSet<String>,
+    tests: BTreeSet<String>,
+}
+
+impl Names {
+    fn new(module: Vec<String>) -> Self {
+        Self {
+            module,
+            paths: Vec::new(),
+            scope: BTreeMap::new(),
+            methods: BTreeSet::new(),
+            tests: BTreeSet::new(),
+        }
+    }
+
+    fn add(&mut self, path: Vec<String>) {
+        self.paths.push((self.module.clone(), path));
+    }
+
+    fn resolved(&self) -> BTreeSet<String> {
+        let full = |(module, path): &(Vec<String>, Vec<String>)| self.full_path(module, path, 4).join("::");
+        self.paths.iter().map(full).collect()
+    }
+
+    /// Follows `self`, `super`, renames and modules that the file declares.
+    fn full_path(&self, module: &[String], path: &[String], depth: usize) -> Vec<String> {
+        let root = ["crate".to_owned()];
+        let (first, rest) = path.split_first().unwrap();
+        match first.as_str() {
+            "self" => [&root, module, rest].concat(),
+            "super" => {
+                let ups = path.iter().take_while(|part| *part == "super").count();
+                let above = &module[..module.len().saturating_sub(ups)];
+                [&root, above, &path[ups..]].concat()
+            }
+            first => match self.scope.get(first) {
+                Some(full) if depth > 0 && full[0] != first => {
+                    self.full_path(module, &[full, rest].concat(), depth - 1)
+                }
+                _ => path.to_vec(),
+            },
+        }
+    }
+
+    fn use_tree(&mut self, tree: &syn::UseTree, above: &[String]) {
+        let with = |name: &str| [above, &[name.to_owned()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.use_tree(&path.tree, &with(&path.ident.to_string())),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.use_tree(tree, above)),
+            syn::UseTree::Glob(_) => self.add(with("*")),
+            syn::UseTree::Name(name) => self.bring(name.ident.to_string(), with(&name.ident.to_string())),
+            syn::UseTree::Rename(rename) => self.bring(rename.rename.to_string(), with(&rename.ident.to_string())),
+        }
+    }
+
+    fn bring(&mut self, mut name: String, mut path: Vec<String>) {
+        // `net::{self, ..}` is `net`.
+        if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
+            path.pop();
+            if name == "self" {
+                name = path.last().cloned().unwrap_or_default();
+            }
+        }
+        self.scope.entry(name).or_insert_with(|| path.clone());
+        self.add(path);
+    }
+
+    /// Paths among the tokens of a macro's arguments: names joined by `::`.
+    fn tokens(&mut self, tokens: proc_macro2::TokenStream) {
+        let (mut path, mut colons) = (Vec::new(), 0);
+        for token in tokens {
+            match token {
+                proc_macro2::TokenTree::Ident(ident) => {
+                    if colons != 2 {
+                        self.path(std::mem::take(&mut path));
+                    }
+                    path.push(ident.to_string());
+                    colons = 0;
+                }
+                proc_macro2::TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+                token => {
+                    self.path(std::mem::take(&mut path));
+                    colons = 0;
+                    if let proc_macro2::TokenTree::Group(group) = token {
+                        self.tokens(group.stream());
+                    }
+                }
+            }
+        }
+        self.path(path);
+    }
+
+    /// One name alone is a variable, or what a `use` has brought.
+    fn path(&mut self, path: Vec<String>) {
+        if path.len() > 1 {
+            self.add(path);
         }
     }
 }
 
+impl<'ast> Visit<'ast> for Names {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let attributes: &[syn::Attribute] = match item {
+            syn::Item::Const(item) => &item.attrs,
+            syn::Item::Enum(item) => &item.attrs,
+            syn::Item::Fn(item) => &item.attrs,
+            syn::Item::Impl(item) => &item.attrs,
+            syn::Item::Macro(item) => &item.attrs,
+            syn::Item::Mod(item) => &item.attrs,
+            syn::Item::Static(item) => &item.attrs,
+            syn::Item::Struct(item) => &item.attrs,
+            syn::Item::Trait(item) => &item.attrs,
+            syn::Item::Type(item) => &item.attrs,
+            syn::Item::Use(item) => &item.attrs,
+            _ => &[],
+        };
+        match item {
+            syn::Item::Mod(item) if is_test(attributes) => {
+                let path = [&self.module[..], &[item.ident.to_string()]].concat();
+                self.tests.insert(path.join("::"));
+            }
+            _ if is_test(attributes) => {}
+            _ => visit::visit_item(self, item),
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if !is_test(&item.attrs) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        let name = item.ident.to_string();
+        if item.content.is_some() {
+            self.module.push(name);
+            visit::visit_item_mod(self, item);
+            self.module.pop();
+        } else {
+            let path = ["self".to_owned(), name.clone()];
+            self.scope.insert(name, path.to_vec());
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.use_tree(&item.tree, &[]);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.path(path.segments.iter().map(|part| part.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        self.tokens(call.tokens.clone());
+        visit::visit_macro(self, call);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.methods.insert(call.method.to_string());
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+/// `#[cfg(test)]` and `#[cfg(all(test, ..))]`.
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) if list.path.is_ident("cfg") => {
+            let words: String = list.tokens.to_string().split_whitespace().collect();
+            words == "test" || words.starts_with("all(test,")
+        }
+        _ => false,
+    })
+}
+
+/// `backend/sim/mod.rs` is the module `backend::sim`; the crate's root has no name.
+fn module_of(file: &str) -> Vec<String> {
+    let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
+    match path {
+        "lib" => Vec::new(),
+        path => path.split('/').map(str::to_owned).collect(),
+    }
+}
+
+fn name_of(file: &str) -> String {
+    match file {
+        "lib.rs" => "lib".to_owned(),
+        file => module_of(file).join("::"),
+    }
+}
+
+/// Whether a path is another one or goes on from it.
+fn is_beneath(path: &str, above: &str) -> bool {
+    path.strip_prefix(above)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// All files of `src`: path beneath `src`, text.
+pub fn sources() -> Vec<(String, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut files, mut folders) = (Vec::new(), vec![src.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
+                files.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    files
+}
+
+fn program() -> Crate {
+    let sources = sources();
+    let program = Crate::new(sources.iter().map(|(file, text)| (file.as_str(), text.as_str())));
+    assert!(program.0.contains_key("backend::sim"), "the source was not found");
+    program
+}
+
 #[test]
-fn what_is_allowed_breaks_no_rule() {
-    for (file, text) in [
-        (
-            "cluster.rs",
-            "use std::net::{IpAddr, Ipv4Addr};\nuse std::{fmt, path::PathBuf, time::Duration};",
-        ),
-        (
-            "cluster.rs",
-            "// use std::fs; println!()\n/* unsafe /* nested */ tokio::spawn() */ struct A;",
-        ),
-        (
-            "cluster.rs",
-            "const A: &str = \"std::fs::read() \\\" println!\"; const B: &str = r#\"\" unsafe \"#;",
-        ),
-        ("cluster.rs", "fn f<'a>(x: &'a str) -> char { '\"' } // g().unwrap()"),
-        ("cluster.rs", "fn f() { let q = '\\''; let b = br\"unsafe\"; } // '"),
-        ("cluster.rs", "#[cfg(test)]\nuse std::{fs, env};\nstruct A;"),
-        (
-            "cluster.rs",
-            "#[cfg(test)]\nimpl A { fn f() { g().unwrap() } }\nstruct B;",
-        ),
-        (
-            "cluster.rs",
-            "#[cfg(all(test, feature = \"x\"))]\n#[allow(dead_code)]\nmod tests { fn f() { panic!() } }",
-        ),
-        (
-            "cluster.rs",
-            "#[expect(dead_code, reason = \"a\")]\npub(crate) fn f(fs: u8) -> u8 { fs }",
-        ),
-        (
-            "machines.rs",
-            "use crate::backend::{MachineSpec, Nic};\nuse crate::{addresses, parameters::Parameters};",
-        ),
-        (
-            "settings/envfile.rs",
-            "use super::problem::Problem;\nfn f() { super::variables::find(a) }",
-        ),
-        (
-            "backend/sim/mod.rs",
-            "mod world;\nuse super::{Backend, Limits};\nuse world::World;",
-        ),
-        (
-            "backend/libvirt/domain.rs",
-            "use crate::xml;\nuse crate::backend::libvirt::volume;\nuse virt::domain::Domain;",
-        ),
-        ("backend/libvirt/leases.rs", "fn f() { unsafe { g() } }"),
-        ("commands/list.rs", "use crate::passes;"),
-        ("commands/output.rs", "fn f() { std::io::stdout().lock() }"),
-        (
-            "passes.rs",
-            "fn f() { if print != a {} self.exists = b; x.expect_it() }",
-        ),
-        ("parameters.rs", "use serde_saphyr::Error;"),
-    ] {
-        let found = violations(RULES, file, text);
-        assert!(found.is_empty(), "`{text}`\n{}", found.join("\n"));
+fn a_lower_layer_imports_no_higher_one() {
+    let found = program().climbing();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn platforms_import_no_other_platform() {
+    let found = program().between_platforms();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn modules_import_each_other_in_no_circle() {
+    let program = program();
+    let found = program.cycles(STILL_CYCLIC);
+    let together = |(from, to): &(&str, &str)| found.iter().any(|group| group.contains(from) && group.contains(to));
+    let imports = program.all_imports().into_iter().filter(together);
+    let imports: Vec<_> = imports.map(|(from, to)| program.shown(from, to)).collect();
+    assert!(found.is_empty(), "{imports:#?}");
+}
+
+#[test]
+fn pure_modules_take_values_and_return_values() {
+    let found = program().impure();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn yaml_is_read_and_written_in_few_places() {
+    let program = program();
+    assert_eq!(program.yaml(), [""; 0]);
+    for module in YAML.iter().chain(PURE).chain(PURE_MAY_IMPORT) {
+        assert!(program.0.contains_key(*module), "there is no module {module}");
     }
 }
 
 #[test]
-fn the_rules_name_rooms_that_exist() {
-    let files = program();
-    for room in PURE.iter().chain(PURE_MAY_USE) {
-        assert!(
-            files.iter().any(|(file, _)| self::room(file) == *room),
-            "there is no room {room}"
-        );
+fn a_climbing_import_is_caught() {
+    for (file, text) in [
+        ("state/mod.rs", "use crate::passes::Run;"),
+        ("state/mod.rs", "use crate::{cluster::Role, passes::{Run as Deploy}};"),
+        ("state/mod.rs", "use super::passes;"),
+        ("state/mod.rs", "use crate as root;\nfn f() { root::passes::run() }"),
+        ("state/mod.rs", "fn f() { crate::passes::run() }"),
+        ("state/mod.rs", "fn f() -> Vec<crate::passes::Run> { todo() }"),
+        ("state/mod.rs", "fn f() { format!(\"{}\", g(crate::passes::name())) }"),
+        ("state/mod.rs", "mod inner { use super::super::passes; }"),
+        ("state/mod.rs", "impl From<crate::passes::Run> for A {}"),
+    ] {
+        let found = Crate::new([(file, text), ("passes/mod.rs", ""), ("cluster/mod.rs", "")]).climbing();
+        assert_eq!(found, ["state imports passes"], "{text}");
     }
+    for text in [
+        "#[cfg(test)]\nuse crate::passes::Run;",
+        "#[cfg(all(test, feature = \"x\"))]\nmod tests { use crate::passes; }",
+        "impl A { #[cfg(test)]\nfn f() { crate::passes::run() } }",
+        "use crate::cluster::Role; // crate::passes",
+        "const A: &str = \"crate::passes\";",
+    ] {
+        let found = Crate::new([("state/mod.rs", text), ("passes/mod.rs", ""), ("cluster/mod.rs", "")]).climbing();
+        assert_eq!(found, [""; 0], "{text}");
+    }
+    // The tests of a module, in a file of their own.
+    let files = [
+        ("state/mod.rs", "#[cfg(test)]\nmod tests;"),
+        ("state/tests.rs", "use crate::passes;"),
+        ("passes/mod.rs", ""),
+    ];
+    assert_eq!(Crate::new(files).climbing(), [""; 0]);
+}
+
+#[test]
+fn an_import_between_platforms_is_caught() {
+    for text in [
+        "use super::super::sim;",
+        "use crate::backend;\nfn f() { backend::sim::new() }",
+    ] {
+        let files = [
+            ("backend/libvirt/domain.rs", text),
+            ("backend/libvirt/mod.rs", "mod domain;"),
+            ("backend/sim/mod.rs", ""),
+        ];
+        let found = Crate::new(files).between_platforms();
+        assert_eq!(found, ["backend::libvirt::domain imports backend::sim"], "{text}");
+    }
+}
+
+#[test]
+fn a_cycle_is_caught() {
+    let files = [
+        (
+            "plan/mod.rs",
+            "pub mod a;\npub mod b;\npub mod c;\nmod d;\npub use d::D;",
+        ),
+        ("plan/a.rs", "use super::b::B;"),
+        ("plan/b.rs", "use crate::plan::c;"),
+        ("plan/c.rs", "fn f() { super::a::f() }"),
+        // A module that re-exports imports what it re-exports.
+        ("plan/d.rs", "use super::E;"),
+        ("state/mod.rs", "use crate::plan::a;"),
+    ];
+    let program = Crate::new(files);
+    let found = program.cycles(&[]);
+    assert_eq!(found, [vec!["plan", "plan::d"], vec!["plan::a", "plan::b", "plan::c"]]);
+    assert!(program.cycles(&["plan"]).is_empty());
+}
+
+#[test]
+fn what_is_impure_is_caught() {
+    for text in [
+        "use std::fs;",
+        "use std::{fmt, fs::File};",
+        "use std::net;\nfn f() { net::TcpStream::connect(a) }",
+        "use std as s;\nfn f() { s::env::var(a) }",
+        "use std::*;",
+        "fn f() { ::std::process::exit(1) }",
+        "fn f() { let t = std::time::Instant::now(); }",
+        "fn f() { tracing::info!(a) }",
+        "async fn f() { tokio::time::sleep(a).await }",
+        "fn f(p: &Path) -> bool { p\n.exists() }",
+        "use jiff::Timestamp;\nfn f() { Timestamp::now() }",
+        "use crate::state::journal::Journal;",
+        "use crate::backend::sim::Sim;",
+    ] {
+        let files = [
+            ("cluster/mod.rs", text),
+            ("state/journal.rs", ""),
+            ("backend/sim/mod.rs", ""),
+        ];
+        assert!(!Crate::new(files).impure().is_empty(), "{text}");
+    }
+    let allowed = "use std::net::IpAddr;\nuse std::{fmt, path::PathBuf, time::Duration};\n\
+                   use crate::backend::Nic;\nuse crate::digest;";
+    let files = [("cluster/mod.rs", allowed), ("backend/mod.rs", ""), ("digest.rs", "")];
+    assert_eq!(Crate::new(files).impure(), [""; 0]);
+}
+
+#[test]
+fn yaml_elsewhere_is_caught() {
+    let text = "use serde_saphyr as yaml;\nfn f() { yaml::to_string(a) }";
+    let files = [("passes/mod.rs", text), ("settings/profile.rs", text)];
+    assert_eq!(Crate::new(files).yaml(), ["passes"]);
 }

@@ -1,4 +1,15 @@
 //! All tests that need no lab, in one program: it is linked once.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::duplicate_mod,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unimplemented,
+    clippy::unwrap_used,
+    reason = "tests may panic and print"
+)]
 mod audit;
 mod check;
 mod cli;
@@ -35,6 +46,7 @@ mod machine_configs;
 mod many;
 mod mcs;
 mod mixed;
+mod node_ssh;
 mod openstack;
 mod ovirt_client;
 mod ovirt_fake;

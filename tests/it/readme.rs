@@ -1,6 +1,5 @@
 //! What README and pages quote of the program is compared with the source, or with what the program prints.
 
-use crate::support::source;
 use std::path::Path;
 
 fn page(name: &str) -> String {
@@ -42,7 +41,10 @@ fn is_said(quote: &str, files: &[String]) -> bool {
 fn the_words_it_explains_are_the_programs() {
     // These are QEMU's.
     let foreign = ["cannot open backing file"];
-    let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
+    let files: Vec<String> = crate::layering::sources()
+        .iter()
+        .map(|(_, text)| one_line(text))
+        .collect();
     let quotes = quoted(&page("docs/reference/messages.md"));
     assert!(quotes.len() > 25, "{quotes:?}");
     let unknown: Vec<_> = quotes
@@ -63,7 +65,10 @@ fn each_symptom_has_the_programs_words() {
         .collect();
     assert!(quotes.len() > 25, "{quotes:?}");
     assert_eq!(page.matches("\n### ").count(), 30);
-    let files: Vec<String> = source::program().iter().map(|(_, text)| one_line(text)).collect();
+    let files: Vec<String> = crate::layering::sources()
+        .iter()
+        .map(|(_, text)| one_line(text))
+        .collect();
     let unknown: Vec<_> = quotes.iter().filter(|quote| !is_said(quote, &files)).collect();
     assert!(unknown.is_empty(), "the program does not say: {unknown:#?}");
 }

@@ -37,7 +37,7 @@ fi
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
     trap 'rm -f $policy' EXIT
-    printf '#!/bin/sh\ncase "$1" in haproxy* | keepalived* | isc-dhcp-server*) exit 101 ;; esac\n' >$policy
+    printf '#!/bin/sh\ncase "$1" in haproxy* | keepalived* | isc-dhcp-server* | ssh*) exit 101 ;; esac\n' >$policy
     chmod 755 $policy
 fi
 

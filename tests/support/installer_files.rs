@@ -1,7 +1,7 @@
 //! Files as openshift-install writes them: their shape is real, what is in them is filler.
 
 use ocpdeploy::cluster::Role;
-use ocpdeploy::node::overlay::data_url;
+use ocpdeploy::ignition::contents::data_url;
 use serde_json::{Value, json};
 
 /// What is where in a real bootstrap.ign.

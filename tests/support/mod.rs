@@ -33,6 +33,6 @@ pub mod qcow2;
 pub mod sandbox;
 pub mod shape;
 pub mod site;
-pub mod source;
+pub mod sshd;
 pub mod terminal;
 pub mod tls_listener;

@@ -14,25 +14,25 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use fs_err as fs;
-use jiff::Timestamp;
 use rustix::fs::OFlags;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tracing::{debug, info};
 
+use super::entry::{ABOUT, About, Cached, Entry};
+use super::error::{DownloadError, disk, shown};
 use super::partial::Partial;
-use super::pipeline::{Content, Space, Sums};
-use super::transfer::Patience;
-use super::{DownloadError, LOOK, disk, shown};
+use super::patience::Patience;
+use super::pipeline::Space;
+use super::sums::{Content, Sums};
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
 use crate::digest::{hex, sha256};
 use crate::state::dir::{self, Dir, Writers};
 
-pub(super) const VERSION: u32 = 1;
-pub(super) const ABOUT: &str = "about.json";
-/// `about.json` has a few hundred bytes.
-pub(super) const LONGEST_ABOUT: u64 = 64 << 10;
+/// How long a look at a lock may be apart from the next.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// A file of 16 GiB is the largest that CoreOS is published as.
 const LARGEST: u64 = 64 << 30;
 
@@ -42,33 +42,6 @@ pub struct Cache {
     root: PathBuf,
     pub(super) patience: Patience,
     largest: u64,
-}
-
-/// A whole file of the cache.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cached {
-    pub path: PathBuf,
-    /// Of its content, hex.
-    pub sha256: String,
-    pub bytes: u64,
-    /// Where it came from.
-    pub url: String,
-    pub fetched: Timestamp,
-    /// When it was last asked for.
-    pub used: Timestamp,
-}
-
-/// What is beside a file in the cache.
-#[derive(Deserialize, Serialize)]
-pub(super) struct About {
-    pub v: u32,
-    pub url: String,
-    pub file: String,
-    pub sha256: String,
-    /// Of the bytes that came over the network.
-    pub packed_sha256: String,
-    pub bytes: u64,
-    pub fetched: Timestamp,
 }
 
 /// What was removed from the cache, or would be.
@@ -313,53 +286,6 @@ fn digests(files: &Dir) -> Vec<String> {
         .filter_map(|name| name.into_string().ok())
         .filter(|name| name.len() == 64)
         .collect()
-}
-
-/// A whole file, open, and what is told of it.
-pub(super) struct Entry {
-    folder: Dir,
-    about: About,
-    file: File,
-}
-
-impl Entry {
-    fn open(files: &Dir, digest: &str) -> Option<Self> {
-        let folder = files.look(digest).ok()?;
-        let about: About = serde_json::from_slice(&folder.read(ABOUT, LONGEST_ABOUT).ok()?).ok()?;
-        let file = folder.file(&about.file, OFlags::RDONLY).ok()?;
-        let fits = about.v == VERSION && about.sha256 == digest && file.metadata().ok()?.len() == about.bytes;
-        fits.then_some(Self { folder, about, file })
-    }
-
-    /// As `open`, but nobody else can have put it there, as in a cache that was open to others once.
-    pub fn ours(files: &Dir, digest: &str) -> Option<Self> {
-        let entry = Self::open(files, digest)?;
-        let is_ours = entry.folder.writers().ok()? == Writers::OnlyUs && dir::is_ours(&entry.file).ok()?;
-        is_ours.then_some(entry)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.join(&self.about.file)
-    }
-
-    pub fn cached(self) -> Option<Cached> {
-        let used = self
-            .folder
-            .file(ABOUT, OFlags::RDONLY)
-            .ok()?
-            .metadata()
-            .ok()?
-            .modified()
-            .ok()?;
-        Some(Cached {
-            path: self.path(),
-            sha256: self.about.sha256,
-            bytes: self.about.bytes,
-            url: self.about.url,
-            fetched: self.about.fetched,
-            used: Timestamp::try_from(used).ok()?,
-        })
-    }
 }
 
 /// Removes a folder with plain files.

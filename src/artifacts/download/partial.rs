@@ -9,9 +9,9 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::cache::{ABOUT, About, Cached, Entry, LONGEST_ABOUT, VERSION};
-use super::pipeline::Sums;
-use super::{DownloadError, disk, shown};
+use super::entry::{ABOUT, About, Cached, Entry, LONGEST_ABOUT, VERSION};
+use super::error::{DownloadError, disk, shown};
+use super::sums::Sums;
 use crate::artifacts::catalogue::Artifact;
 use crate::state::dir::{self, Dir};
 

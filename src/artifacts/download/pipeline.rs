@@ -11,8 +11,9 @@ use std::thread::JoinHandle;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
+use super::error::{DownloadError, disk};
 use super::partial::Partial;
-use super::{DownloadError, disk};
+use super::sums::{Content, Sums};
 use crate::digest::hex;
 
 /// Bytes that pass between threads at once.
@@ -62,19 +63,6 @@ impl Space {
         }
         Ok(())
     }
-}
-
-/// What came out.
-pub(super) struct Sums {
-    /// sha256 of the bytes as they came.
-    pub packed: String,
-    /// What they hold; the error is the decompressor's.
-    pub content: io::Result<Content>,
-}
-
-pub(super) struct Content {
-    pub sha256: String,
-    pub bytes: u64,
 }
 
 /// Why a stage stopped.

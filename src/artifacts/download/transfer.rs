@@ -10,50 +10,24 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::cache::Cache;
+use super::error::{DownloadError, shown};
 use super::partial::{Origin, Partial};
-use super::pipeline::{Pipeline, Sums};
-use super::{DownloadError, shown};
+use super::patience::Patience;
+use super::pipeline::Pipeline;
+use super::sums::Sums;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
-use crate::backoff::{asked_pause, jittered};
+use crate::backoff::asked_pause;
 use crate::http_limits::innermost;
 use crate::http_limits::{self, CapError};
 
 /// A server that says nothing for so long has gone away.
 const SILENCE: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(5);
-/// Longest pause between two tries, also when the server asks for more.
-const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// A list of sums is a few kilobytes.
 const LONGEST_TEXT: usize = 4 << 20;
 /// How often is told how far it is.
 const TELL: Duration = Duration::from_secs(5);
-
-/// How often a download is tried while no byte comes.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    pub tries: u32,
-    /// It doubles with each try in vain, and up to a half of it is taken away by chance.
-    pub first_pause: Duration,
-}
-
-impl Default for Patience {
-    /// About a minute.
-    fn default() -> Self {
-        Self {
-            tries: 8,
-            first_pause: Duration::from_millis(500),
-        }
-    }
-}
-
-impl Patience {
-    async fn pause(&self, tried: u32, asked: Option<Duration>) {
-        let whole = self.first_pause * 2u32.saturating_pow(tried.min(16).saturating_sub(1));
-        let pause = jittered(whole).max(asked.unwrap_or_default());
-        tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
-    }
-}
 
 /// Why a try ended before its end.
 enum Broken {

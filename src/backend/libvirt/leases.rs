@@ -1,6 +1,6 @@
 //! The DHCP leases of a network: the one call that `virt` does not wrap.
 
-#![allow(unsafe_code, reason = "one C call with an array of C structs as its answer")]
+#![expect(unsafe_code, reason = "one C call with an array of C structs as its answer")]
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;

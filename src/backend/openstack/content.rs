@@ -15,8 +15,8 @@ use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};
 use crate::cluster::{ClusterId, MachineName, OsIgnition};
 use crate::digest::{hex, hmac_sha256, sha512};
+use crate::ignition::stub::{Stub, stub};
 use crate::ignition::version;
-use crate::node::budget::{Stub, stub};
 
 /// Seconds for which an object can be fetched; a bootstrap does it at its first boot.
 const FETCHABLE: i64 = 2 * 3600;

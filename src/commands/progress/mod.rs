@@ -4,6 +4,8 @@
 //! `step`, `total` (machines of the step), `done` (how many, or `true` for this machine) and a message; a
 //! terminal shows them as one line for each machine under a line for the step, anything else as plain lines.
 
+#![expect(clippy::disallowed_methods, reason = "lines of progress where there is no terminal")]
+
 mod bars;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Which data URLs Ignition takes. Source: vincent-petithory/dataurl, `lex.go`.
 
-use super::url::percent;
+use super::escape::percent;
 
 const NO_COMMA: &str = "the data URL has no comma before its data";
 const ATTRIBUTE: &str = "the data URL's media type has a parameter that is not finished";

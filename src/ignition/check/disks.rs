@@ -1,8 +1,9 @@
 //! Disks, partitions, arrays, encrypted volumes and filesystems.
 
 use super::at::At;
+use super::judge::Judge;
 use super::nodes::path_fault;
-use super::{Judge, resource, url};
+use super::{resource, url};
 
 pub fn storage(judge: &mut Judge, storage: &At) {
     for disk in storage.entries("disks") {

@@ -3,9 +3,11 @@
 //! An error is what Ignition itself refuses, by the rules of the version of the spec that the config names; a
 //! warning is all else. Source of the rules: coreos/ignition, `config/v3_*/types/*.go`.
 
-mod at;
+pub(super) mod at;
 mod data_url;
 mod disks;
+mod escape;
+mod judge;
 mod nodes;
 mod resource;
 mod shape;
@@ -16,40 +18,15 @@ mod units;
 mod url;
 mod users;
 
-use std::fmt::Display;
-
-use serde::Serialize;
 use serde_json::Value;
 
 use self::at::At;
-use super::{Major, document};
+use self::judge::Judge;
+use super::document;
+use super::version::Major;
 
-pub use self::at::shown;
 pub use self::traps::traps;
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Ignition takes the config, but it does not do what it looks like.
-    Warning,
-    /// Ignition refuses the config: the machine would not boot.
-    Error,
-}
-
-/// One thing that was found in a config.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub severity: Severity,
-    /// The place, in Ignition's own form: `$.storage.files.0.mode`.
-    pub path: String,
-    pub text: String,
-}
-
-/// Whether Ignition would refuse the config.
-pub fn is_refused(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.severity == Severity::Error)
-}
+pub use super::finding::{Finding, Severity, is_refused};
 
 /// Judges one config by the rules of the version it is written in.
 pub fn check(config: &Value) -> Vec<Finding> {
@@ -84,9 +61,6 @@ enum Rules {
 
 /// What Ignition 2.20 translates to, with which the corpus of our tests was recorded.
 const NEWEST: u32 = 5;
-
-/// More than anybody reads; what is no config at all would give as many as it has bytes.
-const MOST_FINDINGS: usize = 1000;
 
 fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
     let root = At::root(config);
@@ -125,70 +99,6 @@ fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
     disks::storage(&mut judge, &root.get("storage"));
     units::systemd(&mut judge, &root.get("systemd"));
     judge.found
-}
-
-/// What is known while a config is judged, and what was found.
-struct Judge {
-    /// The minor version the config is written in: fields that are newer are not there.
-    spec: u32,
-    /// The minor version whose rules hold.
-    rules: u32,
-    found: Vec<Finding>,
-    /// Places of values of a wrong type. They count as absent, and nothing is said of that where it is missed.
-    mistyped: Vec<String>,
-}
-
-impl Judge {
-    fn error(&mut self, at: &At, text: impl Display) {
-        self.add(Severity::Error, at, text);
-    }
-
-    fn warning(&mut self, at: &At, text: impl Display) {
-        self.add(Severity::Warning, at, text);
-    }
-
-    /// An error of newer versions is a warning in older ones: the config alone passes, and what becomes of it is
-    /// judged by the newest rules all the same.
-    fn error_since(&mut self, minor: u32, at: &At, text: impl Display) {
-        if self.rules >= minor {
-            self.error(at, text);
-        } else {
-            let ours = self.spec;
-            self.warning(
-                at,
-                format_args!("{text}: 3.{ours} allows it, but Ignition refuses it once it is merged"),
-            );
-        }
-    }
-
-    fn mistyped(&mut self, at: &At, text: impl Display) {
-        self.error(at, text);
-        if self.found.len() < MOST_FINDINGS {
-            self.mistyped.push(at.to_string());
-        }
-    }
-
-    fn add(&mut self, severity: Severity, at: &At, text: impl Display) {
-        // The first error is told in any case: it decides.
-        if self.found.len() >= MOST_FINDINGS && (severity == Severity::Warning || is_refused(&self.found)) {
-            return;
-        }
-        let path = at.to_string();
-        // The wrong value itself, what is around it and what would be within.
-        let same = |mistyped: &String| {
-            let (short, long) = if mistyped.len() < path.len() {
-                (mistyped, &path)
-            } else {
-                (&path, mistyped)
-            };
-            long.strip_prefix(short)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        if !self.mistyped.iter().any(same) {
-            let text = text.to_string();
-            self.found.push(Finding { severity, path, text });
-        }
-    }
 }
 
 /// What is fetched before anything is made, and by which way.

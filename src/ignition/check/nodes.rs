@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::at::{At, quoted};
-use super::{Judge, resource};
+use super::judge::Judge;
+use super::resource;
 
 const LISTS: [&str; 3] = ["directories", "files", "links"];
 

@@ -1,7 +1,8 @@
 //! What a config holds or fetches: sources, hashes, headers, compression.
 
 use super::at::At;
-use super::{Judge, url};
+use super::judge::Judge;
+use super::url;
 use crate::digest::{sha256, sha512};
 use crate::ignition::contents::{self, Contents, ContentsError};
 

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::Judge;
 use super::at::{At, shown};
+use super::judge::Judge;
 use crate::ignition::spec::{CONFIG, Field, Key, SHARED_KEYS, Shape};
 
 pub fn config(judge: &mut Judge, root: &At) {

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::judge::MOST_FINDINGS;
 use super::*;
 use crate::digest::sha256;
 

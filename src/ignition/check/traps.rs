@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::at::{At, quoted};
-use super::{Finding, Judge};
+use super::judge::Judge;
+use crate::ignition::finding::Finding;
 use crate::ignition::{Major, version};
 
 /// Tells what a merge of exactly these two will do that neither of them says. Paths are the child's.

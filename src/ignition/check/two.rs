@@ -5,8 +5,9 @@
 use serde_json::Value;
 
 use super::at::At;
+use super::judge::Judge;
 use super::nodes::path_fault;
-use super::{Judge, resource, units, url};
+use super::{resource, units, url};
 
 pub fn config(judge: &mut Judge, root: &At) {
     // What is judged as in spec 3 is so by its oldest rules.

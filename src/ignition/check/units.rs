@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::at::{At, quoted};
-use super::{Judge, unit_text};
+use super::judge::Judge;
+use super::unit_text;
 
 const SUFFIXES: [&str; 12] = [
     ".service",

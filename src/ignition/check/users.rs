@@ -1,7 +1,7 @@
 //! Users and groups.
 
-use super::Judge;
 use super::at::At;
+use super::judge::Judge;
 
 /// What the first word of a line in `authorized_keys` may be, beside options.
 const KEY_TYPES: [&str; 3] = ["ssh-", "ecdsa-", "sk-"];

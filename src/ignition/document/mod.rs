@@ -12,10 +12,11 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
-use super::check::{Finding, Severity, shown};
+use super::check::at::shown;
+use super::finding::{Finding, Severity};
 use super::place::place;
 use super::spec::{CONFIG, Field, Shape};
-use super::{Major, Version, parse_version};
+use super::version::{Major, Version, parse_version};
 
 /// Most bytes of a config; no carrier takes as much.
 pub const MOST_BYTES: usize = 16 << 20;

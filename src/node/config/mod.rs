@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 
 use crate::cluster::{ClusterConfig, Mcs, NodeName, Role};
 use crate::ignition::check::{self, Finding, Severity};
+use crate::ignition::contents::data_url;
 use crate::ignition::merge::merge;
 use crate::ignition::origins::Layer;
 use crate::ignition::{self, IgnitionError, Major, OURS, Version, document, version};
 use crate::node::claims::Claims;
 use crate::node::host::HostParts;
-use crate::node::overlay::{self, data_url};
+use crate::node::overlay;
 use crate::node::{machine_configs, pointer};
 use crate::state::parameters::Parameters;
 

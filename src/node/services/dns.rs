@@ -7,7 +7,7 @@
 
 use serde_json::json;
 
-use super::{Input, ServiceError, static_pod};
+use super::input::{Input, ServiceError, static_pod};
 use crate::cluster::{Dns, Role};
 use crate::export::zone;
 use crate::node::host::{HostFile, HostParts, HostUnit};

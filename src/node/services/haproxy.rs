@@ -6,7 +6,7 @@
 
 use serde_json::json;
 
-use super::{Input, ServiceError, static_pod};
+use super::input::{Input, ServiceError, static_pod};
 use crate::cluster::Role;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::NodeAddress;

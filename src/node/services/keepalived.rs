@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Input, ServiceError, static_pod};
+use super::input::{Input, ServiceError, static_pod};
 use crate::cluster::{Role, Vip};
 use crate::node::host::{HostFile, HostParts};
 use crate::state::parameters::NodeAddress;

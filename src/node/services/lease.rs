@@ -4,7 +4,7 @@
 //! A node that asks from its own address is served, since the server goes by what is in the request (RFC 2131, 4.1 and
 //! 4.3.2); so a few lines of shell are enough, and nothing is configured on the node.
 
-use super::Input;
+use super::input::Input;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 
 /// What every node gets that may hold a virtual IP; nothing where no virtual IP is a lease.

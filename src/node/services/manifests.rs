@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Input, Release, ServiceError};
+use super::input::{Input, Release, ServiceError};
+use super::parts::parts;
 use crate::cluster::{ClusterConfig, Lb, Registry, Role};
 use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts};
@@ -34,7 +35,7 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     let mut manifests = Vec::new();
     // Workers may come later, so their MachineConfig is there from the start.
     for role in [Role::Master, Role::Worker] {
-        let mut parts = super::parts(input, role)?;
+        let mut parts = parts(input, role)?;
         parts.extend(time(config));
         if parts != HostParts::default() {
             manifests.push(machine_config(role, &parts, input.release));

@@ -3,156 +3,16 @@
 //! Every function takes the finished harvest and returns files and units; what a whole role shares becomes a
 //! MachineConfig, what only bootstrap has goes into its Ignition config.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-
-use crate::cluster::{AddressAssignment, ClusterConfig, Lb, Role};
-use crate::node::host::{HostFile, HostParts};
-use crate::state::parameters::{NodeAddress, Parameters};
-use crate::templates::{TemplateError, yaml};
-
 pub mod dns;
 pub mod haproxy;
+mod input;
 pub mod keepalived;
 pub mod lease;
 mod manifests;
+mod parts;
 pub mod peers;
 pub mod resolver;
 
+pub use input::{IMAGES, Input, Release, ServiceError};
 pub use manifests::{Manifest, manifests};
-
-/// Images of the payload that the services run, by their names in it.
-pub const IMAGES: [&str; 3] = ["keepalived-ipfailover", "haproxy-router", "coredns"];
-
-/// What the services are made from.
-#[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
-    pub config: &'a ClusterConfig,
-    pub parameters: &'a Parameters,
-    pub release: &'a Release,
-    /// Virtual IPs that are leases which nobody keeps; the node that holds one renews it.
-    pub leased: &'a [AddressAssignment],
-}
-
-impl<'a> Input<'a> {
-    /// The nodes of a role, in the order of the table.
-    fn nodes(&self, role: Role) -> impl Iterator<Item = &'a NodeAddress> + use<'a> {
-        self.parameters.nodes.iter().filter(move |node| node.role == role)
-    }
-
-    /// The nodes that may run routers, masters first.
-    fn router_nodes(&self) -> Vec<&'a NodeAddress> {
-        let roles = self.config.router_roles();
-        roles.into_iter().flat_map(|role| self.nodes(role)).collect()
-    }
-
-    /// Both VIPs are one address.
-    fn has_one_vip(&self) -> bool {
-        self.parameters.api_ip == self.parameters.ingress_ip
-    }
-}
-
-/// All that the nodes of a role get from the services.
-pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
-    let mut parts = HostParts::default();
-    if input.config.lb == Lb::Keepalived {
-        parts.extend(keepalived::parts(input, role)?);
-        parts.extend(haproxy::parts(input, role)?);
-    }
-    parts.extend(dns::parts(input)?);
-    parts.extend(resolver::parts(input));
-    parts.extend(lease::parts(input));
-    parts.extend(peers::parts(input));
-    Ok(parts)
-}
-
-/// What a service cannot be made of.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    #[error("release {}.{} has no image {name}", version.0, version.1)]
-    NoImage { name: &'static str, version: (u32, u32) },
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-}
-
-impl ServiceError {
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::NoImage { .. } => Some("is this release one of OpenShift 4 or OKD, and of version 4.2 or later?"),
-            Self::Template(_) => None,
-        }
-    }
-}
-
-/// The OpenShift release to be installed, as far as the services need to know it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Release {
-    /// Major and minor, e.g. `(4, 19)`.
-    pub version: (u32, u32),
-    /// Images of the payload by name (`keepalived-ipfailover`, `haproxy-router`, `coredns`, …), each by digest.
-    pub images: BTreeMap<String, String>,
-}
-
-impl Release {
-    /// A release with all images that the services run.
-    #[cfg(test)]
-    fn example(version: (u32, u32)) -> Self {
-        let image = |name: &&str| {
-            (
-                (*name).to_owned(),
-                format!("registry.example.com/release@sha256:{name}"),
-            )
-        };
-        let images = IMAGES.iter().map(image).collect();
-        Self { version, images }
-    }
-
-    /// The image of this name in the payload, by digest.
-    fn image(&self, name: &'static str) -> Result<&str, ServiceError> {
-        let version = self.version;
-        let image = self.images.get(name).map(String::as_str);
-        image.ok_or(ServiceError::NoImage { name, version })
-    }
-}
-
-/// A pod that the kubelet starts by itself, with no API to ask: one container in the host's network.
-///
-/// `folders` of the host are at the same paths within. `more` are further fields of the container.
-/// The namespace is one that every cluster has, so that the pod can be seen there.
-fn static_pod(name: &str, image: &str, command: &[&str], folders: &[(&str, &str)], more: Value) -> HostFile {
-    let mount = |(name, path): &(&str, &str)| json!({"name": name, "mountPath": path});
-    let volume =
-        |(name, path): &(&str, &str)| json!({"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
-    let mut container = json!({
-        "name": name,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": command,
-        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": folders.iter().map(mount).collect::<Value>(),
-    });
-    if let (Some(container), Value::Object(more)) = (container.as_object_mut(), more) {
-        container.extend(more);
-    }
-    let name = format!("ocpdeploy-{name}");
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "kube-system", "labels": {"app": name}},
-        "spec": {
-            "hostNetwork": true,
-            "priorityClassName": "system-node-critical",
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [container],
-            "volumes": folders.iter().map(volume).collect::<Value>(),
-        },
-    });
-    HostFile::new(
-        format!("/etc/kubernetes/manifests/{name}.yaml"),
-        0o644,
-        yaml(&pod) + "\n",
-    )
-}
+pub use parts::parts;

@@ -4,7 +4,7 @@
 //! place, and come from there. The platform's DNS knows the places. Each node rewrites what goes to its peers and what
 //! comes from them, so that everything on it, OpenShift's overlay included, sees the addresses of the table.
 
-use super::Input;
+use super::input::Input;
 use crate::cluster::MachineName;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::NodeAddress;

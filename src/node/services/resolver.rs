@@ -4,7 +4,7 @@
 //! does not matter who calls and how often. openshift/machine-config-operator does alike on its on-premise platforms
 //! (`templates/common/on-prem/files/resolv-prepender.yaml`), with an image that has to be pulled first.
 
-use super::Input;
+use super::input::Input;
 use crate::cluster::{Dns, Vip};
 use crate::node::host::{HostFile, HostParts, HostUnit};
 

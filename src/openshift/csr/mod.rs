@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use self::pkcs10::Asked;
+use self::pkcs10::{Asked, exactly};
 use crate::cluster::{NodeName, Role};
 use crate::state::parameters::Parameters;
 
@@ -149,18 +149,6 @@ fn usages(request: &Request, wanted: &str) -> Result<(), String> {
         &["digital signature", wanted],
         &["key encipherment"],
     )
-}
-
-/// All of one list, perhaps some of the other, and nothing else.
-fn exactly(what: &str, given: &[String], all: &[&str], perhaps: &[&str]) -> Result<(), String> {
-    let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
-    if let Some(missing) = all.iter().find(|one| !given.contains(**one)) {
-        return Err(format!("{missing} is not among its {what}"));
-    }
-    match given.iter().find(|one| !all.contains(one) && !perhaps.contains(one)) {
-        Some(more) => Err(format!("{more} is among its {what}")),
-        None => Ok(()),
-    }
 }
 
 impl Asked {

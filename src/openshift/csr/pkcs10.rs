@@ -8,6 +8,7 @@
 //! (kubernetes/kubernetes: `pkg/kubelet/certificate/bootstrap/bootstrap.go`, `pkg/kubelet/certificate/kubelet.go`,
 //! `staging/src/k8s.io/client-go/util/cert/csr.go`; golang/go: `buildCSRExtensions` in the file above).
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use base64::Engine;
@@ -185,7 +186,7 @@ impl<'a> Form<'a> {
                 _ => return Err("something else than organization and common name is in its subject".to_owned()),
             }
         }
-        super::exactly("organizations", &organizations, &["system:nodes"], &[])?;
+        exactly("organizations", &organizations, &["system:nodes"], &[])?;
         // Also of equal ones there is one.
         let [_] = organizations.as_slice() else {
             return Err("it has not one organization".to_owned());
@@ -276,4 +277,16 @@ fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     };
     der.extend(content);
     der
+}
+
+/// All of one list, perhaps some of the other, and nothing else.
+pub(super) fn exactly(what: &str, given: &[String], all: &[&str], perhaps: &[&str]) -> Result<(), String> {
+    let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
+    if let Some(missing) = all.iter().find(|one| !given.contains(**one)) {
+        return Err(format!("{missing} is not among its {what}"));
+    }
+    match given.iter().find(|one| !all.contains(one) && !perhaps.contains(one)) {
+        Some(more) => Err(format!("{more} is among its {what}")),
+        None => Ok(()),
+    }
 }

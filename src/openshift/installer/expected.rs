@@ -143,7 +143,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::node::overlay::data_url;
+    use crate::ignition::contents::data_url;
 
     /// A pointer with one entry of each kind packed in it.
     fn config() -> Value {

@@ -9,9 +9,12 @@ use anyhow::Context;
 use fs_err as fs;
 use tracing::{info, warn};
 
-use super::mirror::{self, Published};
-use super::programs::{PROGRAM, cached, check_pinned, fetch, newest};
-use super::{Installer, InstallerError, OpenshiftInstall, Rehearsal};
+use super::Installer;
+use super::error::InstallerError;
+use super::mirror::{self, PROGRAM, Published};
+use super::openshift_install::OpenshiftInstall;
+use super::programs::{cached, check_pinned, fetch, newest};
+use super::rehearsal::Rehearsal;
 use crate::PROGRESS;
 use crate::artifacts::download::{Cache, DownloadError};
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Wanted};

@@ -5,7 +5,7 @@
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use super::InstallerError;
+use super::error::InstallerError;
 use crate::cluster::{ClusterConfig, major_minor};
 use crate::node::overlay::ssh_keys;
 use crate::state::parameters::Parameters;

@@ -11,14 +11,18 @@ use fs_err as fs;
 use jiff::Timestamp;
 use tracing::{info, warn};
 
-use super::InstallerError;
-use super::programs::{ARCHIVES, PROGRAM};
+use super::error::InstallerError;
 use super::signature::Keys;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::{self, Artifact};
 use crate::artifacts::download::{self, Cache, DownloadError};
 use crate::cluster::{Downloads, Wanted};
 use crate::digest::sha256;
+
+pub(super) const PROGRAM: &str = "openshift-install";
+
+/// The archives of a release: how their names begin, and what is taken out of them.
+pub(super) const ARCHIVES: [(&str, &[&str]); 2] = [(PROGRAM, &[PROGRAM]), ("openshift-client", &["oc", "kubectl"])];
 
 const OCP: &str = "https://mirror.openshift.com/pub/openshift-v4/clients";
 const OKD: &str = "https://github.com/okd-project/okd/releases";

@@ -8,20 +8,20 @@ use anyhow::Context;
 use fs_err as fs;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
-use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Mac, NodeName, Role};
-use crate::digest::{sha256, sha512};
+use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Role};
+use crate::digest::sha512;
 use crate::ignition::document;
 use crate::node::services::{self, Release};
-use crate::openshift::api::{ApiError, ClusterApi};
-use crate::openshift::wait;
 use crate::state::home::{self, ClusterDir};
 use crate::state::parameters::{NodeAddress, Parameters};
 
+mod context;
+mod error;
 mod expected;
-mod fetch;
+pub mod fetch;
 mod install_config;
+mod manifests;
 mod mask;
 mod mirror;
 mod openshift_install;
@@ -31,7 +31,10 @@ mod rehearsal;
 mod release;
 mod signature;
 
-pub use fetch::Choice;
+pub use context::{NodeReport, WaitContext};
+pub use error::InstallerError;
+use manifests::{Manifests, read_manifests};
+pub use manifests::{manifests_digest, users_manifests};
 pub use mask::Mask;
 pub use openshift_install::OpenshiftInstall;
 pub use probe::guests_answer;
@@ -81,166 +84,6 @@ impl Assets {
     pub fn age_hours(&self, now: Timestamp) -> i64 {
         now.duration_since(self.made_at).as_hours()
     }
-}
-
-/// What the waits need to know.
-#[derive(Clone, Copy)]
-pub struct WaitContext<'a> {
-    pub config: &'a ClusterConfig,
-    pub parameters: &'a Parameters,
-    pub dir: &'a ClusterDir,
-    /// Whether machines really run, so that one can be asked over the network.
-    pub guests_answer: bool,
-}
-
-impl<'a> WaitContext<'a> {
-    /// The API of the cluster that the installer's files are for.
-    pub async fn api(&self) -> Result<ClusterApi, ApiError> {
-        ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_endpoint()).await
-    }
-
-    fn cluster(&self, api: &'a ClusterApi) -> wait::Cluster<'a> {
-        let table = self.parameters;
-        wait::Cluster { api, table }
-    }
-}
-
-/// What is known of a node once it is up. No secret is in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeReport {
-    pub node: NodeName,
-    pub role: Role,
-    pub mac: Mac,
-    pub ip: std::net::Ipv4Addr,
-    /// Fully qualified.
-    pub hostname: String,
-    /// sha512 of its Ignition config, hex.
-    pub config_sha512: String,
-    pub ignition_bytes: usize,
-    /// All of this was read from the machine itself, not taken from our own files.
-    pub checked: bool,
-}
-
-/// Why an installer did not do its work.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallerError {
-    #[error("no openshift-install {place}")]
-    NotFound { place: String },
-    #[error("{} is openshift-install {version}, and version={wanted}", path.display())]
-    OtherVersion {
-        /// Or the URL of a mirror's folder.
-        path: PathBuf,
-        version: String,
-        wanted: String,
-    },
-    #[error("{url} lists no openshift-install and client for this computer")]
-    NotListed { url: String },
-    #[error("{url} is neither signed nor pinned, so nothing tells whose programs it lists")]
-    Unsigned { url: String },
-    #[error("signature {url} is not accepted: {why}")]
-    Signature { url: String, why: String },
-    #[error("{url} comes over plain http, where anybody on the way can change it")]
-    PlainHttp { url: String },
-    #[error("{url} has sha256 {found}, which is not mirror_sha256")]
-    NotPinned { url: String, found: String },
-    #[error("public key {path} cannot be used: {why}")]
-    Key { path: String, why: String },
-    #[error("archive {name} is refused: {why}")]
-    Archive { name: String, why: String },
-    #[error("{0}")]
-    Unsupported(String),
-    #[error("cannot run {}", path.display())]
-    NotRun { path: PathBuf, source: io::Error },
-    #[error("{operation} ended with {status}{}", indented(tail))]
-    Failed {
-        operation: String,
-        /// `exit status: 1`, `signal: 9 (SIGKILL)`.
-        status: String,
-        /// The last lines it wrote, secrets masked.
-        tail: Vec<String>,
-        log: PathBuf,
-    },
-    #[error("{operation} did not end within {} s and was stopped{}", after.as_secs(), indented(tail))]
-    TooLong {
-        operation: String,
-        after: Duration,
-        tail: Vec<String>,
-        log: PathBuf,
-    },
-    #[error("no oc beside openshift-install and in PATH")]
-    NoOc,
-    #[error("ask for the images of release {image}: {why}")]
-    Payload { image: String, why: String },
-    #[error("openshift-install wrote no {}", path.display())]
-    NoAsset { path: PathBuf },
-    #[error("manifest {} would replace the installer's own {name}", path.display())]
-    Manifest { path: PathBuf, name: String },
-    #[error("no report within {} s from:{}", after.as_secs(), indented(silent))]
-    Silent { silent: Vec<String>, after: Duration },
-    #[error("{node} is not as it should be:{}", indented(differences))]
-    Differs { node: NodeName, differences: Vec<String> },
-}
-
-impl InstallerError {
-    /// What a user can do about it.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::NotFound { .. } => Some(
-                "version=stable (or 4.19, okd, …) in the env file fetches it; or get it from \
-                 https://mirror.openshift.com/pub/openshift-v4/clients/ocp/ (OKD: the releases of \
-                 github.com/okd-project/okd) and put it into PATH, or name it: installer=PATH"
-                    .to_owned(),
-            ),
-            Self::OtherVersion { .. } => Some("leave out one of the settings version, installer and mirror".to_owned()),
-            Self::NotListed { .. } => {
-                Some("is the setting mirror the folder that holds ocp/, or OKD's releases?".to_owned())
-            }
-            Self::Unsigned { url } | Self::PlainHttp { url } => Some(format!(
-                "use a mirror with https and sha256sum.txt.gpg, or pin this one: mirror_sha256=$(curl -s {url} | \
-                 sha256sum); mirror_insecure=true runs its programs unchecked"
-            )),
-            Self::Signature { .. } => Some(
-                "nothing of this mirror was run; if it signs with a key of its own, mirror_key=FILE names the public key"
-                    .to_owned(),
-            ),
-            Self::NotPinned { .. } => {
-                Some("the list has changed since it was pinned: compare it before you set mirror_sha256 anew".to_owned())
-            }
-            Self::Key { .. } => Some("mirror_key is a file as `gpg --export --armor KEY` writes it".to_owned()),
-            Self::Archive { .. } => Some("the mirror serves something else than openshift-install".to_owned()),
-            Self::Unsupported(_) => Some("change the setting, or choose another version".to_owned()),
-            Self::NotRun { .. } => {
-                Some("is it an executable for this computer? `openshift-install version` tells".to_owned())
-            }
-            Self::Failed { log, .. } | Self::TooLong { log, .. } => Some(format!(
-                "all it wrote is in {}; the same command goes on from here",
-                log.display()
-            )),
-            Self::NoOc => Some(
-                "it comes with openshift-install, as openshift-client; put it into PATH or beside openshift-install"
-                    .to_owned(),
-            ),
-            Self::Payload { .. } => Some(
-                "is the registry reached from this computer, and does the pull secret open it? a mirror is named by \
-                 OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE"
-                    .to_owned(),
-            ),
-            Self::Manifest { .. } => Some("give it another name; the later name wins".to_owned()),
-            Self::Silent { .. } => {
-                Some("the machines are kept: look at their consoles, then run the same command again".to_owned())
-            }
-            Self::NoAsset { .. } | Self::Differs { .. } => None,
-        }
-    }
-
-    /// Something was waited for too long.
-    pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::TooLong { .. } | Self::Silent { .. })
-    }
-}
-
-fn indented(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("\n  {line}")).collect()
 }
 
 impl Installer {
@@ -431,71 +274,6 @@ pub fn check_settings(config: &ClusterConfig, version: &str) -> Result<(), Insta
         InstallerChoice::OpenshiftInstall(_) => install_config::check(config, version),
         InstallerChoice::Rehearsal => Ok(()),
     }
-}
-
-/// A manifest of the user's: file name and content.
-struct Manifest {
-    path: PathBuf,
-    name: String,
-    content: Vec<u8>,
-}
-
-/// What the installer takes beside its own manifests.
-#[derive(Clone, Copy)]
-struct Manifests<'a> {
-    users: &'a [Manifest],
-    ours: &'a [services::Manifest],
-}
-
-/// The user's manifests by name. The installer reads no other files than these.
-fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manifest>> {
-    let mut manifests = Vec::new();
-    let Some(folder) = folder else { return Ok(manifests) };
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let name = path.file_name().and_then(|name| name.to_str());
-        match (name, extension) {
-            (Some(name), Some("yaml" | "yml" | "json")) => manifests.push(Manifest {
-                name: name.to_owned(),
-                content: fs::read(&path)?,
-                path,
-            }),
-            _ => tracing::warn!(
-                "{} is not a manifest (.yaml, .yml, .json) and is left out",
-                path.display()
-            ),
-        }
-    }
-    manifests.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(manifests)
-}
-
-/// The user's manifests by their names.
-pub fn users_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-    let manifests = read_manifests(config.manifests.as_deref())?.into_iter();
-    Ok(manifests.map(|manifest| (manifest.name, manifest.content)).collect())
-}
-
-/// Names the user's manifests, all their content included.
-pub fn manifests_digest(config: &ClusterConfig) -> anyhow::Result<String> {
-    let mut all = String::new();
-    for manifest in read_manifests(config.manifests.as_deref())? {
-        all += &format!("{} {}\n", sha256(&manifest.content), manifest.name);
-    }
-    Ok(sha256(all))
-}
-
-/// A program that is not told the secrets of ours that may be in the environment.
-fn program(path: &Path) -> Command {
-    let mut command = Command::new(path);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("OCPDEPLOY_") || text.starts_with("OS_") {
-            command.env_remove(name);
-        }
-    }
-    command
 }
 
 fn remove_folder(path: &Path) -> io::Result<()> {

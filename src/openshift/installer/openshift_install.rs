@@ -14,10 +14,13 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::time::{sleep, timeout};
 use tracing::info;
 
+use super::context::WaitContext;
+use super::error::InstallerError;
 use super::install_config::{install_config, without_secrets};
+use super::manifests::{Manifest, Manifests};
 use super::mask::Mask;
-use super::release::{self, About};
-use super::{InstallerError, Manifest, Manifests, WaitContext, program};
+use super::release::{self, About, program};
+
 use crate::PROGRESS;
 use crate::artifacts::download::{self, Cache};
 use crate::cluster::{ClusterConfig, Downloads, Role};

@@ -9,8 +9,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
+use super::context::{NodeReport, WaitContext};
+use super::error::InstallerError;
 use super::expected::{self, OnDisk};
-use super::{InstallerError, NodeReport, WaitContext};
 use crate::PROGRESS;
 use crate::cluster::MachineName;
 use crate::http_limits::{self, innermost};

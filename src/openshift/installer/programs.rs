@@ -11,13 +11,13 @@ use fs_err as fs;
 use rustix::fs::OFlags;
 use tracing::warn;
 
-use super::mirror::{Published, is_plain};
-use super::{InstallerError, OpenshiftInstall};
+use super::error::InstallerError;
+use super::mirror::{ARCHIVES, PROGRAM, Published, is_plain};
+use super::openshift_install::OpenshiftInstall;
 use crate::artifacts::download::{self, Cache, Space};
 use crate::cluster::Wanted;
 use crate::state::dir::{self, Dir, Writers};
 
-pub(super) const PROGRAM: &str = "openshift-install";
 /// The folder of all releases' programs in the cache.
 const INSTALLERS: &str = "installers";
 /// In the folder of a release: sha256 of each program, from when its archive was verified.
@@ -25,9 +25,6 @@ const DIGESTS: &str = "sha256.json";
 const LONGEST_DIGESTS: u64 = 64 << 10;
 /// openshift-install 4.20 has 0.7 GB.
 const LARGEST_PROGRAM: u64 = 4 << 30;
-
-/// The archives of a release: how their names begin, and what is taken out of them.
-pub(super) const ARCHIVES: [(&str, &[&str]); 2] = [(PROGRAM, &[PROGRAM]), ("openshift-client", &["oc", "kubectl"])];
 
 /// An installer in the cache that this user or root has fetched and verified: it is going to be run.
 pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {

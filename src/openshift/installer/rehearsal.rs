@@ -5,13 +5,15 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{InstallerError, Manifests};
+use super::error::InstallerError;
+use super::manifests::Manifests;
 use crate::cluster::{ClusterConfig, Role};
 use crate::digest::sha256;
+use crate::ignition::contents::data_url;
 use crate::ignition::contents::{self, Contents};
 use crate::ignition::merge::merge;
 use crate::node::machine_configs::{self, MachineConfig};
-use crate::node::overlay::{data_url, ssh_keys};
+use crate::node::overlay::ssh_keys;
 use crate::node::services::{self, Release};
 use crate::state::home;
 use crate::state::parameters::Parameters;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use tempfile::NamedTempFile;
+use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{InstallerError, program};
+use super::error::InstallerError;
 use crate::cluster::{ClusterConfig, major_minor};
 use crate::node::services::{self, Release};
 
@@ -130,6 +131,19 @@ fn secret_file(private: &Path, config: &ClusterConfig) -> io::Result<NamedTempFi
         .tempfile_in(private)?;
     file.write_all(config.pull_secret.expose_secret().as_bytes())?;
     Ok(file)
+}
+
+/// A program that is not told the secrets of ours that may be in the environment.
+#[expect(clippy::disallowed_methods, reason = "the installer needs what we do not know of")]
+pub(super) fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("OCPDEPLOY_") || text.starts_with("OS_") {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 #[cfg(test)]

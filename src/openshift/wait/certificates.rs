@@ -13,9 +13,9 @@ use kube::ResourceExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use super::cluster::{Cluster, LATEST, Pace};
 use super::heartbeats::Heartbeats;
 use super::seen::Nodes;
-use super::{Cluster, LATEST, Pace};
 use crate::PROGRESS;
 use crate::cluster::{MachineName, NodeName, Role};
 use crate::openshift::api::{ApiError, Approval};

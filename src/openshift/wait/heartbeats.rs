@@ -14,7 +14,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use tokio::time::Instant;
 
-use super::seen;
 use crate::cluster::NodeName;
 use crate::state::parameters::Parameters;
 
@@ -47,7 +46,7 @@ impl Heartbeats {
     pub fn look(&mut self, table: &Parameters, leases: &[Lease], now: Instant) {
         let mut leases: BTreeMap<NodeName, &Lease> = leases
             .iter()
-            .filter_map(|lease| Some((seen::node_of(table, &lease.name_any())?, lease)))
+            .filter_map(|lease| Some((node_of(table, &lease.name_any())?, lease)))
             .collect();
         for node in &table.nodes {
             let spec = leases.remove(&node.name).and_then(|lease| lease.spec.as_ref());
@@ -96,6 +95,14 @@ impl Heartbeats {
     pub fn renewed(&self, node: &NodeName) -> Option<Timestamp> {
         self.0.get(node)?.renewed
     }
+}
+
+/// The node of the table that an object of the cluster is named after, with or without the domain.
+pub fn node_of(table: &Parameters, name: &str) -> Option<NodeName> {
+    let id = table.id();
+    let host = id.host_of(name).unwrap_or(name);
+    let planned = table.nodes.iter().find(|planned| planned.name.as_str() == host)?;
+    Some(planned.name.clone())
 }
 
 #[cfg(test)]

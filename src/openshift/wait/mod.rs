@@ -14,22 +14,21 @@ use tracing::info;
 
 use crate::PROGRESS;
 use crate::cluster::{NodeName, Role};
-use crate::openshift::api::{ApiError, ClusterApi};
-use crate::state::parameters::{NodeAddress, Parameters};
+use crate::openshift::api::ApiError;
+use crate::state::parameters::NodeAddress;
 
 pub mod certificates;
 pub mod clock;
+mod cluster;
 pub mod heartbeats;
 pub mod seen;
 pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
+pub use cluster::Cluster;
+use cluster::Pace;
 use heartbeats::Heartbeats;
 use seen::{Nodes, Operators, Version};
-
-/// Pause between two looks: short after news, then longer.
-const SOONEST: Duration = Duration::from_millis(200);
-const LATEST: Duration = Duration::from_secs(5);
 
 /// So long a server may be another than it should, or refuse us: a VIP moves, and an API server starts.
 const DOUBT: Duration = Duration::from_secs(60);
@@ -73,13 +72,6 @@ fn indented(lines: &[String]) -> String {
     } else {
         format!("; seen last:{lines}")
     }
-}
-
-/// A cluster that is waited for.
-#[derive(Clone, Copy)]
-pub struct Cluster<'a> {
-    pub api: &'a ClusterApi,
-    pub table: &'a Parameters,
 }
 
 /// What one look brought.
@@ -296,23 +288,6 @@ async fn until(
 /// Whether a fault that has lasted for so long will stay.
 fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, lasted: Duration) -> bool {
     !is_passing(error) && lasted > DOUBT
-}
-
-/// Pauses that grow while nothing happens.
-pub struct Pace(Duration);
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self(SOONEST)
-    }
-}
-
-impl Pace {
-    /// The pause after a look.
-    pub fn next(&mut self, news: bool) -> Duration {
-        self.0 = if news { SOONEST } else { (self.0 * 3 / 2).min(LATEST) };
-        self.0
-    }
 }
 
 /// Whether operators have kept still for a while, by their own clock or by ours.

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::heartbeats::Heartbeats;
+use super::heartbeats::{Heartbeats, node_of};
 use crate::cluster::NodeName;
 use crate::state::parameters::{NodeAddress, Parameters};
 
@@ -122,14 +122,6 @@ impl Nodes {
             false => format!("{what}: {ready} of {} Ready; {}", wanted.len(), lagging.join(", ")),
         }
     }
-}
-
-/// The node of the table that an object of the cluster is named after, with or without the domain.
-pub fn node_of(table: &Parameters, name: &str) -> Option<NodeName> {
-    let id = table.id();
-    let host = id.host_of(name).unwrap_or(name);
-    let planned = table.nodes.iter().find(|planned| planned.name.as_str() == host)?;
-    Some(planned.name.clone())
 }
 
 fn why_not_ready(node: &Node) -> Option<String> {

@@ -1,5 +1,6 @@
 //! What is kept of a cluster that did not come up: consoles, journal, logs and what its API tells, in one tar.
 
+mod journals;
 mod log_bundle;
 
 use std::io;
@@ -77,6 +78,10 @@ pub async fn explain(
             texts.extend(said.map(|(name, why)| (format!("operator {name}"), why.to_owned())));
         }
         _ => warn!(target: PROGRESS, step = "gather", "the API tells nothing"),
+    }
+    // The guests of a rehearsal have no ssh.
+    if let Installer::OpenshiftInstall(_) = installer {
+        files.extend(journals::journals(wait).await);
     }
     if bootstrap_is_there && let Err(error) = installer.gather(wait, INSTALLER_LIMIT).await {
         let first = error.to_string();

@@ -5,6 +5,7 @@
 
 mod timeline;
 mod topology;
+mod views;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -24,6 +25,7 @@ use crate::state::journal::{self, Entry, Event, Holder};
 use crate::templates::{TemplateError, render_html};
 use timeline::Timeline;
 use topology::{Circle, Picture};
+use views::{Look, NodeView, VipView};
 
 /// All that a report is made from.
 pub struct Input<'a> {
@@ -86,39 +88,11 @@ struct Network {
     harvest: &'static str,
 }
 
-/// A virtual IP, or both where they are one.
-#[derive(Debug, Serialize)]
-pub struct VipView {
-    names: String,
-    ip: String,
-    mac: String,
-    id: u8,
-    held: &'static str,
-    short: String,
-    ports: &'static str,
-    long: String,
-}
-
 /// Who does what for the cluster.
 #[derive(Debug, Serialize)]
 struct Duty {
     what: &'static str,
     who: String,
-}
-
-/// A node in both passes.
-#[derive(Debug, Serialize)]
-pub struct NodeView {
-    name: String,
-    role: Role,
-    mac: String,
-    planned: String,
-    seen: String,
-    held: &'static str,
-    look: Look,
-    /// In words.
-    verdict: &'static str,
-    state: String,
 }
 
 /// A further NIC of a node, as the platform tells of it.
@@ -128,15 +102,6 @@ struct NicView {
     network: String,
     mac: String,
     addresses: String,
-}
-
-/// Whether pass two found what pass one had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Look {
-    Same,
-    Other,
-    Unknown,
 }
 
 /// The Ignition configs of one role.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Look;
+use super::views::{Look, NodeView, VipView};
 use crate::cluster::Role;
 
 /// A picture in units of CSS pixels.
@@ -34,7 +34,7 @@ pub struct Shape {
 pub struct Circle<'a> {
     pub role: Role,
     pub title: String,
-    pub nodes: Vec<&'a super::NodeView>,
+    pub nodes: Vec<&'a NodeView>,
 }
 
 const CELL: u32 = 40;
@@ -84,7 +84,7 @@ impl Circle<'_> {
 }
 
 /// Two columns, for screens and paper.
-pub fn wide(vips: &[super::VipView], circles: &[Circle<'_>], further: &[String]) -> Picture {
+pub fn wide(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> Picture {
     const WIDTH: u32 = 960;
     const BETWEEN: u32 = 32;
     let (left, right): (Vec<_>, Vec<_>) = circles.iter().partition(|circle| circle.role != Role::Worker);
@@ -144,7 +144,7 @@ pub fn wide(vips: &[super::VipView], circles: &[Circle<'_>], further: &[String])
 }
 
 /// One column, for telephones.
-pub fn narrow(vips: &[super::VipView], circles: &[Circle<'_>], further: &[String]) -> Picture {
+pub fn narrow(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> Picture {
     const WIDTH: u32 = 340;
     let channel = if circles.iter().any(|circle| circle.role == Role::Worker) {
         16
@@ -224,7 +224,7 @@ pub fn nic_of_each(index: usize) -> String {
     }
 }
 
-fn vip_box(vip: &super::VipView, x: u32, width: u32, boxes: &mut Vec<Shape>) {
+fn vip_box(vip: &VipView, x: u32, width: u32, boxes: &mut Vec<Shape>) {
     boxes.push(Shape {
         kind: "vip",
         x,

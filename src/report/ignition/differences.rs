@@ -117,8 +117,8 @@ fn field(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ignition::contents::data_url;
     use crate::ignition::diff::diff;
-    use crate::node::overlay::data_url;
 
     fn differences() -> Vec<Difference> {
         let config = |rest: Value| json!({"ignition": {"version": "3.2.0"}, "storage": {"files": rest}});

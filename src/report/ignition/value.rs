@@ -152,7 +152,7 @@ pub fn digest(bytes: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::overlay::data_url;
+    use crate::ignition::contents::data_url;
 
     const SECRETS: [&str; 5] = ["$6$hash", "token-of-glance", "private", "cHJpdmF0ZQ", ":word"];
 

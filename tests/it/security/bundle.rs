@@ -1,9 +1,11 @@
 //! A bundle that somebody sends to his vendor: no secret is in it, however it is encoded there.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::sshd::Sshd;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use flate2::{Compression, write::GzEncoder};
@@ -97,7 +99,7 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
     let auth = STANDARD.encode(format!("me:{PASSWORD}"));
     let pull_secret = format!(r#"{{"auths":{{"a.example.com":{{"auth":"{auth}"}}}}}}"#);
     let network =
-        r#"{"cidr": "127.94.2.0/24", "gateway": "127.94.2.1", "dhcp_from": "127.94.2.2", "dhcp_to": "127.94.2.254"}"#;
+        r#"{"cidr": "127.94.2.0/24", "gateway": "127.94.2.1", "dhcp_from": "127.94.2.2", "dhcp_to": "127.94.2.15"}"#;
     write(
         "sim.json",
         format!(r#"{{"v": 1, "networks": {{"default": {network}}}}}"#).as_bytes(),
@@ -137,11 +139,29 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
         );
     }
     write("gathered/journal.bin", b"\0canary");
+    // The same in the journals of nodes, which are fetched over a real sshd.
+    std::fs::create_dir(path("node")).unwrap();
+    write(
+        "node/journalctl",
+        format!(
+            "#!/bin/sh\necho \"kept $*\"\ncd {}/gathered\ncat plain pull-secret auth base64 percent json kubeconfig key\n",
+            folder.path().display()
+        )
+        .as_bytes(),
+    );
+    std::fs::set_permissions(path("node/journalctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    // sshd listens on 16 at most.
+    let ips: Vec<_> = (2..16).map(|last| [127, 94, 2, last].into()).collect();
+    let sshd = Sshd::start(folder.path(), &ips, &path("node"));
+    let tools = sshd
+        .as_ref()
+        .map(|sshd| format!("{}:", sshd.tools.display()))
+        .unwrap_or_default();
     let output = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
         .arg("deploy")
         .env_clear()
         .env("HOME", folder.path())
-        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("PATH", format!("{tools}{}", std::env::var("PATH").unwrap()))
         .env("OCPDEPLOY_HOME", path("home"))
         .current_dir(folder.path())
         .stdin(Stdio::null())
@@ -160,7 +180,7 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
     assert!(said.contains("rendered-assets/journal.bin is left out"), "{said}");
     // And what is around the secrets is still there.
     let mut tar = tar::Archive::new(std::fs::File::open(&bundle).unwrap());
-    let mut kept = 0;
+    let (mut kept, mut journals) = (0, 0);
     for entry in tar.entries().unwrap() {
         let mut entry = entry.unwrap();
         let is_one = entry.path().unwrap().to_string_lossy().contains("rendered-assets/");
@@ -170,8 +190,14 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
             assert!(text.contains("kept") && text.contains("****"), "{text}");
             kept += 1;
         }
+        if text.contains("kept --boot") {
+            assert!(text.contains("--unit kubelet") && text.contains("****"), "{text}");
+            journals += 1;
+        }
     }
     assert_eq!(kept, files.len());
+    let nodes = if sshd.is_some() { 2 } else { 0 };
+    assert_eq!(journals, nodes, "bootstrap's and the master's: {said}");
     println!("reliability: {} places looked at for secrets", files.len());
     println!("reliability: 0 secrets found");
 }

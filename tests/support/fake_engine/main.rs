@@ -3,6 +3,16 @@
 //! It writes its CA to the file (`fake-engine-ca.pem`), says how it is reached, and lives until its standard input ends.
 //! Each request takes a second of its clock; see `control.rs` for what can be asked of it beside the API.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "it serves tests"
+)]
+
 #[path = "mod.rs"]
 mod fake_engine;
 

@@ -7,6 +7,16 @@
 //! the cluster that is in it. Nodes that are added to the file later join later. What was asked is in
 //! `FOLDER/seen.json`, anew with each change.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "it serves tests"
+)]
+
 #[path = "mod.rs"]
 mod fake_kube;
 

@@ -1,0 +1,62 @@
+//! Manifests that the installer takes beside its own.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::cluster::ClusterConfig;
+use crate::digest::sha256;
+use crate::node::services;
+
+/// A manifest of the user's: file name and content.
+pub(super) struct Manifest {
+    pub path: PathBuf,
+    pub name: String,
+    pub content: Vec<u8>,
+}
+
+/// What the installer takes beside its own manifests.
+#[derive(Clone, Copy)]
+pub(super) struct Manifests<'a> {
+    pub users: &'a [Manifest],
+    pub ours: &'a [services::Manifest],
+}
+
+/// The user's manifests by name. The installer reads no other files than these.
+pub(super) fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    let Some(folder) = folder else { return Ok(manifests) };
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let name = path.file_name().and_then(|name| name.to_str());
+        match (name, extension) {
+            (Some(name), Some("yaml" | "yml" | "json")) => manifests.push(Manifest {
+                name: name.to_owned(),
+                content: fs::read(&path)?,
+                path,
+            }),
+            _ => tracing::warn!(
+                "{} is not a manifest (.yaml, .yml, .json) and is left out",
+                path.display()
+            ),
+        }
+    }
+    manifests.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(manifests)
+}
+
+/// The user's manifests by their names.
+pub fn users_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let manifests = read_manifests(config.manifests.as_deref())?.into_iter();
+    Ok(manifests.map(|manifest| (manifest.name, manifest.content)).collect())
+}
+
+/// Names the user's manifests, all their content included.
+pub fn manifests_digest(config: &ClusterConfig) -> anyhow::Result<String> {
+    let mut all = String::new();
+    for manifest in read_manifests(config.manifests.as_deref())? {
+        all += &format!("{} {}\n", sha256(&manifest.content), manifest.name);
+    }
+    Ok(sha256(all))
+}

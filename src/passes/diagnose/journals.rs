@@ -1,0 +1,90 @@
+//! The journals of the nodes that can be reached, for the bundle.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use openssh::Stdio;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+use tracing::info;
+
+use crate::PROGRESS;
+use crate::cluster::Role;
+use crate::local::ssh;
+use crate::openshift::installer::WaitContext;
+use crate::passes::refuse_pretend;
+use crate::state::parameters::NodeAddress;
+
+/// All of a node: the login, and its journal.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The newest lines of a node, and most bytes of them.
+const MOST_LINES: &str = "--lines=20000";
+const MOST: u64 = 8 << 20;
+
+/// Units of the bootstrap and of all others, beside ours
+/// (openshift/installer: `data/data/bootstrap/files/usr/local/bin/installer-gather.sh`, `installer-masters-gather.sh`).
+const BOOTSTRAP: [&str; 6] = [
+    "release-image",
+    "crio-configure",
+    "bootkube",
+    "kubelet",
+    "crio",
+    "approve-csr",
+];
+const NODE: [&str; 4] = [
+    "kubelet",
+    "crio",
+    "machine-config-daemon-firstboot",
+    "machine-config-daemon-host",
+];
+const OURS: &str = "ocpdeploy-*";
+
+/// Journals as files of the bundle. What cannot be reached is told of and left out.
+pub async fn journals(wait: &WaitContext<'_>) -> Vec<(String, Vec<u8>)> {
+    let nodes = wait.parameters.nodes.iter();
+    let asked = nodes.map(async |node| {
+        let why = match timeout(LIMIT, journal(wait, node)).await {
+            Ok(Ok(text)) => return Some((format!("journals/{}.txt", node.name), text)),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("nothing within {} s", LIMIT.as_secs()),
+        };
+        info!(target: PROGRESS, step = "gather", "no journal of {}: {why}", node.name);
+        None
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+async fn journal(wait: &WaitContext<'_>, node: &NodeAddress) -> anyhow::Result<Vec<u8>> {
+    let id = wait.config.id();
+    refuse_pretend(id.as_str(), wait.config.backend_of(node.role), node.ip)?;
+    let way = ssh::Node {
+        dir: wait.dir,
+        host: id.fqdn(node.name.as_str()),
+        ip: node.ip,
+        key: None,
+    };
+    let connection = way.connect().await?;
+    let units: &[&str] = match node.role {
+        Role::Bootstrap => &BOOTSTRAP,
+        _ => &NODE,
+    };
+    let mut command = connection.command("journalctl");
+    command.args(["--boot", "--no-pager", "--output=short-iso", MOST_LINES]);
+    for unit in units.iter().chain([&OURS]) {
+        command.args(["--unit", unit]);
+    }
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .await?;
+    let mut text = Vec::new();
+    if let Some(stdout) = child.stdout().take() {
+        stdout.take(MOST).read_to_end(&mut text).await?;
+    }
+    child.disconnect().await?;
+    connection.close().await?;
+    Ok(text)
+}

@@ -1,0 +1,42 @@
+//! Nodes and virtual IPs as the page shows them.
+
+use serde::Serialize;
+
+use crate::cluster::Role;
+
+/// A virtual IP, or both where they are one.
+#[derive(Debug, Serialize)]
+pub struct VipView {
+    pub(super) names: String,
+    pub(super) ip: String,
+    pub(super) mac: String,
+    pub(super) id: u8,
+    pub(super) held: &'static str,
+    pub(super) short: String,
+    pub(super) ports: &'static str,
+    pub(super) long: String,
+}
+
+/// A node in both passes.
+#[derive(Debug, Serialize)]
+pub struct NodeView {
+    pub(super) name: String,
+    pub(super) role: Role,
+    pub(super) mac: String,
+    pub(super) planned: String,
+    pub(super) seen: String,
+    pub(super) held: &'static str,
+    pub(super) look: Look,
+    /// In words.
+    pub(super) verdict: &'static str,
+    pub(super) state: String,
+}
+
+/// Whether pass two found what pass one had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Look {
+    Same,
+    Other,
+    Unknown,
+}
