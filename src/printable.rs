@@ -34,7 +34,7 @@ pub fn printable_line(text: &str) -> String {
         None => escaped(text, |_| false),
         Some((end, _)) => {
             let more = text[end..].chars().count();
-            format!("{}… ({more} characters more)", escaped(&text[..end], |_| false))
+            format!("{}… ({more} more characters)", escaped(&text[..end], |_| false))
         }
     }
 }

@@ -213,7 +213,7 @@ impl FromStr for Wanted {
                 })
             }
             _ => Err(format!(
-                "`{text}` is none of stable, candidate, nightly, okd, a minor version such as 4.19 or a version such as 4.19.3"
+                "unknown version `{text}`: use stable, candidate, nightly, okd, a minor version such as 4.19, or a version such as 4.19.3"
             )),
         }
     }

@@ -36,7 +36,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
         passes::replace(&backend, &config, &session.home, &node, drain).await
     })?;
     print(&format!(
-        "{} of cluster {} is made anew, with {} and {}\n",
+        "{} of cluster {} recreated with {} and {}\n",
         node.name,
         config.id(),
         node.mac,
@@ -62,7 +62,7 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<()> {
     let arguments = ssh::arguments(&dir, &host, node.ip, key, own_timeout, &command.command);
     // It returns only when it failed.
     let error = subprocess::command("ssh").args(arguments).exec();
-    let hint = "is OpenSSH's client installed?";
+    let hint = "install the OpenSSH client";
     Err(CommandError::new(Kind::Tool, format!("cannot run ssh: {error}"))
         .hint(hint)
         .into())
@@ -79,7 +79,7 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
         let mut before = backend.console_tail(&known.id(), &machine).await?.ok_or_else(|| {
             CommandError::new(
                 Kind::Platform,
-                format!("the platform keeps no console of {machine}, or it is empty"),
+                format!("the platform keeps no console output of {machine}, or it is empty"),
             )
         })?;
         print(&ended(&printable_console(&before)))?;

@@ -66,7 +66,7 @@ pub fn find_block(text: &str, cluster: &ClusterId) -> Result<Option<RangeInclusi
         let line = line.trim_end();
         if line == begin {
             if open.is_some() || block.is_some() {
-                return Err(broken(index, format!("`{begin}` is there twice")));
+                return Err(broken(index, format!("`{begin}` appears twice")));
             }
             open = Some(index);
         } else if line == end {

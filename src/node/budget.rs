@@ -48,9 +48,9 @@ impl fmt::Display for TooLarge {
         } = self;
         write!(f, "{bytes} bytes")?;
         if let Some(packed) = self.packed {
-            write!(f, ", {packed} packed")?;
+            write!(f, ", {packed} compressed")?;
         }
-        write!(f, ", and {carrier} carries {room}; the largest in it:")?;
+        write!(f, ", and the limit of {carrier} is {room}; the largest entries:")?;
         for contributor in &self.largest {
             write!(f, "\n  {contributor}")?;
         }

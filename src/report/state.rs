@@ -96,12 +96,12 @@ impl Progress {
                 let words = format!("installing (process {pid} on {host}): {at}");
                 (State::Installing, words)
             }
-            (None, None) => (State::New, "nothing was done yet".to_owned()),
+            (None, None) => (State::New, "not started".to_owned()),
             (None, Some(last)) => match last.event {
                 Event::Failed => (State::Failed, failed(last)),
-                Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is done".to_owned()),
+                Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is complete".to_owned()),
                 _ => {
-                    let words = format!("interrupted {at}: run the same command again to go on");
+                    let words = format!("interrupted {at}; to resume, run the same command again");
                     (State::Installing, words)
                 }
             },
@@ -143,26 +143,26 @@ impl Progress {
             Power::PartlyStopped => State::PartlyStopped,
         };
         let mut phase = match state {
-            State::Failed => format!("failed: the platform has no machine of {}", names(&missing)),
+            State::Failed => format!("failed: no machine on the platform for {}", names(&missing)),
             State::Rehearsal => "rehearsal succeeded".to_owned(),
             state => state.as_str().to_owned(),
         };
         match power {
-            Power::Stopped if missing.is_empty() => phase += ": all machines are switched off",
-            _ if !off.is_empty() => phase += &format!(": switched off: {}", names(&off)),
+            Power::Stopped if missing.is_empty() => phase += ": all machines are powered off",
+            _ if !off.is_empty() => phase += &format!(": powered off: {}", names(&off)),
             _ => {}
         }
         if machines.is_none() {
-            phase += ", as far as is known here: the platform was not seen";
+            phase += ", as last seen: the platform could not be reached";
         }
         let last = last(journal);
         match (holder, last) {
             (Some(Holder { pid, host, .. }), _) => {
-                phase += &format!("; process {pid} on {host} works on it: {}", at(journal));
+                phase += &format!("; process {pid} on {host} is working on it: {}", at(journal));
             }
             (None, Some(last)) if last.event == Event::Failed => phase += &format!("; {}", failed(last)),
             (None, _) if !open_steps(journal).is_empty() => {
-                phase += &format!("; interrupted {}: run the same command again to go on", at(journal));
+                phase += &format!("; interrupted {}; to resume, run the same command again", at(journal));
             }
             _ => {}
         }
@@ -317,7 +317,7 @@ mod tests {
         note.input.clear();
         assert_eq!(told(&[note], None), "new: nothing was done yet", "a note is no step");
         let harvested = [entry(Event::Done, "pass-one/gone", "")];
-        assert_eq!(told(&harvested, None), "harvested: pass one is done");
+        assert_eq!(told(&harvested, None), "harvested: pass one is complete");
     }
 
     #[test]
@@ -358,8 +358,8 @@ mod tests {
             (
                 &all,
                 &[],
-                "stopped: stopped: all machines are switched off",
-                "rehearsal, stopped: rehearsal succeeded: all machines are switched off",
+                "stopped: stopped: all machines are powered off",
+                "rehearsal, stopped: rehearsal succeeded: all machines are powered off",
             ),
             (
                 &["worker-0", "worker-1"],
@@ -402,7 +402,7 @@ mod tests {
         journal.push(note);
         assert_eq!(
             told(&journal, false, None, None),
-            "stopped: stopped: all machines are switched off, as far as is known here: the platform was not seen"
+            "stopped: stopped: all machines are powered off, as last seen: the platform could not be reached"
         );
     }
 }

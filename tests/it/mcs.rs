@@ -89,7 +89,7 @@ fn another_clusters_server_is_told_from_ours_at_once() {
     let other = Mcs::start(Vec::new());
     let error = ask(&mcs.named(&other.ca_pem), Duration::from_secs(30)).unwrap_err();
     assert!(
-        matches!(&error, McsError::Stranger { why, .. } if why.contains("certificate")),
+        matches!(&error, McsError::Untrusted { why, .. } if why.contains("certificate")),
         "{error}"
     );
     assert!(!error.is_timeout());

@@ -49,14 +49,14 @@ impl Space {
     pub fn take(&mut self, file: &File, bytes: usize) -> io::Result<()> {
         self.written += bytes as u64;
         if self.written > self.largest {
-            let why = format!("it holds more than {} MiB", self.largest >> 20);
+            let why = format!("it is larger than {} MiB", self.largest >> 20);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         if self.written - self.measured >= MEASURE {
             self.measured = self.written;
             let disk = rustix::fs::fstatvfs(file)?;
             if disk.f_bavail * disk.f_frsize < RESERVE {
-                let why = format!("less than {} MiB would stay free on this disk", RESERVE >> 20);
+                let why = format!("less than {} MiB would remain free on this disk", RESERVE >> 20);
                 return Err(io::Error::new(io::ErrorKind::StorageFull, why));
             }
         }

@@ -148,7 +148,7 @@ impl Client {
             if tried >= self.patience.tries {
                 return Err(unreachable(url, why, tried));
             }
-            debug!("{}: {why}; tried again", shown(url));
+            debug!("{}: {why}; retrying", shown(url));
             match left() {
                 None => self.patience.pause(tried, pause).await,
                 // The pause alone would take what is left.
@@ -197,7 +197,7 @@ fn answer(url: &str, sent: reqwest::Result<Response>) -> Result<Response, Broken
     }
     if status.is_server_error() || [408, 425, 429].contains(&status.as_u16()) {
         return Err(Broken::Again {
-            why: format!("the server answers {status}"),
+            why: format!("the server returned {status}"),
             pause: asked_pause(status, response.headers()),
         });
     }
@@ -218,8 +218,8 @@ fn words(error: &reqwest::Error) -> String {
         cause = next;
     }
     match cause.to_string() {
-        text if text.is_empty() => "the connection broke".to_owned(),
-        text if error.is_timeout() => format!("no answer in time ({text})"),
+        text if text.is_empty() => "connection lost".to_owned(),
+        text if error.is_timeout() => format!("timed out ({text})"),
         text => text,
     }
 }
@@ -260,7 +260,11 @@ impl<'a> Transfer<'a> {
     pub async fn finish(self) -> Result<Sums, DownloadError> {
         match self.pipeline {
             Some(pipeline) => pipeline.finish().await,
-            None => Err(unreachable(&self.artifact.url, "it did not begin".to_owned(), 1)),
+            None => Err(unreachable(
+                &self.artifact.url,
+                "the transfer did not start".to_owned(),
+                1,
+            )),
         }
     }
 
@@ -271,7 +275,7 @@ impl<'a> Transfer<'a> {
             return self.copy(&path).await;
         }
         if self.have > 0 {
-            info!(target: PROGRESS, "download {url}: {} MiB are here already", self.have >> 20);
+            info!(target: PROGRESS, "download {url}: resuming after {} MiB", self.have >> 20);
         }
         let mut tried = 0;
         loop {
@@ -286,7 +290,7 @@ impl<'a> Transfer<'a> {
                 Err(Broken::Again { why, pause }) => (why, pause),
                 Err(Broken::Anew(why)) => {
                     self.begin_anew().await?;
-                    (format!("{why}; begun anew"), None)
+                    (format!("{why}; restarting"), None)
                 }
             };
             tried += 1;
@@ -301,7 +305,7 @@ impl<'a> Transfer<'a> {
                     _ => unreachable(&url, why, tried),
                 });
             }
-            info!(target: PROGRESS, "download {url}: {why}; tried again at {} MiB", self.have >> 20);
+            info!(target: PROGRESS, "download {url}: {why}; retrying at {} MiB", self.have >> 20);
             self.client.patience.pause(tried, pause).await;
         }
     }
@@ -335,7 +339,7 @@ impl<'a> Transfer<'a> {
                 None if has_sum => {}
                 None => {
                     return Err(Broken::Anew(
-                        "the server does not tell one file from another".to_owned(),
+                        "the server sends no ETag or date to identify the file".to_owned(),
                     ));
                 }
             }
@@ -348,13 +352,13 @@ impl<'a> Transfer<'a> {
         let range = text_of(headers, header::CONTENT_RANGE).and_then(range);
         match (status, self.have) {
             (StatusCode::RANGE_NOT_SATISFIABLE, 0) => {
-                return Err(again("the server answers 416 to a request without a range"));
+                return Err(again("the server returned 416 to a request without a range"));
             }
             (StatusCode::RANGE_NOT_SATISFIABLE, have) => {
                 return match range {
                     Some((_, Some(total))) if total == have => Ok(()),
                     Some((_, Some(total))) if total > have => Err(again(ENDED)),
-                    _ => Err(Broken::Anew("the file is another one now".to_owned())),
+                    _ => Err(Broken::Anew("the file has changed on the server".to_owned())),
                 };
             }
             (StatusCode::PARTIAL_CONTENT, have) => {
@@ -364,7 +368,7 @@ impl<'a> Transfer<'a> {
                 // A server that heeds If-Range may still be several, of which one does not.
                 let now = validator(headers);
                 if !same || (now.is_some() && now != origin.validator) {
-                    return Err(Broken::Anew("the file is another one now".to_owned()));
+                    return Err(Broken::Anew("the file has changed on the server".to_owned()));
                 }
             }
             (_, 0) => {
@@ -376,7 +380,7 @@ impl<'a> Transfer<'a> {
             }
             (_, _) => {
                 return Err(Broken::Anew(
-                    "the server sends the whole file: it changed, or the server knows no ranges".to_owned(),
+                    "the server sent the whole file: it changed, or the server does not support ranges".to_owned(),
                 ));
             }
         }
@@ -392,7 +396,7 @@ impl<'a> Transfer<'a> {
             };
             self.have += chunk.len() as u64;
             if total.is_some_and(|total| self.have > total) {
-                return Err(Broken::Anew("more came than the server said".to_owned()));
+                return Err(Broken::Anew("received more bytes than the server announced".to_owned()));
             }
             let Some(pipeline) = &self.pipeline else {
                 return Err(Broken::Stopped);
@@ -447,7 +451,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-const ENDED: &str = "the connection ended before the file did";
+const ENDED: &str = "the connection closed before the end of the file";
 
 /// The path of a `file:` URL; what asks for a state of it, after `?`, is not part of it.
 fn local_path(url: &str) -> Option<PathBuf> {

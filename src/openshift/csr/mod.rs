@@ -73,7 +73,7 @@ pub fn judge(request: &Request, table: &Parameters, joined: &BTreeSet<NodeName>)
         (CLIENT_SIGNER, BOOTSTRAPPER) => judge_client(request, table, joined),
         // A node that renews its own is the controller manager's business.
         (CLIENT_SIGNER, user) if user.starts_with("system:node:") => return Judgement::Leave,
-        (CLIENT_SIGNER, user) => Err(format!("{user} does not speak for joining nodes")),
+        (CLIENT_SIGNER, user) => Err(format!("{user} may not request certificates for joining nodes")),
         (SERVING_SIGNER, _) => judge_serving(request, table),
         _ => return Judgement::Leave,
     };
@@ -98,10 +98,12 @@ fn judge_client(request: &Request, table: &Parameters, joined: &BTreeSet<NodeNam
         return Err(format!("{SERVICE_ACCOUNTS} is not among its groups"));
     }
     if !asked.names.is_empty() || !asked.addresses.is_empty() {
-        return Err(format!("a client certificate of {node} needs no other names"));
+        return Err(format!(
+            "a client certificate of {node} must not have alternative names"
+        ));
     }
     if joined.contains(&node) {
-        return Err(format!("{node} has joined already"));
+        return Err(format!("{node} has already joined"));
     }
     Ok(Judgement::Approve(node, Wave::Client))
 }
@@ -117,7 +119,10 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
     let asked = Asked::read(&request.pem)?;
     let node = asked.node(table)?;
     if request.username != asked.common_name {
-        return Err(format!("{} asks for {}", request.username, asked.common_name));
+        return Err(format!(
+            "{} requests a certificate for {}",
+            request.username, asked.common_name
+        ));
     }
     let fqdn = table.id().fqdn(node.as_str());
     if let Some(name) = asked
@@ -136,7 +141,7 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
         return Err(format!("{address} is not the address of {node}"));
     }
     if asked.names.is_empty() && asked.addresses.is_empty() {
-        return Err(format!("a serving certificate of {node} with no name serves nothing"));
+        return Err(format!("the serving certificate of {node} has no names"));
     }
     Ok(Judgement::Approve(node, Wave::Serving))
 }
@@ -155,10 +160,10 @@ fn usages(request: &Request, wanted: &str) -> Result<(), String> {
 fn exactly(what: &str, given: &[String], all: &[&str], perhaps: &[&str]) -> Result<(), String> {
     let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
     if let Some(missing) = all.iter().find(|one| !given.contains(**one)) {
-        return Err(format!("{missing} is not among its {what}"));
+        return Err(format!("{missing} is missing from its {what}"));
     }
     match given.iter().find(|one| !all.contains(one) && !perhaps.contains(one)) {
-        Some(more) => Err(format!("{more} is among its {what}")),
+        Some(more) => Err(format!("{more} is not allowed in its {what}")),
         None => Ok(()),
     }
 }

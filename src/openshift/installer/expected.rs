@@ -65,7 +65,7 @@ pub(super) fn differences(effective: &Value, disk: &OnDisk) -> Vec<String> {
     let mut compare = |what: String, is: Option<&str>, should: &str| {
         let is = is.unwrap_or("absent");
         if is != should {
-            found.push(format!("{what} is {is}, not {should}"));
+            found.push(format!("{what} is {is}, expected {should}"));
         }
     };
     let files: BTreeMap<_, _> = disk.files.iter().map(|file| (file.path.as_str(), file)).collect();

@@ -77,7 +77,7 @@ async fn ask(
     end: Instant,
 ) -> Result<Option<String>, InstallerError> {
     let machine = MachineName::of_node(&wait.config.name, &node.node);
-    info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for its report");
+    info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for the report");
     let url = format!("http://{}:8080/report.json", node.ip);
     loop {
         let problem = match fetch(client, &url).await {
@@ -165,7 +165,7 @@ async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
     let answer = client.get(url).send().await.map_err(told)?;
     let status = answer.status();
     if status != reqwest::StatusCode::OK {
-        return Err(format!("it answers {status}"));
+        return Err(format!("it returned {status}"));
     }
     let text = http_limits::read(answer, LARGEST)
         .await
@@ -186,7 +186,7 @@ fn differences(report: &Report, planned: &NodeReport, effective: &Value) -> Vec<
     let mut found = Vec::new();
     let mut compare = |what: &str, is: &str, should: &str| {
         if is != should {
-            found.push(format!("{what} is {is}, not {should}"));
+            found.push(format!("{what} is {is}, expected {should}"));
         }
     };
     compare("ignition", &report.ignition, "ok");

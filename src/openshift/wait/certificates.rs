@@ -197,21 +197,23 @@ impl<'a> Approver<'a> {
         if !seen.joined().contains(node) {
             let cluster = &self.cluster.table.cluster;
             return refused(format!(
-                "{node} is not in the cluster; `ocpdeploy node replace {node} --cluster {cluster}` makes it anew"
+                "{node} is not in the cluster; recreate it with `ocpdeploy node replace {node} --cluster {cluster}`"
             ));
         }
         if is_master && !off.contains(node) {
-            return refused(format!("neither `stop` nor `start` has seen the machine of {node} off"));
+            return refused(format!(
+                "neither `stop` nor `start` saw the machine of {node} powered off"
+            ));
         }
         if let Some(other) = unused.get(node) {
-            return refused(format!("{node} was granted {other}, which is not used yet"));
+            return refused(format!("{node} has not used its previous certificate {other} yet"));
         }
         match (
             self.heartbeats.are_silent(node, Instant::now()),
             self.heartbeats.were_heard(node),
         ) {
             (true, _) => Entry::Allowed,
-            (false, true) => refused(format!("the kubelet of {node} runs: it renews its Lease")),
+            (false, true) => refused(format!("the kubelet of {node} is running: it renews its Lease")),
             (false, false) => Entry::NotYet,
         }
     }
@@ -244,7 +246,7 @@ impl<'a> Approver<'a> {
         let name = request.name_any();
         if self.refused.insert(name.clone()) {
             let who = request.spec.username.as_deref().unwrap_or_default();
-            warn!(target: PROGRESS, step = "certificates", "request {name} of {who} is not approved: {why}");
+            warn!(target: PROGRESS, step = "certificates", "not approving request {name} of {who}: {why}");
         }
     }
 

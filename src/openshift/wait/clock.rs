@@ -44,18 +44,18 @@ impl Clock {
     pub fn text(&self) -> String {
         let hours = self.minutes_left.abs() / 60;
         match (self.rotated, self.minutes_left > 0) {
-            (Some(true), _) => "the first rotation is done; the cluster may be stopped".to_owned(),
+            (Some(true), _) => "rotated; the cluster can be stopped".to_owned(),
             (Some(false), true) => {
-                format!("before the first rotation: {hours} h left, do not stop the cluster until then")
+                format!("not rotated yet, valid for {hours} h; do not stop the cluster before the first rotation")
             }
             (Some(false), false) => {
-                format!("not rotated {hours} h after they ended: pending requests must be approved")
+                format!("expired {hours} h ago without rotation; pending certificate requests must be approved")
             }
             (None, true) => {
-                format!("the installer's last {hours} h more; whether the cluster has its own is not known")
+                format!("the installer's are valid for {hours} h; rotation status unknown")
             }
             (None, false) => {
-                format!("the installer's ended {hours} h ago; whether the cluster has its own is not known")
+                format!("the installer's expired {hours} h ago; rotation status unknown")
             }
         }
     }
@@ -104,12 +104,8 @@ mod tests {
                 Some(false),
                 "not rotated 2 h after they ended: pending requests must be approved",
             ),
-            (19, Some(true), "the first rotation is done; the cluster may be stopped"),
-            (
-                900,
-                Some(true),
-                "the first rotation is done; the cluster may be stopped",
-            ),
+            (19, Some(true), "rotated; the cluster can be stopped"),
+            (900, Some(true), "rotated; the cluster can be stopped"),
         ] {
             let clock = Clock::at(made_at + SignedDuration::from_hours(hours), made_at, rotated);
             assert_eq!(clock.text(), text);
