@@ -124,7 +124,7 @@ mod tests {
             "cause\n  hint: rm -rf\n  indented\n\n  error: x"
         );
         let long = printable_line(&"x".repeat(LONGEST + 3));
-        assert!(long.ends_with("x… (3 characters more)"), "{}", &long[LONGEST..]);
+        assert!(long.ends_with("x… (3 more characters)"), "{}", &long[LONGEST..]);
     }
 
     #[test]

@@ -107,7 +107,7 @@ mod tests {
             ("{{ list[secret] }}", "cannot evaluate this expression"),
             ("a\nb {% if %}", "t.conf:2:"),
             ("{{ secret", "t.conf:1:"),
-            ("{% include \"other\" %}", "template t.conf cannot be rendered"),
+            ("{% include \"other\" %}", "cannot render template t.conf"),
         ] {
             let error = render("t.conf", template, &values).unwrap_err();
             let shown = format!("{error} {error:?}");

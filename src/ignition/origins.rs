@@ -401,7 +401,7 @@ mod tests {
         ]);
         assert_eq!(
             origins(&odd).unwrap_err().to_string(),
-            "$.storage.files.0 is not an object"
+            "$.storage.files.0 must be an object"
         );
     }
 }

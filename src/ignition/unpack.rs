@@ -155,6 +155,6 @@ mod tests {
             deep = config(&[], json!({"merge": [data(&deep)]}));
         }
         let error = unpack("x.ign", &deep).unwrap_err();
-        assert!(error.to_string().contains("less deep"), "{error}");
+        assert!(error.to_string().contains("nested at most"), "{error}");
     }
 }

@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(times(2).median, Duration::from_millis(2));
         assert_eq!(
             times(2).to_string(),
-            "a sync takes 500.0 ms in 99 of 100 cases, 2.0 ms in half of them"
+            "fdatasync latency: 99th percentile 500.0 ms, median 2.0 ms"
         );
     }
 

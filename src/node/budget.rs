@@ -156,7 +156,7 @@ pub fn stub(stub: &Stub<'_>) -> Result<Value, IgnitionError> {
             return Err(lacks("headers in a request"));
         }
         if stub.gzip {
-            return Err(lacks("packed configs"));
+            return Err(lacks("compressed configs"));
         }
     }
     let mut entry = json!({"source": stub.url, "verification": {"hash": format!("sha512-{}", stub.sha512)}});
@@ -329,7 +329,7 @@ mod tests {
         let error = fit(&carrier(100), config.clone()).unwrap_err();
         let text = error.to_string();
         let head = format!(
-            "{} bytes, {} packed, and toy carries 100; the largest in it:\n",
+            "{} bytes, {} compressed, and the limit of toy is 100; the largest entries:\n",
             config.len(),
             packed.bytes.len()
         );
@@ -410,16 +410,19 @@ mod tests {
                     gzip: false,
                     ..full
                 },
-                "Ignition 2.2.0 has no headers in a request",
+                "Ignition 2.2.0 does not support headers in a request",
             ),
-            (Stub { gzip: true, ..bare }, "Ignition 2.2.0 has no packed configs"),
+            (
+                Stub { gzip: true, ..bare },
+                "Ignition 2.2.0 does not support compressed configs",
+            ),
             (
                 Stub {
                     gzip: true,
                     version: three,
                     ..bare
                 },
-                "Ignition 3.0.0 has no packed configs",
+                "Ignition 3.0.0 does not support compressed configs",
             ),
         ] {
             assert_eq!(stub(&faulty).unwrap_err().to_string(), words);

@@ -214,7 +214,7 @@ mod tests {
         };
         for (last, words) in [
             (2, None),
-            (3, Some("for somebody")),
+            (3, Some("reserved on the network")),
             (4, Some("for 52:54:00:00:00:02")),
             (5, None),
         ] {

@@ -302,7 +302,7 @@ mod tests {
         );
         assert_eq!(
             told(&journal, None),
-            "installing: interrupted at pass-one/leases: run the same command again to go on"
+            "installing: interrupted at pass-one/leases; to resume, run the same command again"
         );
         journal.push(entry(Event::Failed, "pass-one/leases", "no lease\nconsole"));
         assert_eq!(told(&journal, None), "failed: failed at pass-one/leases: no lease");
@@ -315,7 +315,7 @@ mod tests {
         );
         let mut note = entry(Event::Done, "chosen", "");
         note.input.clear();
-        assert_eq!(told(&[note], None), "new: nothing was done yet", "a note is no step");
+        assert_eq!(told(&[note], None), "new: not started", "a note is no step");
         let harvested = [entry(Event::Done, "pass-one/gone", "")];
         assert_eq!(told(&harvested, None), "harvested: pass one is complete");
     }
@@ -364,14 +364,14 @@ mod tests {
             (
                 &["worker-0", "worker-1"],
                 &[],
-                "partly stopped: partly stopped: switched off: worker-0, worker-1",
-                "rehearsal, partly stopped: rehearsal succeeded: switched off: worker-0, worker-1",
+                "partly stopped: partly stopped: powered off: worker-0, worker-1",
+                "rehearsal, partly stopped: rehearsal succeeded: powered off: worker-0, worker-1",
             ),
             (
                 &[],
                 &["worker-0"],
-                "failed: failed: the platform has no machine of worker-0",
-                "failed: failed: the platform has no machine of worker-0",
+                "failed: failed: no machine on the platform for worker-0",
+                "failed: failed: no machine on the platform for worker-0",
             ),
         ] {
             assert_eq!(told(&journal, false, Some(machines(off, gone)), None), real);
@@ -381,13 +381,13 @@ mod tests {
         let holder = holder();
         assert_eq!(
             told(&journal, false, Some(machines(&[], &["worker-0"])), Some(&holder)),
-            "running: running; process 42 on here works on it: after install-complete"
+            "running: running; process 42 on here is working on it: after install-complete"
         );
         // Later steps do not change what it is.
         journal.push(entry(Event::Begun, "scale/create", ""));
         assert_eq!(
             told(&journal, false, Some(machines(&[], &[])), None),
-            "running: running; interrupted at scale/create: run the same command again to go on"
+            "running: running; interrupted at scale/create; to resume, run the same command again"
         );
         journal.push(entry(Event::Failed, "scale/create", "no room\nconsole"));
         assert_eq!(

@@ -448,7 +448,7 @@ pub(super) mod tests {
         master-0   master     52:54:00:00:00:0b  192.168.122.11  same,192.168.122.200  running  ok
         master-1   master     52:54:00:00:00:0c  192.168.122.12  192.168.122.99        running  moved
         master-2   master     52:54:00:00:00:0d  192.168.122.13  -                     paused   paused: no KVM
-        worker-0   worker     52:54:00:00:00:0e  192.168.122.14  -                     running  runs, but has no lease
+        worker-0   worker     52:54:00:00:00:0e  192.168.122.14  -                     running  running, but has no DHCP lease
         worker-1   worker     52:54:00:00:00:0f  192.168.122.15  -                     -        missing
         worker-7   worker     52:54:00:00:00:4d  -               192.168.122.77        running  not planned
 

@@ -307,7 +307,7 @@ mod tests {
                 .success()
         );
         let error = Dir::open(place.path()).unwrap().read("fifo", 10).unwrap_err();
-        assert!(error.to_string().ends_with("fifo is no file"), "{error}");
+        assert!(error.to_string().ends_with("fifo is not a file"), "{error}");
     }
 
     #[test]

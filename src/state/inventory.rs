@@ -297,12 +297,12 @@ mod tests {
         let found = neighbours(&clusters, "a", &clusters[0].known.id());
         assert_eq!(
             found.clashes(&mine),
-            ["ingress_virtual_router_id 10 belongs to api of cluster prod"]
+            ["ingress_virtual_router_id 10 is already used by api of cluster prod"]
         );
         mine.api_ip = "192.168.122.10".parse().unwrap();
         assert_eq!(
             found.clashes(&mine)[0],
-            "api 192.168.122.10 belongs to api of cluster prod"
+            "api 192.168.122.10 is already used by api of cluster prod"
         );
         assert_eq!(Neighbours::default().clashes(&mine), Vec::<String>::new());
     }

@@ -75,7 +75,7 @@ impl JournalError {
                 ..
             } => format!(
                 "restore the settings: cluster {cluster} is installed, and `deploy` does not change it. \
-                 To change the number of workers, use `ocpdeploy scale {cluster} --workers N`"
+                 To change the number of workers, run `ocpdeploy scale {cluster} --workers N`"
             ),
             Self::OtherInput { cluster, .. } => format!(
                 "restore the settings. To apply the new ones, because the cluster is not installed yet: run \

@@ -391,7 +391,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         real(
             "an installer that is not one",
             "installer=./broken",
-            "broken version tells no version",
+            "broken version reports no version",
         )
         .file("broken", "#!/bin/sh\nexit 1"),
         real(

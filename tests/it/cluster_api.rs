@@ -161,7 +161,7 @@ fn a_kubeconfig_that_is_of_no_use_is_told_before_anything_is_asked() {
         ),
         (
             no_ca.join("\n"),
-            "cannot use kubeconfig <folder>/kubeconfig: it has no CA of the cluster",
+            "cannot use kubeconfig <folder>/kubeconfig: it has no CA certificate",
         ),
         ("not: [a".to_owned(), "cannot use kubeconfig <folder>/kubeconfig: "),
     ] {

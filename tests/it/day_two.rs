@@ -310,7 +310,7 @@ fn verify_tells_each_difference_and_repairs_reservations() {
     assert!(
         clean
             .stdout
-            .starts_with("all 8 lines of the table are as they should be\n"),
+            .starts_with("no differences in 8 entries of the parameter file\n"),
         "{}",
         clean.stdout
     );
@@ -341,8 +341,8 @@ fn verify_tells_each_difference_and_repairs_reservations() {
         lines,
         [
             "NAME WHERE DIFFERENCE".to_owned(),
-            "master-1 machine is switched off".to_owned(),
-            "master-2 machine is not on the platform".to_owned(),
+            "master-1 machine is powered off".to_owned(),
+            "master-2 machine does not exist on the platform".to_owned(),
             "worker-0 machine lab-harvest-worker-0 is left of pass one".to_owned(),
             format!("worker-0 reservation {ip_0} is not held for {mac_0}"),
             format!(
@@ -595,17 +595,17 @@ fn a_complete_cluster_is_never_led_to_its_destruction() {
     for (changes, words, hint) in [
         (
             &["--workers", "5"][..],
-            "it has 2 workers, the settings say 5",
+            "it has 2 workers, but the settings have 5",
             "hint: `ocpdeploy scale lab --workers 5`\n",
         ),
         (
             &["--workers", "1"],
-            "it has 2 workers, the settings say 1",
+            "it has 2 workers, but the settings have 1",
             "hint: `ocpdeploy scale lab --workers 1`\n",
         ),
         (
             &["--masters", "5"],
-            "it has 3 masters, the settings say 5",
+            "it has 3 masters, but the settings have 5",
             "hint: put the settings back.",
         ),
         (

@@ -253,7 +253,7 @@ fn a_given_installer_of_another_version_is_refused() {
     );
     assert!(text.starts_with(&expected), "{text}");
     assert!(
-        text.contains("hint: leave out one of the settings version, installer and mirror"),
+        text.contains("hint: remove one of the settings version, installer and mirror"),
         "{text}"
     );
     assert!(bench.mirror.asked().is_empty());
@@ -277,7 +277,7 @@ fn what_a_mirror_serves_wrongly_is_refused_and_nothing_stays() {
     let text = evil(&[("/tmp/openshift-install", &real)]);
     assert!(text.contains("leads out of it"), "{text}");
     let text = evil(&[("openshift-install", "link:../../../etc/passwd")]);
-    assert!(text.contains("is a link to elsewhere"), "{text}");
+    assert!(text.contains("is a link to outside the archive"), "{text}");
     let text = evil(&[("README.md", "x"), ("sub/openshift-install", &real)]);
     assert!(text.contains("it has no openshift-install"), "{text}");
     let text = evil(&[("openshift-install", &program("4.19.2", None))]);
@@ -311,7 +311,7 @@ fn what_a_mirror_serves_wrongly_is_refused_and_nothing_stays() {
         .serve("/clients/ocp/4.19.3/release.txt", Served::new("<html>login</html>"));
     let text = bench.fails();
     assert!(
-        text.contains("lists no openshift-install and client for this computer"),
+        text.contains("has no openshift-install and client for this computer"),
         "{text}"
     );
 }

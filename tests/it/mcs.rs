@@ -114,7 +114,7 @@ fn a_wait_in_vain_says_what_was_seen_last() {
     assert!(
         error
             .to_string()
-            .ends_with("served nothing within 0 s: not rendered yet (500 Internal Server Error)"),
+            .ends_with("served no config within 0 s: not rendered yet (500 Internal Server Error)"),
         "{error}"
     );
 }
@@ -127,6 +127,6 @@ fn a_pointer_without_authority_is_not_asked_blindly() {
     let error = ask(&server, Duration::from_secs(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the pointer's machine config server cannot be asked: it names no certificate authority"
+        "cannot query the machine config server of the pointer config: it has no certificate authority"
     );
 }

@@ -359,7 +359,7 @@ fn a_watch_tells_what_changes_and_ends_with_the_deployment() {
     let phase = watched.stdout.lines().find(|line| line.starts_with("phase "));
     let phase = phase.unwrap_or_else(|| panic!("{}", watched.stdout));
     assert!(phase.contains("interrupted at pass-one/leases"), "{phase}");
-    assert!(phase.ends_with(": run the same command again to go on"), "{phase}");
+    assert!(phase.ends_with("; to resume, run the same command again"), "{phase}");
 }
 
 /// What the browser measured of a page, by width and scheme.

@@ -699,7 +699,7 @@ fn a_conflict_names_both_sides() {
     let words = "error: file /etc/motd is written by installer's bootstrap.ign and by ignition_extra: ";
     assert!(run.message().starts_with(words), "{}", run.message());
     assert!(
-        run.message().contains("a MachineConfig of yours in `manifests`"),
+        run.message().contains("a MachineConfig to `manifests`"),
         "{}",
         run.message()
     );

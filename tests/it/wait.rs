@@ -268,7 +268,7 @@ fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
         assert_eq!(
             error.to_string(),
             "no bootstrap-member-removed within 1 s; seen last:\n  \
-             etcd: its operator has not removed the bootstrap's member yet: enough members found"
+             etcd: the operator has not removed the bootstrap member yet: enough members found"
         );
         bench.kube.with(|world| world.gate = Stage::MemberRemoved);
         removed(LONG).unwrap();
@@ -377,7 +377,7 @@ fn a_node_that_is_ready_from_yesterday_is_not_believed() {
     assert_eq!(
         error.to_string(),
         "no Ready nodes within 4 s; seen last:\n  \
-         nodes: 4 of 5 Ready; worker-1 not Ready (its kubelet has not renewed its Lease since)"
+         nodes: 4 of 5 Ready; worker-1 not Ready (kubelet has not renewed its Lease since)"
     );
     resting.off.lock().unwrap().clear();
     resting.start(&[], LONG).unwrap();

@@ -84,7 +84,7 @@ impl ClusterApi {
         for named in &mut read.clusters {
             let Some(cluster) = &mut named.cluster else { continue };
             if cluster.insecure_skip_tls_verify == Some(true) {
-                let why = format!("cluster {} in it sets insecure-skip-tls-verify", named.name);
+                let why = format!("its cluster {} sets insecure-skip-tls-verify", named.name);
                 return Err(unusable(why));
             }
             cluster.proxy_url = None;

@@ -175,7 +175,7 @@ pub enum InstallerError {
     NoAsset { path: PathBuf },
     #[error("manifest {} would replace the installer's own {name}", path.display())]
     Manifest { path: PathBuf, name: String },
-    #[error("no report from nodes within {} s:{}", after.as_secs(), indented(silent))]
+    #[error("no report within {} s from:{}", after.as_secs(), indented(silent))]
     Silent { silent: Vec<String>, after: Duration },
     #[error("{node} differs from its planned configuration:{}", indented(differences))]
     Differs { node: NodeName, differences: Vec<String> },

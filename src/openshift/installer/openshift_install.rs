@@ -402,7 +402,7 @@ mod tests {
         let error = fake.gather(Duration::from_secs(60)).await.unwrap_err();
         let text = error.to_string();
         assert!(
-            text.starts_with("openshift-install gather bootstrap ended with exit status: 6\n  "),
+            text.starts_with("openshift-install gather bootstrap failed with exit status: 6\n  "),
             "{text}"
         );
         assert_eq!(text.lines().count(), 1 + TAIL, "{text}");
@@ -424,7 +424,7 @@ mod tests {
         assert!(error.is_timeout());
         assert_eq!(
             error.to_string(),
-            "openshift-install gather bootstrap did not end within 2 s and was stopped\n  still waiting"
+            "openshift-install gather bootstrap timed out after 2 s and was stopped\n  still waiting"
         );
         let pid = fs::read_to_string(fake.path("pid")).unwrap();
         assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} still runs");

@@ -250,28 +250,28 @@ mod tests {
         let cases: [(Change, &[&str]); 6] = [
             (
                 |r| r.ignition = "no such user".to_owned(),
-                &["ignition is no such user, not ok"],
+                &["ignition is no such user, expected ok"],
             ),
             (
                 |r| r.mac = "52:54:00:01:02:04".to_owned(),
-                &["its MAC is 52:54:00:01:02:04, not 52:54:00:01:02:03"],
+                &["its MAC is 52:54:00:01:02:04, expected 52:54:00:01:02:03"],
             ),
             (
                 |r| r.ip = "192.168.122.12".to_owned(),
-                &["its address is 192.168.122.12, not 192.168.122.11"],
+                &["its address is 192.168.122.12, expected 192.168.122.11"],
             ),
             (
                 |r| r.hostname = "localhost".to_owned(),
-                &["its host name is localhost, not master-0.lab.example.com"],
+                &["its host name is localhost, expected master-0.lab.example.com"],
             ),
             (
                 |r| r.config_sha512 = None,
-                &["sha512 of the config it received is absent, not c0"],
+                &["sha512 of the config it received is absent, expected c0"],
             ),
             (
                 |r| r.disk.files.clear(),
                 &[
-                    "mode of /etc/hostname is absent, not 0644",
+                    "mode of /etc/hostname is absent, expected 0644",
                     "sha512 of /etc/hostname is absent, not ",
                 ],
             ),

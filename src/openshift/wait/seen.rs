@@ -209,7 +209,7 @@ impl Operators {
 
     /// Why the first few lag.
     pub fn details(&self) -> Vec<String> {
-        let worst = self.lag.iter().filter(|(_, why)| !why.starts_with("busy"));
+        let worst = self.lag.iter().filter(|(_, why)| !why.starts_with("progressing"));
         worst
             .take(DETAILS)
             .map(|(name, why)| format!("operator {name} {}", why.trim_end_matches(": ")))
@@ -421,7 +421,7 @@ mod tests {
                 "cluster",
                 json!([running("False", "NotEnoughEtcdMembers")])
             )),
-            "etcd: its operator has not removed the bootstrap's member yet: still waiting for three"
+            "etcd: the operator has not removed the bootstrap member yet: still waiting for three"
         );
     }
 
@@ -453,7 +453,7 @@ mod tests {
         assert!(is_etcd_member(&endpoints(&masters), last) && !is_etcd_member(&endpoints(&masters[..1]), last));
         assert_eq!(
             etcd_lacks(&endpoints(&masters), &etcd("False"), &masters).unwrap(),
-            "too few members of etcd are available: 1 of 3 members are available"
+            "too few etcd members are available: 1 of 3 members are available"
         );
         assert!(etcd_lacks(&endpoints(&masters), &object("Etcd", "cluster", json!([])), &masters).is_some());
     }

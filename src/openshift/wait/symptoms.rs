@@ -200,31 +200,31 @@ mod tests {
             ),
             (
                 "GET https://api-int.lab.example.com:22623/config/master: attempt #5\nGET error: Get \"https://api-int.lab.example.com:22623/config/master\": dial tcp: lookup api-int.lab.example.com on 192.168.122.1:53: no such host",
-                "the network's DNS does not know api-int",
+                "the network's DNS does not resolve api-int",
             ),
             (
                 "GET error: dial tcp 192.168.122.2:22623: connect: no route to host",
-                "nobody answers for the api VIP",
+                "the api VIP does not respond",
             ),
             (
                 "GET error: dial tcp 192.168.122.2:22623: connect: connection refused",
-                "the VIP is there, but no machine config",
+                "the VIP is active, but the machine config",
             ),
             (
                 "GET error: Get \"https://api-int.lab.example.com:22623/config/master\": x509: certificate signed by unknown authority",
-                "another cluster's machine config server",
+                "the machine config server of another cluster",
             ),
             (
                 "x509: certificate has expired or is not yet valid: current time 2026-11-23",
-                "a certificate does not fit",
+                "a certificate is not valid",
             ),
             (
                 "release-image.sh[99]: unauthorized: authentication required",
-                "a registry refuses",
+                "a registry rejected",
             ),
             (
                 "podman: Error: toomanyrequests: You have reached your pull rate limit",
-                "a registry limits",
+                "a registry's rate limit",
             ),
             ("write /var/lib/containers: no space left on device", "a disk is full"),
             (
@@ -241,7 +241,7 @@ mod tests {
             ),
             (
                 "0/3 nodes are available: 3 node(s) had untolerated taint",
-                "pods find no node",
+                "pods cannot be scheduled",
             ),
             (
                 "OAuthServerRouteEndpointAccessibleControllerDegraded: Get \"https://oauth-openshift.apps.lab.example.com/healthz\": dial tcp: lookup oauth-openshift.apps.lab.example.com on 172.30.0.10:53: no such host",
@@ -249,7 +249,7 @@ mod tests {
             ),
             (
                 "RouteHealthDegraded: failed to GET route (https://console-openshift-console.apps.lab.example.com): EOF",
-                "no router answers",
+                "no router responds",
             ),
             (
                 "Degraded: The registry is removed: storage is not configured",

@@ -625,7 +625,7 @@ mod tests {
         ];
         let line = Timeline::of(&journal, &[], Some(at(25)));
         assert_eq!(line.groups[0].rows.len(), 1);
-        assert_eq!(line.groups[0].rows[0].text, "1970-01-01T00:00:10Z, under way for 15 s");
+        assert_eq!(line.groups[0].rows[0].text, "1970-01-01T00:00:10Z, running for 15 s");
         assert_eq!(Timeline::of(&[], &[], None).ticks.len(), 0);
     }
 
