@@ -63,9 +63,9 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
     })
 }
 
-/// What `ocpdeploy dns apply` told this computer, one line of a file each.
+/// What `ocpdeploy dns apply` wrote on this computer, one line of a file each.
 fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) -> Vec<Owned> {
-    // A file that cannot be read is told of when its lines are to go.
+    // A file that cannot be read is reported when its lines are removed.
     let Ok(Some(how)) = client_dns::applied(dir) else {
         return Vec::new();
     };
@@ -166,13 +166,13 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
         let its: Vec<String> = known.all_platforms().map(BackendConfig::place).collect();
         // Nothing but what is known here anyway, workers elsewhere included.
         if places.iter().all(|place| its.contains(place)) && looked_at.iter().any(|it| its.contains(&it.place())) {
-            let told = looked_at.iter().find(|it| it.place() == known.backend.place());
+            let listed = looked_at.iter().find(|it| it.place() == known.backend.place());
             return Ok(Target {
                 dir: Some(session.home.cluster(&known.name)),
                 cluster,
                 name: known.name.clone(),
                 // The env file may tell the password, which is kept nowhere.
-                backend: told.unwrap_or(&known.backend).clone(),
+                backend: listed.unwrap_or(&known.backend).clone(),
                 workers_on: known.workers_on.clone(),
                 patience: patience(known),
             });

@@ -98,16 +98,16 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
     // Some pods come again at once, on this very node: guards are bound to it, and some tolerate everything. As for
     // kubectl, those that are here now are to leave.
     let here: BTreeSet<String> = leaving(api, node).await?.iter().filter_map(ResourceExt::uid).collect();
-    let (mut told, mut told_silent) = (0, false);
+    let (mut reported, mut silence_reported) = (0, false);
     loop {
         let mut pods = leaving(api, node).await?;
         pods.retain(|pod| pod.uid().is_some_and(|uid| here.contains(&uid)));
         if pods.is_empty() {
             return Ok(());
         }
-        if pods.len() != told {
-            told = pods.len();
-            info!(target: PROGRESS, step = "drain", "{node}: evicting {told} pods");
+        if pods.len() != reported {
+            reported = pods.len();
+            info!(target: PROGRESS, step = "drain", "{node}: evicting {reported} pods");
         }
         let asked = ask(api, &pods).await?;
         // Pods end when their kubelet says so. Where none runs, it is enough that they may go: they do with the node.
@@ -116,8 +116,8 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
             true => asked.refused,
             false => [asked.refused, asked.ending].concat(),
         };
-        if is_silent && !told_silent {
-            told_silent = true;
+        if is_silent && !silence_reported {
+            silence_reported = true;
             warn!(target: PROGRESS, step = "drain", "{node}: the kubelet is down; not waiting for its pods to terminate");
         }
         if stay.is_empty() {

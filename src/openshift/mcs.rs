@@ -87,16 +87,16 @@ enum Failed {
 pub async fn fetch(server: &Server, ip: Ipv4Addr, version: Version, limit: Duration) -> Result<Vec<u8>, McsError> {
     let ask = Ask::new(server, ip, version)?;
     let begun = Instant::now();
-    let (mut pause, mut told) = (SOONEST, String::new());
+    let (mut pause, mut reported) = (SOONEST, String::new());
     loop {
         let last = match ask.once().await {
             Ok(config) => return Ok(config),
             Err(Failed::Never(error)) => return Err(error),
             Err(Failed::NotYet(why)) => why,
         };
-        if last != told {
+        if last != reported {
             info!(target: PROGRESS, step = "mcs", "{} at {ip}: {last}", ask.url);
-            told.clone_from(&last);
+            reported.clone_from(&last);
         }
         let waited = begun.elapsed();
         if waited + pause > limit {

@@ -107,19 +107,19 @@ fn blocks(rows: &[Vec<String>], limit: Option<usize>) -> String {
 /// A label and its value, broken into lines that begin beneath the value.
 fn labelled(label: &str, value: &str, limit: Option<usize>) -> String {
     let indent = width(label);
-    let room = limit.map_or(usize::MAX, |limit| limit.saturating_sub(indent).max(NARROWEST));
-    let lines = wrap(&printable_line(value), room);
+    let available = limit.map_or(usize::MAX, |limit| limit.saturating_sub(indent).max(NARROWEST));
+    let lines = wrap(&printable_line(value), available);
     format!("{label}{}\n", lines.join(&format!("\n{}", " ".repeat(indent))))
 }
 
 /// Breaks a text between words, and within those that are too long, into lines of at most so many characters.
-fn wrap(text: &str, room: usize) -> Vec<String> {
+fn wrap(text: &str, available: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let mut word: Vec<char> = word.chars().collect();
         if let Some(line) = lines.last_mut() {
             let used = width(line);
-            if used == 0 || used + 1 + word.len() <= room {
+            if used == 0 || used + 1 + word.len() <= available {
                 line.extend((used > 0).then_some(' '));
             } else {
                 lines.push(String::new());
@@ -127,7 +127,7 @@ fn wrap(text: &str, room: usize) -> Vec<String> {
         }
         while !word.is_empty() {
             let Some(line) = lines.last_mut() else { break };
-            let free = room.saturating_sub(width(line)).min(word.len());
+            let free = available.saturating_sub(width(line)).min(word.len());
             line.extend(word.drain(..free.max(1)));
             if !word.is_empty() {
                 lines.push(String::new());

@@ -17,11 +17,11 @@ pub fn text(plan: &Plan) -> String {
         text += &format!("workers on {}, network {network}\n", workers.backend);
     }
     let nics = plan.pass_two.first().map_or(&[][..], |machine| &machine.nics);
-    let further: Vec<&str> = nics.iter().skip(1).map(|nic| nic.network.as_str()).collect();
-    if !further.is_empty() {
+    let additional: Vec<&str> = nics.iter().skip(1).map(|nic| nic.network.as_str()).collect();
+    if !additional.is_empty() {
         text += &format!(
             "additional NICs of each node on {}\n",
-            printable_line(&further.join(", "))
+            printable_line(&additional.join(", "))
         );
     }
     text += &match (plan.harvested, plan.harvest) {

@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    fn told(journal: &[Entry], holder: Option<&Holder>) -> String {
+    fn text_of(journal: &[Entry], holder: Option<&Holder>) -> String {
         let progress = Progress::of(&cluster(), journal, holder, Some(&[]));
         format!("{}: {}", progress.state.as_str(), progress.phase)
     }
@@ -293,40 +293,40 @@ mod tests {
         let holder = holder();
         let mut journal = vec![entry(Event::Begun, "pass-one/leases", "")];
         assert_eq!(
-            told(&[], Some(&holder)),
+            text_of(&[], Some(&holder)),
             "installing: installing (process 42 on here): before the first step"
         );
         assert_eq!(
-            told(&journal, Some(&holder)),
+            text_of(&journal, Some(&holder)),
             "installing: installing (process 42 on here): at pass-one/leases"
         );
         assert_eq!(
-            told(&journal, None),
+            text_of(&journal, None),
             "installing: interrupted at pass-one/leases; to resume, run the same command again"
         );
         journal.push(entry(Event::Failed, "pass-one/leases", "no lease\nconsole"));
-        assert_eq!(told(&journal, None), "failed: failed at pass-one/leases: no lease");
+        assert_eq!(text_of(&journal, None), "failed: failed at pass-one/leases: no lease");
         for node in 0..4 {
             journal.push(entry(Event::Begun, &format!("pass-two/create/worker-{node}"), ""));
         }
         assert_eq!(
-            told(&journal, Some(&holder)),
+            text_of(&journal, Some(&holder)),
             "installing: installing (process 42 on here): at pass-two/create/worker-0, pass-two/create/worker-1 and 2 more"
         );
         let mut note = entry(Event::Done, "chosen", "");
         note.input.clear();
-        assert_eq!(told(&[note], None), "new: not started", "a note is no step");
+        assert_eq!(text_of(&[note], None), "new: not started", "a note is no step");
         let harvested = [entry(Event::Done, "pass-one/gone", "")];
-        assert_eq!(told(&harvested, None), "harvested: pass one is complete");
+        assert_eq!(text_of(&harvested, None), "harvested: pass one is complete");
     }
 
     #[test]
     fn a_forgotten_step_is_not_done() {
         let mut journal = vec![entry(Event::Done, "install-complete", "")];
-        assert!(told(&journal, None).starts_with("rehearsal: "));
+        assert!(text_of(&journal, None).starts_with("rehearsal: "));
         journal.push(entry(Event::Forgotten, "", ""));
         journal.push(entry(Event::Begun, "pass-one/create", ""));
-        assert!(told(&journal, None).starts_with("installing: interrupted "));
+        assert!(text_of(&journal, None).starts_with("installing: interrupted "));
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
                 .map(|node| machine(Pass::Two, node, Role::Worker, 1, power(node), &[]))
                 .collect()
         };
-        let told = |journal: &[Entry], rehearsal, machines: Option<Vec<Machine>>, holder: Option<&Holder>| {
+        let text_of = |journal: &[Entry], rehearsal, machines: Option<Vec<Machine>>, holder: Option<&Holder>| {
             let mut cluster = cluster();
             cluster.known.rehearsal = rehearsal;
             let progress = Progress::of(&cluster, journal, holder, machines.as_deref());
@@ -374,24 +374,24 @@ mod tests {
                 "failed: failed: no machine on the platform for worker-0",
             ),
         ] {
-            assert_eq!(told(&journal, false, Some(machines(off, gone)), None), real);
-            assert_eq!(told(&journal, true, Some(machines(off, gone)), None), rehearsal);
+            assert_eq!(text_of(&journal, false, Some(machines(off, gone)), None), real);
+            assert_eq!(text_of(&journal, true, Some(machines(off, gone)), None), rehearsal);
         }
         // A node that is being replaced is not a failure.
         let holder = holder();
         assert_eq!(
-            told(&journal, false, Some(machines(&[], &["worker-0"])), Some(&holder)),
+            text_of(&journal, false, Some(machines(&[], &["worker-0"])), Some(&holder)),
             "running: running; process 42 on here is working on it: after install-complete"
         );
         // Later steps do not change what it is.
         journal.push(entry(Event::Begun, "scale/create", ""));
         assert_eq!(
-            told(&journal, false, Some(machines(&[], &[])), None),
+            text_of(&journal, false, Some(machines(&[], &[])), None),
             "running: running; interrupted at scale/create; to resume, run the same command again"
         );
         journal.push(entry(Event::Failed, "scale/create", "no room\nconsole"));
         assert_eq!(
-            told(&journal, false, Some(machines(&[], &[])), None),
+            text_of(&journal, false, Some(machines(&[], &[])), None),
             "running: running; failed at scale/create: no room"
         );
         // Unseen it is as `stop` left it.
@@ -401,7 +401,7 @@ mod tests {
         (note.input, note.output) = (String::new(), serde_json::json!({"off": all}));
         journal.push(note);
         assert_eq!(
-            told(&journal, false, None, None),
+            text_of(&journal, false, None, None),
             "stopped: stopped: all machines are powered off, as last seen: the platform could not be reached"
         );
     }

@@ -387,12 +387,12 @@ impl Journal {
 
 /// Whether a step was done and not forgotten since.
 pub fn is_done(journal: &[Entry], step: &str) -> bool {
-    let told = journal.iter().rev().find(|entry| match entry.event {
+    let last = journal.iter().rev().find(|entry| match entry.event {
         Event::Done => entry.step == step,
         Event::Forgotten => Event::forgets(&entry.step, step),
         _ => false,
     });
-    told.is_some_and(|entry| entry.event == Event::Done)
+    last.is_some_and(|entry| entry.event == Event::Done)
 }
 
 /// The cluster whose journal this is: its folder bears its name.

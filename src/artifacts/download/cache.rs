@@ -318,7 +318,7 @@ fn digests(files: &Dir) -> Vec<String> {
         .collect()
 }
 
-/// A whole file, open, and what is told of it.
+/// A whole file, open, and what is known of it.
 pub(super) struct Entry {
     folder: Dir,
     about: About,
@@ -418,7 +418,7 @@ impl Write for HashWriter<'_> {
 /// Takes a lock, and waits for who has it. Only this user may open its file, and so hold it.
 pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, DownloadError> {
     let path = folder.join(name);
-    let mut told = false;
+    let mut is_announced = false;
     loop {
         let file = folder.file(name, OFlags::RDWR | OFlags::CREATE).map_err(disk(&path))?;
         match file.try_lock() {
@@ -430,9 +430,9 @@ pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, Download
                 }
             }
             Err(std::fs::TryLockError::WouldBlock) => {
-                if !told {
+                if !is_announced {
                     info!(target: PROGRESS, "another process is working on {what}; waiting for it");
-                    told = true;
+                    is_announced = true;
                 }
                 tokio::time::sleep(LOOK).await;
             }

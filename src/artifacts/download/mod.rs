@@ -107,14 +107,14 @@ fn shown(url: &str) -> &str {
     }
 }
 
-/// As `bytes`, but gives up at a moment; `told` is called before each try.
+/// As `bytes`, but gives up at a moment; `before_try` is called before each try.
 pub async fn bytes_until(
     url: &str,
     patience: Patience,
     until: Instant,
-    told: impl Fn(),
+    before_try: impl Fn(),
 ) -> Result<Vec<u8>, DownloadError> {
-    Client::new(patience)?.bytes_until(url, Some(until), told).await
+    Client::new(patience)?.bytes_until(url, Some(until), before_try).await
 }
 
 /// Fetches a short text, such as a list of sums.

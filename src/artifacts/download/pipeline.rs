@@ -113,21 +113,21 @@ impl Pipeline {
         if unpack {
             let (sender, receiver) = sync_channel::<Vec<u8>>(DEPTH);
             let (blocks, written) = sync_channel::<Vec<u8>>(DEPTH);
-            let (content, room) = (partial.content(), space());
+            let (content, free) = (partial.content(), space());
             let out = partial.create_content()?;
             forward = Some(sender);
             let decompress = spawn("decompress", move || decompress(receiver, &blocks))?;
             let failed = Arc::clone(&full);
             let write = spawn("write", move || {
-                let outcome = write(out, content, &written, room);
+                let outcome = write(out, content, &written, free);
                 // Of bytes that hold too much the rest is still wanted: their sum tells whose fault it is.
                 failed.store(matches!(outcome, Err(Fault::Disk(..))), Ordering::Relaxed);
                 outcome
             })?;
             later = Some(Unpack { decompress, write });
         }
-        let room = space();
-        let keep = spawn("keep", move || keep(file, path, chunks, forward, room))?;
+        let free = space();
+        let keep = spawn("keep", move || keep(file, path, chunks, forward, free))?;
         Ok(Self {
             input,
             keep,

@@ -25,7 +25,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// A list of sums is a few kilobytes.
 const LONGEST_TEXT: usize = 4 << 20;
-/// How often is told how far it is.
+/// How often progress is reported.
 const TELL: Duration = Duration::from_secs(5);
 
 /// How often a download is tried while no byte comes.
@@ -116,17 +116,17 @@ impl Client {
         self.bytes_until(url, None, || ()).await
     }
 
-    /// A whole short file, by a moment if there is one; `told` is called before each try.
+    /// A whole short file, by a moment if there is one; `before_try` is called before each try.
     pub async fn bytes_until(
         &self,
         url: &str,
         until: Option<Instant>,
-        told: impl Fn(),
+        before_try: impl Fn(),
     ) -> Result<Vec<u8>, DownloadError> {
         let (begun, mut tried) = (Instant::now(), 0);
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         loop {
-            told();
+            before_try();
             let outcome = match left() {
                 None => self.try_bytes(url).await,
                 Some(left) => match timeout(left, self.try_bytes(url)).await {
@@ -234,7 +234,7 @@ pub(super) struct Transfer<'a> {
     have: u64,
     /// The most that was ever here.
     best: u64,
-    told: Instant,
+    reported: Instant,
     /// Its parts came by several requests.
     pub stitched: bool,
 }
@@ -251,7 +251,7 @@ impl<'a> Transfer<'a> {
             pipeline: Some(pipeline),
             have,
             best: have,
-            told: Instant::now(),
+            reported: Instant::now(),
             stitched: have > 0,
         })
     }
@@ -413,10 +413,10 @@ impl<'a> Transfer<'a> {
     }
 
     fn tell(&mut self, total: Option<u64>) {
-        if self.told.elapsed() < TELL {
+        if self.reported.elapsed() < TELL {
             return;
         }
-        self.told = Instant::now();
+        self.reported = Instant::now();
         let have = self.have >> 20;
         let text = match total {
             Some(total) => format!("{have} of {} MiB", total >> 20),

@@ -86,20 +86,20 @@ struct Remarks {
     warnings: Vec<String>,
     errors: Vec<String>,
     /// Texts of warnings on single files; the whole has the same again.
-    told: Vec<String>,
+    seen: Vec<String>,
 }
 
 impl Remarks {
     fn add(&mut self, input: &Input, remarks: Vec<Remark>) {
         for remark in remarks {
             self.keep(remark.severity, remark.line(&input.name));
-            self.told.push(remark.text);
+            self.seen.push(remark.text);
         }
     }
 
     /// A finding of the whole, and the files that its entry is from.
     fn add_merged(&mut self, finding: Finding, from: &str) {
-        if finding.severity == Severity::Warning && self.told.contains(&finding.text) {
+        if finding.severity == Severity::Warning && self.seen.contains(&finding.text) {
             return;
         }
         let remark = Remark {

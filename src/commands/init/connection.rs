@@ -19,8 +19,8 @@ use crate::state::home::write_where_asked;
 const FETCH: &str = "fetch";
 
 impl Interview {
-    /// Asks for one setting of the way.
-    pub(super) async fn way(&mut self, setting: &'static str) -> Result<()> {
+    /// Asks for one setting of the connection.
+    pub(super) async fn connection(&mut self, setting: &'static str) -> Result<()> {
         match setting {
             "ovirt_ca" => self.ovirt_ca().await,
             "os_cloud" => {

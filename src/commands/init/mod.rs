@@ -67,7 +67,7 @@ impl Interview {
         self.backend(backend)?;
         let backend = self.survey.value("backend").unwrap_or_default().to_owned();
         for setting in survey::way_to(&backend) {
-            self.way(setting).await?;
+            self.connection(setting).await?;
         }
         self.platform(&backend, Some).await?;
         for setting in survey::CLUSTER {
@@ -80,7 +80,7 @@ impl Interview {
         for setting in survey::ACCESS {
             self.put(self.access(setting))?;
         }
-        self.further(session).await
+        self.optional(session).await
     }
 
     fn backend(&mut self, given: Option<&str>) -> Result<()> {
@@ -115,12 +115,12 @@ impl Interview {
     ///
     /// `called` says by which setting each is answered, if at all.
     async fn platform(&mut self, backend: &str, called: fn(&'static str) -> Option<&'static str>) -> Result<()> {
-        let mut told = BTreeSet::new();
+        let mut shown = BTreeSet::new();
         loop {
             let config = self.survey.platform_of(backend)?;
             let offers = look(&config).await?;
             for finding in offers.seen {
-                if told.insert(finding.text.clone()) {
+                if shown.insert(finding.text.clone()) {
                     self.ask.tell(&finding);
                 }
             }

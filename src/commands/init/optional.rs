@@ -12,7 +12,7 @@ use crate::settings::parse;
 
 impl Interview {
     /// Asks for what is chosen until nothing is.
-    pub(super) async fn further(&mut self, session: &Session) -> Result<()> {
+    pub(super) async fn optional(&mut self, session: &Session) -> Result<()> {
         loop {
             let anything: Check = Rc::new(|_| None);
             let chosen = self.ask.ask(&self.survey.further(), &anything)?;
@@ -151,7 +151,7 @@ impl Interview {
             return Ok(());
         };
         for setting in survey::way_to(&there) {
-            self.way(setting).await?;
+            self.connection(setting).await?;
         }
         self.platform(&there, survey::of_workers).await
     }

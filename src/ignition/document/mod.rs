@@ -2,7 +2,7 @@
 //!
 //! It reads what Ignition reads (Go's `encoding/json`), with its habits: of a key that is there twice the last counts,
 //! objects under it are put together, and the case of keys does not matter. Where the habit is a trap it is a
-//! warning. No text of this room quotes the file: there are passwords and keys in it.
+//! warning. No message of this module quotes the file: there are passwords and keys in it.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -22,7 +22,7 @@ const ROLES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
 /// A config of the user's own, for nodes of one role or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// As the user is told, e.g. `ignition_extra: my.ign`.
+    /// As shown to the user, e.g. `ignition_extra: my.ign`.
     pub origin: String,
     pub role: Option<Role>,
     pub content: Vec<u8>,
@@ -124,8 +124,8 @@ impl<'a> NodeConfigs<'a> {
                 },
             );
         }
-        let mut told = BTreeSet::new();
-        warnings.retain(|warning: &String| told.insert(warning.clone()));
+        let mut seen = BTreeSet::new();
+        warnings.retain(|warning: &String| seen.insert(warning.clone()));
         Ok(Self {
             config,
             parameters,

@@ -61,8 +61,8 @@ struct Asked<'a> {
 impl Asked<'_> {
     async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
         let patience = Cache::new(&self.downloads.cache).patience();
-        let told = || info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
-        download::bytes_until(url, patience, self.until, told).await
+        let announce = || info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
+        download::bytes_until(url, patience, self.until, announce).await
     }
 }
 

@@ -161,8 +161,8 @@ fn client() -> Result<reqwest::Client, InstallerError> {
 
 /// A guest's report, or why there is none.
 async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
-    let told = |error: reqwest::Error| innermost(&error.without_url());
-    let answer = client.get(url).send().await.map_err(told)?;
+    let reason = |error: reqwest::Error| innermost(&error.without_url());
+    let answer = client.get(url).send().await.map_err(reason)?;
     let status = answer.status();
     if status != reqwest::StatusCode::OK {
         return Err(format!("it returned {status}"));

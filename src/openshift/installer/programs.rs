@@ -133,11 +133,11 @@ pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Resul
     dir::set_mode(&file, 0o644)?;
     file.sync_all()?;
     let found = OpenshiftInstall::find(Some(&partial.join(PROGRAM)))?;
-    let told = found.about().await?.version;
-    if told != *version {
+    let reported = found.about().await?.version;
+    if reported != *version {
         return Err(InstallerError::OtherVersion {
             path: PathBuf::from(&published.archives[0].url),
-            version: told,
+            version: reported,
             wanted: version.clone(),
         }
         .into());

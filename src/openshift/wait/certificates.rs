@@ -55,7 +55,7 @@ pub struct Approver<'a> {
     cluster: Cluster<'a>,
     rejoin: Rejoin<'a>,
     heartbeats: Heartbeats,
-    /// Requests whose refusal was told.
+    /// Requests whose refusal was reported.
     refused: BTreeSet<String>,
     /// Nodes whose serving certificate was granted, by whomever.
     serving: BTreeSet<NodeName>,
@@ -124,8 +124,8 @@ impl<'a> Approver<'a> {
             }
         }
         self.serving.extend(self.old_enough(&nodes));
-        let settled = matches!(self.rejoin, Rejoin::Refuse) || self.last_approval.elapsed() >= SETTLED;
-        let complete = settled && seen.are_ready(wanted) && wanted.iter().all(|node| self.serving.contains(node));
+        let is_quiet = matches!(self.rejoin, Rejoin::Refuse) || self.last_approval.elapsed() >= SETTLED;
+        let complete = is_quiet && seen.are_ready(wanted) && wanted.iter().all(|node| self.serving.contains(node));
         Ok(if complete {
             Round::Complete
         } else {
@@ -210,7 +210,7 @@ impl<'a> Approver<'a> {
         }
         match (
             self.heartbeats.are_silent(node, Instant::now()),
-            self.heartbeats.were_heard(node),
+            self.heartbeats.has_renewed(node),
         ) {
             (true, _) => Entry::Allowed,
             (false, true) => refused(format!("the kubelet of {node} is running: it renews its Lease")),

@@ -92,7 +92,7 @@ impl Nodes {
     /// Takes nobody's word for being Ready whose kubelet was not heard.
     pub fn believing(mut self, heartbeats: &Heartbeats) -> Self {
         for (node, lacks) in &mut self.there {
-            if lacks.is_none() && !heartbeats.are_heard(node) {
+            if lacks.is_none() && !heartbeats.is_running(node) {
                 *lacks = Some("kubelet has not renewed its Lease since".to_owned());
             }
         }

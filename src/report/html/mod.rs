@@ -144,9 +144,9 @@ pub enum Look {
 struct Size {
     role: Role,
     carrier: String,
-    room: String,
+    limit: String,
     largest: String,
-    /// Of the room; `None` without a bound.
+    /// Of the limit; `None` without one.
     percent: Option<usize>,
     note: String,
     nodes: Vec<[String; 2]>,
@@ -492,8 +492,8 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
             .collect();
         let largest = sizes.iter().map(|(_, config)| config.bytes).max()?;
         let carrier: Option<&CarrierLimit> = chosen.and_then(|chosen| chosen.carriers.get(&role));
-        let room = carrier.and_then(|carrier| carrier.bytes);
-        let fetched = carrier.is_some_and(|carrier| carrier.fetches) && room.is_some_and(|room| largest > room);
+        let limit = carrier.and_then(|carrier| carrier.bytes);
+        let fetched = carrier.is_some_and(|carrier| carrier.fetches) && limit.is_some_and(|limit| largest > limit);
         let packed = sizes.iter().filter(|(_, config)| config.packed).count();
         let note = match (fetched, packed) {
             (true, _) => "over the limit: the machine fetches it".to_owned(),
@@ -503,15 +503,15 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
         Some(Size {
             role,
             carrier: carrier.map_or("unknown".to_owned(), |carrier| carrier.name.clone()),
-            room: match (carrier, room) {
-                (_, Some(room)) => bytes(room),
+            limit: match (carrier, limit) {
+                (_, Some(limit)) => bytes(limit),
                 (Some(_), None) => "no limit".to_owned(),
                 (None, None) => "unknown".to_owned(),
             },
             largest: bytes(largest),
-            percent: room
+            percent: limit
                 .filter(|_| !fetched)
-                .map(|room| (largest * 100).div_ceil(room.max(1))),
+                .map(|limit| (largest * 100).div_ceil(limit.max(1))),
             note,
             nodes: sizes
                 .iter()
@@ -528,11 +528,11 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
 /// Every step that failed, with all that was said then.
 fn failures(journal: &[Entry]) -> Vec<Warning> {
     let failed = journal.iter().filter(|entry| entry.event == Event::Failed);
-    let told = |entry: &Entry| Warning {
+    let warning = |entry: &Entry| Warning {
         time: format!("{:.0}", entry.time),
         text: format!("{}: {}", entry.step, entry.error),
     };
-    failed.map(told).collect()
+    failed.map(warning).collect()
 }
 
 fn versions(input: &Input<'_>, chosen: Option<&EffectiveSettings>) -> Vec<[String; 2]> {
