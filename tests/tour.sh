@@ -114,7 +114,7 @@ await watch 'running  runs'
 watching=$(see watch)
 await watch 'exit code 0'
 ended=$(see watch)
-await run 'ended well'
+await run 'succeeded'
 done=$(see run)
 
 window wrong 24

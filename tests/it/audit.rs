@@ -149,7 +149,7 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
     let told = there(&["audit", "--env", "lab.sh"]);
     assert_eq!(told.code, Some(1), "{}", told.stderr);
     assert!(
-        told.stdout.contains("lab.example.com: not known here"),
+        told.stdout.contains("lab.example.com: not in the state directory"),
         "{}",
         told.stdout
     );
@@ -215,7 +215,7 @@ fn the_folder_of_another_cluster_of_the_same_name_stays() {
         std::fs::write(sandbox.path().join(file), text).unwrap();
         let before = sandbox.state();
         let outcome = sandbox.run(&["destroy", "lab", "--env", file, "--yes"]).succeeded();
-        assert!(outcome.stderr.contains("and stays"), "{file}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("keeping it"), "{file}: {}", outcome.stderr);
         assert!(sandbox.home().cluster("lab").journal().exists(), "{file}");
         assert_eq!(sandbox.state()["machines"], before["machines"], "{file}");
     }

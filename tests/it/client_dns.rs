@@ -211,7 +211,7 @@ fn who_may_not_write_is_given_the_lines() {
         }
     };
     fs::set_permissions(&etc, fs::Permissions::from_mode(0o755)).unwrap();
-    let said = ran.fails(4, "error: writing $PLACE/root/etc/hosts needs root\n");
+    let said = ran.fails(4, "error: cannot write $PLACE/root/etc/hosts: root is required\n");
     assert!(said.contains("sudo"), "{said}");
     assert!(
         said.contains("\n  192.168.122.25 api.lab.example.com api-int.lab.example.com\n"),
@@ -275,7 +275,7 @@ fn a_resolver_that_does_not_run_here_is_not_told() {
     computer.write("etc/NetworkManager/conf.d/9.conf", "[main]\ndns=default\n");
     computer
         .run("dns apply lab --how networkmanager")
-        .fails(4, "is not set to dns=dnsmasq");
+        .fails(4, "is not configured with dns=dnsmasq");
     assert!(!computer.path("root/etc/NetworkManager/dnsmasq.d").exists());
 }
 
@@ -323,7 +323,9 @@ fn destroy_takes_the_names_away_and_without_a_folder_the_id_does() {
     assert_eq!(computer.read("etc/hosts"), only_lab);
 
     fs::remove_dir_all(computer.path("state/clusters/lab")).unwrap();
-    computer.run("dns remove lab").fails(2, "no cluster lab is known here");
+    computer
+        .run("dns remove lab")
+        .fails(2, "no cluster lab in the state directory");
     computer.run("dns remove lab.example.org").ok();
     assert_eq!(computer.read("etc/hosts"), only_lab);
     computer.run("dns remove lab.example.com").ok();

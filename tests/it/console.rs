@@ -94,7 +94,7 @@ fn the_terminal_is_given_back_however_it_ends() {
         terminal.shows(" login: ");
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(ended(child).code(), Some(7), "{signal:?}: {}", terminal.shown());
-        terminal.shows("attached to the console of lab-master-0\r\n");
+        terminal.shows("detached from the console of lab-master-0 by ");
         assert!(!terminal.is_raw(), "{signal:?}");
     }
     // Somebody else sits down.

@@ -79,7 +79,7 @@ fn scaling_up_harvests_the_new_numbers_and_leaves_all_others_as_they_are() {
     let sandbox = lab();
     let (before, made_before) = (table(&sandbox), made(&sandbox));
     let said = sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
-    assert!(said.stdout.contains("came: worker-2, worker-3"), "{}", said.stdout);
+    assert!(said.stdout.contains("added: worker-2, worker-3"), "{}", said.stdout);
     assert!(
         said.stdout.contains("cluster lab.example.com has 4 workers"),
         "{}",
@@ -114,7 +114,7 @@ fn scaling_down_removes_the_highest_numbers_with_all_that_was_theirs() {
     let ignition = sandbox.home().cluster("lab").ignition("worker-3");
     assert!(ignition.exists());
     let said = sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
-    assert!(said.stdout.contains("went: worker-3, worker-2"), "{}", said.stdout);
+    assert!(said.stdout.contains("removed: worker-3, worker-2"), "{}", said.stdout);
     assert_eq!(whole(&sandbox), original);
     assert!(!ignition.exists());
     // The numbers can come again.
@@ -211,7 +211,7 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
         let said = sandbox.run(&["node", "replace", node]).succeeded();
         assert!(
             said.stdout
-                .contains(&format!("{node} of cluster lab.example.com is made anew")),
+                .contains(&format!("{node} of cluster lab.example.com recreated")),
             "{}",
             said.stdout
         );
@@ -348,7 +348,7 @@ fn verify_tells_each_difference_and_repairs_reservations() {
             format!(
                 "worker-1 reservation holds 192.168.122.251 for 52:54:00:00:00:99, the table has {ip_1} for {mac_1}"
             ),
-            "not looked at: nodes: a rehearsal has no API".to_owned(),
+            "not checked: nodes: a rehearsal has no API".to_owned(),
         ]
     );
     let json = sandbox.run(&["verify", "lab", "--output", "json"]);
@@ -478,7 +478,7 @@ fn two_commands_never_work_on_one_cluster() {
     ] {
         let refused = sandbox.run(command);
         assert_eq!(refused.code, Some(7), "{}", refused.stderr);
-        assert!(refused.message().contains("is in use by"), "{}", refused.stderr);
+        assert!(refused.message().contains("is locked by"), "{}", refused.stderr);
     }
     sandbox::outcome(first).succeeded();
 }
@@ -595,17 +595,17 @@ fn a_complete_cluster_is_never_led_to_its_destruction() {
     for (changes, words, hint) in [
         (
             &["--workers", "5"][..],
-            "it has 2 workers, but the settings have 5",
+            "it has 2 workers, the settings say 5",
             "hint: `ocpdeploy scale lab --workers 5`\n",
         ),
         (
             &["--workers", "1"],
-            "it has 2 workers, but the settings have 1",
+            "it has 2 workers, the settings say 1",
             "hint: `ocpdeploy scale lab --workers 1`\n",
         ),
         (
             &["--masters", "5"],
-            "it has 3 masters, but the settings have 5",
+            "it has 3 masters, the settings say 5",
             "hint: put the settings back.",
         ),
         (

@@ -283,7 +283,7 @@ fn where_nothing_can_be_written_nothing_is() {
         ("folder", "it is a directory"),
         ("folder/", "it is a directory"),
         ("a.ign/x", "Not a directory"),
-        ("/dev/null", "not a plain file"),
+        ("/dev/null", "not a regular file"),
         // Nobody may make a file there, root neither.
         ("/proc/x.ign", "cannot write /proc/x.ign"),
     ] {
@@ -382,7 +382,7 @@ fn a_faulty_input_or_result_is_told_with_its_place_and_its_files() {
     ran.refused(
         3,
         &[
-            "the merge of third.ign and id.ign and name.ign is not valid",
+            "merging third.ign and id.ign and name.ign gives an invalid config",
             "$.storage.files.2.user",
             "(from id.ign and name.ign)",
         ],
@@ -492,7 +492,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
     let sandbox = Sandbox::new();
     sandbox
         .run("ignition show master-0")
-        .refused(4, &["no clusters in the state directory", "`ocpdeploy deploy`"]);
+        .refused(4, &["no cluster in the state directory", "`ocpdeploy deploy`"]);
     sandbox.write("env.sh", env_file("lab"));
     sandbox
         .run("ignition show master-0")

@@ -262,7 +262,7 @@ fn a_failure_shows_the_last_lines_and_leaves_no_half_of_the_files() {
     assert_eq!(failure.kind.exit_code(), 4);
     let text = failure.render(false);
     assert!(
-        text.contains("openshift-install create ignition-configs ended with exit status: 4\n  line 21\n"),
+        text.contains("openshift-install create ignition-configs failed with exit status: 4\n  line 21\n"),
         "{text}"
     );
     assert!(
@@ -508,10 +508,10 @@ fn a_guest_that_became_another_is_an_error() {
     assert_eq!(
         failure.chain,
         ["master-1 differs from its planned configuration:\
-          \n  its host name is localhost, not master-1.lab.example.com\
-          \n  mode of /etc/kubernetes/kubelet.conf is 0600, not 0644\
-          \n  mode of /etc/default/nodeip-configuration is 0600, not 0644\
-          \n  ssh key 1 of user core is absent, not there"]
+          \n  its host name is localhost, expected master-1.lab.example.com\
+          \n  mode of /etc/kubernetes/kubelet.conf is 0600, expected 0644\
+          \n  mode of /etc/default/nodeip-configuration is 0600, expected 0644\
+          \n  ssh key 1 of user core is absent, expected present"]
     );
 }
 

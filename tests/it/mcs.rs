@@ -102,7 +102,7 @@ fn a_final_refusal_is_not_asked_again() {
     let error = ask(&mcs.named(&mcs.ca_pem), Duration::from_secs(30)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("the machine config server {} at 127.0.0.1 answers 404", mcs.url())
+        format!("the machine config server {} at 127.0.0.1 returned 404", mcs.url())
     );
 }
 

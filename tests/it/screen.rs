@@ -57,7 +57,7 @@ fn each_result_stands_whole_on_the_last_screen() {
     for (arguments, results) in [
         (
             "harvest lab.sh --rehearse",
-            vec!["NAME       MAC                IP", "written to "],
+            vec!["NAME       MAC                IP", "parameter file: "],
         ),
         (
             "deploy lab.sh --rehearse",
@@ -69,7 +69,7 @@ fn each_result_stands_whole_on_the_last_screen() {
         (
             "status lab --watch",
             vec![
-                "cluster lab.example.com on sim, a rehearsal",
+                "cluster lab.example.com on sim, rehearsal",
                 "phase   rehearsal succeeded",
             ],
         ),
@@ -82,7 +82,7 @@ fn each_result_stands_whole_on_the_last_screen() {
         ("node console worker-0", vec!["lab-worker-0 starts"]),
         (
             "scale lab --workers 2",
-            vec!["came: worker-1", "cluster lab.example.com has 2 workers"],
+            vec!["added: worker-1", "cluster lab.example.com has 2 workers"],
         ),
         (
             "node replace worker-1",
@@ -103,7 +103,7 @@ fn each_result_stands_whole_on_the_last_screen() {
         ),
         ("image push lab.sh --rehearse", vec!["coreos"]),
         ("image list", vec!["helper images", "in the cache"]),
-        ("report lab -o report.html", vec!["written to report.html"]),
+        ("report lab -o report.html", vec!["report written to report.html"]),
     ] {
         let screen = seen(&sandbox, arguments, None);
         for result in results {
