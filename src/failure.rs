@@ -153,8 +153,8 @@ fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
         .or_else(|| if_is(error, |_: &std::io::Error| (Kind::Tool, vec![])))
 }
 
-const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters known here";
-const PARAMETERS_HINT: &str = "correct the file, or make it anew with `ocpdeploy harvest`";
+const UNKNOWN_HINT: &str = "`ocpdeploy list` shows the clusters in the state directory";
+const PARAMETERS_HINT: &str = "correct the file, or create it again with `ocpdeploy harvest`";
 
 fn of_client_dns(error: &ClientDnsError) -> (Kind, Vec<String>) {
     let kind = match error {
@@ -204,7 +204,7 @@ fn of_mcs(error: &McsError) -> (Kind, Vec<String>) {
         _ if error.is_timeout() => Kind::Waited,
         _ => Kind::Platform,
     };
-    (kind, error.hint().map(str::to_owned).into_iter().collect())
+    (kind, error.hint().into_iter().collect())
 }
 
 fn of_ignition(error: &IgnitionError) -> (Kind, Vec<String>) {
@@ -308,7 +308,7 @@ pub fn explain(error: &anyhow::Error) -> Failure {
     }
 }
 
-const REPORT: &str = "this is a fault of ocpdeploy; please report it with the text above";
+const REPORT: &str = "this is an internal error in ocpdeploy; please report it with the text above";
 
 impl Failure {
     /// The text for a terminal: `error:`, the causes, an empty line, the hints.
@@ -355,7 +355,7 @@ pub fn colour_wanted() -> bool {
 /// Makes a panic ask for a report, in place of Rust's own words.
 pub fn report_panics(tell: fn(&Failure)) {
     std::panic::set_hook(Box::new(move |panic| {
-        let text = panic.payload_as_str().unwrap_or("a panic without words");
+        let text = panic.payload_as_str().unwrap_or("panic without a message");
         let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
         tell(&Failure {
             kind: Kind::Bug,

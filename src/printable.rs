@@ -34,7 +34,7 @@ pub fn printable_line(text: &str) -> String {
         None => escaped(text, |_| false),
         Some((end, _)) => {
             let more = text[end..].chars().count();
-            format!("{}… ({more} characters more)", escaped(&text[..end], |_| false))
+            format!("{}… ({more} more characters)", escaped(&text[..end], |_| false))
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
             "cause\n  hint: rm -rf\n  indented\n\n  error: x"
         );
         let long = printable_line(&"x".repeat(LONGEST + 3));
-        assert!(long.ends_with("x… (3 characters more)"), "{}", &long[LONGEST..]);
+        assert!(long.ends_with("x… (3 more characters)"), "{}", &long[LONGEST..]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub enum TemplateError {
         column: usize,
         problem: String,
     },
-    #[error("template {name} cannot be rendered")]
+    #[error("cannot render template {name}")]
     Other { name: String },
 }
 
@@ -54,7 +54,7 @@ fn without_values(name: &str, error: &tera::Error) -> TemplateError {
         ErrorKind::SyntaxError(report) => (report, report.message()),
         // Filters put the value they do not like into their message.
         ErrorKind::RenderingError(report) if report.message().contains("not defined") => (report, report.message()),
-        ErrorKind::RenderingError(report) => (report, "this expression cannot be evaluated"),
+        ErrorKind::RenderingError(report) => (report, "cannot evaluate this expression"),
         _ => return TemplateError::Other { name: name.to_owned() },
     };
     TemplateError::At {
@@ -100,14 +100,14 @@ mod tests {
                 "t.conf:2:6: Variable `secrt` is not defined. Available variables: ",
             ),
             ("{{ node.adress }}", "t.conf:1:"),
-            ("{{ secret | int }}", "this expression cannot be evaluated"),
-            ("{{ node + 1 }}", "this expression cannot be evaluated"),
-            ("{{ secret + 1 }}", "this expression cannot be evaluated"),
-            ("{% for a in n %}{% endfor %}", "this expression cannot be evaluated"),
-            ("{{ list[secret] }}", "this expression cannot be evaluated"),
+            ("{{ secret | int }}", "cannot evaluate this expression"),
+            ("{{ node + 1 }}", "cannot evaluate this expression"),
+            ("{{ secret + 1 }}", "cannot evaluate this expression"),
+            ("{% for a in n %}{% endfor %}", "cannot evaluate this expression"),
+            ("{{ list[secret] }}", "cannot evaluate this expression"),
             ("a\nb {% if %}", "t.conf:2:"),
             ("{{ secret", "t.conf:1:"),
-            ("{% include \"other\" %}", "template t.conf cannot be rendered"),
+            ("{% include \"other\" %}", "cannot render template t.conf"),
         ] {
             let error = render("t.conf", template, &values).unwrap_err();
             let shown = format!("{error} {error:?}");

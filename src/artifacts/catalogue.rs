@@ -128,7 +128,7 @@ pub enum CoreOs {
 /// Takes the stream of `openshift-install coreos print-stream-json` (from 4.8) and the older `rhcos.json`
 /// (openshift/installer: `data/data/rhcos.json`).
 pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
-    let json: Value = serde_json::from_slice(json).map_err(|error| format!("it is not JSON: {error}"))?;
+    let json: Value = serde_json::from_slice(json).map_err(|error| format!("not valid JSON: {error}"))?;
     if let Some(architectures) = json.get("architectures") {
         let ours = &architectures[ARCHITECTURE];
         if let Some(image) = ours["images"][platform]["digest-ref"].as_str() {
@@ -142,7 +142,7 @@ pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
                 .then(|| artifact(disk["location"].as_str()?, disk))?
         });
         return disk.map(CoreOs::Disk).ok_or_else(|| {
-            let stream = json["stream"].as_str().unwrap_or("of no name");
+            let stream = json["stream"].as_str().unwrap_or("without a name");
             format!("stream {stream} has no image for {platform} on {ARCHITECTURE}")
         });
     }
@@ -150,7 +150,7 @@ pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
     let url = json["baseURI"].as_str().zip(image["path"].as_str());
     url.and_then(|(base, path)| artifact(&format!("{}/{path}", base.trim_end_matches('/')), image))
         .map(CoreOs::Disk)
-        .ok_or_else(|| format!("it names no image for {platform}"))
+        .ok_or_else(|| format!("it has no image for {platform}"))
 }
 
 fn artifact(url: &str, sums: &Value) -> Option<Artifact> {

@@ -50,7 +50,7 @@ async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, Backen
         BackendConfig::Libvirt(_) => {
             let error = BackendError::new(BackendErrorKind::Rejected, "connect to libvirt");
             return Err(error
-                .because("this program was built without libvirt")
+                .because("this build does not support libvirt")
                 .hint("build it with the feature `libvirt`, or choose another backend"));
         }
         BackendConfig::Kubevirt(config) => Box::new(Kubevirt::connect(config).await?),

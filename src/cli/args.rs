@@ -5,24 +5,24 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-/// Where the settings of a cluster come from that was deployed before.
+/// Where the settings of an already deployed cluster come from.
 #[derive(Debug, Args)]
 pub struct Again {
-    /// Env file with the cluster's settings [default: as at its deployment]
+    /// Env file with the cluster's settings [default: as deployed]
     #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
 }
 
-/// How nodes that go are emptied.
+/// How nodes are drained before they are removed.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// How long the pods of a node may take to leave
+    /// Time limit for draining each node
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub drain_timeout: Duration,
-    /// Lose the pods that do not leave in time, or that nothing would start elsewhere
+    /// Delete pods that have no controller or are not evicted in time
     #[arg(long)]
     pub force: bool,
-    /// Lose what pods keep in emptyDir volumes
+    /// Delete data of pods in emptyDir volumes
     #[arg(long)]
     pub delete_emptydir_data: bool,
 }
@@ -30,16 +30,16 @@ pub struct Drain {
 /// Where a cluster's settings come from.
 #[derive(Debug, Default, Args)]
 pub struct Source {
-    /// The env file: lines of NAME=VALUE, read without a shell [default: env.sh]
+    /// Env file with lines of NAME=VALUE, not run by a shell [default: env.sh]
     #[arg(value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
-    /// Use tiny guests and a stand-in for openshift-install
+    /// Rehearse with tiny guests and a simulated openshift-install
     ///
-    /// Everything else is the real thing: addresses, Ignition, virtual IPs, rights and
-    /// quotas are proven in minutes.
+    /// Tests addresses, Ignition, virtual IPs, permissions and quotas of the real
+    /// platform in minutes.
     #[arg(long)]
     pub rehearse: bool,
-    /// Override a setting; may be repeated
+    /// Override a setting; repeatable
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = name_and_value, help_heading = "Settings")]
     pub sets: Vec<(String, String)>,
     /// Name of the cluster
@@ -54,13 +54,13 @@ pub struct Source {
     /// Platform: libvirt, ovirt, openstack, kubevirt or sim
     #[arg(long, value_name = "NAME", help_heading = "Settings")]
     pub backend: Option<String>,
-    /// Named defaults: laptop, compact, standard, …
+    /// Set of defaults: laptop, compact, standard, …
     #[arg(long, value_name = "NAME", help_heading = "Settings")]
     pub profile: Option<String>,
     /// Network of every machine's first NIC
     #[arg(long, value_name = "NAME", help_heading = "Settings")]
     pub network: Option<String>,
-    /// Where libvirt is, e.g. qemu+ssh://root@host/system
+    /// URI of libvirt, e.g. qemu+ssh://root@host/system
     #[arg(long, value_name = "URI", help_heading = "Settings")]
     pub libvirt_uri: Option<String>,
 }
@@ -88,14 +88,14 @@ impl Source {
 /// How a result is printed.
 #[derive(Debug, Args)]
 pub struct Output {
-    /// Form of the result
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// For humans
     #[default]
     Text,
     /// For scripts
@@ -107,7 +107,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     crate::settings::parse::duration(text)
 }
 
-/// The name of a cluster is one of a folder, too: nothing in it leads out of there.
+/// A cluster's name, which is also the name of its directory: it cannot lead out of the state directory.
 pub(super) fn name_or_id(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_letter = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
@@ -115,14 +115,14 @@ pub(super) fn name_or_id(text: &str) -> Result<String, String> {
     };
     match text.split('.').all(is_label) {
         true => Ok(text.to_owned()),
-        false => Err("a name is of lower-case letters, digits and hyphens".to_owned()),
+        false => Err("a name has only lower-case letters, digits and hyphens".to_owned()),
     }
 }
 
 /// As `name_or_id`, for one label.
 pub(super) fn cluster_name(text: &str) -> Result<String, String> {
     match text.contains('.') {
-        true => Err("the name alone is wanted, without the domain".to_owned()),
+        true => Err("give the name without the domain".to_owned()),
         false => name_or_id(text),
     }
 }
@@ -130,6 +130,6 @@ pub(super) fn cluster_name(text: &str) -> Result<String, String> {
 pub(super) fn name_and_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("it has the form NAME=VALUE".to_owned()),
+        _ => Err("expected NAME=VALUE".to_owned()),
     }
 }

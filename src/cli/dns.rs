@@ -1,4 +1,4 @@
-//! `ocpdeploy dns`: what this computer knows of names.
+//! `ocpdeploy dns`: a cluster's names in the local resolver.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::args::name_or_id;
 
-/// Tell this computer a cluster's names, and take them away again
+/// Add or remove a cluster's names in the local resolver
 ///
-/// In /etc/hosts only lines between the cluster's own markers are ever touched. What was
-/// done is noted, and `ocpdeploy destroy` undoes it.
+/// In /etc/hosts, changes only the lines between the cluster's markers. Records its
+/// changes, and `ocpdeploy destroy` reverts them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,11 +29,12 @@ pub enum DnsVerb {
     Show(DnsShow),
 }
 
-/// Tell this computer a cluster's names; needs root
+/// Add a cluster's names to the local resolver; requires root
 ///
-/// hosts: lines in /etc/hosts, with the usual names beneath apps. networkmanager: for
-/// the dnsmasq that NetworkManager runs, with every name. resolved: systemd-resolved asks
-/// the cluster's masters, so names are known only while these run.
+/// hosts adds lines to /etc/hosts, with the common names under apps. networkmanager
+/// configures NetworkManager's dnsmasq, which resolves all names under apps. resolved
+/// makes systemd-resolved query the cluster's masters, so that names resolve only
+/// while the masters run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,29 +44,29 @@ Examples:
 pub struct DnsApply {
     #[command(flatten)]
     pub target: DnsTarget,
-    /// Where the names are told
+    /// Resolver to configure
     #[arg(long, value_enum, default_value_t)]
     pub how: DnsHow,
-    /// Show what would change; change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Take a cluster's names away from this computer; needs root
+/// Remove a cluster's names from the local resolver; requires root
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy dns remove lab --dry-run
-  ocpdeploy dns remove lab.example.com     # of a cluster whose folder is gone")]
+  ocpdeploy dns remove lab.example.com     # the cluster's directory is gone")]
 pub struct DnsRemove {
     #[command(flatten)]
     pub target: DnsTarget,
-    /// Show what would change; change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Show whether and how this computer was told a cluster's names
+/// Show whether and how the local resolver is configured for a cluster
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -78,10 +79,10 @@ pub struct DnsShow {
 
 #[derive(Debug, Args)]
 pub struct DnsTarget {
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(value_parser = name_or_id)]
     pub cluster: Option<String>,
-    /// A folder in place of /, for tests
+    /// Root directory, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     pub root: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `ocpdeploy export`: what the user's own services need to know.
+//! `ocpdeploy export`: configuration for the user's own services.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::args::cluster_name;
 
-/// Write what your own DNS, DHCP or load balancer needs to know of a cluster
+/// Write configuration for your own DNS, DHCP or load balancer
 ///
-/// Made from the table of addresses that pass one wrote; no platform is asked. With
-/// dns=user, lb=user or dhcp=user the cluster counts on these services of yours.
+/// Uses the parameter file that pass one wrote; does not connect to the platform. With
+/// dns=user, lb=user or dhcp=user, the cluster requires that you run these services.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,21 +32,21 @@ pub enum ExportVerb {
     Ansible(ExportAnsible),
 }
 
-/// Which cluster, and where to write.
+/// The cluster, and the output file.
 #[derive(Debug, Args)]
 pub struct ExportTarget {
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
-    /// Write here instead of to stdout
+    /// Write to FILE [default: stdout]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
 }
 
-/// Lines for a hosts file, between markers that name the cluster
+/// Write lines for a hosts file, between markers with the cluster's name
 ///
-/// API, nodes and the usual names beneath apps, e.g. the console: a hosts file knows no
-/// wildcards.
+/// Contains the API, the nodes and the common names under apps, such as the console,
+/// because hosts files do not support wildcards.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,25 +57,25 @@ pub struct ExportHosts {
     pub target: ExportTarget,
 }
 
-/// A DNS zone of the cluster's names, or updates for a server
+/// Write a DNS zone with the cluster's names, or dynamic updates
 ///
-/// The zone is <cluster>.<domain>, in the format of BIND; the name of its name server
-/// is a guess, to be replaced by yours.
+/// The zone is <cluster>.<domain>, in BIND format. Replace the name server in its SOA
+/// and NS records by yours.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy export dns -o lab.zone                       # A records
   ocpdeploy export dns --reverse -o 122.168.192.zone     # PTR records
   ocpdeploy export dns --etcd                            # OpenShift 4.1 to 4.3
-  ocpdeploy export dns --format nsupdate                 # for a pipe to nsupdate -k KEY")]
+  ocpdeploy export dns --format nsupdate                 # input for nsupdate -k KEY")]
 pub struct ExportDns {
-    /// A zone file, or the input of nsupdate
+    /// Zone file, or input for nsupdate
     #[arg(long, value_enum, default_value_t)]
     pub format: DnsFormat,
-    /// The names of the addresses, which are another zone's
+    /// Write the PTR records, which belong to the reverse zone
     #[arg(long)]
     pub reverse: bool,
-    /// Names and SRV records of etcd as well, which OpenShift up to 4.3 needs
+    /// Include etcd's names and SRV records, required up to OpenShift 4.3
     #[arg(long, conflicts_with = "reverse")]
     pub etcd: bool,
     #[command(flatten)]
@@ -89,10 +89,10 @@ pub enum DnsFormat {
     Nsupdate,
 }
 
-/// haproxy.cfg of a load balancer outside of the cluster
+/// Write haproxy.cfg for a load balancer outside the cluster
 ///
-/// The balancer has both virtual IPs as addresses of its own: 6443 and 22623 lead to the
-/// bootstrap and the masters, 80 and 443 to nodes with a router.
+/// The load balancer owns both virtual IPs. It forwards ports 6443 and 22623 to the
+/// bootstrap and the masters, 80 and 443 to the nodes with a router.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -103,14 +103,14 @@ pub struct ExportHaproxy {
     pub target: ExportTarget,
 }
 
-/// Fixed addresses for a DHCP server: each MAC with its IP
+/// Write the MAC and IP address of each machine for a DHCP server
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy export dhcp -o /etc/dnsmasq.d/lab.conf
   ocpdeploy export dhcp --format isc       # for ISC's dhcpd.conf")]
 pub struct ExportDhcp {
-    /// The server's language
+    /// Configuration format of the server
     #[arg(long, value_enum, default_value_t)]
     pub format: DhcpFormat,
     #[command(flatten)]
@@ -124,7 +124,7 @@ pub enum DhcpFormat {
     Isc,
 }
 
-/// A parameter file that `kcli create cluster openshift` takes
+/// Write a parameter file for `kcli create cluster openshift`
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -135,17 +135,18 @@ pub struct ExportKcli {
     pub target: ExportTarget,
 }
 
-/// Playbook and inventory that create the same machines on oVirt by Ansible
+/// Write an Ansible playbook or inventory that creates the machines on oVirt
 ///
-/// The inventory has names, MACs and sizes; the playbook uses the collection ovirt.ovirt
-/// and starts each machine with its Ignition config from the cluster's folder.
+/// The inventory contains names, MACs and sizes. The playbook uses the collection
+/// ovirt.ovirt and starts each machine with its Ignition config from the cluster's
+/// directory.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy export ansible -o playbook.yaml
   ocpdeploy export ansible --format inventory -o inventory.yaml")]
 pub struct ExportAnsible {
-    /// Which of the two files
+    /// File to write
     #[arg(long, value_enum, default_value_t)]
     pub format: AnsibleFormat,
     #[command(flatten)]

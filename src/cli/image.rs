@@ -1,4 +1,4 @@
-//! `ocpdeploy image`: what is fetched, kept and uploaded.
+//! `ocpdeploy image`: images that are downloaded, cached and uploaded.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use clap::{Args, Subcommand, ValueHint};
 
 use super::args::{Output, Source};
 
-/// What images a cluster needs; fetch them, upload them, clean up
+/// List, download, upload and remove the images that clusters use
 ///
-/// `deploy` does all of it by itself. These commands are for looking, for doing the
-/// slow part beforehand, and for computers that are not always connected.
+/// `deploy` downloads and uploads images automatically. Use these commands to inspect
+/// images, to download and upload them in advance, or to work offline later.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy image list                     # what there is, and what is here
-  ocpdeploy image pull                     # what ./env.sh needs, nothing else
-  ocpdeploy image push                     # the same, onto the platform
-  ocpdeploy image prune                    # what was not used for 30 days")]
+  ocpdeploy image list                     # helper images and the cache
+  ocpdeploy image pull                     # download what ./env.sh needs
+  ocpdeploy image push                     # upload it to the platform
+  ocpdeploy image prune                    # remove images unused for 30 days")]
 pub struct Image {
     #[command(subcommand)]
     pub verb: ImageVerb,
@@ -34,15 +34,15 @@ pub enum ImageVerb {
 /// Where downloads are kept.
 #[derive(Debug, Args)]
 pub struct CacheFolder {
-    /// Folder of downloads [default: ~/.cache/ocpdeploy]
+    /// Cache directory [default: ~/.cache/ocpdeploy]
     #[arg(long, value_name = "DIR", env = "OCPDEPLOY_CACHE", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
 }
 
-/// List the helper images of the catalogue, and what is in the cache
+/// List the helper images of the catalogue and the contents of the cache
 ///
-/// No server is asked. The CoreOS image is not in the list: the release says which
-/// one it is, and `image pull` and `deploy` ask it.
+/// Does not use the network. The CoreOS image is not in the catalogue: `image pull`
+/// and `deploy` look it up in the release.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -55,70 +55,71 @@ pub struct ImageList {
     pub output: Output,
 }
 
-/// Fetch images, verify them and keep them in the cache
+/// Download images, verify them and store them in the cache
 ///
-/// One pass: sha256 of what comes, decompressed, sha256 of the content. Stopped at
-/// any point, the same command goes on from there. Prints the path of each image.
+/// Verifies sha256 of the download and of the decompressed content. To resume after
+/// an interruption, run the same command again. Prints the path of each image.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy image pull                          # what ./env.sh needs
   ocpdeploy image pull lab.sh --set version=4.19
-  ocpdeploy image pull --image centos10stream   # no env file is read
+  ocpdeploy image pull --image centos10stream   # without an env file
   ocpdeploy image pull --image https://mirror.example.com/rhcos.qcow2.gz
 
-A URL may end in #sha256= and the sum of its content, decompressed.")]
+Append #sha256=SUM to a URL to verify the decompressed content.")]
 pub struct ImagePull {
     #[command(flatten)]
     pub source: Source,
-    /// A name that `image list` shows, or a URL, in place of the env file's
+    /// Image name from `image list`, or URL [default: images of the env file]
     #[arg(long = "image", value_name = "NAME|URL")]
     pub images: Vec<String>,
     #[command(flatten)]
     pub folder: CacheFolder,
 }
 
-/// Bring a cluster's images onto its platform
+/// Upload a cluster's images to its platform
 ///
-/// An image that the platform has already, by its digest, is not uploaded again. It is
-/// marked as used by the cluster and goes with the last cluster that uses it.
+/// Skips images whose digest the platform already has. Tags each image with the
+/// cluster; `destroy` of the last cluster that uses an image removes it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy image push                     # for what ./env.sh describes
+  ocpdeploy image push                     # for ./env.sh
   ocpdeploy image push lab.sh")]
 pub struct ImagePush {
     #[command(flatten)]
     pub source: Source,
 }
 
-/// Remove downloads that were not used for some time
+/// Remove downloads that have not been used recently
 ///
-/// Also what is left of broken downloads. What a running process is at stays.
+/// Also removes incomplete downloads. Keeps files that a running process uses.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy image prune --dry-run
   ocpdeploy image prune --days 0           # everything")]
 pub struct ImagePrune {
-    /// Keep what was used within so many days
+    /// Keep files used within the last N days
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub days: u64,
-    /// Show what would be removed; remove nothing
+    /// Show what would be removed, without removing it
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
     pub folder: CacheFolder,
 }
 
-/// List the release's images that ocpdeploy's own services run
+/// List the release images that ocpdeploy's services on the nodes use
 ///
-/// By digest, one a line: what a mirror must have besides what the cluster itself
-/// pulls. The release's registry is asked, with the pull secret; nothing is made.
+/// Prints one image per line, by digest. A mirror needs these images in addition to
+/// those of the cluster. Queries the release's registry with the pull secret; creates
+/// nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy image payload                  # for what ./env.sh describes
+  ocpdeploy image payload                  # for ./env.sh
   ocpdeploy image payload lab.sh --output json")]
 pub struct ImagePayload {
     #[command(flatten)]

@@ -21,17 +21,18 @@ pub use self::image::*;
 pub use self::node::*;
 pub use self::util::*;
 
-/// Deploys OpenShift 4 in two passes, where DNS, DHCP and load balancers are
-/// not yours.
+/// Deploys OpenShift 4 in two passes, on networks where you do not control DNS,
+/// DHCP or load balancers.
 ///
-/// 1. `ocpdeploy init` asks, and writes env.sh. `ocpdeploy config` lists all settings.
-/// 2. `ocpdeploy plan` shows what would be made, and touches nothing;
-///    `ocpdeploy check` looks at all that it needs.
-/// 3. `ocpdeploy deploy`, pass one: throwaway machines are booted to learn which
-///    MAC and IP the platform gives them; then they are deleted.
-/// 4. Pass two: the real machines start with exactly these addresses, and their
-///    configuration knows all of them. The cluster comes up.
-/// 5. Stopped half way? Run the same command again: it continues.
+/// 1. `ocpdeploy init` prompts for settings and writes env.sh.
+///    `ocpdeploy config` lists all settings.
+/// 2. `ocpdeploy plan` shows what would be created and changes nothing;
+///    `ocpdeploy check` checks all requirements.
+/// 3. `ocpdeploy deploy`, pass one: boots temporary machines to learn which MAC
+///    and IP addresses the platform assigns, then deletes them.
+/// 4. Pass two: creates the cluster's machines with the same addresses, which
+///    are now part of their configuration, and waits for the cluster.
+/// 5. To resume after an interruption, run the same command again.
 #[derive(Debug, Parser)]
 #[command(
     name = "ocpdeploy",
@@ -41,23 +42,23 @@ pub use self::util::*;
     disable_help_subcommand = true,
     after_long_help = "\
 Examples:
-  ocpdeploy init                     # asks, and writes env.sh
+  ocpdeploy init                     # prompts for settings, writes env.sh
   ocpdeploy deploy --rehearse        # both passes with tiny guests, in minutes
   ocpdeploy deploy lab.sh            # the cluster that lab.sh describes
-  ocpdeploy status lab               # planned against seen, for each node
-  ocpdeploy scale lab --workers 4    # more workers, or fewer
-  ocpdeploy destroy lab              # all that was made for it, nothing else
+  ocpdeploy status lab               # planned and actual state of each node
+  ocpdeploy scale lab --workers 4    # add or remove workers
+  ocpdeploy destroy lab              # remove everything created for the cluster
 
 Exit codes:
-  0   done
-  1   `ignition diff` or `verify` found a difference, `audit` something left
-  2   the command line is wrong
-  3   the env file, a profile, or a stored or given file is wrong
-  4   a tool is missing, or a check before the start failed
-  5   the platform refused
-  6   waited too long
-  7   stopped half way; the same command continues
-  70  a fault of ocpdeploy"
+  0   success
+  1   `ignition diff` or `verify` found a difference, `audit` found leftovers
+  2   invalid command line
+  3   invalid env file, profile, or other input file
+  4   a tool is missing, or a preflight check failed
+  5   the platform rejected a request
+  6   timed out
+  7   interrupted; to resume, run the same command again
+  70  internal error in ocpdeploy"
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -66,17 +67,17 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What every command knows.
+/// Options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Show each call and look as it happens
+    /// Show every request to the platform and every status poll
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// Show results and errors only
+    /// Show only results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Folder of all state [default: ~/.local/share/ocpdeploy]
+    /// State directory [default: ~/.local/share/ocpdeploy]
     #[arg(long, global = true, value_name = "DIR", env = "OCPDEPLOY_HOME", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub home: Option<PathBuf>,
 }
@@ -108,11 +109,11 @@ pub enum Command {
     Util(Util),
 }
 
-/// Ask what a cluster is to be, and write its env file
+/// Prompt for a cluster's settings and write its env file
 ///
-/// The platform is reached first, and what it has is offered: networks, storage,
-/// images. Each answer is judged as `deploy` would. On a terminal with arrow keys;
-/// without one questions and answers are lines, answers from standard input.
+/// Connects to the platform first and offers its networks, storage and images as
+/// choices. Validates each answer as `deploy` does. On a terminal, select with the
+/// arrow keys; otherwise, answers are read from stdin, one per line.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -120,20 +121,20 @@ Examples:
   ocpdeploy init --backend openstack -o lab.sh
   ocpdeploy init --backend sim         # no hypervisor needed")]
 pub struct Init {
-    /// Platform: libvirt, ovirt, openstack, kubevirt or sim; asked for otherwise
+    /// Platform: libvirt, ovirt, openstack, kubevirt or sim [default: prompt]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
-    /// The env file to write
+    /// Env file to write
     #[arg(short, long, value_name = "FILE", default_value = "env.sh", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
 }
 
-/// Look at everything that a deployment needs; makes nothing
+/// Check all requirements of a deployment; creates nothing
 ///
-/// Platform, rights, quotas, room, networks, addresses, clocks, the disk's speed for
-/// etcd, installer, image, pull secret and names: each with its result and a hint.
-/// `deploy` does the same checks and stops at the first that fails; here all are
-/// shown. Exit code 4 when one fails.
+/// Checks platform, permissions, quotas, capacity, networks, addresses, clocks, disk
+/// latency for etcd, installer, image, pull secret and names, with a hint for each
+/// problem. `deploy` runs the same checks and stops at the first failure; `check`
+/// shows all results. Exits with 4 if a check fails.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -147,33 +148,33 @@ pub struct Check {
     pub output: Output,
 }
 
-/// Deploy a cluster: pass one, pass two, wait until it is up
+/// Deploy a cluster: pass one, pass two, wait until it is installed
 ///
-/// Checks everything it can before anything is made. A cluster whose addresses are
-/// known from an earlier run keeps them and skips pass one. Stopped at any point,
-/// the same command continues.
+/// Runs all checks before it creates anything. If the addresses are known from an
+/// earlier run, keeps them and skips pass one. To resume after an interruption, run
+/// the same command again.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy deploy                             # what ./env.sh describes
-  ocpdeploy deploy lab.sh --workers 2          # with another number of workers
+  ocpdeploy deploy lab.sh --workers 2          # override the number of workers
   ocpdeploy deploy --set api_ip=192.168.122.9  # any setting of the env file
   ocpdeploy deploy --rehearse --backend sim    # no hypervisor needed")]
 pub struct Deploy {
     #[command(flatten)]
     pub source: Source,
-    /// Do pass one again, even if the addresses are known
+    /// Repeat pass one even if the addresses are known
     #[arg(long)]
     pub harvest: bool,
-    /// Leave the bootstrap machine where it is when its work is done
+    /// Keep the bootstrap machine after bootstrapping is complete
     #[arg(long)]
     pub keep_bootstrap: bool,
 }
 
-/// Show what `deploy` would make; touches nothing
+/// Show what `deploy` would create; changes nothing
 ///
-/// Machines with sizes, MACs, addresses where they are known, virtual IPs and VRRP
-/// ids, and the sum of what both passes need. No platform is asked.
+/// Shows machines with sizes, MACs and known addresses, virtual IPs, VRRP ids, and
+/// the total resources of both passes. Does not connect to the platform.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -183,18 +184,18 @@ Examples:
 pub struct Plan {
     #[command(flatten)]
     pub source: Source,
-    /// Write the objects of pass two as YAML into this folder (KubeVirt); Secrets are among them
+    /// Write the objects of pass two, Secrets included, as YAML to DIR [KubeVirt]
     #[arg(long = "manifests", value_name = "DIR")]
     pub write_manifests: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
 }
 
-/// Do pass one only: learn the addresses, write the parameter file
+/// Run pass one only: learn the addresses, write the parameter file
 ///
-/// Boots throwaway machines, notes which MAC and IP each one gets, makes the
-/// platform keep these where it can, deletes the machines. Pass two of a later
-/// `deploy` uses the table. An existing table is made anew.
+/// Boots temporary machines, records the MAC and IP address of each, reserves them
+/// where the platform supports it, and deletes the machines. A later `deploy` uses
+/// the parameter file for pass two. An existing parameter file is replaced.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -206,10 +207,10 @@ pub struct Harvest {
     pub source: Source,
 }
 
-/// Show every setting, its value and where it came from
+/// Show every setting, its value and its origin
 ///
-/// A flag wins over the environment (OCPDEPLOY_<NAME>), this over the env file, this
-/// over the profile, this over the default. Secrets are masked.
+/// Precedence, highest first: flags, environment (OCPDEPLOY_<NAME>), env file,
+/// profile, default. Secrets are masked.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -223,37 +224,37 @@ pub struct Config {
     pub output: Output,
 }
 
-/// Show a cluster's nodes: what was planned and what is seen
+/// Show the planned and the actual state of a cluster's nodes
 ///
-/// Asks the platform once. Each node is ok, moved (another address than planned),
-/// missing, or in the state the platform reports. The phase says whether a process
-/// works on the cluster now, or where it stopped.
+/// Queries the platform once. A node is ok, moved (its address differs from the
+/// planned one), missing, or in the state that the platform reports. The phase shows
+/// which process is working on the cluster, or where the last one stopped.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy status                   # every cluster known here
+  ocpdeploy status                   # every cluster in the state directory
   ocpdeploy status lab
-  ocpdeploy status lab --watch       # exit code 7 where it stops half way
+  ocpdeploy status lab --watch       # exits with 7 if the deployment stops
   ocpdeploy status lab --output json")]
 pub struct Status {
-    /// Name of the cluster [default: all clusters known here]
+    /// Name of the cluster [default: all clusters in the state directory]
     #[arg(value_parser = cluster_name)]
     pub cluster: Option<String>,
-    /// Look again and again until no process works on it any more
+    /// Refresh until no process is working on the cluster
     ///
-    /// On a terminal the table stands in its place; elsewhere a line comes for each change.
+    /// On a terminal, updates the table in place; otherwise, prints a line for each change.
     #[arg(short, long)]
     pub watch: bool,
     #[command(flatten)]
     pub output: Output,
 }
 
-/// List the clusters known here, by network
+/// List the clusters in the state directory, by network
 ///
-/// Virtual IPs and VRRP ids of one network stand together, since they must differ;
-/// CERTS is how long the installer's certificates last. Each platform is asked for at
-/// most 3 seconds which machines are on; without an answer STATE is as `start` and
-/// `stop` left it.
+/// Grouped by network, because virtual IPs and VRRP ids must be unique on a network.
+/// CERTS is the remaining validity of the installer's certificates. Waits at most 3
+/// seconds for each platform to report which machines are running; without an
+/// answer, STATE is the result of the last `start` or `stop`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -264,101 +265,104 @@ pub struct List {
     pub output: Output,
 }
 
-/// Write a page about a cluster: topology, timeline, addresses, sizes, warnings
+/// Write an HTML report: topology, timeline, addresses, sizes, warnings
 ///
-/// One HTML file that needs neither network nor script. Made from the cluster's journal
-/// and one look at the platform; where that fails, the rest is there all the same. No
-/// secret is in it, but names and addresses are. A new file is yours alone (0600).
+/// Writes one HTML file without scripts or external resources, from the cluster's
+/// journal and one query of the platform. If the platform cannot be reached, the
+/// report leaves out the current state. Contains names and addresses, but no secrets.
+/// A new file has mode 0600.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy report lab                # writes report.html
   ocpdeploy report lab -o /srv/www/lab.html
-  ocpdeploy report -o -               # to stdout, of the only cluster here")]
+  ocpdeploy report -o -               # the only cluster, to stdout")]
 pub struct Report {
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     pub cluster: Option<String>,
-    /// The file to write; - is stdout
+    /// File to write; - is stdout
     #[arg(short, long, value_name = "FILE", default_value = "report.html", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
 }
 
 /// Remove a cluster: machines, disks, addresses, files
 ///
-/// Only what carries the cluster's tag on the platform is removed. Without the
-/// cluster's folder: --from-backend, with the id that `ocpdeploy audit` shows.
+/// Removes only platform objects that carry the cluster's tag. If the cluster's
+/// directory is lost, use --from-backend with the id that `ocpdeploy audit` shows.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy destroy lab --dry-run          # show what would be removed
-  ocpdeploy destroy lab                    # asks first
+  ocpdeploy destroy lab                    # prompts for confirmation
   ocpdeploy destroy lab --yes
   ocpdeploy destroy lab --keep-addresses   # a later deploy skips pass one
-  ocpdeploy destroy lab.example.com --from-backend    # without its folder")]
+  ocpdeploy destroy lab.example.com --from-backend    # its directory is lost")]
 pub struct Destroy {
     /// Name of the cluster, as `ocpdeploy list` shows it
     #[arg(value_parser = name_or_id)]
     pub cluster: String,
-    /// Show what would be removed; remove nothing
+    /// Show what would be removed, without removing it
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not ask
+    /// Do not prompt for confirmation
     #[arg(short, long)]
     pub yes: bool,
-    /// Keep the addresses: reservations and the parameter file stay
+    /// Keep the address reservations and the parameter file
     #[arg(long)]
     pub keep_addresses: bool,
-    /// Env file that says where the platform is [default: as last used]
+    /// Env file with the connection to the platform [default: as last used]
     #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
-    /// Go by the platform alone; CLUSTER is NAME.DOMAIN
+    /// Use only the tags on the platform; CLUSTER is NAME.DOMAIN
     ///
-    /// Any cluster that `ocpdeploy audit` shows: one whose folder is lost, or another
-    /// computer's. Without --env it is looked for on the platforms known here.
+    /// Removes any cluster that `ocpdeploy audit` shows, also one whose directory is lost
+    /// or that another computer deployed. Without --env, searches the platforms of the
+    /// clusters in the state directory.
     #[arg(long)]
     pub from_backend: bool,
-    /// A folder in place of / when this computer's names are undone, for tests
+    /// Root directory for changes to this computer's resolver, for tests
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     pub root: PathBuf,
 }
 
-/// Show all that any cluster has on the platforms, and what of it is left over
+/// Show all objects of clusters on the platforms, and find leftovers
 ///
-/// Objects go by the tag that they carry. Told apart: clusters that are known here and
-/// alive, half gone or unfinished; machines that have done their work; and clusters of
-/// other computers or of folders that are lost, with the `destroy` that removes each.
-/// Exit code 1 when anything but clusters alive and known here was found.
+/// Identifies objects by their tags. Distinguishes clusters that are running,
+/// incomplete or unfinished, machines that are no longer needed, and clusters whose
+/// directory is lost or on another computer, with the `destroy` command for each.
+/// Exits with 1 if it finds anything but running clusters of the state directory.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy audit                    # the platforms of ./env.sh and of all clusters here
+  ocpdeploy audit                    # platforms of ./env.sh and of all clusters
   ocpdeploy audit --env lab.sh       # the platform of lab.sh
   ocpdeploy audit --output json")]
 pub struct Audit {
-    /// Env file of the only platform to look at; its cluster does not matter
+    /// Env file of the only platform to search; its cluster is ignored
     #[arg(long, value_name = "ENV", value_hint = ValueHint::FilePath)]
     pub env: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
 }
 
-/// Give an installed cluster more workers, or fewer
+/// Add workers to an installed cluster, or remove workers
 ///
-/// New ones: their addresses are harvested by throwaway machines, they start with a
-/// pointer that the cluster gives now, and their certificates are approved. Those with
-/// the highest numbers go: they are emptied first, then node, machine and address are
-/// removed. Masters stay. The settings are those of the deployment.
+/// To add workers, learns their addresses with temporary machines, starts the workers
+/// with a current pointer config from the cluster, and approves their certificates.
+/// To remove workers, starts with the highest number: drains the node, then removes
+/// node, machine and address. Masters are not changed. Uses the settings of the
+/// deployment.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy scale lab --workers 4
   ocpdeploy scale lab --workers 2 --drain-timeout 30m --delete-emptydir-data
-  ocpdeploy scale lab --workers 3 --env lab.sh    # with other settings than before")]
+  ocpdeploy scale lab --workers 3 --env lab.sh    # use the settings in lab.sh")]
 pub struct Scale {
     /// Name of the cluster, as `ocpdeploy list` shows it
     #[arg(value_parser = cluster_name)]
     pub cluster: String,
-    /// How many workers it is to have
+    /// New number of workers
     #[arg(long, value_name = "N")]
     pub workers: usize,
     #[command(flatten)]
@@ -367,35 +371,35 @@ pub struct Scale {
     pub drain: Drain,
 }
 
-/// Shut an installed cluster down: workers first, then masters
+/// Shut down an installed cluster: workers first, then masters
 ///
-/// Refused while the cluster lives on the certificates that the installer made: they last
-/// 24 hours, and only a cluster that runs replaces them.
+/// Refuses while the cluster still uses the installer's certificates: they are valid
+/// for 24 hours, and only a running cluster replaces them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy stop lab
   ocpdeploy stop lab --timeout 20m --power-off
-  ocpdeploy stop lab --force                # although it is younger than a day")]
+  ocpdeploy stop lab --force                # less than a day after installation")]
 pub struct Stop {
     /// Name of the cluster, as `ocpdeploy list` shows it
     #[arg(value_parser = cluster_name)]
     pub cluster: String,
-    /// How long the machines of one role may take
+    /// Time limit for the machines of each role
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub timeout: Duration,
-    /// Take the power of machines that do not shut down in time
+    /// Power off machines that do not shut down in time
     #[arg(long)]
     pub power_off: bool,
-    /// Also before the first renewal of the certificates
+    /// Stop even before the first certificate rotation
     #[arg(long)]
     pub force: bool,
 }
 
-/// Start a cluster that was stopped: masters first, then workers
+/// Start a stopped cluster: masters first, then workers
 ///
-/// Waits until each machine has the address it had and each node is Ready. Certificates
-/// that ended meanwhile are asked for by the nodes, and approved.
+/// Waits until each machine has its planned address and each node is Ready. Approves
+/// the nodes' requests for certificates that expired in the meantime.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -405,16 +409,17 @@ pub struct Start {
     /// Name of the cluster, as `ocpdeploy list` shows it
     #[arg(value_parser = cluster_name)]
     pub cluster: String,
-    /// How long it may take
+    /// Time limit
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
     pub timeout: Duration,
 }
 
-/// Compare the table of addresses with platform, leases and cluster
+/// Compare the parameter file with the platform, DHCP leases and the cluster
 ///
-/// One line for each difference, with the reason; exit code 1 if there is any. --repair
-/// makes reservations what the table says; machines have them after their next start.
-/// It also removes machines that have done their work: of pass one, or the bootstrap.
+/// Prints one line per difference, with the reason; exits with 1 if there is any.
+/// --repair corrects the address reservations, which take effect at a machine's next
+/// start, and removes machines that are no longer needed: those of pass one, and the
+/// bootstrap machine.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -422,33 +427,33 @@ Examples:
   ocpdeploy verify lab --repair
   ocpdeploy verify lab --output json")]
 pub struct Verify {
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(value_parser = cluster_name)]
     pub cluster: Option<String>,
-    /// Make the reservations right, and remove machines that have done their work
+    /// Correct reservations, and remove machines that are no longer needed
     #[arg(long)]
     pub repair: bool,
     #[command(flatten)]
     pub output: Output,
 }
 
-/// Print a kubeconfig that needs no DNS on this computer
+/// Print a kubeconfig that works without DNS on this computer
 ///
-/// It leads to the api VIP, and the server's certificate is verified by its name. oc and
-/// kubectl understand it since 1.20.
+/// Connects to the api VIP and verifies the server's certificate by name
+/// (tls-server-name). Requires oc 4.7 or kubectl 1.20, or later.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy kubeconfig lab -o lab.kubeconfig
   ocpdeploy kubeconfig lab --by-name         # as openshift-install wrote it")]
 pub struct Kubeconfig {
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(value_parser = cluster_name)]
     pub cluster: Option<String>,
-    /// Write here, readable by you alone, instead of to stdout
+    /// Write to FILE with mode 0600 [default: stdout]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Keep the server's name: DNS or /etc/hosts knows it here
+    /// Keep the server's name, which must resolve on this computer
     #[arg(long)]
     pub by_name: bool,
 }

@@ -1,4 +1,4 @@
-//! `ocpdeploy node` and `ocpdeploy machine`: one node, or what the platform has of it.
+//! `ocpdeploy node` and `ocpdeploy machine`: one node, or its machine on the platform.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 
 use super::args::{Again, Drain, Output, cluster_name};
 
-/// Make a node anew, log on to it, or read its console
+/// Recreate a node, log in to it, or use its console
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -26,20 +26,20 @@ pub enum NodeVerb {
     Console(NodeConsole),
 }
 
-/// Make a node anew: same name, MAC and address, an empty disk
+/// Recreate a node with the same name, MAC and address, and an empty disk
 ///
-/// It is emptied and removed, then made with a pointer that the cluster gives now. A
-/// master is replaced only when its member was removed from etcd and all others are
-/// voting members; the command ends when the new master is one, too.
+/// Drains and removes the node, then creates it with a current pointer config from the
+/// cluster. Replaces a master only if its etcd member has been removed and all other
+/// members are voting members; then waits until the new master is a voting member.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy node replace worker-1
-  ocpdeploy node replace worker-1 --cluster lab --force   # its kubelet is dead")]
+  ocpdeploy node replace worker-1 --cluster lab --force   # its kubelet is down")]
 pub struct NodeReplace {
-    /// The node, e.g. worker-1
+    /// Node, e.g. worker-1
     pub node: String,
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     #[command(flatten)]
@@ -50,29 +50,29 @@ pub struct NodeReplace {
 
 /// Log in to a node as user core, or run a command there
 ///
-/// Your own ssh is used, with your agent and settings; the keys by which it knows the
-/// nodes are kept in the cluster's folder. A command never asks for a password; its
-/// output and exit code are handed on.
+/// Runs ssh with your agent and configuration. Host keys of the nodes are kept in the
+/// cluster's directory. With a command, ssh never prompts, and ocpdeploy returns the
+/// command's output and exit code.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy node ssh master-0
   ocpdeploy node ssh worker-1 --key ~/.ssh/lab -- journalctl -b -u kubelet")]
 pub struct NodeSsh {
-    /// The node, e.g. master-0
+    /// Node, e.g. master-0
     pub node: String,
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
-    /// The private key [default: as ssh finds it]
+    /// Private key [default: ssh's default]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key: Option<PathBuf>,
-    /// What to run there instead of a shell
+    /// Command to run instead of a shell
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// Show the last lines of a node's serial console, or sit down at it
+/// Show the last lines of a node's serial console, or attach to it
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -80,20 +80,20 @@ Examples:
   ocpdeploy node console worker-1 --follow          # until Ctrl-C
   ocpdeploy node console worker-1 --interactive     # until Ctrl-]")]
 pub struct NodeConsole {
-    /// The node, e.g. master-0
+    /// Node, e.g. master-0
     pub node: String,
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
-    /// Go on with what comes
+    /// Continue with new output
     #[arg(short, long)]
     pub follow: bool,
-    /// Sit down at it: what is typed goes to the node [libvirt, KubeVirt]
+    /// Attach to the console and send input to it [libvirt, KubeVirt]
     #[arg(short, long, conflicts_with = "follow")]
     pub interactive: bool,
 }
 
-/// Machines as the platform has them
+/// Show machines as the platform reports them
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -109,19 +109,19 @@ pub enum MachineVerb {
     Show(MachineShow),
 }
 
-/// Show a node's machine: where it may run, what it does, how it is made
+/// Show a node's machine: placement, state and hardware
 ///
-/// The same on every platform, and the platform's own description at its end: domain
-/// XML or oVirt's. What the machine is told at its first boot is left out.
+/// The same format on every platform, followed by the platform's own description,
+/// such as libvirt's domain XML. Leaves out the machine's first-boot configuration.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy machine show master-0
   ocpdeploy machine show worker-1 --cluster lab --output json")]
 pub struct MachineShow {
-    /// The node, e.g. master-0
+    /// Node, e.g. master-0
     pub node: String,
-    /// Name of the cluster [default: the one of ./env.sh, or the only one here]
+    /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
     pub cluster: Option<String>,
     #[command(flatten)]

@@ -1,10 +1,10 @@
-//! `ocpdeploy util`: completions and manual pages.
+//! `ocpdeploy util`: completions and man pages.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-/// What makes this program at home on a computer
+/// Shell completions and man pages
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -21,26 +21,26 @@ pub enum UtilVerb {
     Man(UtilMan),
 }
 
-/// Print what lets a shell complete this program's commands and flags
+/// Print the completion script of a shell
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  ocpdeploy util completion bash    # into /etc/bash_completion.d/ocpdeploy
-  ocpdeploy util completion fish    # into ~/.config/fish/completions/ocpdeploy.fish
-  ocpdeploy util completion zsh     # into _ocpdeploy in a folder of $fpath")]
+  ocpdeploy util completion bash    # for /etc/bash_completion.d/ocpdeploy
+  ocpdeploy util completion fish    # for ~/.config/fish/completions/ocpdeploy.fish
+  ocpdeploy util completion zsh     # for _ocpdeploy in a directory of $fpath")]
 pub struct UtilCompletion {
-    /// The shell
+    /// Shell
     pub shell: clap_complete::Shell,
 }
 
-/// Write a manual page for each command into a folder
+/// Write a man page for each command
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   ocpdeploy util man man1
   ocpdeploy util man /usr/local/share/man/man1")]
 pub struct UtilMan {
-    /// The folder; it is made where it is not there
+    /// Directory to write to; created if it does not exist
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 }

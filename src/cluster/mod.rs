@@ -118,13 +118,13 @@ pub enum Mcs {
 const RENDERED: usize = 512 << 10;
 
 impl Mcs {
-    /// What `Auto` is where the network's DNS knows api-int or not, and the carrier has this much room, `None` for any.
+    /// What `Auto` is where the network's DNS knows api-int or not, and the carrier carries this many bytes, `None` for any number.
     ///
     /// `None` where neither `tls` nor `embed` works: only the user may give up the integrity of the nodes' configuration.
-    pub fn resolve_mcs(self, dns_knows: bool, room: Option<usize>) -> Option<Self> {
+    pub fn resolve_mcs(self, dns_knows: bool, limit: Option<usize>) -> Option<Self> {
         match self {
             Mcs::Auto if dns_knows => Some(Mcs::Tls),
-            Mcs::Auto if room.is_none_or(|room| room >= RENDERED) => Some(Mcs::Embed),
+            Mcs::Auto if limit.is_none_or(|limit| limit >= RENDERED) => Some(Mcs::Embed),
             Mcs::Auto => None,
             chosen => Some(chosen),
         }
@@ -213,7 +213,7 @@ impl FromStr for Wanted {
                 })
             }
             _ => Err(format!(
-                "`{text}` is none of stable, candidate, nightly, okd, a minor version such as 4.19 or a version such as 4.19.3"
+                "unknown version `{text}`: use stable, candidate, nightly, okd, a minor version such as 4.19, or a version such as 4.19.3"
             )),
         }
     }
@@ -663,7 +663,7 @@ mod tests {
     #[test]
     fn auto_is_a_way_to_the_mcs_that_is_authenticated_or_none() {
         let user_data = Some(49_149);
-        for (wish, dns_knows, room, resolve_mcs) in [
+        for (wish, dns_knows, limit, expected) in [
             (Mcs::Auto, true, user_data, Some(Mcs::Tls)),
             (Mcs::Auto, true, None, Some(Mcs::Tls)),
             (Mcs::Auto, false, None, Some(Mcs::Embed)),
@@ -674,9 +674,9 @@ mod tests {
             (Mcs::Embed, true, user_data, Some(Mcs::Embed)),
         ] {
             assert_eq!(
-                wish.resolve_mcs(dns_knows, room),
-                resolve_mcs,
-                "{wish:?} {dns_knows} {room:?}"
+                wish.resolve_mcs(dns_knows, limit),
+                expected,
+                "{wish:?} {dns_knows} {limit:?}"
             );
         }
     }

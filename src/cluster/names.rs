@@ -265,7 +265,7 @@ impl FromStr for Mac {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not a MAC address such as 52:54:00:12:34:56");
+        let bad = || format!("`{text}` is not a MAC address; example: 52:54:00:12:34:56");
         let mut bytes = [0u8; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {

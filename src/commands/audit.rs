@@ -23,7 +23,7 @@ pub fn run(session: &Session, command: &Audit) -> Result<ExitCode> {
         match runtime.block_on(look(session, env, &backend, &clusters)) {
             Ok(found) => seen.push(found),
             // The others are shown all the same.
-            Err(error) => failed = failed.or(Some(error.context(format!("look at {}", backend.place())))),
+            Err(error) => failed = failed.or(Some(error.context(format!("list clusters on {}", backend.place())))),
         }
     }
     let audit = Report { platforms: seen };

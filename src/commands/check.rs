@@ -39,7 +39,7 @@ fn settings(warnings: Vec<String>) -> Vec<CheckResult> {
         hint: None,
     };
     let found: Vec<_> = match warnings.is_empty() {
-        true => vec![finding(Verdict::Ok, "all settings are understood".to_owned())],
+        true => vec![finding(Verdict::Ok, "all settings are valid".to_owned())],
         false => warnings
             .into_iter()
             .map(|warning| finding(Verdict::Warn, warning))

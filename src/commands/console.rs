@@ -22,7 +22,7 @@ const LEAVE: u8 = 0x1d;
 /// How long a console may take to be left.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-const LINES: &str = "`ocpdeploy node console NODE` shows the last lines, with --follow what comes as well";
+const LINES: &str = "`ocpdeploy node console NODE` shows the last lines; --follow continues with new output";
 
 /// Why nobody sits at the console any more.
 enum End {
@@ -38,7 +38,7 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
         (terminal::is_there(), "stdout"),
     ] {
         if !is_one {
-            let text = format!("a console to sit at wants a terminal, and {what} is none");
+            let text = format!("an interactive console requires a terminal, but {what} is not one");
             return Err(CommandError::new(Kind::Usage, text).hint(LINES).into());
         }
     }
@@ -50,15 +50,15 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
             None => None,
         };
         let console = attached.ok_or_else(|| {
-            let text = format!("the platform of {machine} offers no console to sit at");
+            let text = format!("the platform of {machine} does not support interactive consoles");
             CommandError::new(Kind::Platform, text).hint(LINES)
         })?;
         let signals = signals()?;
         let end = {
             // Dropped on every way out, a panic's too.
-            let _raw = Raw::of(std::io::stdin()).context("make this terminal that of the guest")?;
+            let _raw = Raw::of(std::io::stdin()).context("set the terminal to raw mode")?;
             // Not before: what is typed from here on is the guest's.
-            tell_raw(&format!("at the console of {machine}; Ctrl-] leaves it"));
+            tell_raw(&format!("attached to the console of {machine}; press Ctrl-] to detach"));
             carry(console, signals).await
         };
         tell("");
@@ -68,15 +68,16 @@ pub(super) fn attach(known: &Known, machine: &MachineName) -> Result<()> {
     runtime.shutdown_background();
     match end? {
         End::Left => Ok(()),
-        End::Closed => Err(CommandError::new(
-            Kind::Platform,
-            format!("the console of {machine} was closed by its platform"),
+        End::Closed => Err(
+            CommandError::new(Kind::Platform, format!("the platform closed the console of {machine}"))
+                .hint("the machine was powered off, or another client attached to its console")
+                .into(),
+        ),
+        End::Ended(signal) => Err(CommandError::new(
+            Kind::Stopped,
+            format!("detached from the console of {machine} by {signal}"),
         )
-        .hint("the machine was switched off, or somebody else took its console")
         .into()),
-        End::Ended(signal) => {
-            Err(CommandError::new(Kind::Stopped, format!("ended by {signal} at the console of {machine}")).into())
-        }
     }
 }
 

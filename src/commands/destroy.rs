@@ -56,15 +56,15 @@ pub fn run(session: &Session, command: &Destroy) -> Result<()> {
         };
         passes::destroy(&*backend, cluster, &target.name, dir, command.keep_addresses, begun).await?;
         print(&match command.keep_addresses {
-            true => format!("cluster {cluster} is destroyed; its addresses are kept\n"),
-            false => format!("cluster {cluster} is destroyed\n"),
+            true => format!("cluster {cluster} destroyed; its addresses are kept\n"),
+            false => format!("cluster {cluster} destroyed\n"),
         })
     })
 }
 
-/// What `ocpdeploy dns apply` told this computer, one line of a file each.
+/// What `ocpdeploy dns apply` wrote on this computer, one line of a file each.
 fn names_here(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) -> Vec<Owned> {
-    // A file that cannot be read is told of when its lines are to go.
+    // A file that cannot be read is reported when its lines are removed.
     let Ok(Some(how)) = client_dns::applied(dir) else {
         return Vec::new();
     };
@@ -92,7 +92,7 @@ fn forget_names(dir: &ClusterDir, command: &Destroy, cluster: &ClusterId) {
     });
     if let Err(error) = forgotten {
         tracing::warn!(
-            "this computer still knows names of {cluster}: {error}; `sudo ocpdeploy dns remove {cluster}` takes them away"
+            "cannot remove the names of {cluster} from the local resolver: {error}; run `sudo ocpdeploy dns remove {cluster}`"
         );
     }
 }
@@ -102,8 +102,8 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     let name = command.cluster.clone();
     let Some(env) = &command.env else {
         if name.contains('.') {
-            let text = format!("no cluster is called {name} here");
-            let hint = "a name stands alone; NAME.DOMAIN goes with --from-backend";
+            let text = format!("no cluster {name} in the state directory");
+            let hint = "give the name without the domain; NAME.DOMAIN requires --from-backend";
             return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
         }
         let known = session.known(&name)?;
@@ -123,7 +123,8 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
     let found = session.load_whereabouts(&source)?;
     if found.cluster != name {
         let text = format!("{} describes cluster {}, not {name}", env.display(), found.cluster);
-        let hint = "--from-backend takes any NAME.DOMAIN that `ocpdeploy audit` shows on the env file's platform";
+        let hint =
+            "to remove any NAME.DOMAIN that `ocpdeploy audit` shows on the env file's platform, use --from-backend";
         return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
     }
     let cluster = ClusterId::new(&found.cluster, &found.domain);
@@ -140,11 +141,8 @@ fn by_name(session: &Session, command: &Destroy) -> Result<Target> {
 /// A cluster of which perhaps nothing is known here, on the one platform that has something of it.
 fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
     let Some(cluster) = ClusterId::read(&command.cluster) else {
-        let text = format!(
-            "{} is a name; the platforms know clusters by NAME.DOMAIN",
-            command.cluster
-        );
-        let hint = "`ocpdeploy audit` shows them";
+        let text = format!("{} has no domain; --from-backend requires NAME.DOMAIN", command.cluster);
+        let hint = "`ocpdeploy audit` lists the clusters on the platforms";
         return Err(CommandError::new(Kind::Usage, text).hint(hint).into());
     };
     let clusters = inventory::clusters(&session.home)?;
@@ -167,13 +165,13 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
         let its: Vec<String> = known.all_platforms().map(BackendConfig::place).collect();
         // Nothing but what is known here anyway, workers elsewhere included.
         if places.iter().all(|place| its.contains(place)) && looked_at.iter().any(|it| its.contains(&it.place())) {
-            let told = looked_at.iter().find(|it| it.place() == known.backend.place());
+            let listed = looked_at.iter().find(|it| it.place() == known.backend.place());
             return Ok(Target {
                 dir: Some(session.home.cluster(&known.name)),
                 cluster,
                 name: known.name.clone(),
                 // The env file may tell the password, which is kept nowhere.
-                backend: told.unwrap_or(&known.backend).clone(),
+                backend: listed.unwrap_or(&known.backend).clone(),
                 workers_on: known.workers_on.clone(),
                 retry_limit: retry_limit(known),
             });
@@ -184,11 +182,11 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
         ([], Some(any)) => any,
         (several, _) => {
             let text = match several {
-                [] => "no platform is known here".to_owned(),
-                _ => format!("several platforms have something of {cluster}: {}", places.join("; ")),
+                [] => "no platform to search: the state directory has no clusters".to_owned(),
+                _ => format!("several platforms have objects of {cluster}: {}", places.join("; ")),
             };
             return Err(CommandError::new(Kind::Usage, text)
-                .hint("name the platform with --env ENV")
+                .hint("select the platform with --env ENV")
                 .into());
         }
     };
@@ -209,7 +207,7 @@ fn folder(session: &Session, cluster: &ClusterId, backend: &BackendConfig, name:
     match Known::read(&dir) {
         Ok(Some(known)) if known.id() != *cluster || known.backend.place() != backend.place() => {
             tracing::warn!(
-                "the folder {} is of cluster {} on {}, and stays",
+                "the directory {} belongs to cluster {} on {}; keeping it",
                 dir.path().display(),
                 known.id(),
                 known.backend.place()
@@ -226,9 +224,9 @@ fn confirm(cluster: &ClusterId, owned: &[Owned]) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(CommandError::new(
             Kind::Usage,
-            format!("destroying {cluster} wants a yes, and there is nobody to ask"),
+            format!("cannot prompt for confirmation to destroy {cluster}: stdin is not a terminal"),
         )
-        .hint("add --yes, or look first with --dry-run")
+        .hint("add --yes to confirm, or --dry-run to show what would be removed")
         .into());
     }
     prompt(&format!("{}destroy {cluster}? [y/N] ", report::owned(cluster, owned)));
@@ -236,6 +234,6 @@ fn confirm(cluster: &ClusterId, owned: &[Owned]) -> Result<()> {
     std::io::stdin().lock().read_line(&mut answer)?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(CommandError::new(Kind::Usage, "nothing was destroyed").into()),
+        _ => Err(CommandError::new(Kind::Usage, "canceled; nothing was removed").into()),
     }
 }

@@ -29,7 +29,7 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     };
     if how == How::Hosts {
         for rival in computer.rivals(&known.id())? {
-            tracing::warn!("{rival}: this line is not ocpdeploy's, and may win");
+            tracing::warn!("{rival}: this line was not written by ocpdeploy and may take precedence");
         }
     }
     // Another folder in place of `/` is not this computer's resolver.
@@ -43,12 +43,12 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     let change = client_dns::apply(&computer, &session.home.cluster(&known.name), &parameters, how)?;
     print(&match change.is_none() {
         true => format!(
-            "{} has the names of cluster {} already\n",
+            "{} already has the names of cluster {}\n",
             change.path.display(),
             known.id()
         ),
         false => format!(
-            "{} has the names of cluster {} now\n",
+            "added the names of cluster {1} to {0}\n",
             change.path.display(),
             known.id()
         ),
@@ -67,9 +67,9 @@ fn remove(session: &Session, command: &DnsRemove) -> Result<()> {
     }
     let changes = client_dns::remove(&computer, dir.as_ref(), &id)?;
     if changes.is_empty() {
-        return print(&format!("this computer knows no names of cluster {id}\n"));
+        return print(&format!("the local resolver has no names of cluster {id}\n"));
     }
-    let line = |change: &Change| format!("the names of cluster {id} are out of {}\n", change.path.display());
+    let line = |change: &Change| format!("removed the names of cluster {id} from {}\n", change.path.display());
     print(&changes.iter().map(line).collect::<String>())
 }
 
@@ -82,11 +82,11 @@ fn show(session: &Session, target: &DnsTarget) -> Result<()> {
     print(&match (how, change.is_none()) {
         (_, true) => format!("{path} has the names of cluster {id}\n"),
         (Some(_), false) => format!(
-            "{path} differs from what is known of cluster {id}; `ocpdeploy dns apply` would change:\n{}",
+            "{path} has outdated names of cluster {id}; `ocpdeploy dns apply` would change:\n{}",
             difference(&change)
         ),
         (None, false) => format!(
-            "this computer was not told the names of cluster {id}; `ocpdeploy dns apply` would change {path}:\n{}",
+            "the local resolver is not configured for cluster {id}; `ocpdeploy dns apply` would change {path}:\n{}",
             difference(&change)
         ),
     })
@@ -115,7 +115,7 @@ fn whose(session: &Session, target: &DnsTarget) -> Result<(ClusterId, Option<Clu
 fn difference(change: &Change) -> String {
     let path = change.path.display().to_string();
     if change.is_none() {
-        return format!("nothing to change in {path}\n");
+        return format!("no changes needed in {path}\n");
     }
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (before, after) = (text(&change.before), text(&change.after));

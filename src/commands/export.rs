@@ -76,11 +76,11 @@ fn sizes(known: &Known) -> Result<&Sizes, CommandError> {
         CommandError::new(
             Kind::Tool,
             format!(
-                "the folder of cluster {} does not tell how large its machines are",
+                "the directory of cluster {} does not contain the sizes of its machines",
                 known.name
             ),
         )
-        .hint("it is of an earlier version; the next `ocpdeploy deploy` notes it")
+        .hint("it was written by an earlier version; run `ocpdeploy deploy` to add them")
     };
     known.sizes.as_ref().ok_or_else(unknown)
 }

@@ -32,7 +32,9 @@ pub fn run(session: &Session, command: &Image) -> Result<()> {
 /// The cache without an env file: the flag, which is also the variable `OCPDEPLOY_CACHE`, or the XDG cache folder.
 fn cache(folder: &CacheFolder) -> Result<Cache> {
     let place = match &folder.cache {
-        Some(cache) if !cache.as_os_str().is_empty() => std::path::absolute(cache).context("find the cache")?,
+        Some(cache) if !cache.as_os_str().is_empty() => {
+            std::path::absolute(cache).context("find the cache directory")?
+        }
         _ => {
             let set = |name| {
                 std::env::var_os(name)
@@ -41,7 +43,8 @@ fn cache(folder: &CacheFolder) -> Result<Cache> {
             };
             let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
             base.map(|base| base.join("ocpdeploy")).ok_or_else(|| {
-                CommandError::new(Kind::Usage, "there is no home folder to keep downloads in").hint("use --cache DIR")
+                CommandError::new(Kind::Usage, "cannot determine the cache directory: HOME is not set")
+                    .hint("use --cache DIR")
             })?
         }
     };
@@ -76,12 +79,12 @@ fn list(command: &ImageList) -> Result<()> {
     if command.output.output == Format::Json {
         return print_json(&listed);
     }
-    let mut text = String::from("helper images\n");
+    let mut text = String::from("helper images:\n");
     for ListedHelper { helper, cached } in &listed.helpers {
         let here = if *cached { "  (fetched)" } else { "" };
         text += &format!("  {:<16} {}{here}\n", helper.name, helper.about);
     }
-    text += "\nin the cache\n";
+    text += "\ncache:\n";
     for cached in &listed.cache {
         let used = cached.used.strftime("%Y-%m-%d");
         text += &format!(
@@ -91,7 +94,7 @@ fn list(command: &ImageList) -> Result<()> {
         );
     }
     if listed.cache.is_empty() {
-        text += "  nothing\n";
+        text += "  empty\n";
     }
     print(&text)
 }
@@ -119,7 +122,7 @@ fn pull(session: &Session, command: &ImagePull) -> Result<()> {
             .map(named)
             .collect::<Result<_, _>>()
             .map_err(|why| {
-                CommandError::new(Kind::Usage, why).hint("give a name that `ocpdeploy image list` shows, or a URL")
+                CommandError::new(Kind::Usage, why).hint("use a name that `ocpdeploy image list` shows, or a URL")
             })?;
         return session.finish_or_stop(pull_all(&downloads, None, "", &sources));
     }
@@ -234,7 +237,7 @@ fn prune(command: &ImagePrune) -> Result<()> {
 fn payload(session: &Session, command: &ImagePayload) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let dir = session.home.cluster(&config.name);
-    let folder = tempfile::tempdir().context("make a folder for the pull secret")?;
+    let folder = tempfile::tempdir().context("create a directory for the pull secret")?;
     let release = runtime()?.block_on(async {
         let installer = Installer::obtain(&config, &dir).await?;
         installer.release(&config, folder.path()).await

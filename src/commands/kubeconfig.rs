@@ -35,8 +35,8 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
 
 fn unreadable(path: &Path, error: &std::io::Error, rehearsal: bool) -> CommandError {
     let hint = match rehearsal {
-        true => "a rehearsal has no API, and so no kubeconfig",
-        false => "openshift-install writes it with the Ignition files; `ocpdeploy deploy` makes them",
+        true => "a rehearsal has no API and no kubeconfig",
+        false => "openshift-install writes it together with the Ignition files during `ocpdeploy deploy`",
     };
     CommandError::new(Kind::Tool, format!("cannot read {}: {error}", path.display())).hint(hint)
 }

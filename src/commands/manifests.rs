@@ -23,9 +23,9 @@ pub fn write(
     folder: &Path,
 ) -> Result<usize> {
     let BackendConfig::Kubevirt(site) = &config.backend else {
-        let text = format!("machines on {} are not made from manifests", config.backend.name());
+        let text = format!("machines on {} are not created from manifests", config.backend.name());
         return Err(CommandError::new(Kind::Usage, text)
-            .hint("--manifests is for backend=kubevirt")
+            .hint("--manifests requires backend=kubevirt")
             .into());
     };
     let resolve_config = match parameters {
@@ -34,7 +34,7 @@ pub fn write(
     };
     let site = &resolve_config;
     if site.pods.as_ref().is_some_and(|pods| pods.routes == Routes::Auto) {
-        tracing::warn!("routes=auto: which there are is decided by the platform, and none is among the manifests");
+        tracing::warn!("routes=auto: the platform decides which routes are created, so the manifests contain none");
     }
     fs_err::create_dir_all(folder)?;
     let dir = session.home.cluster(&config.name);
@@ -75,7 +75,7 @@ fn resolve_config(session: &Session, config: &ClusterConfig, site: &KubevirtConf
         Ok(platform.resolve_config(&config.id()).await?)
     });
     asked.unwrap_or_else(|error| {
-        tracing::warn!("the platform does not say what it decided: {error:#}");
+        tracing::warn!("cannot read the platform's decision: {error:#}");
         site.clone()
     })
 }

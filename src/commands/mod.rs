@@ -117,15 +117,15 @@ impl Session {
         let root = match &global.home {
             Some(home) if !home.as_os_str().is_empty() => home.clone(),
             _ => default_home(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME")).ok_or_else(|| {
-                CommandError::new(Kind::Usage, "there is no home folder to keep state in")
+                CommandError::new(Kind::Usage, "cannot determine the state directory: HOME is not set")
                     .hint("set OCPDEPLOY_HOME or use --home")
             })?,
         };
-        let root = std::path::absolute(&root).with_context(|| format!("find folder {}", root.display()))?;
+        let root = std::path::absolute(&root).with_context(|| format!("find directory {}", root.display()))?;
         let home = Home::new(root);
         if let Some(why) = home.distrust() {
-            let text = format!("the state folder is not safe for secrets: {why}");
-            let hint = "make it yours alone with chown and chmod, or take another with --home";
+            let text = format!("the state directory is not safe for secrets: {why}");
+            let hint = "make it private with chown and chmod, or choose another directory with --home";
             return Err(CommandError::new(Kind::Tool, text).hint(hint).into());
         }
         let verbosity = match (global.quiet, global.verbose) {
@@ -179,7 +179,7 @@ impl Session {
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .collect(),
             flags: Default::default(),
-            current_dir: std::env::current_dir().context("find the current folder")?,
+            current_dir: std::env::current_dir().context("find the current directory")?,
             home: self.home.root().to_owned(),
             rehearse: false,
             read_file: &|path| std::fs::read_to_string(path),
@@ -200,13 +200,13 @@ impl Session {
         let names: Vec<&str> = clusters.iter().map(|cluster| cluster.known.name.as_str()).collect();
         match names.as_slice() {
             [name] => Ok((*name).to_owned()),
-            [] => Err(CommandError::new(Kind::Tool, "no cluster is known here")
-                .hint("`ocpdeploy deploy` makes one")
+            [] => Err(CommandError::new(Kind::Tool, "no cluster in the state directory")
+                .hint("`ocpdeploy deploy` creates one")
                 .into()),
             several => {
-                let text = format!("several clusters are known here: {}", several.join(", "));
+                let text = format!("there are several clusters: {}", several.join(", "));
                 Err(CommandError::new(Kind::Usage, text)
-                    .hint("name one of them; most commands take `--cluster NAME`")
+                    .hint("choose one; most commands take `--cluster NAME`")
                     .into())
             }
         }
@@ -224,7 +224,7 @@ impl Session {
                 Kind::Tool,
                 format!("the addresses of cluster {cluster} are not known yet"),
             )
-            .hint("`ocpdeploy harvest` learns them, and so does `ocpdeploy deploy`")
+            .hint("run `ocpdeploy harvest` or `ocpdeploy deploy`")
         })?;
         Ok((found.known, parameters))
     }
@@ -251,7 +251,7 @@ impl Session {
             // On a thread of its own: the work may be inside a call that does not yield.
             runtime.spawn(async move {
                 signals.recv().await;
-                output::end(Kind::Stopped, "stopped; run the same command again to continue");
+                output::end(Kind::Stopped, "interrupted; to resume, run the same command again");
             });
         }
         let result = runtime.block_on(work);
@@ -271,7 +271,7 @@ fn warn_of_readable_secrets(env: &Path, loaded: &Loaded) {
         && is_readable
     {
         tracing::warn!(
-            "others can read {}, a secret in {shown}; `chmod 600 {shown}`",
+            "other users can read {} in {shown}, which is a secret; run `chmod 600 {shown}`",
             secret.name
         );
     }
@@ -285,11 +285,11 @@ fn env_file(source: &Source) -> Result<Option<(PathBuf, String)>> {
         Err(error) if error.kind() == ErrorKind::NotFound && source.env.is_none() && source.rehearse => Ok(None),
         Err(error) => {
             let why = match error.kind() {
-                ErrorKind::NotFound => "there is no such file".to_owned(),
+                ErrorKind::NotFound => "no such file".to_owned(),
                 _ => error.to_string(),
             };
             let text = format!("cannot read the env file {}: {why}", path.display());
-            let hint = "`ocpdeploy init` asks and writes one, env.sh.sample shows every setting; `ocpdeploy deploy --rehearse --backend sim` works without";
+            let hint = "create one with `ocpdeploy init`, or from env.sh.sample; `ocpdeploy deploy --rehearse --backend sim` works without one";
             Err(CommandError::new(Kind::Settings, text).hint(hint).into())
         }
     }

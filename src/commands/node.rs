@@ -38,7 +38,7 @@ fn replace(session: &Session, command: &NodeReplace) -> Result<()> {
         passes::replace(&*backend, &config, &session.home, &node, drain).await
     })?;
     print(&format!(
-        "{} of cluster {} is made anew, with {} and {}\n",
+        "{} of cluster {} recreated with {} and {}\n",
         node.name,
         config.id(),
         node.mac,
@@ -88,7 +88,7 @@ async fn run_on(node: &ssh::Node<'_>, program: &OsString, arguments: &[OsString]
 
 fn no_ssh(error: &SshError) -> CommandError {
     let hint = match error {
-        SshError::NotRun(_) => "is OpenSSH's client installed?",
+        SshError::NotRun(_) => "install the OpenSSH client",
         _ => "nothing is asked here; without a command, `ocpdeploy node ssh` may ask for a passphrase",
     };
     CommandError::new(Kind::Tool, error.to_string()).hint(hint)
@@ -105,7 +105,7 @@ fn show_console(session: &Session, command: &NodeConsole) -> Result<()> {
         let keeps_none = || {
             CommandError::new(
                 Kind::Platform,
-                format!("the platform keeps no console of {machine}, or it is empty"),
+                format!("the platform keeps no console output of {machine}, or it is empty"),
             )
         };
         let console = backend.serial_console(machine.role()).ok_or_else(keeps_none)?;

@@ -15,7 +15,7 @@ pub fn run(session: &Session, command: &Plan) -> Result<()> {
     let config = session.load(&command.source)?.config;
     let parameters = Parameters::read(&session.home.cluster(&config.name).parameters())?;
     if let Some(what) = parameters.as_ref().and_then(|known| machines::mismatch(&config, known)) {
-        tracing::warn!("`deploy` would refuse: the parameter file does not fit the settings: {what}");
+        tracing::warn!("`deploy` would fail: the parameter file does not match the settings: {what}");
     }
     let taken: BTreeSet<_> = inventory::clusters(&session.home)?
         .iter()
@@ -27,7 +27,7 @@ pub fn run(session: &Session, command: &Plan) -> Result<()> {
     if let Some(folder) = &command.write_manifests {
         let macs = machines::macs(&config, &taken);
         let count = manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
-        tracing::info!("{count} manifests are in {}", folder.display());
+        tracing::info!("wrote {count} manifests to {}", folder.display());
     }
     let plan = machines::plan(&config, parameters.as_ref(), &taken);
     match command.output.output {

@@ -41,7 +41,7 @@ pub fn run(session: &Session, command: &Report) -> Result<()> {
         return print_file(page.as_bytes());
     }
     write(&command.output, &page)?;
-    print(&format!("written to {}\n", command.output.display()))
+    print(&format!("report written to {}\n", command.output.display()))
 }
 
 /// Written anew it is for its owner alone; a file that is there keeps its rights.

@@ -58,7 +58,7 @@ pub(super) fn keep(session: &Session, source: &Source, config: &ClusterConfig) -
     let text = serde_json::to_vec_pretty(&kept)?;
     match fs_err::read(&path) {
         Ok(before) if before == text => Ok(()),
-        _ => write_private(&path, &text).context("keep where the settings came from"),
+        _ => write_private(&path, &text).context("save the origin of the settings"),
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn load(session: &Session, cluster: &str, again: &Again, workers: Opt
     }
     if config.id() != known.id() {
         let text = format!("the settings describe cluster {}, not {}", config.id(), known.id());
-        let hint = "name its env file with --env";
+        let hint = "set its env file with --env";
         return Err(CommandError::new(Kind::Settings, text).hint(hint).into());
     }
     Ok(Recalled {
@@ -124,13 +124,13 @@ fn read(home: &Home, cluster: &str) -> Result<Option<Kept>> {
     let faulty = |why: String| not_understood(&path, &why);
     let head: Head = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;
     if head.v != VERSION {
-        return Err(faulty(format!("version {}; this program knows version {VERSION}", head.v)).into());
+        return Err(faulty(format!("unsupported version {}, expected {VERSION}", head.v)).into());
     }
     let kept = serde_json::from_slice(&text).map_err(|error| faulty(error.to_string()))?;
     Ok(Some(kept))
 }
 
 fn not_understood(path: &Path, why: &str) -> CommandError {
-    CommandError::new(Kind::Settings, format!("{} is not understood: {why}", path.display()))
-        .hint("name the cluster's env file with --env, after removing this file")
+    CommandError::new(Kind::Settings, format!("cannot parse {}: {why}", path.display()))
+        .hint("remove this file, then set the cluster's env file with --env")
 }

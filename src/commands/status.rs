@@ -80,7 +80,9 @@ impl<'a> Eyes<'a> {
             match self.machines(cluster) {
                 Ok(machines) => seen.push(self.status(cluster, &machines)?),
                 Err(error) => {
-                    failed = failed.or(Some(error.context(format!("look at cluster {}", cluster.known.name))))
+                    failed = failed.or(Some(
+                        error.context(format!("get the status of cluster {}", cluster.known.name)),
+                    ))
                 }
             }
         }

@@ -22,6 +22,5 @@ pub fn run(command: &Util) -> Result<()> {
 fn manual(command: &UtilMan) -> Result<()> {
     let folder = &command.folder;
     fs_err::create_dir_all(folder)?;
-    clap_mangen::generate_to(Cli::command(), folder)
-        .with_context(|| format!("write manual pages into {}", folder.display()))
+    clap_mangen::generate_to(Cli::command(), folder).with_context(|| format!("write man pages to {}", folder.display()))
 }

@@ -63,7 +63,7 @@ pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinit
         },
     });
     format!(
-        "# Machines of cluster {}, for the playbook of `ocpdeploy export ansible`.\n{}\n",
+        "# Machines of cluster {}, for the playbook from `ocpdeploy export ansible`.\n{}\n",
         parameters.id(),
         yaml(&inventory)
     )

@@ -12,8 +12,8 @@ use crate::state::parameters::{NodeAddress, Parameters};
 pub fn balancer(parameters: &Parameters) -> String {
     let mut text = format!(
         "\
-# The balancer of cluster {id}: it has {api} and {ingress} as addresses of its own.
-# The bootstrap may be taken out when it has done its work.
+# Load balancer of cluster {id}. It must own the addresses {api} and {ingress}.
+# You can remove the bootstrap machine when bootstrapping is complete.
 global
     maxconn 20000
 
@@ -48,7 +48,7 @@ defaults
     let ingress = parameters.ingress_ip.to_string();
     let secure = "verify none check-ssl inter 2s fall 3 rise 1";
     section(&mut text, "api", &api, 6443, "/readyz", secure, &control, "check");
-    text += "\n# Where the nodes get their configuration. With mcs=http also 22624, likewise, with neither TLS nor secrecy.";
+    text += "\n# Machine config server. With mcs=http, also port 22624, which is not encrypted.";
     section(&mut text, "mcs", &api, 22623, "/healthz", secure, &control, "check");
     let plain = "inter 5s fall 2 rise 1";
     for (name, port) in [("http", 80), ("https", 443)] {

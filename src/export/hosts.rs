@@ -66,7 +66,7 @@ pub fn find_block(text: &str, cluster: &ClusterId) -> Result<Option<RangeInclusi
         let line = line.trim_end();
         if line == begin {
             if open.is_some() || block.is_some() {
-                return Err(broken(index, format!("`{begin}` is there twice")));
+                return Err(broken(index, format!("`{begin}` appears twice")));
             }
             open = Some(index);
         } else if line == end {
@@ -187,8 +187,8 @@ mod tests {
         for (text, line, words) in [
             (format!("a\n{begin}\nb\n"), 2, "has no END line"),
             (format!("a\nb\n{end}\n"), 3, "has no BEGIN line"),
-            (format!("{begin}\n{begin}\n{end}\n"), 2, "is there twice"),
-            (format!("{begin}\n{end}\n{begin}\n{end}\n"), 3, "is there twice"),
+            (format!("{begin}\n{begin}\n{end}\n"), 2, "appears twice"),
+            (format!("{begin}\n{end}\n{begin}\n{end}\n"), 3, "appears twice"),
             (
                 format!("{begin}\n{begin2}\n{end2}\n{end}\n"),
                 1,

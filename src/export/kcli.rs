@@ -35,7 +35,7 @@ pub fn parameter_file(parameters: &Parameters, sizes: &Sizes) -> String {
     if let Some(bootstrap) = parameters.node(&NodeName::bootstrap()) {
         lines.push(("bootstrap_mac", json!(bootstrap.mac)));
     }
-    let mut text = format!("# Cluster {id}; `kcli create cluster openshift --paramfile FILE` makes it.\n");
+    let mut text = format!("# Cluster {id}, for `kcli create cluster openshift --paramfile FILE`.\n");
     for (name, value) in lines {
         text += &format!("{name}: {}\n", one_line(&value));
     }

@@ -12,7 +12,9 @@ pub fn pinned(kubeconfig: &str, endpoint: &ApiEndpoint) -> Result<String, String
     for cluster in clusters.ok_or("it has no clusters")? {
         let cluster = &mut cluster["cluster"];
         let server = cluster.get("server").and_then(Value::as_str).unwrap_or_default();
-        let place = server.strip_prefix("https://").ok_or("its server is no https URL")?;
+        let place = server
+            .strip_prefix("https://")
+            .ok_or("its server is not an https URL")?;
         let place = place.split('/').next().unwrap_or_default();
         let (name, port) = place.rsplit_once(':').unwrap_or((place, "443"));
         let port = port.parse().map_err(|_| format!("its server has no port: {place}"))?;

@@ -25,7 +25,7 @@ pub fn resolved(parameters: &Parameters) -> String {
     let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
     let servers: Vec<String> = masters.map(|node| node.ip.to_string()).collect();
     format!(
-        "# Names of cluster {id}, by `ocpdeploy dns apply`: its masters know them.\n[Resolve]\nDNS={}\nDomains=~{id}\n",
+        "# Names of cluster {id}, by `ocpdeploy dns apply`; resolved by its masters.\n[Resolve]\nDNS={}\nDomains=~{id}\n",
         servers.join(" "),
         id = parameters.id(),
     )

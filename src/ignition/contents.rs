@@ -30,11 +30,11 @@ pub enum ContentsError {
     Base64,
     #[error("the data URL has a % without two hexadecimal digits")]
     Percent,
-    #[error("the compression is neither gzip nor none")]
+    #[error("the compression must be gzip or empty")]
     Compression,
     #[error("the bytes are not gzip")]
     Gzip,
-    #[error("it unpacks to more than 64 MiB")]
+    #[error("it decompresses to more than 64 MiB")]
     TooLarge,
 }
 

@@ -11,29 +11,29 @@ pub const OURS: &str = "ocpdeploy";
 /// What is wrong with a config, or between two.
 #[derive(Debug, thiserror::Error)]
 pub enum IgnitionError {
-    #[error("the config is not JSON")]
+    #[error("the config is not valid JSON")]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Parse(#[from] document::ParseError),
     #[error("the config has no Ignition version at $.ignition.version")]
     NoVersion,
-    #[error("Ignition version `{0}` is not one of 2.x.y and 3.x.y")]
+    #[error("unsupported Ignition version `{0}`: must be 2.x.y or 3.x.y")]
     Version(String),
     #[error("Ignition {ours} cannot be merged into Ignition {theirs}")]
     Majors { ours: Version, theirs: Version },
-    #[error("{path} is not {wanted}")]
+    #[error("{path} must be {wanted}")]
     Shape { path: String, wanted: &'static str },
-    #[error("{what} is written by {one} and by {other}")]
+    #[error("conflict: {what} is set by {one} and by {other}")]
     Conflict { what: String, one: String, other: String },
     #[error("{origin}: {source}")]
     In { origin: String, source: Box<IgnitionError> },
     #[error("{origin}{}", faults(findings))]
     Faulty { origin: String, findings: Vec<Finding> },
-    #[error("Ignition {version} has no {what}")]
+    #[error("Ignition {version} does not support {what}")]
     NotInVersion { what: &'static str, version: Version },
-    #[error("there is no installer's file for role {0}")]
+    #[error("no Ignition config from the installer for role {0}")]
     NoRole(Role),
-    #[error("the pointer has no entry of the machine config server, https://<host>:22623/config/<role>")]
+    #[error("the pointer config has no URL of the machine config server, https://<host>:22623/config/<role>")]
     NoMcs,
 }
 
@@ -42,19 +42,19 @@ impl IgnitionError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Conflict { one, other, .. } if one == OURS || other == OURS => {
-                Some("ocpdeploy needs it as it writes it: take it out of what is yours")
+                Some("remove it from your config: ocpdeploy sets it")
             }
             Self::Conflict { .. } => Some(
-                "each file, unit and setting has one writer; what the installer or a MachineConfig writes is changed by \
-                 a MachineConfig of yours in `manifests`",
+                "each file, unit and setting may be set only once; to change one of the installer or of a MachineConfig, add \
+                 a MachineConfig to `manifests`",
             ),
             Self::In { source, .. } => source.hint(),
             Self::Parse(error) => error.hint(),
             Self::Majors { .. } => Some(
-                "Ignition 2 (OpenShift 4.1 to 4.5) and 3 (4.6 and later) are two languages, and no CoreOS reads both: \
-                 take files of one release",
+                "no CoreOS reads both Ignition 2 (OpenShift 4.1 to 4.5) and 3 (4.6 and later): \
+                 use files of the same release",
             ),
-            Self::NoMcs => Some("`mcs=tls` leaves the installer's pointer as it is"),
+            Self::NoMcs => Some("set `mcs=tls` to keep the installer's pointer config"),
             _ => None,
         }
     }

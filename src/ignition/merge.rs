@@ -351,37 +351,37 @@ mod tests {
             (
                 file(json!(1)),
                 file(json!({"path": "/b"})),
-                "$.storage.files.1 is not an object",
+                "$.storage.files.1 must be an object",
             ),
             (
                 file(json!({"path": "/b"})),
                 file(json!({"path": 1})),
-                "$.storage.files.1.path is not a string",
+                "$.storage.files.1.path must be a string",
             ),
             (
                 file(json!({"path": "/b", "contents": []})),
                 file(json!({"path": "/b", "contents": {}})),
-                "$.storage.files.1.contents is not an object",
+                "$.storage.files.1.contents must be an object",
             ),
             (
                 v3(json!({"storage": {"raid": {}}})),
                 v3(json!({"storage": {"raid": []}})),
-                "$.storage.raid is not a list",
+                "$.storage.raid must be a list",
             ),
             (
                 v3(json!({"storage": {"files": []}})),
                 v3(json!({"storage": {"links": {}}})),
-                "$.storage.links is not a list",
+                "$.storage.links must be a list",
             ),
             (
                 v3(json!({"storage": {"disks": [{"device": "/d", "partitions": [{"number": "1"}]}]}})),
                 v3(json!({"storage": {"disks": [{"device": "/d", "partitions": []}]}})),
-                "$.storage.disks.0.partitions.0.number is not a number",
+                "$.storage.disks.0.partitions.0.number must be a number",
             ),
             (
                 v3(json!({"passwd": {"users": [{"name": "u", "groups": [[]]}]}})),
                 v3(json!({"passwd": {"users": [{"name": "u", "groups": []}]}})),
-                "$.passwd.users.0.groups.0 is not a string",
+                "$.passwd.users.0.groups.0 must be a string",
             ),
         ] {
             assert_eq!(merge(&parent, &child).unwrap_err().to_string(), text);

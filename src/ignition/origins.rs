@@ -290,7 +290,7 @@ mod tests {
     }
 
     /// One line an entry: kind, key, whose part, layers, fields; and its pointer must lead to it.
-    fn told(configs: &[Value]) -> Vec<String> {
+    fn lines(configs: &[Value]) -> Vec<String> {
         let layers = layers(configs);
         let effective = merge_layers(&layers).unwrap();
         let line = |origin: Origin| {
@@ -328,7 +328,7 @@ mod tests {
         ]}});
         let highest = json!({"storage": {"files": [{"path": "/both", "append": [{"source": "data:,d"}]}]}});
         assert_eq!(
-            told(&[lowest, middle, highest]),
+            lines(&[lowest, middle, highest]),
             [
                 "file /one: a",
                 "file /both: a+b+c mode=a contents.source=b contents.compression=a user=a append=b+c",
@@ -350,7 +350,7 @@ mod tests {
             "storage": {"disks": [{"device": "/dev/vda", "partitions": [{"number": 1}, {"label": "l", "sizeMiB": 1}]}]},
         });
         assert_eq!(
-            told(&[lower, upper]),
+            lines(&[lower, upper]),
             [
                 "unit u.service: a+b enabled=a dropins=b",
                 "drop-in 1.conf of u.service: b",
@@ -371,8 +371,8 @@ mod tests {
     fn what_another_kind_took_away_is_nobody_s() {
         let file = json!({"storage": {"files": [{"path": "/x", "mode": 420}]}});
         let link = json!({"storage": {"links": [{"path": "/x", "target": "/y"}]}});
-        assert_eq!(told(&[file.clone(), link.clone()]), ["link /x: b"]);
-        assert_eq!(told(&[file.clone(), link, file]), ["file /x: c"]);
+        assert_eq!(lines(&[file.clone(), link.clone()]), ["link /x: b"]);
+        assert_eq!(lines(&[file.clone(), link, file]), ["file /x: c"]);
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
         let wanted = config("shouldExist", &["quiet", "debug"]);
         let unwanted = config("shouldNotExist", &["quiet"]);
         assert_eq!(
-            told(&[wanted, unwanted]),
+            lines(&[wanted, unwanted]),
             ["kernel argument debug: a", "unwanted kernel argument quiet: b"]
         );
     }
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn spec_2_keeps_every_entry() {
         let config = |mode: u32| json!({"ignition": {"version": "2.2.0"}, "storage": {"files": [{"path": "/x", "filesystem": "root", "mode": mode}]}});
-        assert_eq!(told(&[config(420), config(384)]), ["file /x: a", "file /x: b"]);
+        assert_eq!(lines(&[config(420), config(384)]), ["file /x: a", "file /x: b"]);
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
         ]);
         assert_eq!(
             origins(&odd).unwrap_err().to_string(),
-            "$.storage.files.0 is not an object"
+            "$.storage.files.0 must be an object"
         );
     }
 }

@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for Find<'_> {
             .split_first()
             .map(|(first, names)| (first.parse::<usize>(), names))
         else {
-            return Err(A::Error::custom("a list has no such field"));
+            return Err(A::Error::custom("a list does not have this field"));
         };
         for _ in 0..index {
             if entries.next_element::<IgnoredAny>()?.is_none() {

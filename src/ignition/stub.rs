@@ -37,7 +37,7 @@ pub fn stub(stub: &Stub<'_>) -> Result<Value, IgnitionError> {
             return Err(lacks("headers in a request"));
         }
         if stub.gzip {
-            return Err(lacks("packed configs"));
+            return Err(lacks("compressed configs"));
         }
     }
     let mut entry = json!({"source": stub.url, "verification": {"hash": format!("sha512-{}", stub.sha512)}});
@@ -117,16 +117,19 @@ mod tests {
                     gzip: false,
                     ..full
                 },
-                "Ignition 2.2.0 has no headers in a request",
+                "Ignition 2.2.0 does not support headers in a request",
             ),
-            (Stub { gzip: true, ..bare }, "Ignition 2.2.0 has no packed configs"),
+            (
+                Stub { gzip: true, ..bare },
+                "Ignition 2.2.0 does not support compressed configs",
+            ),
             (
                 Stub {
                     gzip: true,
                     version: three,
                     ..bare
                 },
-                "Ignition 3.0.0 has no packed configs",
+                "Ignition 3.0.0 does not support compressed configs",
             ),
         ] {
             assert_eq!(stub(&faulty).unwrap_err().to_string(), words);

@@ -77,10 +77,10 @@ fn packed(reference: &Value, name: &str, deepest: usize) -> Result<Option<Value>
         wanted,
     };
     match contents::of(reference) {
-        Ok(Contents::Bytes(_)) if deepest == 0 => Err(shape("less deep than 8 configs in each other")),
+        Ok(Contents::Bytes(_)) if deepest == 0 => Err(shape("nested at most 8 configs deep")),
         Ok(Contents::Bytes(bytes)) => Ok(Some(document::parse(&bytes)?)),
         Ok(Contents::Remote(_) | Contents::Nothing) => Ok(None),
-        Err(_) => Err(shape("a data URL that can be read")),
+        Err(_) => Err(shape("a valid data URL")),
     }
 }
 
@@ -155,6 +155,6 @@ mod tests {
             deep = config(&[], json!({"merge": [data(&deep)]}));
         }
         let error = unpack("x.ign", &deep).unwrap_err();
-        assert!(error.to_string().contains("less deep"), "{error}");
+        assert!(error.to_string().contains("nested at most"), "{error}");
     }
 }

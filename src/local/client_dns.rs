@@ -52,7 +52,7 @@ pub enum ClientDnsError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("writing {} needs root", path.display())]
+    #[error("cannot write {}: root is required", path.display())]
     Denied { path: PathBuf, by_hand: String },
     #[error("{}:{line}: {problem}", path.display())]
     Markers {
@@ -60,24 +60,26 @@ pub enum ClientDnsError {
         line: usize,
         problem: String,
     },
-    #[error("{how} does not answer on this computer: {why}")]
+    #[error("{how} is not available on this computer: {why}")]
     NotInUse { how: How, why: &'static str },
-    #[error("{} has version {v}; this program knows version {VERSION}", path.display())]
+    #[error("{} has unsupported version {v}, expected {VERSION}", path.display())]
     Version { path: PathBuf, v: u32 },
-    #[error("{command} failed: {why}; the change is made and not in use yet")]
+    #[error("{command} failed: {why}; the change was written but is not active yet")]
     Reload { command: String, why: String },
 }
 
 impl ClientDnsError {
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Denied { by_hand, .. } => Some(format!("run it with sudo and --home, or do it by hand:\n{by_hand}")),
+            Self::Denied { by_hand, .. } => Some(format!(
+                "run the command with sudo and --home, or make the change manually:\n{by_hand}"
+            )),
             Self::Markers { .. } => {
-                Some("make each BEGIN line have its END line, or take both out; nothing was changed".to_owned())
+                Some("nothing was changed; complete each BEGIN line with an END line, or remove both".to_owned())
             }
             Self::NotInUse { how, .. } => Some(match how {
                 How::NetworkManager => {
-                    "put `dns=dnsmasq` into the section [main] of /etc/NetworkManager/conf.d/dns.conf and restart \
+                    "add `dns=dnsmasq` to the section [main] of /etc/NetworkManager/conf.d/dns.conf and restart \
                      NetworkManager, or use --how hosts"
                         .to_owned()
                 }
@@ -177,8 +179,10 @@ impl Computer {
     /// Whether the resolver that would have to read the file is the one in use here.
     pub fn check(&self, how: How) -> Result<(), ClientDnsError> {
         let why = match how {
-            How::NetworkManager if !self.networkmanager_runs_dnsmasq()? => "NetworkManager is not set to dns=dnsmasq",
-            How::Resolved if !self.resolved_is_in_use() => "/etc/resolv.conf does not lead to systemd-resolved",
+            How::NetworkManager if !self.networkmanager_runs_dnsmasq()? => {
+                "NetworkManager is not configured with dns=dnsmasq"
+            }
+            How::Resolved if !self.resolved_is_in_use() => "/etc/resolv.conf does not point to systemd-resolved",
             _ => return Ok(()),
         };
         Err(ClientDnsError::NotInUse { how, why })
@@ -379,9 +383,9 @@ fn by_hand(change: &Change, cluster: &ClusterId) -> String {
         Some(after) => match after.find(&begin) {
             Some(start) => format!("add to {path}:\n{}", &after[start..]),
             None if change.before.as_ref().is_some_and(|before| before.contains(&begin)) => {
-                format!("take out of {path} the lines from `{begin}` to `{end}`")
+                format!("remove the lines from `{begin}` to `{end}` from {path}")
             }
-            None => format!("write into {path}:\n{after}"),
+            None => format!("write to {path}:\n{after}"),
         },
     }
 }
@@ -426,7 +430,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         Ok(_) => File::open(folder)?.sync_all(),
         // In a container the file is a mount of its own, which cannot be replaced, only written.
         Err(error) if matches!(error.error.kind(), ErrorKind::ResourceBusy | ErrorKind::CrossesDevices) => {
-            tracing::warn!("{} is a mount of its own and is written in place", path.display());
+            tracing::warn!("{} is a mount point; writing it in place", path.display());
             let mut file = File::options().write(true).open(&path)?;
             file.write_all(text.as_bytes())?;
             file.set_len(text.len() as u64)?;

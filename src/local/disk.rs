@@ -26,7 +26,7 @@ impl fmt::Display for Latency {
         let ms = |time: Duration| time.as_secs_f64() * 1000.0;
         write!(
             f,
-            "a sync takes {:.1} ms in 99 of 100 cases, {:.1} ms in half of them",
+            "fdatasync latency: 99th percentile {:.1} ms, median {:.1} ms",
             ms(self.p99),
             ms(self.median)
         )
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(times(2).median, Duration::from_millis(2));
         assert_eq!(
             times(2).to_string(),
-            "a sync takes 500.0 ms in 99 of 100 cases, 2.0 ms in half of them"
+            "fdatasync latency: 99th percentile 500.0 ms, median 2.0 ms"
         );
     }
 

@@ -122,9 +122,9 @@ pub async fn virtual_router_ids(near: Ipv4Addr, listen: Duration) -> BTreeMap<u8
     let Some(device) = connected_by(near) else {
         return BTreeMap::new();
     };
-    let heard = tokio::task::spawn_blocking(move || listen_for_vrrp(near, &device, listen)).await;
-    match heard {
-        Ok(Ok(heard)) => heard,
+    let ids = tokio::task::spawn_blocking(move || listen_for_vrrp(near, &device, listen)).await;
+    match ids {
+        Ok(Ok(ids)) => ids,
         Ok(Err(error)) => {
             tracing::debug!("cannot listen for VRRP: {error}");
             BTreeMap::new()
@@ -138,19 +138,19 @@ fn listen_for_vrrp(near: Ipv4Addr, device: &str, listen: Duration) -> io::Result
     socket.bind_device(Some(device.as_bytes()))?;
     socket.join_multicast_v4(&VRRP_GROUP, &own_address(near)?)?;
     let end = Instant::now() + listen;
-    let (mut heard, mut packet) = (BTreeMap::new(), [0; 1500]);
+    let (mut ids, mut packet) = (BTreeMap::new(), [0; 1500]);
     while let Some(left) = end
         .checked_duration_since(Instant::now())
         .filter(|left| !left.is_zero())
     {
         socket.set_read_timeout(Some(left))?;
         match socket.read(&mut packet) {
-            Ok(length) => heard.extend(advertisement(&packet[..length])),
+            Ok(length) => ids.extend(advertisement(&packet[..length])),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(heard)
+    Ok(ids)
 }
 
 /// The VRRP id of an IPv4 packet, and its sender.

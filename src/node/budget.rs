@@ -48,9 +48,9 @@ impl fmt::Display for TooLarge {
         } = self;
         write!(f, "{bytes} bytes")?;
         if let Some(packed) = self.packed {
-            write!(f, ", {packed} packed")?;
+            write!(f, ", {packed} compressed")?;
         }
-        write!(f, ", and {carrier} carries {room}; the largest in it:")?;
+        write!(f, ", and the limit of {carrier} is {room}; the largest entries:")?;
         for contributor in &self.largest {
             write!(f, "\n  {contributor}")?;
         }
@@ -272,7 +272,7 @@ mod tests {
         let error = fit(&carrier(100), config.clone()).unwrap_err();
         let text = error.to_string();
         let head = format!(
-            "{} bytes, {} packed, and toy carries 100; the largest in it:\n",
+            "{} bytes, {} compressed, and the limit of toy is 100; the largest entries:\n",
             config.len(),
             packed.bytes.len()
         );

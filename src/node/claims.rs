@@ -205,7 +205,7 @@ mod tests {
                 Some("passwordHash of user core"),
             ),
         ] {
-            let expected = what.map(|what| format!("{what} is written by a.ign and by b.ign"));
+            let expected = what.map(|what| format!("conflict: {what} is set by a.ign and by b.ign"));
             assert_eq!(clash(first.clone(), second.clone()), expected, "{first} {second}");
         }
     }

@@ -41,7 +41,7 @@ pub struct Drain {
 /// Why a node is not empty.
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
-    #[error("draining {node} would lose:{}{}", lines(lonely), lines(local))]
+    #[error("draining {node} would delete:{}{}", lines(lonely), lines(local))]
     Loses {
         node: String,
         /// Pods that nothing would start elsewhere.
@@ -49,7 +49,7 @@ pub enum DrainError {
         /// Pods with data in emptyDir volumes.
         local: Vec<String>,
     },
-    #[error("{node} is not empty after {} s:{}", after.as_secs(), lines(pods))]
+    #[error("{node} still runs pods after {} s:{}", after.as_secs(), lines(pods))]
     Stuck {
         node: String,
         after: Duration,
@@ -65,17 +65,17 @@ impl DrainError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Loses { local, .. } if local.is_empty() => {
-                Some("nothing was changed: move or delete these pods, or lose them with --force")
+                Some("nothing was changed; move or delete these pods, or use --force to delete them")
             }
-            Self::Loses { lonely, .. } if lonely.is_empty() => {
-                Some("nothing was changed: save what these pods need, then lose the rest with --delete-emptydir-data")
-            }
+            Self::Loses { lonely, .. } if lonely.is_empty() => Some(
+                "nothing was changed; save the data of these pods, then use --delete-emptydir-data to delete the rest",
+            ),
             Self::Loses { .. } => Some(
-                "nothing was changed: save what these pods need, then lose the rest with --force --delete-emptydir-data",
+                "nothing was changed; save the data of these pods, then use --force --delete-emptydir-data to delete the rest",
             ),
             Self::Stuck { .. } => Some(
-                "nothing was removed and the node takes no new pods: run the same command again to wait longer \
-                 (--drain-timeout), or lose these pods with --force; `oc adm uncordon` takes it back",
+                "nothing was removed, and the node is cordoned; to wait longer, run the same command again with a larger \
+                 --drain-timeout; to delete these pods, use --force; to use the node again, run `oc adm uncordon`",
             ),
             Self::Api(_) => None,
         }
@@ -98,16 +98,16 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
     // Some pods come again at once, on this very node: guards are bound to it, and some tolerate everything. As for
     // kubectl, those that are here now are to leave.
     let here: BTreeSet<String> = leaving(api, node).await?.iter().filter_map(ResourceExt::uid).collect();
-    let (mut told, mut told_silent) = (0, false);
+    let (mut reported, mut silence_reported) = (0, false);
     loop {
         let mut pods = leaving(api, node).await?;
         pods.retain(|pod| pod.uid().is_some_and(|uid| here.contains(&uid)));
         if pods.is_empty() {
             return Ok(());
         }
-        if pods.len() != told {
-            told = pods.len();
-            info!(target: PROGRESS, step = "drain", "{node}: {told} pods are to leave");
+        if pods.len() != reported {
+            reported = pods.len();
+            info!(target: PROGRESS, step = "drain", "{node}: evicting {reported} pods");
         }
         let asked = ask(api, &pods).await?;
         // Pods end when their kubelet says so. Where none runs, it is enough that they may go: they do with the node.
@@ -116,9 +116,9 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
             true => asked.refused,
             false => [asked.refused, asked.ending].concat(),
         };
-        if is_silent && !told_silent {
-            told_silent = true;
-            warn!(target: PROGRESS, step = "drain", "{node}: no kubelet ends its pods, so the end of none is waited for");
+        if is_silent && !silence_reported {
+            silence_reported = true;
+            warn!(target: PROGRESS, step = "drain", "{node}: the kubelet is down; not waiting for its pods to terminate");
         }
         if stay.is_empty() {
             return Ok(());
@@ -126,7 +126,7 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
         if begun.elapsed() + PAUSE > how.limit {
             let (node, after) = (node.to_owned(), begun.elapsed());
             if how.force {
-                warn!(target: PROGRESS, step = "drain", "{node}: left with {} pods:{}", stay.len(), lines(&stay));
+                warn!(target: PROGRESS, step = "drain", "{node}: continuing with {} pods left:{}", stay.len(), lines(&stay));
                 return Ok(());
             }
             return Err(DrainError::Stuck {
@@ -143,7 +143,7 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
 fn refuse_losses(node: &str, pods: &[Pod], how: Drain) -> Result<(), DrainError> {
     let lonely = pods.iter().filter(|pod| is_lonely(pod)).map(name);
     let lonely: Vec<String> = lonely
-        .map(|pod| format!("{pod}: nothing would start it elsewhere"))
+        .map(|pod| format!("{pod}: not managed by a controller"))
         .collect();
     let local = pods
         .iter()
@@ -161,7 +161,7 @@ fn refuse_losses(node: &str, pods: &[Pod], how: Drain) -> Result<(), DrainError>
         });
     }
     for lost in lonely.iter().chain(&local) {
-        warn!(target: PROGRESS, step = "drain", "{node}: lost with it: {lost}");
+        warn!(target: PROGRESS, step = "drain", "{node}: deleting {lost}");
     }
     Ok(())
 }
@@ -190,7 +190,7 @@ async fn ask(api: &ClusterApi, pods: &[Pod]) -> Result<Asked, ApiError> {
             None => api.evict(&pod.namespace().unwrap_or_default(), &pod.name_any()).await?,
         };
         match eviction {
-            Eviction::Begun => asked.ending.push(format!("{}: is ending", name(pod))),
+            Eviction::Begun => asked.ending.push(format!("{}: is terminating", name(pod))),
             Eviction::Gone => {}
             Eviction::NotNow(why) => asked.refused.push(format!("{}: {why}", name(pod))),
         }

@@ -15,6 +15,7 @@ use crate::PROGRESS;
 use crate::http_limits::{self, CapError, innermost};
 use crate::ignition::Version;
 use crate::node::pointer::Server;
+use crate::openshift::cluster_of_host;
 
 /// A rendered config has some 200 KB. It is an object in etcd, which takes no more than 1.5 MiB (etcd-io/etcd:
 /// `server/embed/config.go`, `DefaultMaxRequestBytes`).
@@ -27,34 +28,36 @@ const LATEST: Duration = Duration::from_secs(5);
 /// Why there is no config from the machine config server.
 #[derive(Debug, thiserror::Error)]
 pub enum McsError {
-    #[error("the machine config server {url} at {ip} served nothing within {} s: {last}", waited.as_secs())]
+    #[error("the machine config server {url} at {ip} served no config within {} s: {last}", waited.as_secs())]
     Silent {
         url: String,
         ip: Ipv4Addr,
         waited: Duration,
         last: String,
     },
-    #[error("the machine config server {url} at {ip} answers {status}")]
+    #[error("the machine config server {url} at {ip} returned {status}")]
     Refused { url: String, ip: Ipv4Addr, status: u16 },
-    #[error("what answers as machine config server {url} at {ip} is not this cluster's: {why}")]
-    Stranger { url: String, ip: Ipv4Addr, why: String },
+    #[error("the machine config server {url} at {ip} does not belong to this cluster: {why}")]
+    Untrusted { url: String, ip: Ipv4Addr, why: String },
     #[error("the machine config server {url} at {ip} serves more than {LARGEST} bytes")]
     TooLarge { url: String, ip: Ipv4Addr },
-    #[error("the pointer's machine config server cannot be asked: {why}")]
+    #[error("cannot query the machine config server of the pointer config: {why}")]
     Pointer { why: String },
 }
 
 impl McsError {
     /// What a user can do about it.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Silent { .. } => Some(
-                "it runs on bootstrap until the masters have their own: `ssh core@<its address> journalctl -b -u bootkube` \
-                 tells how far that is; is port 22623 open from here? then run the same command again",
+            Self::Silent { url, .. } => Some(format!(
+                "it runs on the bootstrap machine first: `ocpdeploy node ssh bootstrap --cluster {} -- journalctl -b -u \
+                 bootkube` shows the progress; check that this computer can reach port 22623, then run the same command \
+                 again",
+                cluster_of_host(host(url))
+            )),
+            Self::Untrusted { .. } => Some(
+                "check with `ocpdeploy list` that no other cluster uses the same virtual IP on this network".to_owned(),
             ),
-            Self::Stranger { .. } => {
-                Some("is another cluster's virtual IP in the way? `ocpdeploy list` shows those known here")
-            }
             Self::Refused { .. } | Self::TooLarge { .. } | Self::Pointer { .. } => None,
         }
     }
@@ -65,9 +68,15 @@ impl McsError {
     }
 }
 
-/// One try's end.
+/// The host of a URL of this module.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split([':', '/']).next().unwrap_or(rest)
+}
+
+/// Why one attempt failed.
 enum Failed {
-    /// It may come.
+    /// It may succeed later.
     NotYet(String),
     Never(McsError),
 }
@@ -78,16 +87,16 @@ enum Failed {
 pub async fn fetch(server: &Server, ip: Ipv4Addr, version: Version, limit: Duration) -> Result<Vec<u8>, McsError> {
     let ask = Ask::new(server, ip, version)?;
     let begun = Instant::now();
-    let (mut pause, mut told) = (SOONEST, String::new());
+    let (mut pause, mut reported) = (SOONEST, String::new());
     loop {
         let last = match ask.once().await {
             Ok(config) => return Ok(config),
             Err(Failed::Never(error)) => return Err(error),
             Err(Failed::NotYet(why)) => why,
         };
-        if last != told {
+        if last != reported {
             info!(target: PROGRESS, step = "mcs", "{} at {ip}: {last}", ask.url);
-            told.clone_from(&last);
+            reported.clone_from(&last);
         }
         let waited = begun.elapsed();
         if waited + pause > limit {
@@ -116,7 +125,7 @@ impl Ask {
             roots.extend(Certificate::from_pem_bundle(pem).map_err(|error| pointer(innermost(&error)))?);
         }
         if roots.is_empty() {
-            return Err(pointer("it names no certificate authority".to_owned()));
+            return Err(pointer("it has no certificate authority".to_owned()));
         }
         let client = Client::builder()
             .tls_certs_only(roots)
@@ -162,7 +171,7 @@ impl Ask {
         // Ignition would ask such a server for ever; nobody's patience changes a certificate.
         if why.contains("certificate") {
             let (url, ip) = (self.url.to_string(), self.ip);
-            return Failed::Never(McsError::Stranger { url, ip, why });
+            return Failed::Never(McsError::Untrusted { url, ip, why });
         }
         Failed::NotYet(why)
     }

@@ -1,4 +1,4 @@
-//! The cluster's own software: the installer, the cluster's API, and what is asked of both.
+//! The cluster's own software: the installer, the API server and the machine config server, and their clients.
 
 pub mod api;
 pub mod csr;
@@ -6,3 +6,20 @@ pub mod drain;
 pub mod installer;
 pub mod mcs;
 pub mod wait;
+
+/// The cluster's name in the host name of one of its API servers, `api.<cluster>.<domain>` or `api-int.…`, for hints.
+fn cluster_of_host(host: &str) -> &str {
+    let name = host.strip_prefix("api.").or_else(|| host.strip_prefix("api-int."));
+    name.and_then(|name| name.split('.').next()).unwrap_or("CLUSTER")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_host_name_has_the_cluster_s_name() {
+        for host in ["api.lab.example.com", "api-int.lab.example.com"] {
+            assert_eq!(super::cluster_of_host(host), "lab");
+        }
+        assert_eq!(super::cluster_of_host("192.168.122.200"), "CLUSTER");
+    }
+}

@@ -58,7 +58,7 @@ pub type Others = BTreeMap<Ipv4Addr, String>;
 /// A VIP that was harvested or is reserved is `held`: it may lie within a DHCP range.
 pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, others: &Others) -> Option<String> {
     if let Some(who) = others.get(&ip) {
-        return Some(format!("{vip}_ip {ip} belongs to {who}"));
+        return Some(format!("{vip}_ip {ip} is already used by {who}"));
     }
     if let Some(network) = facts.cidr {
         if !network.contains(ip) {
@@ -79,7 +79,7 @@ pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, oth
         .find(|(first, last)| (*first..=*last).contains(&ip));
     match range {
         Some((first, last)) if !held => Some(format!(
-            "{vip}_ip {ip} is in the DHCP range {first}–{last}, which may give it to anyone"
+            "{vip}_ip {ip} is in the DHCP range {first}–{last}, so another machine may get it"
         )),
         _ => None,
     }
@@ -90,8 +90,8 @@ pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, oth
 pub fn vip_taken(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, own: &BTreeSet<Mac>) -> Option<String> {
     match facts.taken.get(&ip)? {
         Some(mac) if own.contains(mac) => None,
-        Some(mac) => Some(format!("{vip}_ip {ip} is taken: the network keeps it for {mac}")),
-        None => Some(format!("{vip}_ip {ip} is taken: the network keeps it for somebody")),
+        Some(mac) => Some(format!("{vip}_ip {ip} is already reserved on the network for {mac}")),
+        None => Some(format!("{vip}_ip {ip} is already reserved on the network")),
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
         };
         for (last, words) in [
             (2, None),
-            (3, Some("for somebody")),
+            (3, Some("reserved on the network")),
             (4, Some("for 52:54:00:00:00:02")),
             (5, None),
         ] {

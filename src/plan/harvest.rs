@@ -33,8 +33,8 @@ impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Seen::Address(ip) => write!(f, "{ip}, seen once"),
-            Seen::NoLease => f.write_str("runs, but has no lease"),
-            Seen::Silent => f.write_str("runs, but no agent in it reports an address"),
+            Seen::NoLease => f.write_str("is running, but has no DHCP lease"),
+            Seen::Silent => f.write_str("is running, but its guest agent reports no address"),
             Seen::WrongNetwork(ip, network) => write!(f, "has {ip}, which is outside {network}"),
             Seen::Several(ips) => {
                 let ips: Vec<_> = ips.iter().map(Ipv4Addr::to_string).collect();
@@ -42,12 +42,12 @@ impl fmt::Display for Seen {
             }
             Seen::NoSuchNic(mac) => write!(f, "has no NIC {mac}"),
             Seen::Paused(reason) => write!(f, "is paused: {reason}"),
-            Seen::Broken(reason) => write!(f, "is broken: {reason}"),
-            Seen::Off => f.write_str("is switched off"),
-            Seen::Down(1) => f.write_str("went down by itself"),
-            Seen::Down(starts) => write!(f, "went down soon after each of {starts} starts"),
-            Seen::Building => f.write_str("is still being built"),
-            Seen::Absent => f.write_str("is not on the platform"),
+            Seen::Broken(reason) => write!(f, "is in error state: {reason}"),
+            Seen::Off => f.write_str("is powered off"),
+            Seen::Down(1) => f.write_str("shut down unexpectedly"),
+            Seen::Down(starts) => write!(f, "shut down soon after each of {starts} starts"),
+            Seen::Building => f.write_str("is still being created"),
+            Seen::Absent => f.write_str("does not exist on the platform"),
         }
     }
 }
@@ -242,8 +242,8 @@ mod tests {
                 &[(OTHER, &[[10, 0, 0, 9]]), (MAC, &[[10, 0, 0, 5]])],
                 "10.0.0.5, seen once",
             ),
-            (&[(MAC, &[])], "runs, but has no lease"),
-            (&[(MAC, &[[169, 254, 3, 4]])], "runs, but has no lease"),
+            (&[(MAC, &[])], "is running, but has no DHCP lease"),
+            (&[(MAC, &[[169, 254, 3, 4]])], "is running, but has no DHCP lease"),
             (
                 &[(MAC, &[[192, 168, 1, 5]])],
                 "has 192.168.1.5, which is outside 10.0.0.0/24",

@@ -228,7 +228,7 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
 /// What a parameter file lacks or has too much for this configuration, in words.
 pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
     if parameters.id() != config.id() {
-        return Some(format!("it is of cluster {}", parameters.id()));
+        return Some(format!("it belongs to cluster {}", parameters.id()));
     }
     if parameters.backend != config.backend.name() {
         return Some(format!("it was harvested on {}", parameters.backend));
@@ -245,14 +245,14 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
         .iter()
         .find(|known| nodes.iter().all(|(node, _)| *node != known.name))
     {
-        return Some(format!("it has {}, which the settings do not have", node.name));
+        return Some(format!("it has {}, which is not in the settings", node.name));
     }
     for vip in Vip::ALL {
         if let Some(given) = given_vip(config, vip)
             && given != parameters.vip(vip).ip
         {
             return Some(format!(
-                "its {vip}_ip is {}, the settings say {given}",
+                "its {vip}_ip is {}, but the settings have {given}",
                 parameters.vip(vip).ip
             ));
         }
@@ -360,19 +360,19 @@ fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
         return None;
     }
     Some(match given_vip(config, vip) {
-        Some(_) => "nobody keeps it: it must be outside of every DHCP server's range",
+        Some(_) => "not reserved: it must be outside the range of every DHCP server",
         None => {
-            "leased under a MAC of its own; the node that holds it renews the lease, and nobody keeps it while all are off"
+            "leased with its own MAC; the node that holds it renews the lease, which can expire while all nodes are off"
         }
     })
 }
 
 /// What clusters on the pods' own network must do without.
 const ON_PODS: [&str; 5] = [
-    "no address can be harvested by MAC: each node has one that only itself knows, and finds the others by their Services",
-    "the nodes cannot be reached from this computer: `node console` works, SSH and a rehearsal's questions do not",
-    "virtual IPs are Services: nothing on the nodes keeps or balances them, and the machine config server is open to `admit`",
-    "a machine that moves to another host cuts its connections for some seconds",
+    "addresses cannot be learned by MAC: only the node itself sees its address, and nodes reach each other through Services",
+    "this computer cannot reach the nodes: `node console` works, SSH and the probe of a rehearsal do not",
+    "virtual IPs are Services, without keepalived or haproxy on the nodes; the networks in `admit` can reach the machine config server",
+    "live migration interrupts a machine's connections for some seconds",
     "experimental: OpenShift expects nodes on one network",
 ];
 

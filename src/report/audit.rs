@@ -56,10 +56,10 @@ impl State {
     fn words(self) -> &'static str {
         match self {
             Self::Alive => "alive",
-            Self::Unfinished => "its deployment has not ended",
-            Self::HalfGone => "half gone: machines that were made are missing",
-            Self::Gone => "known here, and nothing is there",
-            Self::NotKnownHere => "not known here",
+            Self::Unfinished => "deployment not finished",
+            Self::HalfGone => "incomplete: some of its machines are missing",
+            Self::Gone => "in the state directory, but has no objects on the platform",
+            Self::NotKnownHere => "not in the state directory",
         }
     }
 }
@@ -89,22 +89,22 @@ impl Found {
         match state {
             State::Alive | State::NotKnownHere => {}
             State::Unfinished => hints.push(format!(
-                "it is not installed yet: `ocpdeploy deploy` goes on with it, `ocpdeploy destroy {name}` removes it"
+                "not installed yet: `ocpdeploy deploy` resumes the deployment, `ocpdeploy destroy {name}` removes the cluster"
             )),
             State::HalfGone if is_done(journal, INSTALLED) => hints.extend([
                 format!(
-                    "a node of a cluster that is in use: `ocpdeploy node replace NODE --cluster {name}` recreates it"
+                    "if the cluster is in use, recreate the missing node: `ocpdeploy node replace NODE --cluster {name}`"
                 ),
-                format!("a destroy that was interrupted: `ocpdeploy destroy {name}` removes the rest"),
+                format!("if `ocpdeploy destroy {name}` was interrupted, run it again to remove the rest"),
             ]),
             State::HalfGone => hints.push(format!(
-                "it is not installed yet: `ocpdeploy destroy {name}` removes the rest"
+                "not installed yet: `ocpdeploy destroy {name}` removes the rest"
             )),
-            State::Gone => hints.push(format!("`ocpdeploy destroy {name}` removes its folder here")),
+            State::Gone => hints.push(format!("`ocpdeploy destroy {name}` removes its directory")),
         }
         if !should_be_gone.is_empty() && state == State::Alive {
             hints.push(format!(
-                "`ocpdeploy verify {name} --repair` removes what should be gone"
+                "`ocpdeploy verify {name} --repair` removes machines that are no longer needed"
             ));
         }
         Self {
@@ -120,8 +120,8 @@ impl Found {
     pub fn unknown(cluster: ClusterId, objects: Vec<Owned>, more: &str) -> Self {
         let destroy = format!("ocpdeploy destroy {cluster} --from-backend{more}");
         let hints = vec![
-            format!("`{destroy} --dry-run` shows what would go, `{destroy}` removes it"),
-            "ask first whose it is: it may be in use".to_owned(),
+            format!("`{destroy} --dry-run` shows what would be removed, `{destroy}` removes it"),
+            "find out who owns the cluster first: it may be in use".to_owned(),
         ];
         Self {
             cluster,
@@ -148,10 +148,7 @@ impl Found {
             text += &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
         }
         for machine in &self.should_be_gone {
-            text += &format!(
-                "{} has done its work and should be gone\n",
-                printable_line(machine.as_str())
-            );
+            text += &format!("{} is no longer needed\n", printable_line(machine.as_str()));
         }
         for hint in &self.hints {
             text += &format!("hint: {}\n", printable_line(hint));
@@ -170,13 +167,13 @@ impl Audit {
     /// One platform after the other.
     pub fn text(&self) -> String {
         if self.platforms.is_empty() {
-            return "no platform is known here; `--env ENV` names one\n".to_owned();
+            return "no platform to search; select one with `--env ENV`\n".to_owned();
         }
         let texts = self.platforms.iter().map(|on| {
             let clusters: String = on.clusters.iter().map(Found::text).collect();
             let platform = printable_line(&on.platform);
             match clusters.as_str() {
-                "" => format!("{platform}\n\nnothing there is of any cluster\n"),
+                "" => format!("{platform}\n\nno objects of any cluster\n"),
                 clusters => format!("{platform}\n{clusters}"),
             }
         });

@@ -22,15 +22,15 @@ pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> St
     let rows = deployed.rows.iter().map(node);
     let mut text = table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     text += match deployed.rows.iter().all(|row| row.report.checked) {
-        true => "\npass two was read from the guests, Ignition's sha512 too\n",
-        false => "\npass two is what the platform shows; not every guest was asked\n",
+        true => "\npass two: as reported by the guests, with the sha512 of their Ignition configs\n",
+        false => "\npass two: as reported by the platform; not all guests were queried\n",
     };
     text += &match config.installer {
-        InstallerChoice::Rehearsal => format!("the rehearsal of cluster {} ended well\n", config.id()),
-        InstallerChoice::OpenshiftInstall(_) => format!("cluster {} is up\n", config.id()),
+        InstallerChoice::Rehearsal => format!("rehearsal of cluster {} succeeded\n", config.id()),
+        InstallerChoice::OpenshiftInstall(_) => format!("cluster {} is installed\n", config.id()),
     };
     if deployed.skipped_pass_one {
-        text += "pass one was skipped: the addresses were known\n";
+        text += "pass one was skipped: the addresses were already known\n";
     }
     let by_luck = deployed
         .rows
@@ -38,7 +38,7 @@ pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> St
         .filter(|row| row.held == ReservationState::Unreserved)
         .count();
     if by_luck > 0 {
-        text += &format!("{by_luck} addresses are held by nobody; the DHCP server will probably give them again\n");
+        text += &format!("{by_luck} addresses are not reserved; the DHCP server will probably assign them again\n");
     }
     if config.installer != InstallerChoice::Rehearsal {
         text += &reach(config, deployed, dir);
@@ -67,8 +67,8 @@ fn reach(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> Strin
     let [api, ingress] = Vip::ALL.map(|vip| deployed.parameters.vip(vip).ip);
     format!(
         "\nkubeconfig {}\nconsole    https://console-openshift-console.apps.{id}\n\
-         kubeadmin's password is in {}\n\n\
-         for /etc/hosts where DNS does not know the cluster:\n\
+         password of kubeadmin: {}\n\n\
+         lines for /etc/hosts, if DNS does not resolve the cluster's names:\n\
          {api} api.{id}\n\
          {ingress} console-openshift-console.apps.{id} oauth-openshift.apps.{id}\n",
         dir.kubeconfig().display(),

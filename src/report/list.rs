@@ -55,7 +55,7 @@ impl List {
     /// One table for each network, within a width.
     pub fn text(&self, limit: Option<usize>) -> String {
         if self.clusters.is_empty() {
-            return "no cluster is known here\n".to_owned();
+            return "no clusters in the state directory\n".to_owned();
         }
         let mut networks = BTreeMap::<Option<(&str, &str)>, Vec<&Entry>>::new();
         for entry in &self.clusters {
@@ -68,7 +68,7 @@ impl List {
         let tables = networks.into_iter().map(|(network, entries)| {
             let title = match network {
                 Some((name, identity)) => printable_line(&format!("network {name} ({identity})")) + "\n",
-                None => "before the end of pass one\n".to_owned(),
+                None => "pass one not finished\n".to_owned(),
             };
             let head = row([
                 &"CLUSTER", &"BACKEND", &"API", &"VRID", &"INGRESS", &"VRID", &"NODES", &"CERTS", &"STATE",

@@ -74,11 +74,11 @@ impl Shown {
         };
         line("role", &self.configuration.role.to_string());
         let power = match &self.dynamic.power {
-            Power::Building => "is being built".to_owned(),
+            Power::Building => "is being created".to_owned(),
             Power::Running => "runs".to_owned(),
-            Power::Off => "is off".to_owned(),
+            Power::Off => "is powered off".to_owned(),
             Power::Paused(why) => format!("is paused: {why}"),
-            Power::Broken(why) => format!("is broken: {why}"),
+            Power::Broken(why) => format!("in error state: {why}"),
         };
         line("power", &power);
         for nic in &self.dynamic.nics {

@@ -107,19 +107,19 @@ fn blocks(rows: &[Vec<String>], limit: Option<usize>) -> String {
 /// A label and its value, broken into lines that begin beneath the value.
 fn labelled(label: &str, value: &str, limit: Option<usize>) -> String {
     let indent = width(label);
-    let room = limit.map_or(usize::MAX, |limit| limit.saturating_sub(indent).max(NARROWEST));
-    let lines = wrap(&printable_line(value), room);
+    let available = limit.map_or(usize::MAX, |limit| limit.saturating_sub(indent).max(NARROWEST));
+    let lines = wrap(&printable_line(value), available);
     format!("{label}{}\n", lines.join(&format!("\n{}", " ".repeat(indent))))
 }
 
 /// Breaks a text between words, and within those that are too long, into lines of at most so many characters.
-fn wrap(text: &str, room: usize) -> Vec<String> {
+fn wrap(text: &str, available: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let mut word: Vec<char> = word.chars().collect();
         if let Some(line) = lines.last_mut() {
             let used = width(line);
-            if used == 0 || used + 1 + word.len() <= room {
+            if used == 0 || used + 1 + word.len() <= available {
                 line.extend((used > 0).then_some(' '));
             } else {
                 lines.push(String::new());
@@ -127,7 +127,7 @@ fn wrap(text: &str, room: usize) -> Vec<String> {
         }
         while !word.is_empty() {
             let Some(line) = lines.last_mut() else { break };
-            let free = room.saturating_sub(width(line)).min(word.len());
+            let free = available.saturating_sub(width(line)).min(word.len());
             line.extend(word.drain(..free.max(1)));
             if !word.is_empty() {
                 lines.push(String::new());
@@ -148,13 +148,13 @@ pub fn parameters(parameters: &Parameters, path: &Path) -> String {
     let rows = leases.map(|lease| row([&lease.name, &lease.mac, &lease.ip]));
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
     let path = printable_line(&path.display().to_string());
-    format!("{}\nwritten to {path}\n", table(&rows))
+    format!("{}\nparameter file: {path}\n", table(&rows))
 }
 
 /// What a cluster has on the platform, before it is removed.
 pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
     if owned.is_empty() {
-        return format!("nothing on the platform belongs to {cluster}\n");
+        return format!("no objects of {cluster} on the platform\n");
     }
     let head = row([&"KIND", &"NAME"]);
     let rows = owned.iter().map(|owned| row([&owned.kind, &owned.name]));
@@ -166,19 +166,19 @@ pub fn scaled(scaled: &Scaled) -> String {
     let names = |names: &[NodeName]| names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
     let mut text = String::new();
     if !scaled.came.is_empty() {
-        text += &format!("came: {}\n", names(&scaled.came));
+        text += &format!("added: {}\n", names(&scaled.came));
     }
     if !scaled.went.is_empty() {
-        text += &format!("went: {}\n", names(&scaled.went));
+        text += &format!("removed: {}\n", names(&scaled.went));
     }
     let count = scaled.table.of_role(Role::Worker).count();
     let workers = if count == 1 { "worker" } else { "workers" };
     text += &format!("cluster {} has {count} {workers}\n", scaled.table.id());
     if scaled.is_rehearsal {
-        text += "a rehearsal: nothing was drained, no certificate was approved and no MachineConfig was renewed\n";
+        text += "rehearsal: no node was drained, no certificate was approved, and no MachineConfig was updated\n";
     }
     for role in &scaled.renewed {
-        text += &format!("the {role} nodes are renewed one after the other now; `oc get mcp {role}` shows how far\n");
+        text += &format!("the {role} nodes are now updated one by one; `oc get mcp {role}` shows the progress\n");
     }
     text
 }
@@ -187,13 +187,13 @@ pub fn scaled(scaled: &Scaled) -> String {
 pub fn verified(verified: &Verified) -> String {
     let mut text = String::new();
     for lease in &verified.repaired {
-        text += &format!("repaired: {} is held for {} {}\n", lease.ip, lease.name, lease.mac);
+        text += &format!("repaired: {} is reserved for {} {}\n", lease.ip, lease.name, lease.mac);
     }
     for machine in &verified.removed {
-        text += &format!("removed: {} had done its work\n", printable_line(machine.as_str()));
+        text += &format!("removed: {}, no longer needed\n", printable_line(machine.as_str()));
     }
     if verified.differences.is_empty() {
-        text += &format!("all {} lines of the table are as they should be\n", verified.lines);
+        text += &format!("no differences in {} entries of the parameter file\n", verified.lines);
     } else {
         let head = row([&"NAME", &"WHERE", &"DIFFERENCE"]);
         let rows = verified.differences.iter();
@@ -201,7 +201,7 @@ pub fn verified(verified: &Verified) -> String {
         text += &table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     }
     for left_out in &verified.left_out {
-        text += &format!("not looked at: {}\n", printable_line(left_out));
+        text += &format!("not checked: {}\n", printable_line(left_out));
     }
     text
 }

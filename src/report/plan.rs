@@ -17,18 +17,21 @@ pub fn text(plan: &Plan) -> String {
         text += &format!("workers on {}, network {network}\n", workers.backend);
     }
     let nics = plan.pass_two.first().map_or(&[][..], |machine| &machine.nics);
-    let further: Vec<&str> = nics.iter().skip(1).map(|nic| nic.network.as_str()).collect();
-    if !further.is_empty() {
-        text += &format!("further NICs of each node on {}\n", printable_line(&further.join(", ")));
+    let additional: Vec<&str> = nics.iter().skip(1).map(|nic| nic.network.as_str()).collect();
+    if !additional.is_empty() {
+        text += &format!(
+            "additional NICs of each node on {}\n",
+            printable_line(&additional.join(", "))
+        );
     }
     text += &match (plan.harvested, plan.harvest) {
-        (true, _) => "pass one is skipped: the addresses are known\n".to_owned(),
+        (true, _) => "pass one is skipped: the addresses are already known\n".to_owned(),
         (false, Harvest::Boot) => format!(
-            "pass one boots {} throwaway machines to learn the addresses\n",
+            "pass one boots {} temporary machines to learn the addresses\n",
             plan.pass_one.len()
         ),
-        (false, Harvest::Reserve) => "pass one reserves the addresses; nothing is booted\n".to_owned(),
-        (false, Harvest::Static) => "pass one is skipped: the env file gives the addresses\n".to_owned(),
+        (false, Harvest::Reserve) => "pass one reserves the addresses and boots no machines\n".to_owned(),
+        (false, Harvest::Static) => "pass one is skipped: the addresses are set in the env file\n".to_owned(),
     };
     let head = row([&"PASS", &"MACHINE", &"CPUS", &"MEMORY", &"DISKS", &"MAC", &"IP"]);
     let machines = plan.pass_one.iter().chain(&plan.pass_two).map(machine);
@@ -54,10 +57,10 @@ pub fn text(plan: &Plan) -> String {
             .unwrap_or_default();
     }
     if !plan.limits.is_empty() {
-        text += &format!("\nlimits of this network:\n  {}\n", plan.limits.join("\n  "));
+        text += &format!("\nlimitations of this network:\n  {}\n", plan.limits.join("\n  "));
     }
     text += &format!(
-        "\nat most at one time: {} memory, {} GiB disk\n",
+        "\npeak usage: {} memory, {} GiB disk\n",
         memory(plan.memory_mib),
         plan.disk_gib
     );

@@ -96,12 +96,12 @@ impl Progress {
                 let words = format!("installing (process {pid} on {host}): {at}");
                 (State::Installing, words)
             }
-            (None, None) => (State::New, "nothing was done yet".to_owned()),
+            (None, None) => (State::New, "not started".to_owned()),
             (None, Some(last)) => match last.event {
                 Event::Failed => (State::Failed, failed(last)),
-                Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is done".to_owned()),
+                Event::Done if last.step == "pass-one/gone" => (State::Harvested, "pass one is complete".to_owned()),
                 _ => {
-                    let words = format!("interrupted {at}: run the same command again to go on");
+                    let words = format!("interrupted {at}; to resume, run the same command again");
                     (State::Installing, words)
                 }
             },
@@ -143,26 +143,26 @@ impl Progress {
             Power::PartlyStopped => State::PartlyStopped,
         };
         let mut phase = match state {
-            State::Failed => format!("failed: the platform has no machine of {}", names(&missing)),
+            State::Failed => format!("failed: no machine on the platform for {}", names(&missing)),
             State::Rehearsal => "rehearsal succeeded".to_owned(),
             state => state.as_str().to_owned(),
         };
         match power {
-            Power::Stopped if missing.is_empty() => phase += ": all machines are switched off",
-            _ if !off.is_empty() => phase += &format!(": switched off: {}", names(&off)),
+            Power::Stopped if missing.is_empty() => phase += ": all machines are powered off",
+            _ if !off.is_empty() => phase += &format!(": powered off: {}", names(&off)),
             _ => {}
         }
         if machines.is_none() {
-            phase += ", as far as is known here: the platform was not seen";
+            phase += ", as last seen: the platform could not be reached";
         }
         let last = last(journal);
         match (holder, last) {
             (Some(Holder { pid, host, .. }), _) => {
-                phase += &format!("; process {pid} on {host} works on it: {}", at(journal));
+                phase += &format!("; process {pid} on {host} is working on it: {}", at(journal));
             }
             (None, Some(last)) if last.event == Event::Failed => phase += &format!("; {}", failed(last)),
             (None, _) if !open_steps(journal).is_empty() => {
-                phase += &format!("; interrupted {}: run the same command again to go on", at(journal));
+                phase += &format!("; interrupted {}; to resume, run the same command again", at(journal));
             }
             _ => {}
         }
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    fn told(journal: &[Entry], holder: Option<&Holder>) -> String {
+    fn text_of(journal: &[Entry], holder: Option<&Holder>) -> String {
         let progress = Progress::of(&cluster(), journal, holder, Some(&[]));
         format!("{}: {}", progress.state.as_str(), progress.phase)
     }
@@ -293,40 +293,40 @@ mod tests {
         let holder = holder();
         let mut journal = vec![entry(Event::Begun, "pass-one/leases", "")];
         assert_eq!(
-            told(&[], Some(&holder)),
+            text_of(&[], Some(&holder)),
             "installing: installing (process 42 on here): before the first step"
         );
         assert_eq!(
-            told(&journal, Some(&holder)),
+            text_of(&journal, Some(&holder)),
             "installing: installing (process 42 on here): at pass-one/leases"
         );
         assert_eq!(
-            told(&journal, None),
-            "installing: interrupted at pass-one/leases: run the same command again to go on"
+            text_of(&journal, None),
+            "installing: interrupted at pass-one/leases; to resume, run the same command again"
         );
         journal.push(entry(Event::Failed, "pass-one/leases", "no lease\nconsole"));
-        assert_eq!(told(&journal, None), "failed: failed at pass-one/leases: no lease");
+        assert_eq!(text_of(&journal, None), "failed: failed at pass-one/leases: no lease");
         for node in 0..4 {
             journal.push(entry(Event::Begun, &format!("pass-two/create/worker-{node}"), ""));
         }
         assert_eq!(
-            told(&journal, Some(&holder)),
+            text_of(&journal, Some(&holder)),
             "installing: installing (process 42 on here): at pass-two/create/worker-0, pass-two/create/worker-1 and 2 more"
         );
         let mut note = entry(Event::Done, "chosen", "");
         note.input.clear();
-        assert_eq!(told(&[note], None), "new: nothing was done yet", "a note is no step");
+        assert_eq!(text_of(&[note], None), "new: not started", "a note is no step");
         let harvested = [entry(Event::Done, "pass-one/gone", "")];
-        assert_eq!(told(&harvested, None), "harvested: pass one is done");
+        assert_eq!(text_of(&harvested, None), "harvested: pass one is complete");
     }
 
     #[test]
     fn a_forgotten_step_is_not_done() {
         let mut journal = vec![entry(Event::Done, "install-complete", "")];
-        assert!(told(&journal, None).starts_with("rehearsal: "));
+        assert!(text_of(&journal, None).starts_with("rehearsal: "));
         journal.push(entry(Event::Forgotten, "", ""));
         journal.push(entry(Event::Begun, "pass-one/create", ""));
-        assert!(told(&journal, None).starts_with("installing: interrupted "));
+        assert!(text_of(&journal, None).starts_with("installing: interrupted "));
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
                 .map(|node| machine(Pass::Two, node, Role::Worker, 1, power(node), &[]))
                 .collect()
         };
-        let told = |journal: &[Entry], rehearsal, machines: Option<Vec<Machine>>, holder: Option<&Holder>| {
+        let text_of = |journal: &[Entry], rehearsal, machines: Option<Vec<Machine>>, holder: Option<&Holder>| {
             let mut cluster = cluster();
             cluster.known.rehearsal = rehearsal;
             let progress = Progress::of(&cluster, journal, holder, machines.as_deref());
@@ -358,40 +358,40 @@ mod tests {
             (
                 &all,
                 &[],
-                "stopped: stopped: all machines are switched off",
-                "rehearsal, stopped: rehearsal succeeded: all machines are switched off",
+                "stopped: stopped: all machines are powered off",
+                "rehearsal, stopped: rehearsal succeeded: all machines are powered off",
             ),
             (
                 &["worker-0", "worker-1"],
                 &[],
-                "partly stopped: partly stopped: switched off: worker-0, worker-1",
-                "rehearsal, partly stopped: rehearsal succeeded: switched off: worker-0, worker-1",
+                "partly stopped: partly stopped: powered off: worker-0, worker-1",
+                "rehearsal, partly stopped: rehearsal succeeded: powered off: worker-0, worker-1",
             ),
             (
                 &[],
                 &["worker-0"],
-                "failed: failed: the platform has no machine of worker-0",
-                "failed: failed: the platform has no machine of worker-0",
+                "failed: failed: no machine on the platform for worker-0",
+                "failed: failed: no machine on the platform for worker-0",
             ),
         ] {
-            assert_eq!(told(&journal, false, Some(machines(off, gone)), None), real);
-            assert_eq!(told(&journal, true, Some(machines(off, gone)), None), rehearsal);
+            assert_eq!(text_of(&journal, false, Some(machines(off, gone)), None), real);
+            assert_eq!(text_of(&journal, true, Some(machines(off, gone)), None), rehearsal);
         }
         // A node that is being replaced is not a failure.
         let holder = holder();
         assert_eq!(
-            told(&journal, false, Some(machines(&[], &["worker-0"])), Some(&holder)),
-            "running: running; process 42 on here works on it: after install-complete"
+            text_of(&journal, false, Some(machines(&[], &["worker-0"])), Some(&holder)),
+            "running: running; process 42 on here is working on it: after install-complete"
         );
         // Later steps do not change what it is.
         journal.push(entry(Event::Begun, "scale/create", ""));
         assert_eq!(
-            told(&journal, false, Some(machines(&[], &[])), None),
-            "running: running; interrupted at scale/create: run the same command again to go on"
+            text_of(&journal, false, Some(machines(&[], &[])), None),
+            "running: running; interrupted at scale/create; to resume, run the same command again"
         );
         journal.push(entry(Event::Failed, "scale/create", "no room\nconsole"));
         assert_eq!(
-            told(&journal, false, Some(machines(&[], &[])), None),
+            text_of(&journal, false, Some(machines(&[], &[])), None),
             "running: running; failed at scale/create: no room"
         );
         // Unseen it is as `stop` left it.
@@ -401,8 +401,8 @@ mod tests {
         (note.input, note.output) = (String::new(), serde_json::json!({"off": all}));
         journal.push(note);
         assert_eq!(
-            told(&journal, false, None, None),
-            "stopped: stopped: all machines are switched off, as far as is known here: the platform was not seen"
+            text_of(&journal, false, None, None),
+            "stopped: stopped: all machines are powered off, as last seen: the platform could not be reached"
         );
     }
 }

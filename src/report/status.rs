@@ -29,7 +29,7 @@ impl StatusList {
     /// One cluster after the other, within a width.
     pub fn text(&self, limit: Option<usize>) -> String {
         if self.clusters.is_empty() {
-            return "no cluster is known here\n".to_owned();
+            return "no clusters in the state directory\n".to_owned();
         }
         let texts: Vec<String> = self.clusters.iter().map(|status| status.text(limit)).collect();
         texts.join("\n\n")
@@ -137,7 +137,7 @@ impl Status {
             } else if was_made(journal, &node.node) {
                 (Verdict::Missing, "missing".to_owned())
             } else {
-                (Verdict::NotMade, "not made yet".to_owned())
+                (Verdict::NotMade, "not created yet".to_owned())
             };
         }
         let vips = parameters.iter().flat_map(|parameters| {
@@ -173,7 +173,7 @@ impl Status {
 
     /// For people, within a width.
     pub fn text(&self, limit: Option<usize>) -> String {
-        let rehearsal = if self.rehearsal { ", a rehearsal" } else { "" };
+        let rehearsal = if self.rehearsal { ", rehearsal" } else { "" };
         let mut text = labelled(
             "cluster ",
             &format!("{}.{} on {}{rehearsal}", self.cluster, self.domain, self.backend),
@@ -435,7 +435,7 @@ pub(super) mod tests {
             entry(Event::Failed, "install-complete", "waited too long\n  console: tail"),
         ];
         insta::assert_snapshot!(Status::of(&cluster(), &journal, None, &machines).text(None), @r"
-        cluster lab.example.com on sim, a rehearsal
+        cluster lab.example.com on sim, rehearsal
         phase   failed at install-complete: waited too long
         network default
 
@@ -448,7 +448,7 @@ pub(super) mod tests {
         master-0   master     52:54:00:00:00:0b  192.168.122.11  same,192.168.122.200  running  ok
         master-1   master     52:54:00:00:00:0c  192.168.122.12  192.168.122.99        running  moved
         master-2   master     52:54:00:00:00:0d  192.168.122.13  -                     paused   paused: no KVM
-        worker-0   worker     52:54:00:00:00:0e  192.168.122.14  -                     running  runs, but has no lease
+        worker-0   worker     52:54:00:00:00:0e  192.168.122.14  -                     running  running, but has no DHCP lease
         worker-1   worker     52:54:00:00:00:0f  192.168.122.15  -                     -        missing
         worker-7   worker     52:54:00:00:00:4d  -               192.168.122.77        running  not planned
 

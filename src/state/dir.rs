@@ -54,7 +54,7 @@ impl Dir {
             // Linux answers ENOTDIR for a link here.
             Err(Errno::NOTDIR | Errno::LOOP) => Err(io::Error::new(
                 io::ErrorKind::NotADirectory,
-                format!("{} is a link or no folder", path.display()),
+                format!("{} is a link or not a directory", path.display()),
             )),
             Err(error) => Err(error.into()),
         }
@@ -85,7 +85,7 @@ impl Dir {
         let folder = self.look(name)?;
         match folder.writers()? {
             Writers::OnlyUs => Ok(folder),
-            Writers::OwnEntries => Err(untrusted(&folder.path, "others may write in it")),
+            Writers::OwnEntries => Err(untrusted(&folder.path, "other users can write to it")),
             Writers::Anybody(why) => Err(untrusted(&folder.path, &why)),
         }
     }
@@ -121,7 +121,7 @@ impl Dir {
         })?;
         match FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) {
             FileType::RegularFile => Ok(fd.into()),
-            _ => Err(io::Error::other(format!("{} is no file", self.join(name).display()))),
+            _ => Err(io::Error::other(format!("{} is not a file", self.join(name).display()))),
         }
     }
 
@@ -243,8 +243,8 @@ fn writers(stat: &Stat) -> Writers {
     let mode = Mode::from_raw_mode(stat.st_mode);
     match mode.intersects(Mode::WGRP | Mode::WOTH) {
         true if mode.contains(Mode::SVTX) => Writers::OwnEntries,
-        true if mode.contains(Mode::WOTH) => Writers::Anybody("everybody may write in it".to_owned()),
-        true => Writers::Anybody("its group may write in it".to_owned()),
+        true if mode.contains(Mode::WOTH) => Writers::Anybody("everyone can write to it".to_owned()),
+        true => Writers::Anybody("its group can write to it".to_owned()),
         false => Writers::OnlyUs,
     }
 }
@@ -252,15 +252,15 @@ fn writers(stat: &Stat) -> Writers {
 fn untrusted(path: &Path, why: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::PermissionDenied,
-        format!("{} is not used: {why}", path.display()),
+        format!("ignoring {}: {why}", path.display()),
     )
 }
 
 /// A name that stays in its folder.
 fn single(name: &OsStr) -> io::Result<&OsStr> {
     match name.as_bytes() {
-        b"" | b"." | b".." => Err(io::Error::other("no name of a file")),
-        bytes if bytes.contains(&b'/') => Err(io::Error::other("a path where a name belongs")),
+        b"" | b"." | b".." => Err(io::Error::other("not a file name")),
+        bytes if bytes.contains(&b'/') => Err(io::Error::other("a path instead of a file name")),
         _ => Ok(name),
     }
 }
@@ -307,7 +307,7 @@ mod tests {
                 .success()
         );
         let error = Dir::open(place.path()).unwrap().read("fifo", 10).unwrap_err();
-        assert!(error.to_string().ends_with("fifo is no file"), "{error}");
+        assert!(error.to_string().ends_with("fifo is not a file"), "{error}");
     }
 
     #[test]
@@ -329,8 +329,8 @@ mod tests {
         assert_eq!(judged(0o700), Writers::OnlyUs);
         assert_eq!(judged(0o755), Writers::OnlyUs);
         assert_eq!(judged(0o1777), Writers::OwnEntries);
-        assert_eq!(judged(0o775), Writers::Anybody("its group may write in it".to_owned()));
-        assert_eq!(judged(0o777), Writers::Anybody("everybody may write in it".to_owned()));
+        assert_eq!(judged(0o775), Writers::Anybody("its group can write to it".to_owned()));
+        assert_eq!(judged(0o777), Writers::Anybody("everyone can write to it".to_owned()));
     }
 
     #[test]

@@ -105,8 +105,8 @@ fn judge(folder: &Dir) -> Result<(), String> {
         return Err(format!("{shown} belongs to user {owner}"));
     }
     match folder.mode().map_err(unknown)? {
-        mode if mode & 0o002 != 0 => Err(format!("everybody may write in {shown}")),
-        mode if mode & 0o020 != 0 => Err(format!("its group may write in {shown}")),
+        mode if mode & 0o002 != 0 => Err(format!("everyone can write to {shown}")),
+        mode if mode & 0o020 != 0 => Err(format!("its group can write to {shown}")),
         _ => Ok(()),
     }
 }
@@ -306,7 +306,12 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot make folder {}: {error}", path.display())))
+        .map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot create directory {}: {error}", path.display()),
+            )
+        })
 }
 
 /// Replaces a file, mode 0600, so that after a crash there is the old content or the new, never a part.

@@ -46,11 +46,11 @@ pub struct Known {
 pub enum InventoryError {
     #[error("cannot read or write {}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{} is not understood", path.display())]
+    #[error("cannot parse {}", path.display())]
     Syntax { path: PathBuf, source: serde_json::Error },
-    #[error("{} has version {v}; this program knows version {VERSION}", path.display())]
+    #[error("{} has unsupported version {v}, expected {VERSION}", path.display())]
     Version { path: PathBuf, v: u32 },
-    #[error("no cluster {cluster} is known here")]
+    #[error("no cluster {cluster} in the state directory")]
     Unknown { cluster: String },
     #[error(transparent)]
     Parameters(#[from] ParametersError),
@@ -173,7 +173,7 @@ impl Neighbours {
     pub fn clashes(&self, parameters: &Parameters) -> Vec<String> {
         let addresses = parameters.leases().into_iter().filter_map(|lease| {
             let owner = self.addresses.get(&lease.ip)?;
-            Some(format!("{} {} belongs to {owner}", lease.name, lease.ip))
+            Some(format!("{} {} is already used by {owner}", lease.name, lease.ip))
         });
         let ids = [
             ("virtual_router_id", parameters.virtual_router_id),
@@ -181,7 +181,7 @@ impl Neighbours {
         ];
         let ids = ids.into_iter().filter_map(|(name, id)| {
             let owner = self.virtual_router_ids.get(&id)?;
-            Some(format!("{name} {id} belongs to {owner}"))
+            Some(format!("{name} {id} is already used by {owner}"))
         });
         addresses.chain(ids).collect()
     }
@@ -298,12 +298,12 @@ mod tests {
         let found = neighbours(&clusters, "a", &clusters[0].known.id());
         assert_eq!(
             found.clashes(&mine),
-            ["ingress_virtual_router_id 10 belongs to api of cluster prod"]
+            ["ingress_virtual_router_id 10 is already used by api of cluster prod"]
         );
         mine.api_ip = "192.168.122.10".parse().unwrap();
         assert_eq!(
             found.clashes(&mine)[0],
-            "api 192.168.122.10 belongs to api of cluster prod"
+            "api 192.168.122.10 is already used by api of cluster prod"
         );
         assert_eq!(Neighbours::default().clashes(&mine), Vec::<String>::new());
     }

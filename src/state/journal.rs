@@ -37,15 +37,15 @@ pub const INSTALLED: &str = "install-complete";
 /// What can go wrong with the journal itself.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    #[error("cluster {cluster} is in use by {holder}")]
+    #[error("cluster {cluster} is locked by {holder}")]
     ReservationState { cluster: String, holder: String },
-    #[error("the journal {} is damaged at byte {at}", path.display())]
+    #[error("the journal {} is corrupt at byte {at}", path.display())]
     Damaged {
         path: PathBuf,
         at: u64,
         source: serde_json::Error,
     },
-    #[error("the journal {} has a line of version {v}; this program knows version {VERSION}", path.display())]
+    #[error("the journal {} has an entry of unsupported version {v}, expected {VERSION}", path.display())]
     Version { path: PathBuf, v: u32 },
     #[error("step {step} was done with other settings")]
     OtherInput {
@@ -54,7 +54,7 @@ pub enum JournalError {
         /// Then it works as it is, and is not to be made again.
         installed: bool,
     },
-    #[error("cannot keep the journal in {}", path.display())]
+    #[error("cannot write the journal in {}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
 }
 
@@ -62,26 +62,26 @@ impl JournalError {
     /// What a user can do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::ReservationState { .. } => "wait until it ends; the lock goes away with its process".to_owned(),
+            Self::ReservationState { .. } => "wait until that process ends, which releases the lock".to_owned(),
             Self::Damaged { path, .. } => format!(
-                "restore the file from a backup; the cluster itself is not affected. A cluster that is not installed yet \
+                "restore the file from a backup; the cluster itself is not affected. If it is not installed yet, you can remove \
                  is removed without the journal: `ocpdeploy destroy {}`",
                 cluster_of(path)
             ),
-            Self::Version { .. } => "use the program that wrote it, or a newer one".to_owned(),
+            Self::Version { .. } => "use the version of ocpdeploy that wrote it, or a newer one".to_owned(),
             Self::OtherInput {
                 cluster,
                 installed: true,
                 ..
             } => format!(
-                "put the settings back: cluster {cluster} is installed, and `deploy` does not change it. \
-                 `ocpdeploy scale {cluster} --workers N` changes the number of workers"
+                "restore the settings: cluster {cluster} is installed, and `deploy` does not change it. \
+                 To change the number of workers, run `ocpdeploy scale {cluster} --workers N`"
             ),
             Self::OtherInput { cluster, .. } => format!(
-                "put the settings back. The cluster is not installed yet: `ocpdeploy destroy {cluster} --keep-addresses`, \
-                 then deploy again, takes the new ones"
+                "restore the settings. To apply the new ones, because the cluster is not installed yet: run \
+                 `ocpdeploy destroy {cluster} --keep-addresses`, then deploy again"
             ),
-            Self::Io { .. } => "check the folder's rights and the free space".to_owned(),
+            Self::Io { .. } => "check the directory's permissions and the free disk space".to_owned(),
         }
     }
 }
@@ -329,10 +329,10 @@ impl Journal {
         if open.file.is_some() {
             return Ok(());
         }
-        self.dir.create().context("make the cluster's folder")?;
+        self.dir.create().context("create the cluster's directory")?;
         self.dir
             .sweep()
-            .context("remove unfinished files from the cluster's folder")?;
+            .context("remove unfinished files from the cluster's directory")?;
         for record in &open.records {
             record()?;
         }
@@ -387,12 +387,12 @@ impl Journal {
 
 /// Whether a step was done and not forgotten since.
 pub fn is_done(journal: &[Entry], step: &str) -> bool {
-    let told = journal.iter().rev().find(|entry| match entry.event {
+    let last = journal.iter().rev().find(|entry| match entry.event {
         Event::Done => entry.step == step,
         Event::Forgotten => Event::forgets(&entry.step, step),
         _ => false,
     });
-    told.is_some_and(|entry| entry.event == Event::Done)
+    last.is_some_and(|entry| entry.event == Event::Done)
 }
 
 /// The cluster whose journal this is: its folder bears its name.
@@ -566,7 +566,7 @@ fn read_holder(file: &mut File) -> String {
         .and_then(|_| serde_json::from_str::<Holder>(&text).ok())
     {
         Some(Holder { host, pid, since }) => format!("process {pid} on {host} since {since:.0}"),
-        None => "another process that has just started".to_owned(),
+        None => "a process that has just started".to_owned(),
     }
 }
 

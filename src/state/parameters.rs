@@ -113,12 +113,12 @@ impl NodeAddress {
 pub enum ParametersError {
     #[error("cannot read the parameter file {}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("the parameter file {} is not understood", path.display())]
+    #[error("cannot parse the parameter file {}", path.display())]
     Syntax {
         path: PathBuf,
         source: Box<serde_saphyr::Error>,
     },
-    #[error("the parameter file {} has version {v}, written by {written_by}; this program knows version {VERSION}", path.display())]
+    #[error("the parameter file {} has unsupported version {v}, written by {written_by}; expected {VERSION}", path.display())]
     Version { path: PathBuf, v: u32, written_by: String },
     #[error("the parameter file {}: {problem}", path.display())]
     Content { path: PathBuf, problem: String },
@@ -233,7 +233,7 @@ impl Parameters {
         let options = serde_saphyr::ser_options! { quote_all: true };
         let body = serde_saphyr::to_string_with_options(self, options).map_err(std::io::Error::other)?;
         Ok(format!(
-            "# Addresses of cluster {}, from pass one; `ocpdeploy deploy --harvest` makes it anew.\n{body}",
+            "# Addresses of cluster {}, from pass one. To create it again: `ocpdeploy deploy --harvest`.\n{body}",
             self.id()
         ))
     }
@@ -304,14 +304,14 @@ impl Parameters {
                 ));
             }
             if !lease.mac.is_unicast() {
-                return Some(format!("{} of {} is not a unicast MAC", lease.mac, lease.name));
+                return Some(format!("{} of {} is not a unicast MAC address", lease.mac, lease.name));
             }
         }
         if self.virtual_router_id == 0 || self.ingress_virtual_router_id == 0 {
-            return Some("a VRRP id is 1 to 255".to_owned());
+            return Some("a VRRP id must be 1 to 255".to_owned());
         }
         if self.vrrp_password.as_ref().is_some_and(|password| !password.is_fit()) {
-            return Some("vrrp_password is not 1 to 8 letters and digits".to_owned());
+            return Some("vrrp_password must be 1 to 8 letters and digits".to_owned());
         }
         None
     }
@@ -395,7 +395,7 @@ pub(crate) mod tests {
             let error = Parameters::parse(&text, Path::new("p.yaml")).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "the parameter file p.yaml: vrrp_password is not 1 to 8 letters and digits"
+                "the parameter file p.yaml: vrrp_password must be 1 to 8 letters and digits"
             );
         }
     }
@@ -404,7 +404,7 @@ pub(crate) mod tests {
     fn a_hand_s_slip_is_told_in_words() {
         let good = example().to_yaml().unwrap();
         let cases = [
-            ("v: 1", "v: 2", "has version 2, written by ocpdeploy"),
+            ("v: 1", "v: 2", "has unsupported version 2, written by ocpdeploy"),
             (
                 "api_ip: '192.168.122.10'",
                 "api_ip: '192.168.122.12'",
@@ -415,13 +415,13 @@ pub(crate) mod tests {
                 "api_ip: '192.168.123.10'",
                 "192.168.123.10 of api is outside 192.168.122.0/24",
             ),
+            ("api_ip: '192.168.122.10'", "api_ip: '192.168.122.999'", "cannot parse"),
             (
-                "api_ip: '192.168.122.10'",
-                "api_ip: '192.168.122.999'",
-                "is not understood",
+                "virtual_router_id: 10",
+                "virtual_router_id: 0",
+                "a VRRP id must be 1 to 255",
             ),
-            ("virtual_router_id: 10", "virtual_router_id: 0", "a VRRP id is 1 to 255"),
-            ("resolvers:", "resolver:", "is not understood"),
+            ("resolvers:", "resolver:", "cannot parse"),
             ("name: 'master-1'", "name: 'master-0'", "master-0 appears twice"),
         ];
         for (from, to, words) in cases {

@@ -127,11 +127,11 @@ fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
     }
     assert_eq!(done, 4, "{text}");
     assert!(
-        text.contains("`ocpdeploy verify lab --repair` removes what should be gone"),
+        text.contains("`ocpdeploy verify lab --repair` removes machines that are no longer needed"),
         "{text}"
     );
     let repaired = sandbox.run(&["verify", "lab", "--repair"]).succeeded();
-    let told = "removed: lab-harvest-worker-0 had done its work";
+    let told = "removed: lab-harvest-worker-0, no longer needed";
     assert!(repaired.stdout.contains(told), "{}", repaired.stdout);
     let (found, code) = audit(&sandbox, &[]);
     assert_eq!(states(&found), [("lab.example.com".to_owned(), "alive".to_owned())]);
@@ -149,7 +149,7 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
     let told = there(&["audit", "--env", "lab.sh"]);
     assert_eq!(told.code, Some(1), "{}", told.stderr);
     assert!(
-        told.stdout.contains("lab.example.com: not known here"),
+        told.stdout.contains("lab.example.com: not in the state directory"),
         "{}",
         told.stdout
     );
@@ -163,7 +163,9 @@ fn another_computers_cluster_is_found_and_goes_by_its_id_alone() {
     let nowhere = there(&["destroy", "lab.example.com", "--from-backend", "--yes"]);
     assert_eq!(nowhere.code, Some(2));
     assert!(
-        nowhere.stderr.contains("no platform is known here"),
+        nowhere
+            .stderr
+            .contains("no platform to search: the state directory has no clusters"),
         "{}",
         nowhere.stderr
     );
@@ -213,7 +215,7 @@ fn the_folder_of_another_cluster_of_the_same_name_stays() {
         std::fs::write(sandbox.path().join(file), text).unwrap();
         let before = sandbox.state();
         let outcome = sandbox.run(&["destroy", "lab", "--env", file, "--yes"]).succeeded();
-        assert!(outcome.stderr.contains("and stays"), "{file}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("keeping it"), "{file}: {}", outcome.stderr);
         assert!(sandbox.home().cluster("lab").journal().exists(), "{file}");
         assert_eq!(sandbox.state()["machines"], before["machines"], "{file}");
     }

@@ -333,13 +333,13 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         rehearsal(
             "a config that writes what ocpdeploy writes",
             "ignition_extra=a.ign",
-            "file /etc/hostname is written by ignition_extra: FOLDER/a.ign and by ocpdeploy",
+            "conflict: file /etc/hostname is set by ignition_extra: FOLDER/a.ign and by ocpdeploy",
         )
         .file("a.ign", writes("/etc/hostname")),
         rehearsal(
             "a config that writes what ocpdeploy's MachineConfig writes",
             "ignition_extra=worker:a.ign",
-            "file /usr/local/bin/ocpdeploy-resolver is written by MachineConfig 99-worker-ocpdeploy",
+            "conflict: file /usr/local/bin/ocpdeploy-resolver is set by MachineConfig 99-worker-ocpdeploy",
         )
         .file("a.ign", writes("/usr/local/bin/ocpdeploy-resolver")),
         rehearsal(
@@ -355,7 +355,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         real(
             "a config that writes what the user's own manifest writes",
             "ignition_extra=master:a.ign\nmanifests=manifests",
-            "file /etc/mine is written by MachineConfig 99-mine (openshift/mine.yaml) and by ignition_extra",
+            "conflict: file /etc/mine is set by MachineConfig 99-mine (openshift/mine.yaml) and by ignition_extra",
         )
         .file("a.ign", writes("/etc/mine"))
         .file(
@@ -391,7 +391,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         real(
             "an installer that is not one",
             "installer=./broken",
-            "broken version tells no version",
+            "broken version reports no version",
         )
         .file("broken", "#!/bin/sh\nexit 1"),
         real(
@@ -511,6 +511,6 @@ fn the_platform_is_looked_at_before_the_mirror_is_asked() {
     // And it is told when it is asked, before it answers.
     let sandbox = Faulty::real("mirror", &lines.replace("network=absent", ""), "").sandbox();
     let stderr = text(&sandbox.run("deploy", &[]).stderr);
-    let asking = format!("asking {}/ocp/4.19.7/sha256sum.txt for 4.19.7", mirror.url(""));
+    let asking = format!("looking up 4.19.7 at {}/ocp/4.19.7/sha256sum.txt", mirror.url(""));
     assert!(stderr.contains(&asking), "{stderr}");
 }

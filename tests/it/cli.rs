@@ -166,14 +166,14 @@ fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
         assert_eq!(row[5], "yes", "{first}");
     }
     assert!(
-        first.ends_with("\nthe rehearsal of cluster lab.example.com ended well\n"),
+        first.ends_with("\nrehearsal of cluster lab.example.com succeeded\n"),
         "{first}"
     );
     let second = sandbox.run("deploy --rehearse").ok();
     let table = |text: &str| text.lines().take(6).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(table(&first), table(&second));
     assert!(
-        second.contains("\npass one was skipped: the addresses were known\n"),
+        second.contains("\npass one was skipped: the addresses were already known\n"),
         "{second}"
     );
     let status = sandbox.run("status lab").ok();
@@ -379,7 +379,7 @@ fn destroy_works_without_the_clusters_folder() {
         sandbox
             .run(sample)
             .ok()
-            .starts_with("nothing on the platform belongs to lab.example.com")
+            .starts_with("no objects of lab.example.com on the platform")
     );
 }
 
@@ -408,7 +408,7 @@ fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
         assert!(kill.unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(7), "{signal}");
         let last = lines.last().unwrap().unwrap();
-        assert_eq!(last, "stopped; run the same command again to continue");
+        assert_eq!(last, "interrupted; to resume, run the same command again");
     }
     let world = fs::read_to_string(sandbox.path("state/sim.json")).unwrap();
     sandbox.write("state/sim.json", &world.replace("60000", "0"));

@@ -134,7 +134,7 @@ fn names_come_once_go_without_a_trace_and_neighbours_keep_theirs() {
     let said = computer.run("dns apply lab").ok();
     assert_eq!(
         said,
-        "$PLACE/root/etc/hosts has the names of cluster lab.example.com already\n"
+        "$PLACE/root/etc/hosts already has the names of cluster lab.example.com\n"
     );
     let file = fs::metadata(computer.path("root/etc/hosts")).unwrap();
     assert_eq!((file.ino(), file.mode() & 0o777), (inode, 0o640));
@@ -143,7 +143,7 @@ fn names_come_once_go_without_a_trace_and_neighbours_keep_theirs() {
     assert_eq!(computer.read("etc/hosts"), neighbour);
     assert_eq!(
         computer.run("dns remove lab").ok(),
-        "this computer knows no names of cluster lab.example.com\n"
+        "the local resolver has no names of cluster lab.example.com\n"
     );
     computer.run("dns remove lab2").ok();
     assert_eq!(computer.read("etc/hosts"), format!("{HOSTS}\n"));
@@ -164,7 +164,7 @@ fn a_dry_run_shows_the_lines_and_changes_nothing() {
         computer
             .run("dns show lab")
             .ok()
-            .starts_with("this computer was not told the names of cluster lab.example.com")
+            .starts_with("the local resolver is not configured for cluster lab.example.com")
     );
     assert_eq!(computer.read("etc/hosts"), HOSTS);
     computer.run("dns apply lab").ok();
@@ -211,7 +211,7 @@ fn who_may_not_write_is_given_the_lines() {
         }
     };
     fs::set_permissions(&etc, fs::Permissions::from_mode(0o755)).unwrap();
-    let said = ran.fails(4, "error: writing $PLACE/root/etc/hosts needs root\n");
+    let said = ran.fails(4, "error: cannot write $PLACE/root/etc/hosts: root is required\n");
     assert!(said.contains("sudo"), "{said}");
     assert!(
         said.contains("\n  192.168.122.25 api.lab.example.com api-int.lab.example.com\n"),
@@ -261,11 +261,11 @@ fn a_resolver_that_does_not_run_here_is_not_told() {
     for (how, words) in [
         (
             "networkmanager",
-            "networkmanager does not answer on this computer: NetworkManager is not set to dns=dnsmasq",
+            "networkmanager is not available on this computer: NetworkManager is not configured with dns=dnsmasq",
         ),
         (
             "resolved",
-            "resolved does not answer on this computer: /etc/resolv.conf does not lead to systemd-resolved",
+            "resolved is not available on this computer: /etc/resolv.conf does not point to systemd-resolved",
         ),
     ] {
         computer.run(&format!("dns apply lab --how {how}")).fails(4, words);
@@ -275,7 +275,7 @@ fn a_resolver_that_does_not_run_here_is_not_told() {
     computer.write("etc/NetworkManager/conf.d/9.conf", "[main]\ndns=default\n");
     computer
         .run("dns apply lab --how networkmanager")
-        .fails(4, "is not set to dns=dnsmasq");
+        .fails(4, "is not configured with dns=dnsmasq");
     assert!(!computer.path("root/etc/NetworkManager/dnsmasq.d").exists());
 }
 
@@ -323,7 +323,9 @@ fn destroy_takes_the_names_away_and_without_a_folder_the_id_does() {
     assert_eq!(computer.read("etc/hosts"), only_lab);
 
     fs::remove_dir_all(computer.path("state/clusters/lab")).unwrap();
-    computer.run("dns remove lab").fails(2, "no cluster lab is known here");
+    computer
+        .run("dns remove lab")
+        .fails(2, "no cluster lab in the state directory");
     computer.run("dns remove lab.example.org").ok();
     assert_eq!(computer.read("etc/hosts"), only_lab);
     computer.run("dns remove lab.example.com").ok();
@@ -346,11 +348,7 @@ fn a_hosts_file_that_is_a_mount_is_written_in_place() {
     let mut command = computer.command(Path::new("/usr/bin/unshare"), "--mount bash -c");
     command.arg(script);
     let ran = computer.ran(command);
-    assert!(
-        ran.err.contains("is a mount of its own and is written in place"),
-        "{}",
-        ran.err
-    );
+    assert!(ran.err.contains("is a mount point; writing it in place"), "{}", ran.err);
     ran.ok();
     assert_eq!(computer.read("etc/hosts"), HOSTS);
     let below = computer.read("etc/hosts.below");

@@ -127,7 +127,7 @@ fn who_is_not_the_cluster_is_not_asked() {
     });
     let (code, text) = ended.failure(&usual(&ended));
     assert_eq!(code, 5);
-    assert!(text.contains("is not valid at this time"), "{text}");
+    assert!(text.contains("has expired or is not yet valid"), "{text}");
     assert_eq!(ended.kube.with(|world| world.asked), 0);
 }
 
@@ -153,7 +153,7 @@ fn a_kubeconfig_that_is_of_no_use_is_told_before_anything_is_asked() {
     for (kubeconfig, words) in [
         (
             ended,
-            "the client certificate in <folder>/kubeconfig ended at 2024-02-03T00:00:00Z",
+            "the client certificate in <folder>/kubeconfig expired at 2024-02-03T00:00:00Z",
         ),
         (
             unverified.join("\n"),
@@ -161,7 +161,7 @@ fn a_kubeconfig_that_is_of_no_use_is_told_before_anything_is_asked() {
         ),
         (
             no_ca.join("\n"),
-            "cannot use kubeconfig <folder>/kubeconfig: it has no CA of the cluster",
+            "cannot use kubeconfig <folder>/kubeconfig: it has no CA certificate",
         ),
         ("not: [a".to_owned(), "cannot use kubeconfig <folder>/kubeconfig: "),
     ] {

@@ -27,7 +27,7 @@ fn sandbox() -> Sandbox {
 fn sits(sandbox: &Sandbox) -> (Terminal, Child) {
     let terminal = Terminal::new();
     let child = terminal.start(&mut sandbox.command(&SIT));
-    terminal.shows("at the console of lab-master-0; Ctrl-] leaves it\r\n");
+    terminal.shows("attached to the console of lab-master-0; press Ctrl-] to detach\r\n");
     assert!(
         terminal.is_raw(),
         "its line discipline would have a say in what is typed now"
@@ -94,21 +94,21 @@ fn the_terminal_is_given_back_however_it_ends() {
         terminal.shows(" login: ");
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(ended(child).code(), Some(7), "{signal:?}: {}", terminal.shown());
-        terminal.shows("at the console of lab-master-0\r\n");
+        terminal.shows("detached from the console of lab-master-0 by ");
         assert!(!terminal.is_raw(), "{signal:?}");
     }
     // Somebody else sits down.
     let (first, left) = sits(&sandbox);
     let (mut second, stays) = sits(&sandbox);
     assert_eq!(ended(left).code(), Some(5));
-    first.shows("somebody else took its console");
+    first.shows("another client attached to its console");
     assert!(!first.is_raw());
     second.types("\r");
     second.shows(" login: ");
     // The machine is switched off.
     sandbox.server.with(|world| world.end_instance("blue", MACHINE));
     assert_eq!(ended(stays).code(), Some(5));
-    second.shows("was closed by its platform");
+    second.shows("the platform closed the console of");
     assert!(!second.is_raw());
     let running = |world: &mut World| {
         world

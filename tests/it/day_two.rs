@@ -79,7 +79,7 @@ fn scaling_up_harvests_the_new_numbers_and_leaves_all_others_as_they_are() {
     let sandbox = lab();
     let (before, made_before) = (table(&sandbox), made(&sandbox));
     let said = sandbox.run(&["scale", "lab", "--workers", "4"]).succeeded();
-    assert!(said.stdout.contains("came: worker-2, worker-3"), "{}", said.stdout);
+    assert!(said.stdout.contains("added: worker-2, worker-3"), "{}", said.stdout);
     assert!(
         said.stdout.contains("cluster lab.example.com has 4 workers"),
         "{}",
@@ -114,7 +114,7 @@ fn scaling_down_removes_the_highest_numbers_with_all_that_was_theirs() {
     let ignition = sandbox.home().cluster("lab").ignition("worker-3");
     assert!(ignition.exists());
     let said = sandbox.run(&["scale", "lab", "--workers", "2"]).succeeded();
-    assert!(said.stdout.contains("went: worker-3, worker-2"), "{}", said.stdout);
+    assert!(said.stdout.contains("removed: worker-3, worker-2"), "{}", said.stdout);
     assert_eq!(whole(&sandbox), original);
     assert!(!ignition.exists());
     // The numbers can come again.
@@ -211,7 +211,7 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
         let said = sandbox.run(&["node", "replace", node]).succeeded();
         assert!(
             said.stdout
-                .contains(&format!("{node} of cluster lab.example.com is made anew")),
+                .contains(&format!("{node} of cluster lab.example.com recreated")),
             "{}",
             said.stdout
         );
@@ -310,7 +310,7 @@ fn verify_tells_each_difference_and_repairs_reservations() {
     assert!(
         clean
             .stdout
-            .starts_with("all 8 lines of the table are as they should be\n"),
+            .starts_with("no differences in 8 entries of the parameter file\n"),
         "{}",
         clean.stdout
     );
@@ -341,14 +341,14 @@ fn verify_tells_each_difference_and_repairs_reservations() {
         lines,
         [
             "NAME WHERE DIFFERENCE".to_owned(),
-            "master-1 machine is switched off".to_owned(),
-            "master-2 machine is not on the platform".to_owned(),
+            "master-1 machine is powered off".to_owned(),
+            "master-2 machine does not exist on the platform".to_owned(),
             "worker-0 machine lab-harvest-worker-0 is left of pass one".to_owned(),
             format!("worker-0 reservation {ip_0} is not held for {mac_0}"),
             format!(
                 "worker-1 reservation holds 192.168.122.251 for 52:54:00:00:00:99, the table has {ip_1} for {mac_1}"
             ),
-            "not looked at: nodes: a rehearsal has no API".to_owned(),
+            "not checked: nodes: a rehearsal has no API".to_owned(),
         ]
     );
     let json = sandbox.run(&["verify", "lab", "--output", "json"]);
@@ -478,7 +478,7 @@ fn two_commands_never_work_on_one_cluster() {
     ] {
         let refused = sandbox.run(command);
         assert_eq!(refused.code, Some(7), "{}", refused.stderr);
-        assert!(refused.message().contains("is in use by"), "{}", refused.stderr);
+        assert!(refused.message().contains("is locked by"), "{}", refused.stderr);
     }
     sandbox::outcome(first).succeeded();
 }

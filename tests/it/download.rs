@@ -233,16 +233,16 @@ fn a_wrong_sum_names_both_and_leaves_nothing() {
         let wrong = "0".repeat(64);
         let (found, what) = if content {
             bench.artifact.content_sha256 = Some(wrong.clone());
-            (sha256(&bench.content), "the sum of the content")
+            (sha256(&bench.content), "the decompressed content")
         } else {
             bench.artifact.sha256 = Some(wrong.clone());
-            (sha256(gzip(&bench.content)), "the sum")
+            (sha256(gzip(&bench.content)), "the download")
         };
         let error = bench.fetch().unwrap_err();
         let url = &bench.artifact.url;
         assert_eq!(
             error.to_string(),
-            format!("{what} of {url} is not the published one: expected sha256 {wrong}, found {found}")
+            format!("checksum mismatch for {url}: {what} has sha256 {found}, expected {wrong}")
         );
         assert!(error.hint().is_some());
         assert_eq!((bench.whole(), bench.mirror.asked().len()), (0, 1));
@@ -262,7 +262,7 @@ fn a_mirror_that_lies_about_the_length_is_told_of() {
     assert_eq!(
         error.to_string(),
         format!(
-            "{} ends after {packed} bytes, and the server said {}",
+            "cannot download {}: received {packed} bytes, but the server announced {}",
             bench.artifact.url,
             packed + 1000
         )

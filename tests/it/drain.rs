@@ -142,7 +142,7 @@ fn a_pod_that_nothing_would_start_again_is_lost_only_on_demand() {
     let refused = bench.drain(NODE, false).unwrap_err();
     assert!(
         matches!(&refused, DrainError::Loses { lonely, local, .. } if local.is_empty()
-            && lonely == &["shop/alone: nothing would start it elsewhere"]),
+            && lonely == &["shop/alone: not managed by a controller"]),
         "{refused}"
     );
     let untouched = bench
@@ -219,14 +219,14 @@ fn data_in_empty_dirs_is_lost_only_on_demand() {
     let refused = bench.drain(NODE, true).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        format!("draining {NODE} would lose:\n  shop/app: its data in emptyDir cache")
+        format!("draining {NODE} would delete:\n  shop/app: its data in emptyDir cache")
     );
     assert!(refused.hint().unwrap().contains("--delete-emptydir-data"));
     let both = bench.drain(NODE, false).unwrap_err();
     assert_eq!(
         both.to_string(),
         format!(
-            "draining {NODE} would lose:\n  shop/alone: nothing would start it elsewhere\n  shop/app: its data in emptyDir cache"
+            "draining {NODE} would delete:\n  shop/alone: not managed by a controller\n  shop/app: its data in emptyDir cache"
         )
     );
     assert!(both.hint().unwrap().contains("--force --delete-emptydir-data"));

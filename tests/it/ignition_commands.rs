@@ -243,8 +243,8 @@ fn what_cannot_be_read_is_refused_with_the_reason() {
     fs::set_permissions(sandbox.path("work/secret"), fs::Permissions::from_mode(0o000)).unwrap();
     let before = sandbox.files();
     for (file, reason) in [
-        ("missing", "there is no such file"),
-        ("folder", "it is a folder"),
+        ("missing", "no such file"),
+        ("folder", "it is a directory"),
         ("large", "larger than 16 MiB"),
         ("whole", "larger than 16 MiB"),
         ("good.ign/x", "Not a directory"),
@@ -266,7 +266,7 @@ fn what_cannot_be_read_is_refused_with_the_reason() {
     // Root may read everything; then it is empty.
     let reason = match fs::read(sandbox.path("work/secret")) {
         Ok(_) => "secret",
-        Err(_) => "this user may not read it",
+        Err(_) => "permission denied",
     };
     sandbox.run("ignition merge secret").refused(3, &[reason]);
     assert_eq!(sandbox.files(), before);
@@ -279,11 +279,11 @@ fn where_nothing_can_be_written_nothing_is() {
     fs::create_dir(sandbox.path("work/folder")).unwrap();
     let before = sandbox.files();
     for (target, reason) in [
-        ("missing/x.ign", "there is no such folder"),
-        ("folder", "it is a folder"),
-        ("folder/", "it is a folder"),
+        ("missing/x.ign", "no such directory"),
+        ("folder", "it is a directory"),
+        ("folder/", "it is a directory"),
         ("a.ign/x", "Not a directory"),
-        ("/dev/null", "not a plain file"),
+        ("/dev/null", "not a regular file"),
         // Nobody may make a file there, root neither.
         ("/proc/x.ign", "cannot write /proc/x.ign"),
     ] {
@@ -382,7 +382,7 @@ fn a_faulty_input_or_result_is_told_with_its_place_and_its_files() {
     ran.refused(
         3,
         &[
-            "the merge of third.ign and id.ign and name.ign is not valid",
+            "merging third.ign and id.ign and name.ign gives an invalid config",
             "$.storage.files.2.user",
             "(from id.ign and name.ign)",
         ],
@@ -411,7 +411,7 @@ fn warnings_do_not_stop_a_merge_and_go_to_stderr() {
     assert_eq!(check.out, ran.err);
     sandbox
         .run("ignition check a.ign --strict")
-        .refused(3, &["1 of 1 configs did not pass"]);
+        .refused(3, &["1 of 1 configs failed the check"]);
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn check_tells_every_file_in_text_and_json() {
     sandbox.config("good.ign", &hostname("a"));
     sandbox.config("bad.ign", &config(json!([{"path": "relative"}])));
     let ran = sandbox.run("ignition check good.ign bad.ign missing.ign");
-    ran.refused(3, &["2 of 3 configs did not pass"]);
+    ran.refused(3, &["2 of 3 configs failed the check"]);
     let lines: Vec<&str> = ran.out.lines().collect();
     assert_eq!(lines.len(), 3, "{}", ran.out);
     assert_eq!(
@@ -435,7 +435,7 @@ fn check_tells_every_file_in_text_and_json() {
         "{}",
         ran.out
     );
-    assert_eq!(lines[2], "missing.ign: error: there is no such file");
+    assert_eq!(lines[2], "missing.ign: error: no such file");
     let ran = sandbox.run("ignition check good.ign bad.ign missing.ign -o json");
     assert_eq!(ran.code, 3);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
@@ -492,7 +492,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
     let sandbox = Sandbox::new();
     sandbox
         .run("ignition show master-0")
-        .refused(4, &["no cluster is known here", "`ocpdeploy deploy`"]);
+        .refused(4, &["no cluster in the state directory", "`ocpdeploy deploy`"]);
     sandbox.write("env.sh", env_file("lab"));
     sandbox
         .run("ignition show master-0")
@@ -500,7 +500,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
     sandbox.run("harvest --rehearse").ok();
     sandbox
         .run("ignition show master-0")
-        .refused(4, &["have no config yet", "`ocpdeploy deploy`"]);
+        .refused(4, &["have no Ignition config yet", "`ocpdeploy deploy`"]);
     sandbox.run("deploy --rehearse").ok();
 
     let master = sandbox.run("ignition show master-0").ok();

@@ -262,7 +262,7 @@ fn a_failure_shows_the_last_lines_and_leaves_no_half_of_the_files() {
     assert_eq!(failure.kind.exit_code(), 4);
     let text = failure.render(false);
     assert!(
-        text.contains("openshift-install create ignition-configs ended with exit status: 4\n  line 21\n"),
+        text.contains("openshift-install create ignition-configs failed with exit status: 4\n  line 21\n"),
         "{text}"
     );
     assert!(
@@ -286,7 +286,7 @@ fn files_that_are_missing_are_named() {
     fs::write(bench.path("no-worker"), "").unwrap();
     let error = bench.make().unwrap_err().to_string();
     assert!(
-        error.starts_with("openshift-install wrote no ") && error.ends_with("worker.ign"),
+        error.starts_with("openshift-install did not create ") && error.ends_with("worker.ign"),
         "{error}"
     );
     assert!(!bench.dir.installer().exists());
@@ -313,7 +313,10 @@ fn an_installer_that_is_not_there_is_told_with_a_way_to_get_it() {
         bench.config.installer = InstallerChoice::OpenshiftInstall(Some(path.clone()));
         let failure = explain(&Installer::choose(&bench.config).unwrap_err());
         assert_eq!(failure.kind.exit_code(), 4);
-        assert_eq!(failure.chain, [format!("no openshift-install at {}", path.display())]);
+        assert_eq!(
+            failure.chain,
+            [format!("cannot find openshift-install at {}", path.display())]
+        );
         assert!(failure.hints[0].contains("https://mirror.openshift.com"), "{failure}");
     }
     let alone = bench.path("folder/openshift-install");
@@ -322,7 +325,7 @@ fn an_installer_that_is_not_there_is_told_with_a_way_to_get_it() {
     bench.config.installer = InstallerChoice::OpenshiftInstall(Some(alone));
     let failure = explain(&Installer::choose(&bench.config).unwrap_err());
     assert_eq!(failure.kind.exit_code(), 4);
-    assert_eq!(failure.chain, ["no oc beside openshift-install and in PATH"]);
+    assert_eq!(failure.chain, ["cannot find oc next to openshift-install or in PATH"]);
 }
 
 #[test]
@@ -334,7 +337,7 @@ fn the_version_is_the_installers_own() {
     symlink("/bin/false", &silent).unwrap();
     bench.config.installer = InstallerChoice::OpenshiftInstall(Some(silent.clone()));
     let error = version(&bench).unwrap_err().to_string();
-    assert_eq!(error, format!("{} version tells no version", silent.display()));
+    assert_eq!(error, format!("{} version reports no version", silent.display()));
 }
 
 #[test]
@@ -504,11 +507,11 @@ fn a_guest_that_became_another_is_an_error() {
     assert_eq!(failure.kind.exit_code(), 5);
     assert_eq!(
         failure.chain,
-        ["master-1 is not as it should be:\
-          \n  its host name is localhost, not master-1.lab.example.com\
-          \n  mode of /etc/kubernetes/kubelet.conf is 0600, not 0644\
-          \n  mode of /etc/default/nodeip-configuration is 0600, not 0644\
-          \n  ssh key 1 of user core is absent, not there"]
+        ["master-1 differs from its planned configuration:\
+          \n  its host name is localhost, expected master-1.lab.example.com\
+          \n  mode of /etc/kubernetes/kubelet.conf is 0600, expected 0644\
+          \n  mode of /etc/default/nodeip-configuration is 0600, expected 0644\
+          \n  ssh key 1 of user core is absent, expected present"]
     );
 }
 

@@ -89,7 +89,7 @@ fn another_clusters_server_is_told_from_ours_at_once() {
     let other = Mcs::start(Vec::new());
     let error = ask(&mcs.named(&other.ca_pem), Duration::from_secs(30)).unwrap_err();
     assert!(
-        matches!(&error, McsError::Stranger { why, .. } if why.contains("certificate")),
+        matches!(&error, McsError::Untrusted { why, .. } if why.contains("certificate")),
         "{error}"
     );
     assert!(!error.is_timeout());
@@ -102,7 +102,7 @@ fn a_final_refusal_is_not_asked_again() {
     let error = ask(&mcs.named(&mcs.ca_pem), Duration::from_secs(30)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("the machine config server {} at 127.0.0.1 answers 404", mcs.url())
+        format!("the machine config server {} at 127.0.0.1 returned 404", mcs.url())
     );
 }
 
@@ -114,7 +114,7 @@ fn a_wait_in_vain_says_what_was_seen_last() {
     assert!(
         error
             .to_string()
-            .ends_with("served nothing within 0 s: not rendered yet (500 Internal Server Error)"),
+            .ends_with("served no config within 0 s: not rendered yet (500 Internal Server Error)"),
         "{error}"
     );
 }
@@ -127,6 +127,6 @@ fn a_pointer_without_authority_is_not_asked_blindly() {
     let error = ask(&server, Duration::from_secs(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the pointer's machine config server cannot be asked: it names no certificate authority"
+        "cannot query the machine config server of the pointer config: it has no certificate authority"
     );
 }

@@ -176,7 +176,7 @@ fn a_table_with_more_nodes_than_the_settings_is_refused_before_anything_is_made(
     refused(
         &sandbox,
         &["deploy", "lab.sh", "--rehearse"],
-        "it has worker-0, which the settings do not have",
+        "it has worker-0, which is not in the settings",
     );
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").succeeded();

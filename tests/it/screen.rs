@@ -57,19 +57,19 @@ fn each_result_stands_whole_on_the_last_screen() {
     for (arguments, results) in [
         (
             "harvest lab.sh --rehearse",
-            vec!["NAME       MAC                IP", "written to "],
+            vec!["NAME       MAC                IP", "parameter file: "],
         ),
         (
             "deploy lab.sh --rehearse",
             vec![
                 "NODE       PASS ONE MAC",
-                "the rehearsal of cluster lab.example.com ended well",
+                "rehearsal of cluster lab.example.com succeeded",
             ],
         ),
         (
             "status lab --watch",
             vec![
-                "cluster lab.example.com on sim, a rehearsal",
+                "cluster lab.example.com on sim, rehearsal",
                 "phase   rehearsal succeeded",
             ],
         ),
@@ -77,18 +77,18 @@ fn each_result_stands_whole_on_the_last_screen() {
         ("list", vec!["lab.example.com  sim (rehearsal)"]),
         ("audit", vec!["lab.example.com: "]),
         ("check lab.sh --rehearse", vec!["RESULT  CHECK"]),
-        ("plan lab.sh --rehearse", vec!["at most at one time: "]),
+        ("plan lab.sh --rehearse", vec!["peak usage: "]),
         ("machine show worker-0", vec!["lab-worker-0 on sim"]),
         ("node console worker-0", vec!["lab-worker-0 starts"]),
         (
             "scale lab --workers 2",
-            vec!["came: worker-1", "cluster lab.example.com has 2 workers"],
+            vec!["added: worker-1", "cluster lab.example.com has 2 workers"],
         ),
         (
             "node replace worker-1",
-            vec!["worker-1 of cluster lab.example.com is made anew, with "],
+            vec!["worker-1 of cluster lab.example.com recreated with "],
         ),
-        ("verify lab", vec!["lines of the table are as they should be"]),
+        ("verify lab", vec!["entries of the parameter file"]),
         (
             "stop lab",
             vec!["cluster lab.example.com is off; `ocpdeploy start lab` starts it"],
@@ -99,11 +99,11 @@ fn each_result_stands_whole_on_the_last_screen() {
         ),
         (
             "dns apply lab --root root",
-            vec!["has the names of cluster lab.example.com now"],
+            vec!["added the names of cluster lab.example.com to"],
         ),
         ("image push lab.sh --rehearse", vec!["coreos"]),
         ("image list", vec!["helper images", "in the cache"]),
-        ("report lab -o report.html", vec!["written to report.html"]),
+        ("report lab -o report.html", vec!["report written to report.html"]),
     ] {
         let screen = seen(&sandbox, arguments, None);
         for result in results {
@@ -171,7 +171,7 @@ fn a_signal_is_told_of_and_nothing_is_drawn_over_it() {
     let screen = screen(&terminal);
     assert_eq!(
         screen.last().unwrap(),
-        "stopped; run the same command again to continue",
+        "interrupted; to resume, run the same command again",
         "{}",
         screen.join("\n")
     );

@@ -541,7 +541,7 @@ fn a_state_folder_that_is_not_ones_own_is_refused() {
     let (code, said) = sandbox.run(&["list"], &[]);
     assert_eq!(code, Some(4), "{said}");
     assert!(
-        said.contains("everybody may write in") && said.contains("--home"),
+        said.contains("everyone can write to") && said.contains("--home"),
         "{said}"
     );
     open(&sandbox.home(), 0o755);

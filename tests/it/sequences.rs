@@ -624,7 +624,7 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
         "switched off: ",
         "no cluster lab is known here",
         "the settings describe cluster",
-        "there is no such file",
+        "no such file",
         "no network elsewhere",
     ];
     let is_before = matches!(

@@ -297,7 +297,7 @@ fn a_cluster_in_use_is_not_deployed_twice() {
     assert_eq!(second.code, Some(7), "{}", second.stderr);
     let message = second.message();
     assert!(
-        message.contains("cluster lab is in use by") && message.contains(&pid),
+        message.contains("cluster lab is locked by") && message.contains(&pid),
         "{message}"
     );
     outcome(first).succeeded();
@@ -531,11 +531,9 @@ fn a_vrrp_id_of_another_cluster_is_refused_before_anything_is_made() {
     let before = sandbox.state();
     let refused = sandbox.deploy("other");
     assert_eq!(refused.code, Some(4));
-    assert!(
-        refused
-            .message()
-            .contains(&format!("virtual_router_id {taken} belongs to api of cluster lab"))
-    );
+    assert!(refused.message().contains(&format!(
+        "virtual_router_id {taken} is already used by api of cluster lab"
+    )));
     assert_eq!(sandbox.state(), before);
     assert!(!sandbox.home().cluster("other").exists());
 }
@@ -556,14 +554,14 @@ fn a_table_edited_by_hand_is_refused_where_it_takes_from_another_cluster() {
             format!("\nvirtual_router_id: {}", ours.virtual_router_id),
             format!("\nvirtual_router_id: {}", theirs.virtual_router_id),
             format!(
-                "virtual_router_id {} belongs to api of cluster lab",
+                "virtual_router_id {} is already used by api of cluster lab",
                 theirs.virtual_router_id
             ),
         ),
         (
             format!("api_ip: '{}'", ours.api_ip),
             format!("api_ip: '{}'", theirs.nodes[1].ip),
-            format!("api {} belongs to master-0 of cluster lab", theirs.nodes[1].ip),
+            format!("api {} is already used by master-0 of cluster lab", theirs.nodes[1].ip),
         ),
     ];
     for (from, to, words) in edits {
@@ -696,10 +694,10 @@ fn a_conflict_names_both_sides() {
     sandbox.env("lab", "ignition_extra=bootstrap:extra.ign");
     let run = sandbox.deploy("lab");
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-    let words = "error: file /etc/motd is written by installer's bootstrap.ign and by ignition_extra: ";
+    let words = "error: conflict: file /etc/motd is set by installer's bootstrap.ign and by ignition_extra: ";
     assert!(run.message().starts_with(words), "{}", run.message());
     assert!(
-        run.message().contains("a MachineConfig of yours in `manifests`"),
+        run.message().contains("a MachineConfig to `manifests`"),
         "{}",
         run.message()
     );

@@ -191,7 +191,7 @@ fn a_wait_in_vain_tells_what_it_saw_last() {
     let error = bench.bootstrap(Duration::from_secs(2)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no bootstrap-complete within 2 s; seen last:\n  masters: all 3 Ready\n  etcd: 3 members are available"
+        "timed out waiting for bootstrap-complete after 2 s; last status:\n  masters: all 3 Ready\n  etcd: 3 members are available"
     );
     bench.kube.with(|world| world.gate = Stage::Workers);
     let error = bench.install(Duration::from_secs(3)).unwrap_err();
@@ -267,8 +267,8 @@ fn the_bootstrap_is_waited_for_until_etcd_does_without_it() {
         let error = removed(Duration::from_secs(1)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no bootstrap-member-removed within 1 s; seen last:\n  \
-             etcd: its operator has not removed the bootstrap's member yet: enough members found"
+            "timed out waiting for bootstrap-member-removed after 1 s; last status:\n  \
+             etcd: the operator has not removed the bootstrap member yet: enough members found"
         );
         bench.kube.with(|world| world.gate = Stage::MemberRemoved);
         removed(LONG).unwrap();
@@ -376,8 +376,8 @@ fn a_node_that_is_ready_from_yesterday_is_not_believed() {
     let error = resting.start(&[], Duration::from_secs(4)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no Ready nodes within 4 s; seen last:\n  \
-         nodes: 4 of 5 Ready; worker-1 not Ready (its kubelet has not renewed its Lease since)"
+        "timed out waiting for Ready nodes after 4 s; last status:\n  \
+         nodes: 4 of 5 Ready; worker-1 not Ready (kubelet has not renewed its Lease since)"
     );
     resting.off.lock().unwrap().clear();
     resting.start(&[], LONG).unwrap();

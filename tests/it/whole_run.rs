@@ -108,7 +108,7 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
     let kube = site.kube(&mut child, Stage::Installed);
     let outcome = outcome(child).succeeded();
     for (days, words) in [
-        (1, "before the first rotation: 23 h left"),
+        (1, "not rotated yet, valid for 23 h"),
         (29, "the first rotation is done"),
     ] {
         let signer = site.authority.server("signer", |params| {
@@ -152,7 +152,7 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
     for told in [
         "lab-worker-0: client certificate approved (csr-client-worker-0)",
         "lab-worker-1: serving certificate approved (csr-serving-worker-1)",
-        "request csr-hostile-foreign-ip of system:node:worker-1.lab.example.com is not approved: 192.0.2.66 is not the address of worker-1",
+        "not approving request csr-hostile-foreign-ip of system:node:worker-1.lab.example.com: 192.0.2.66 is not the address of worker-1",
     ] {
         assert!(all.contains(told), "{told}\n{all}");
     }
@@ -232,7 +232,7 @@ fn the_bootstrap_of_a_single_master_goes_only_after_it_left_etcd() {
         let told = outcome(child).succeeded().stderr;
         for words in [
             "waiting until etcd's operator has removed the bootstrap from etcd",
-            "etcd: its operator has not removed the bootstrap's member yet: enough members found",
+            "etcd: the operator has not removed the bootstrap member yet: enough members found",
         ] {
             assert!(told.contains(words), "{told}");
         }

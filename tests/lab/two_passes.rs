@@ -428,7 +428,7 @@ fn a_guest_that_never_boots_is_told_with_its_console_and_leaves_nothing() {
     assert_eq!(code, Some(6), "{said}");
     for words in [
         "4 machines of 4 without the expected address",
-        "runs, but has no lease",
+        "is running, but has no DHCP lease",
         "hint: the machines are kept",
     ] {
         assert!(said.contains(words), "`{words}` in: {said}");

@@ -177,14 +177,17 @@ impl Cache {
             let wanted = artifact.content_sha256.as_ref().or(artifact.sha256.as_ref());
             match copied.map_err(io::Error::other).flatten() {
                 Ok(content) if Some(&content.sha256) == wanted => {
-                    info!(target: PROGRESS, "copied and verified {}", path.display());
+                    info!(target: PROGRESS, "copied to the cache and verified: {}", path.display());
                     let packed = artifact.sha256.clone().unwrap_or_else(|| content.sha256.clone());
                     return Some(Sums {
                         packed,
                         content: Ok(content),
                     });
                 }
-                Ok(_) => info!("{} is not what its name says, and is left alone", path.display()),
+                Ok(_) => info!(
+                    "the digest of {} does not match its file name; ignoring it",
+                    path.display()
+                ),
                 Err(error) => debug!("cannot copy {}: {error}", path.display()),
             }
             drop(partial.discard_content());
@@ -341,7 +344,7 @@ impl Write for HashWriter<'_> {
 /// Takes a lock, and waits for who has it. Only this user may open its file, and so hold it.
 pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, DownloadError> {
     let path = folder.join(name);
-    let mut told = false;
+    let mut is_announced = false;
     loop {
         let file = folder.file(name, OFlags::RDWR | OFlags::CREATE).map_err(disk(&path))?;
         match file.try_lock() {
@@ -353,9 +356,9 @@ pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, Download
                 }
             }
             Err(std::fs::TryLockError::WouldBlock) => {
-                if !told {
-                    info!(target: PROGRESS, "another process is at {what}; waiting for it");
-                    told = true;
+                if !is_announced {
+                    info!(target: PROGRESS, "another process is working on {what}; waiting for it");
+                    is_announced = true;
                 }
                 tokio::time::sleep(LOOK).await;
             }

@@ -43,7 +43,7 @@ pub(super) struct About {
     pub fetched: Timestamp,
 }
 
-/// A whole file, open, and what is told of it.
+/// A whole file, open, and what is known of it.
 pub(super) struct Entry {
     pub folder: Dir,
     pub about: About,

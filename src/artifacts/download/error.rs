@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 /// Why a download did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
-    #[error("the server refuses {url}: {status}")]
+    #[error("cannot download {url}: the server returned {status}")]
     Refused { url: String, status: u16 },
     #[error("cannot download {url}: {why}")]
     Unreachable { url: String, why: String, tries: u32 },
-    #[error("{url} ends after {found} bytes, and the server said {said}")]
+    #[error("cannot download {url}: received {found} bytes, but the server announced {said}")]
     Short { url: String, said: u64, found: u64 },
-    #[error("{what} of {url} is not the published one: expected sha256 {expected}, found {found}")]
+    #[error("checksum mismatch for {url}: {what} has sha256 {found}, expected {expected}")]
     WrongSum {
         url: String,
-        /// `the sum`, `the sum of the content`.
+        /// `the download`, `the decompressed content`.
         what: &'static str,
         expected: String,
         found: String,
@@ -26,9 +26,9 @@ pub enum DownloadError {
     Disk { path: PathBuf, source: io::Error },
     #[error("cannot read {}: {source}", path.display())]
     Local { path: PathBuf, source: io::Error },
-    #[error("{url} is too large for what it should be")]
+    #[error("cannot download {url}: the file is larger than allowed")]
     TooLong { url: String },
-    #[error("cache {} is not safe to use: {why}", path.display())]
+    #[error("cache directory {} is not safe: {why}", path.display())]
     Unsafe { path: PathBuf, why: String },
 }
 
@@ -42,32 +42,32 @@ impl DownloadError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Refused { status: 404 | 410, .. } => {
-                "is the version right, and does the mirror have it? settings version, mirror, image_mirror".to_owned()
+                "check the version, and that the mirror has it (settings: version, mirror, image_mirror)".to_owned()
             }
             Self::Refused { status: 401 | 403, .. } => {
-                "the server wants a login or a proxy stands before it; a mirror of your own needs none".to_owned()
+                "the server or a proxy requires authentication; use a mirror that does not (settings: mirror, image_mirror)".to_owned()
             }
             Self::Refused { .. } | Self::Short { .. } => {
-                "the server is at fault; try later, or another mirror".to_owned()
+                "the server failed; try again later, or set another mirror".to_owned()
             }
             Self::Unreachable { .. } => {
-                "what came so far is kept, the same command goes on from there; https_proxy in the environment is \
-                 obeyed, and mirrors are named by the settings mirror and image_mirror"
+                "the partial download is kept; to resume, run the same command again. Set https_proxy in the environment to use \
+                 a proxy, or the settings mirror and image_mirror to use a mirror"
                     .to_owned()
             }
             Self::WrongSum { .. } | Self::Damaged { .. } => {
-                "nothing of it is kept; a mirror or proxy changed the file, or serves another one by that name"
+                "the download was deleted; the mirror or a proxy serves a modified file or another file under this name"
                     .to_owned()
             }
             Self::Disk { source, .. } if is_full(source) => {
-                "free some space (`ocpdeploy image prune`), or set cache to a folder on another disk".to_owned()
+                "free some space (`ocpdeploy image prune`), or set cache to a directory on another disk".to_owned()
             }
-            Self::Disk { .. } => "set cache to a folder that you may write".to_owned(),
+            Self::Disk { .. } => "set cache to a directory that you can write to".to_owned(),
             Self::Unsafe { path, .. } => format!(
-                "set cache to a folder of your own; `chmod go-w {0}` keeps yours to you, `chmod 1777 {0}` shares it",
+                "set cache to a directory that you own; `chmod go-w {0}` makes it private, `chmod 1777 {0}` shares it",
                 path.display()
             ),
-            Self::TooLong { .. } => "is the mirror's URL right?".to_owned(),
+            Self::TooLong { .. } => "check the mirror's URL".to_owned(),
             Self::Local { .. } => return None,
         })
     }

@@ -29,14 +29,14 @@ use error::shown;
 use sums::Sums;
 use transfer::{Client, Transfer};
 
-/// As `bytes`, but gives up at a moment; `told` is called before each try.
+/// As `bytes`, but gives up at a moment; `before_try` is called before each try.
 pub async fn bytes_until(
     url: &str,
     patience: Patience,
     until: Instant,
-    told: impl Fn(),
+    before_try: impl Fn(),
 ) -> Result<Vec<u8>, DownloadError> {
-    Client::new(patience)?.bytes_until(url, Some(until), told).await
+    Client::new(patience)?.bytes_until(url, Some(until), before_try).await
 }
 
 /// Fetches a short text, such as a list of sums.
@@ -84,7 +84,7 @@ impl Cache {
                     if !(stitched && attempt == 1) {
                         return Err(error);
                     }
-                    info!(target: PROGRESS, "download {url}: begun anew, its parts do not fit together");
+                    info!(target: PROGRESS, "download {url}: restarting, the parts do not match");
                     attempt += 1;
                 }
                 Err(error) => {
@@ -99,9 +99,9 @@ impl Cache {
 
 fn check(artifact: &Artifact, sums: Sums) -> Result<Sums, DownloadError> {
     let url = || shown(&artifact.url).to_owned();
-    let mut pairs = vec![("the sum", &artifact.sha256, Some(&sums.packed))];
+    let mut pairs = vec![("the download", &artifact.sha256, Some(&sums.packed))];
     let content = sums.content.as_ref().ok().map(|content| &content.sha256);
-    pairs.push(("the sum of the content", &artifact.content_sha256, content));
+    pairs.push(("the decompressed content", &artifact.content_sha256, content));
     for (what, expected, found) in pairs {
         if let (Some(expected), Some(found)) = (expected, found)
             && expected != found

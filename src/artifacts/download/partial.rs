@@ -102,7 +102,7 @@ impl Partial {
     pub fn finish(self, artifact: &Artifact, sums: &Sums) -> Result<Cached, DownloadError> {
         let target = self.files.path().to_owned();
         let content = sums.content.as_ref();
-        let content = content.map_err(|_| disk(&target)(io::Error::other("the content is not known")))?;
+        let content = content.map_err(|_| disk(&target)(io::Error::other("the digest is not known")))?;
         let about = About {
             v: VERSION,
             url: shown(&artifact.url).to_owned(),
@@ -116,7 +116,7 @@ impl Partial {
         let target = self.files.join(&digest);
         self.show(&about).map_err(disk(&target))?;
         let entry = Entry::ours(&self.files, &digest).and_then(Entry::cached);
-        entry.ok_or_else(|| disk(&target)(io::Error::other("it is gone again")))
+        entry.ok_or_else(|| disk(&target)(io::Error::other("it was removed again")))
     }
 
     fn show(&self, about: &About) -> io::Result<()> {
@@ -134,7 +134,7 @@ impl Partial {
             // What is there under this digest gives way: it may have another name, or be damaged.
             self.folder.remove("old")?;
             self.files.rename(&about.sha256, &self.folder, "old")?;
-            info!("{} was there already and is replaced", about.sha256);
+            info!("replacing existing {}", about.sha256);
         }
         self.folder.rename(WHOLE, &self.files, &about.sha256)?;
         self.files.sync()?;

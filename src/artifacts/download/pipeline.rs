@@ -50,14 +50,14 @@ impl Space {
     pub fn take(&mut self, file: &File, bytes: usize) -> io::Result<()> {
         self.written += bytes as u64;
         if self.written > self.largest {
-            let why = format!("it holds more than {} MiB", self.largest >> 20);
+            let why = format!("it is larger than {} MiB", self.largest >> 20);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         if self.written - self.measured >= MEASURE {
             self.measured = self.written;
             let disk = rustix::fs::fstatvfs(file)?;
             if disk.f_bavail * disk.f_frsize < RESERVE {
-                let why = format!("less than {} MiB would stay free on this disk", RESERVE >> 20);
+                let why = format!("less than {} MiB would remain free on this disk", RESERVE >> 20);
                 return Err(io::Error::new(io::ErrorKind::StorageFull, why));
             }
         }
@@ -101,21 +101,21 @@ impl Pipeline {
         if unpack {
             let (sender, receiver) = sync_channel::<Vec<u8>>(DEPTH);
             let (blocks, written) = sync_channel::<Vec<u8>>(DEPTH);
-            let (content, room) = (partial.content(), space());
+            let (content, free) = (partial.content(), space());
             let out = partial.create_content()?;
             forward = Some(sender);
             let decompress = spawn("decompress", move || decompress(receiver, &blocks))?;
             let failed = Arc::clone(&full);
             let write = spawn("write", move || {
-                let outcome = write(out, content, &written, room);
+                let outcome = write(out, content, &written, free);
                 // Of bytes that hold too much the rest is still wanted: their sum tells whose fault it is.
                 failed.store(matches!(outcome, Err(Fault::Disk(..))), Ordering::Relaxed);
                 outcome
             })?;
             later = Some(Unpack { decompress, write });
         }
-        let room = space();
-        let keep = spawn("keep", move || keep(file, path, chunks, forward, room))?;
+        let free = space();
+        let keep = spawn("keep", move || keep(file, path, chunks, forward, free))?;
         Ok(Self {
             input,
             keep,

@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(5);
 /// A list of sums is a few kilobytes.
 const LONGEST_TEXT: usize = 4 << 20;
-/// How often is told how far it is.
+/// How often progress is reported.
 const TELL: Duration = Duration::from_secs(5);
 
 /// Why a try ended before its end.
@@ -91,17 +91,17 @@ impl Client {
         self.bytes_until(url, None, || ()).await
     }
 
-    /// A whole short file, by a moment if there is one; `told` is called before each try.
+    /// A whole short file, by a moment if there is one; `before_try` is called before each try.
     pub async fn bytes_until(
         &self,
         url: &str,
         until: Option<Instant>,
-        told: impl Fn(),
+        before_try: impl Fn(),
     ) -> Result<Vec<u8>, DownloadError> {
         let (begun, mut tried) = (Instant::now(), 0);
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         loop {
-            told();
+            before_try();
             let outcome = match left() {
                 None => self.try_bytes(url).await,
                 Some(left) => match timeout(left, self.try_bytes(url)).await {
@@ -123,7 +123,7 @@ impl Client {
             if tried >= self.patience.tries {
                 return Err(unreachable(url, why, tried));
             }
-            debug!("{}: {why}; tried again", shown(url));
+            debug!("{}: {why}; retrying", shown(url));
             match left() {
                 None => self.patience.pause(tried, pause).await,
                 // The pause alone would take what is left.
@@ -172,7 +172,7 @@ fn answer(url: &str, sent: reqwest::Result<Response>) -> Result<Response, Broken
     }
     if status.is_server_error() || [408, 425, 429].contains(&status.as_u16()) {
         return Err(Broken::Again {
-            why: format!("the server answers {status}"),
+            why: format!("the server returned {status}"),
             pause: asked_pause(status, response.headers()),
         });
     }
@@ -189,8 +189,8 @@ fn text_of(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 /// The innermost cause says most, the outer ones repeat the URL.
 fn words(error: &reqwest::Error) -> String {
     match innermost(error) {
-        text if text.is_empty() => "the connection broke".to_owned(),
-        text if error.is_timeout() => format!("no answer in time ({text})"),
+        text if text.is_empty() => "connection lost".to_owned(),
+        text if error.is_timeout() => format!("timed out ({text})"),
         text => text,
     }
 }
@@ -205,7 +205,7 @@ pub(super) struct Transfer<'a> {
     have: u64,
     /// The most that was ever here.
     best: u64,
-    told: Instant,
+    reported: Instant,
     /// Its parts came by several requests.
     pub stitched: bool,
 }
@@ -222,7 +222,7 @@ impl<'a> Transfer<'a> {
             pipeline: Some(pipeline),
             have,
             best: have,
-            told: Instant::now(),
+            reported: Instant::now(),
             stitched: have > 0,
         })
     }
@@ -231,7 +231,11 @@ impl<'a> Transfer<'a> {
     pub async fn finish(self) -> Result<Sums, DownloadError> {
         match self.pipeline {
             Some(pipeline) => pipeline.finish().await,
-            None => Err(unreachable(&self.artifact.url, "it did not begin".to_owned(), 1)),
+            None => Err(unreachable(
+                &self.artifact.url,
+                "the transfer did not start".to_owned(),
+                1,
+            )),
         }
     }
 
@@ -242,7 +246,7 @@ impl<'a> Transfer<'a> {
             return self.copy(&path).await;
         }
         if self.have > 0 {
-            info!(target: PROGRESS, "download {url}: {} MiB are here already", self.have >> 20);
+            info!(target: PROGRESS, "download {url}: resuming after {} MiB", self.have >> 20);
         }
         let mut tried = 0;
         loop {
@@ -257,7 +261,7 @@ impl<'a> Transfer<'a> {
                 Err(Broken::Again { why, pause }) => (why, pause),
                 Err(Broken::Anew(why)) => {
                     self.begin_anew().await?;
-                    (format!("{why}; begun anew"), None)
+                    (format!("{why}; restarting"), None)
                 }
             };
             tried += 1;
@@ -272,7 +276,7 @@ impl<'a> Transfer<'a> {
                     _ => unreachable(&url, why, tried),
                 });
             }
-            info!(target: PROGRESS, "download {url}: {why}; tried again at {} MiB", self.have >> 20);
+            info!(target: PROGRESS, "download {url}: {why}; retrying at {} MiB", self.have >> 20);
             self.client.patience.pause(tried, pause).await;
         }
     }
@@ -306,7 +310,7 @@ impl<'a> Transfer<'a> {
                 None if has_sum => {}
                 None => {
                     return Err(Broken::Anew(
-                        "the server does not tell one file from another".to_owned(),
+                        "the server sends no ETag or date to identify the file".to_owned(),
                     ));
                 }
             }
@@ -319,13 +323,13 @@ impl<'a> Transfer<'a> {
         let range = text_of(headers, header::CONTENT_RANGE).and_then(range);
         match (status, self.have) {
             (StatusCode::RANGE_NOT_SATISFIABLE, 0) => {
-                return Err(again("the server answers 416 to a request without a range"));
+                return Err(again("the server returned 416 to a request without a range"));
             }
             (StatusCode::RANGE_NOT_SATISFIABLE, have) => {
                 return match range {
                     Some((_, Some(total))) if total == have => Ok(()),
                     Some((_, Some(total))) if total > have => Err(again(ENDED)),
-                    _ => Err(Broken::Anew("the file is another one now".to_owned())),
+                    _ => Err(Broken::Anew("the file has changed on the server".to_owned())),
                 };
             }
             (StatusCode::PARTIAL_CONTENT, have) => {
@@ -335,7 +339,7 @@ impl<'a> Transfer<'a> {
                 // A server that heeds If-Range may still be several, of which one does not.
                 let now = validator(headers);
                 if !same || (now.is_some() && now != origin.validator) {
-                    return Err(Broken::Anew("the file is another one now".to_owned()));
+                    return Err(Broken::Anew("the file has changed on the server".to_owned()));
                 }
             }
             (_, 0) => {
@@ -347,7 +351,7 @@ impl<'a> Transfer<'a> {
             }
             (_, _) => {
                 return Err(Broken::Anew(
-                    "the server sends the whole file: it changed, or the server knows no ranges".to_owned(),
+                    "the server sent the whole file: it changed, or the server does not support ranges".to_owned(),
                 ));
             }
         }
@@ -363,7 +367,7 @@ impl<'a> Transfer<'a> {
             };
             self.have += chunk.len() as u64;
             if total.is_some_and(|total| self.have > total) {
-                return Err(Broken::Anew("more came than the server said".to_owned()));
+                return Err(Broken::Anew("received more bytes than the server announced".to_owned()));
             }
             let Some(pipeline) = &self.pipeline else {
                 return Err(Broken::Stopped);
@@ -380,10 +384,10 @@ impl<'a> Transfer<'a> {
     }
 
     fn tell(&mut self, total: Option<u64>) {
-        if self.told.elapsed() < TELL {
+        if self.reported.elapsed() < TELL {
             return;
         }
-        self.told = Instant::now();
+        self.reported = Instant::now();
         let have = self.have >> 20;
         let text = match total {
             Some(total) => format!("{have} of {} MiB", total >> 20),
@@ -418,7 +422,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-const ENDED: &str = "the connection ended before the file did";
+const ENDED: &str = "the connection closed before the end of the file";
 
 /// The path of a `file:` URL; what asks for a state of it, after `?`, is not part of it.
 fn local_path(url: &str) -> Option<PathBuf> {

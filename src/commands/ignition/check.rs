@@ -41,7 +41,7 @@ pub fn run(command: &IgnitionCheck) -> Result<ExitCode> {
     match checked.files.iter().filter(|file| !file.ok).count() {
         0 => Ok(ExitCode::SUCCESS),
         bad => {
-            let text = format!("{bad} of {} configs did not pass", checked.files.len());
+            let text = format!("{bad} of {} configs failed the check", checked.files.len());
             Err(CommandError::new(Kind::Settings, text).into())
         }
     }

@@ -19,9 +19,12 @@ pub fn run(command: &IgnitionDiff) -> Result<ExitCode> {
     if let (Ok(one), Ok(other)) = (version(&old.config), version(&new.config))
         && one.major != other.major
     {
-        let text = format!("{} is Ignition {one}, {} is {other}", old.name, new.name);
+        let text = format!(
+            "cannot compare {}, which is Ignition {one}, with {}, which is Ignition {other}",
+            old.name, new.name
+        );
         return Err(CommandError::new(Kind::Settings, text)
-            .hint("spec 2 and spec 3 are different languages; nothing in them can be compared")
+            .hint("compare configs of the same major version of the spec")
             .into());
     }
     let found = diff(&old.config, &new.config);

@@ -28,7 +28,7 @@ pub fn run(global: &Global, command: &IgnitionMerge) -> Result<ExitCode> {
     for input in &inputs {
         remarks.add(input, input.findings(wanted));
     }
-    remarks.refuse("Ignition would refuse what is to be merged")?;
+    remarks.refuse("Ignition would reject the config to be merged")?;
     // The files' bytes stay, to tell where in them a finding is.
     let layers: Vec<Layer> = inputs
         .iter_mut()
@@ -76,7 +76,7 @@ fn merged(layers: &[Layer], inputs: &[Input], remarks: &mut Remarks) -> Result<V
         let from = origin.map_or_else(|| names.join(" and "), |origin| origin.layers.join(" and "));
         remarks.add_merged(finding, &from);
     }
-    remarks.refuse(&format!("the merge of {} is not valid", names.join(" and ")))?;
+    remarks.refuse(&format!("merging {} gives an invalid config", names.join(" and ")))?;
     Ok(merged)
 }
 
@@ -86,20 +86,20 @@ struct Remarks {
     warnings: Vec<String>,
     errors: Vec<String>,
     /// Texts of warnings on single files; the whole has the same again.
-    told: Vec<String>,
+    seen: Vec<String>,
 }
 
 impl Remarks {
     fn add(&mut self, input: &Input, remarks: Vec<Remark>) {
         for remark in remarks {
             self.keep(remark.severity, remark.line(&input.name));
-            self.told.push(remark.text);
+            self.seen.push(remark.text);
         }
     }
 
     /// A finding of the whole, and the files that its entry is from.
     fn add_merged(&mut self, finding: Finding, from: &str) {
-        if finding.severity == Severity::Warning && self.told.contains(&finding.text) {
+        if finding.severity == Severity::Warning && self.seen.contains(&finding.text) {
             return;
         }
         let remark = Remark {
@@ -140,12 +140,12 @@ fn target(path: &Path) -> Result<PathBuf, CommandError> {
     let named = std::path::absolute(path).or_else(|error| refuse(&error.to_string()))?;
     // Of a link, what it leads to is replaced.
     match std::fs::canonicalize(&named) {
-        Ok(real) if real.is_dir() => refuse("it is a folder"),
-        Ok(real) if !real.is_file() => refuse("it is not a plain file; without --output the result goes to stdout"),
+        Ok(real) if real.is_dir() => refuse("it is a directory"),
+        Ok(real) if !real.is_file() => refuse("it is not a regular file; to write to stdout, leave out --output"),
         Ok(real) => Ok(real),
         Err(error) if error.kind() == ErrorKind::NotFound => match named.parent().is_some_and(Path::is_dir) {
             true => Ok(named),
-            false => refuse("there is no such folder"),
+            false => refuse("no such directory"),
         },
         Err(error) => refuse(&error.to_string()),
     }

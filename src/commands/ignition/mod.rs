@@ -101,20 +101,22 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
     // One byte more tells that there is more.
     let most = document::MOST_BYTES as u64 + 1;
     let read = match is_stdin(path) {
-        true if std::io::stdin().is_terminal() => return Err("a terminal is not a config; pipe one in".to_owned()),
+        true if std::io::stdin().is_terminal() => {
+            return Err("stdin is a terminal; pipe a config into this command".to_owned());
+        }
         true => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
         false => std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
     match read {
         Ok(_) if bytes.len() > document::MOST_BYTES => Err(format!(
-            "it is larger than {} MiB, which no config is",
+            "it is larger than {} MiB, the limit for a config",
             document::MOST_BYTES >> 20
         )),
         Ok(_) => Ok(bytes),
         Err(error) => Err(match error.kind() {
-            ErrorKind::NotFound => "there is no such file".to_owned(),
-            ErrorKind::IsADirectory => "it is a folder".to_owned(),
-            ErrorKind::PermissionDenied => "this user may not read it".to_owned(),
+            ErrorKind::NotFound => "no such file".to_owned(),
+            ErrorKind::IsADirectory => "it is a directory".to_owned(),
+            ErrorKind::PermissionDenied => "permission denied".to_owned(),
             _ => error.to_string(),
         }),
     }

@@ -83,7 +83,7 @@ fn kept_layers(dir: &ClusterDir, cluster: &Cluster, node: &NodeName) -> Result<O
         return Ok(None);
     }
     let kept = KeptLayers::parse(&fs_err::read(&kept)?)
-        .map_err(|error| CommandError::new(Kind::Settings, format!("{} is not understood: {error}", kept.display())))?;
+        .map_err(|error| CommandError::new(Kind::Settings, format!("cannot parse {}: {error}", kept.display())))?;
     let Some(ours) = kept.and_then(|kept| kept.layers(node, role)) else {
         return Ok(None);
     };
@@ -164,8 +164,11 @@ fn no_config(dir: &ClusterDir, cluster: &str, node: &str) -> Result<CommandError
     }
     nodes.sort();
     Ok(match nodes.is_empty() {
-        true => CommandError::new(Kind::Tool, format!("the nodes of cluster {cluster} have no config yet"))
-            .hint("`ocpdeploy deploy` makes them, after pass one"),
+        true => CommandError::new(
+            Kind::Tool,
+            format!("the nodes of cluster {cluster} have no Ignition config yet"),
+        )
+        .hint("`ocpdeploy deploy` creates the configs after pass one"),
         false => CommandError::new(Kind::Usage, format!("cluster {cluster} has no node {node}"))
             .hint(format!("its nodes: {}", nodes.join(", "))),
     })
@@ -178,13 +181,13 @@ fn contents(config: &Value, path: &str, name: &str) -> Result<Vec<u8>, CommandEr
     let file = files.into_iter().flatten().rfind(|file| file["path"] == path);
     let Some(file) = file else {
         return Err(CommandError::new(Kind::Usage, format!("{name} has no file {path}"))
-            .hint("without --file its files are listed; what the node fetches on its first boot is not among them"));
+            .hint("run the command without --file to list the files; files that the node fetches on its first boot are not listed"));
     };
     let found = file_contents(file);
     match found.elsewhere.first() {
         None => Ok(found.bytes),
         Some(url) => {
-            let text = format!("{path} of {name} is not in the config: {url}");
+            let text = format!("the config of {name} does not contain {path}: the node fetches it from {url}");
             Err(CommandError::new(Kind::Tool, text))
         }
     }

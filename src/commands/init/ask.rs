@@ -25,9 +25,9 @@ pub type Check = Rc<dyn Fn(&str) -> Option<String>>;
 fn ended(at: &str) -> CommandError {
     CommandError::new(
         Kind::Stopped,
-        format!("the answers ended at `{at}`, and no env file was written"),
+        format!("stdin ended at the question `{at}`; no env file was written"),
     )
-    .hint("the same command asks again from the beginning")
+    .hint("to start over, run the same command again")
 }
 
 /// Whoever is asked.
@@ -37,7 +37,7 @@ pub enum Ask {
     Lines,
 }
 
-const OTHER: &str = "something else";
+const OTHER: &str = "other";
 
 impl Ask {
     pub fn new() -> Self {
@@ -147,7 +147,7 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
     loop {
         let mut rows = rows(question);
         if question.optional && question.default.is_none() {
-            let text = "(leave it open)".to_owned();
+            let text = "(leave empty)".to_owned();
             let value = Some(String::new());
             rows.insert(rows.len() - usize::from(question.open), Row { value, text });
         }
@@ -172,7 +172,7 @@ fn on_terminal(question: &Question, check: &Check) -> Option<Option<String>> {
     }
 }
 
-/// The choices, and last that which lets something else be typed.
+/// The choices, and last that which lets other be typed.
 fn rows(question: &Question) -> Vec<Row> {
     let texts = lines_of(&question.choices).into_iter();
     let row = |(text, choice): (String, &Choice)| Row {
@@ -197,7 +197,7 @@ fn rank(typed: &str, _: &Row, text: &str, index: usize) -> Option<i64> {
 
 /// Any number of the choices; none of them leaves it open.
 fn several(question: &Question, check: &Check) -> Option<Option<String>> {
-    const HELP: &str = "↑↓ to move, space to choose, enter to go on";
+    const HELP: &str = "↑↓ to move, space to select, enter to confirm";
     let (message, rows) = (format!("{}:", question.setting), rows(question));
     let known = question.default.as_deref().unwrap_or_default();
     let is_chosen = |row: &Row| parse::list(known).any(|item| row.value.as_deref() == Some(item));
@@ -251,7 +251,7 @@ fn typed(question: &Question, check: &Check) -> Option<Option<String>> {
 fn validation(check: &Check, text: &str, may_be_empty: bool) -> Validation {
     match check(text) {
         _ if text.is_empty() && may_be_empty => Validation::Valid,
-        _ if text.is_empty() => Validation::Invalid("an answer is needed".into()),
+        _ if text.is_empty() => Validation::Invalid("a value is required".into()),
         Some(problem) => Validation::Invalid(one_line(&problem).into()),
         None => Validation::Valid,
     }
@@ -308,7 +308,7 @@ fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
             (true, Some(default)) => default.clone(),
             (true, None) if question.optional => return Some(None),
             (true, None) => {
-                refuse("an answer is needed");
+                refuse("a value is required");
                 continue;
             }
             (false, _) if question.many => {
@@ -319,7 +319,7 @@ fn by_lines(question: &Question, check: &Check) -> Option<Option<String>> {
         };
         let is_known = question.choices.iter().any(|choice| choice.value == value);
         if !question.open && !question.choices.is_empty() && !is_known {
-            refuse(&format!("`{value}` is none of these"));
+            refuse(&format!("`{value}` is not one of the choices"));
             continue;
         }
         match check(&value) {

@@ -19,8 +19,8 @@ use crate::state::home::write_where_asked;
 const FETCH: &str = "fetch";
 
 impl Interview {
-    /// Asks for one setting of the way.
-    pub(super) async fn way(&mut self, setting: &'static str) -> Result<()> {
+    /// Asks for one setting of the connection.
+    pub(super) async fn connection(&mut self, setting: &'static str) -> Result<()> {
         match setting {
             "ovirt_ca" => self.ovirt_ca().await,
             "os_cloud" => {
@@ -49,7 +49,7 @@ impl Interview {
         let question = Question {
             choices: vec![Choice::new(
                 FETCH,
-                "asked of the engine, for you to compare its fingerprint",
+                "downloaded from the engine; you compare its fingerprint",
             )],
             open: true,
             default: Some(FETCH.to_owned()),
@@ -74,7 +74,7 @@ impl Interview {
         };
         let ca = ovirt::fetch_ca(&config.url).await?;
         tell(&format!(
-            "\nthe CA that {} shows, to be compared with what its administrator says:",
+            "\nCA certificate of {}; compare the fingerprint with the one from its administrator:",
             config.url
         ));
         // Whoever answers there wrote the subject: it must not look like the fingerprint.
@@ -83,19 +83,16 @@ impl Interview {
             "  {subject}, until {}\n  SHA-256 {}",
             ca.until, ca.fingerprint
         ));
-        if !self.ask.agree("is that the engine's CA?")? {
-            let text = format!(
-                "the CA of {} is not trusted, and no password was sent to it",
-                config.url
-            );
+        if !self.ask.agree("is this the engine's CA?")? {
+            let text = format!("the CA of {} is not trusted; no password was sent", config.url);
             return Err(CommandError::new(Kind::Platform, text)
-                .hint("get the CA from the engine's administrator and give its file as ovirt_ca")
+                .hint("get the CA certificate from the engine's administrator and set ovirt_ca to its file")
                 .into());
         }
         let name = self.beside("ovirt-ca.pem");
         let path = self.folder().join(&name);
         if std::fs::read_to_string(&path).ok().as_deref() != Some(ca.pem.as_str()) {
-            may_write(&self.ask, &path, "name its file as ovirt_ca")?;
+            may_write(&self.ask, &path, "set ovirt_ca to its file")?;
             write_where_asked(&path, ca.pem.as_bytes())?;
         }
         self.survey.answer("ovirt_ca", &name);
@@ -109,17 +106,17 @@ impl Interview {
         };
         let name = self.beside("ovirt-password");
         let question = Question {
-            text: "Where the password is kept; both files are for you alone to read.".to_owned(),
+            text: "Where to store the password; both files are readable only by you.".to_owned(),
             choices: vec![
-                Choice::new("file", format!("in a file of its own, {name}")),
-                Choice::new("env", "in the env file itself"),
+                Choice::new("file", format!("in a separate file, {name}")),
+                Choice::new("env", "in the env file"),
             ],
             default: Some("file".to_owned()),
             open: false,
             many: false,
             optional: false,
             secret: false,
-            setting: "kept in",
+            setting: "store in",
         };
         let anything: Check = Rc::new(|_| None);
         if self.ask.ask(&question, &anything)?.as_deref() == Some("file") {
@@ -127,7 +124,7 @@ impl Interview {
             may_write(
                 &self.ask,
                 &path,
-                "keep the password in the env file, or choose another name with -o",
+                "store the password in the env file, or choose another name with -o",
             )?;
             write_where_asked(&path, format!("{password}\n").as_bytes())?;
             self.survey.answer_by_file("ovirt_password", &name);

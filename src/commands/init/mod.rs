@@ -28,7 +28,7 @@ use crate::state::inventory;
 
 pub fn run(session: &Session, command: &Init) -> Result<()> {
     let ask = Ask::new();
-    let path = std::path::absolute(&command.out).context("find the env file's folder")?;
+    let path = std::path::absolute(&command.out).context("find the env file's directory")?;
     may_write(&ask, &path, "choose another name with -o")?;
     let survey = Survey::new(path.clone(), session.surroundings()?);
     let mut interview = Interview {
@@ -47,10 +47,10 @@ pub fn run(session: &Session, command: &Init) -> Result<()> {
 
 /// A file that is there is replaced only when the user says so.
 fn may_write(ask: &Ask, path: &Path, hint: &str) -> Result<()> {
-    if !path.exists() || ask.agree(&format!("{} is there; write over it?", path.display()))? {
+    if !path.exists() || ask.agree(&format!("{} exists; overwrite it?", path.display()))? {
         return Ok(());
     }
-    let text = format!("{} is there, and was left as it is", path.display());
+    let text = format!("{} exists and was not changed", path.display());
     Err(CommandError::new(Kind::Usage, text).hint(hint).into())
 }
 
@@ -67,7 +67,7 @@ impl Interview {
         self.backend(backend)?;
         let backend = self.survey.value("backend").unwrap_or_default().to_owned();
         for setting in survey::way_to(&backend) {
-            self.way(setting).await?;
+            self.connection(setting).await?;
         }
         self.platform(&backend, Some).await?;
         for setting in survey::CLUSTER {
@@ -80,7 +80,7 @@ impl Interview {
         for setting in survey::ACCESS {
             self.put(self.access(setting))?;
         }
-        self.further(session).await
+        self.optional(session).await
     }
 
     fn backend(&mut self, given: Option<&str>) -> Result<()> {
@@ -115,12 +115,12 @@ impl Interview {
     ///
     /// `called` says by which setting each is answered, if at all.
     async fn platform(&mut self, backend: &str, called: fn(&'static str) -> Option<&'static str>) -> Result<()> {
-        let mut told = BTreeSet::new();
+        let mut shown = BTreeSet::new();
         loop {
             let config = self.survey.platform_of(backend)?;
             let offers = look(&config).await?;
             for finding in offers.seen {
-                if told.insert(finding.text.clone()) {
+                if shown.insert(finding.text.clone()) {
                     self.ask.tell(&finding);
                 }
             }
@@ -218,8 +218,8 @@ impl Interview {
     fn access(&self, setting: &'static str) -> Question {
         let choices = match setting {
             "version" => vec![
-                Choice::new("stable", "the newest OpenShift, fetched and verified"),
-                Choice::new("okd", "the newest OKD, for which no subscription is needed"),
+                Choice::new("stable", "the latest OpenShift, downloaded and verified"),
+                Choice::new("okd", "the latest OKD, requires no subscription"),
             ],
             "pub_key" => public_keys(),
             _ => return self.survey.question(setting),
@@ -239,7 +239,7 @@ impl Interview {
                 .iter()
                 .for_each(|warning| tell(&format!("warning: {}", printable_block(warning)))),
             Err(SettingsError { problems }) => {
-                tell("\nbefore a deployment these are still to be put right:");
+                tell("\nfix these problems before you deploy:");
                 problems
                     .iter()
                     .for_each(|problem| tell(&format!("  {}", printable_block(&problem.message))));
@@ -247,7 +247,7 @@ impl Interview {
         }
         write_where_asked(&self.path, self.survey.text().as_bytes())?;
         tell(
-            "\n`ocpdeploy check` looks at all that it needs, `ocpdeploy plan` shows what would be made, `ocpdeploy deploy` makes it",
+            "\nnext: `ocpdeploy check` checks all requirements, `ocpdeploy plan` shows what would be created, `ocpdeploy deploy` deploys the cluster",
         );
         print(&format!("written to {}\n", shown.display()))
     }

@@ -12,7 +12,7 @@ use crate::settings::parse;
 
 impl Interview {
     /// Asks for what is chosen until nothing is.
-    pub(super) async fn further(&mut self, session: &Session) -> Result<()> {
+    pub(super) async fn optional(&mut self, session: &Session) -> Result<()> {
         loop {
             let anything: Check = Rc::new(|_| None);
             let chosen = self.ask.ask(&self.survey.further(), &anything)?;
@@ -39,14 +39,14 @@ impl Interview {
     /// How addresses are learnt, as far as the platform can; where nothing is harvested, all of them are asked for.
     async fn harvest(&mut self, session: &Session) -> Result<()> {
         let (facts, holds) = self.network().await?;
-        let mut choices = vec![Choice::new("boot", "throwaway machines are booted in pass one")];
+        let mut choices = vec![Choice::new("boot", "pass one boots temporary machines")];
         if holds {
             choices.push(Choice::new(
                 "reserve",
-                "the platform hands them out, and nothing is booted",
+                "the platform assigns them, pass one boots no machines",
             ));
         }
-        choices.push(Choice::new("static", "you give the address of every node"));
+        choices.push(Choice::new("static", "you set the address of each node"));
         let question = Question {
             default: self.survey.in_effect("harvest"),
             choices,
@@ -151,7 +151,7 @@ impl Interview {
             return Ok(());
         };
         for setting in survey::way_to(&there) {
-            self.way(setting).await?;
+            self.connection(setting).await?;
         }
         self.platform(&there, survey::of_workers).await
     }

@@ -246,9 +246,9 @@ impl<S: Subscriber> Layer<S> for Listener {
             (_, Level::ERROR | Level::WARN) => self.0.line(&format!("warning: {}{}", note.message, note.others)),
             (PROGRESS, _) if note.machine.is_empty() && note.step.is_empty() => self.0.line(&note.message),
             (PROGRESS, _) => self.0.progress(&note),
-            (room, _) => {
-                let room = room.trim_start_matches("ocpdeploy::");
-                self.0.line(&format!("{room}: {}{}", note.message, note.others));
+            (module, _) => {
+                let module = module.trim_start_matches("ocpdeploy::");
+                self.0.line(&format!("{module}: {}{}", note.message, note.others));
             }
         }
     }

@@ -3,12 +3,12 @@
 use super::escape::percent;
 
 const NO_COMMA: &str = "the data URL has no comma before its data";
-const ATTRIBUTE: &str = "the data URL's media type has a parameter that is not finished";
+const ATTRIBUTE: &str = "the data URL's media type has a parameter that is not terminated";
 const BASE64: &str = "the data is not base64: standard alphabet, padded with `=`";
 
 /// Judges a data URL without decoding it.
 pub fn judge(url: &str) -> Result<(), &'static str> {
-    let rest = url.strip_prefix("data:").ok_or("`data:` is written in lower case")?;
+    let rest = url.strip_prefix("data:").ok_or("`data:` must be in lower case")?;
     let rest = media_type(rest)?;
     let (base64, data) = parameters(rest)?;
     match base64 {
@@ -26,7 +26,7 @@ fn media_type(text: &str) -> Result<&str, &'static str> {
     let after = rest.strip_prefix('/').ok_or(if rest.is_empty() {
         NO_COMMA
     } else {
-        "the data URL's media type has a character that does not belong there"
+        "the data URL's media type has an invalid character"
     })?;
     const KINDS: [&str; 7] = ["text", "image", "audio", "video", "application", "message", "multipart"];
     let own = kind.starts_with("x-") || kind.starts_with("X-");
@@ -36,7 +36,7 @@ fn media_type(text: &str) -> Result<&str, &'static str> {
     match token(after).1 {
         "" => Err(NO_COMMA),
         rest if rest.starts_with([';', ',']) => Ok(rest),
-        _ => Err("the data URL's media type has a character that does not belong there"),
+        _ => Err("the data URL's media type has an invalid character"),
     }
 }
 
@@ -77,7 +77,7 @@ fn parameters(mut text: &str) -> Result<(bool, &str), &'static str> {
                 false => percent(value).is_ok(),
             };
             if !good {
-                return Err("the data URL's media type has a parameter with a bad escape");
+                return Err("the data URL's media type has a parameter with an invalid escape");
             }
             quoted = false;
         }
@@ -95,7 +95,7 @@ fn quoted_value(text: &str) -> Result<(&str, &str), &'static str> {
     let mut escaped = false;
     for (index, byte) in text.bytes().enumerate() {
         match byte {
-            0x80.. => return Err("the data URL's media type has a character that does not belong there"),
+            0x80.. => return Err("the data URL's media type has an invalid character"),
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
             b'"' => return Ok((&text[..index], &text[index + 1..])),

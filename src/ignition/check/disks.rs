@@ -24,7 +24,7 @@ pub fn storage(judge: &mut Judge, storage: &At) {
             if !disk.list("partitions").is_empty() {
                 judge.warning(
                     &filesystem.get("device"),
-                    "the filesystem is written over this disk's partitions",
+                    "the filesystem overwrites this disk's partitions",
                 );
             } else if disk.flag("wipeTable") == Some(true) && filesystem.flag("wipeFilesystem") != Some(true) {
                 judge.warning(
@@ -55,20 +55,20 @@ fn one_disk(judge: &mut Judge, disk: &At) {
         let label = partition.text("label");
         let same = |other: &At| other.text("label") == label && (number(other) != 0 || number(partition) != 0);
         if label.is_some() && before.iter().any(same) {
-            judge.error(partition, "two partitions have one label");
+            judge.error(partition, "two partitions have the same label");
         }
         if before
             .iter()
             .any(|other| overlap(other, partition) || overlap(partition, other))
         {
-            judge.error(partition, "the partition overlaps another");
+            judge.error(partition, "the partition overlaps another partition");
         }
     }
     let goes = partitions
         .iter()
         .any(|partition| partition.flag("shouldExist") == Some(false));
     if goes && partitions.iter().any(|partition| number(partition) == 0) {
-        let text = "where a partition must not exist, all have numbers";
+        let text = "if a partition must not exist, all partitions need numbers";
         judge.error(&disk.get("partitions"), text);
     }
 }
@@ -95,7 +95,7 @@ fn one_partition(judge: &mut Judge, partition: &At) {
     let more = ["label", "startMiB", "sizeMiB"].iter().any(|name| partition.has(name))
         || ["guid", "typeGuid"].iter().any(|name| partition.words(name).is_some());
     if partition.flag("shouldExist") == Some(false) && more {
-        judge.error(partition, "of a partition that must not exist only the number is given");
+        judge.error(partition, "a partition that must not exist has only a number");
     }
     let label = partition.text("label");
     if partition.number("number").unwrap_or_default() == 0 && label.is_none() {
@@ -103,7 +103,7 @@ fn one_partition(judge: &mut Judge, partition: &At) {
     }
     match label {
         Some(label) if label.len() > 36 => judge.error(&partition.get("label"), "a label has at most 36 characters"),
-        Some(label) if label.contains(':') => judge.error(&partition.get("label"), "a label has no colon"),
+        Some(label) if label.contains(':') => judge.error(&partition.get("label"), "a label must not contain a colon"),
         _ => {}
     }
     for name in ["guid", "typeGuid"] {
@@ -125,11 +125,11 @@ fn raid(judge: &mut Judge, array: &At) {
         "" => judge.error(&level, "a level is required"),
         "linear" | "raid0" | "0" | "stripe" => {
             if array.number("spares").is_some_and(|spares| spares != 0) {
-                judge.error(&level, "arrays of this level have no spares");
+                judge.error(&level, "arrays of this level do not support spares");
             }
         }
         "raid1" | "1" | "mirror" | "raid4" | "4" | "raid5" | "5" | "raid6" | "6" | "raid10" | "10" => {}
-        _ => judge.error(&level, "the level is unknown"),
+        _ => judge.error(&level, "unknown RAID level"),
     }
     if array.list("devices").is_empty() {
         judge.error(&array.get("devices"), "devices are required");
@@ -143,7 +143,7 @@ fn raid(judge: &mut Judge, array: &At) {
 
 fn luks(judge: &mut Judge, volume: &At) {
     if volume.text("name").is_some_and(|name| name.contains('/')) {
-        judge.error(&volume.get("name"), "the name of a volume has no slash");
+        judge.error(&volume.get("name"), "the name of a volume must not contain a slash");
     }
     if volume.text("label").is_some_and(|label| label.len() > 47) {
         judge.error(&volume.get("label"), "a label has at most 47 characters");
@@ -161,7 +161,7 @@ fn luks(judge: &mut Judge, volume: &At) {
     let threshold = clevis.number("threshold").is_some_and(|threshold| threshold != 0);
     let others = !clevis.list("tang").is_empty() || clevis.flag("tpm2") == Some(true) || threshold;
     if is_custom && others {
-        judge.error(&clevis, "`custom` is instead of all other settings of clevis");
+        judge.error(&clevis, "`custom` cannot be combined with other settings of clevis");
     }
     pin(judge, &custom);
     for server in clevis.entries("tang") {
@@ -169,10 +169,10 @@ fn luks(judge: &mut Judge, volume: &At) {
     }
     if judge.spec >= 5 && volume.get("cex").flag("enabled") == Some(true) {
         if others || custom.words("pin").is_some() {
-            judge.error(&volume.get("cex"), "cex and clevis exclude each other");
+            judge.error(&volume.get("cex"), "cex and clevis cannot be combined");
         }
         if volume.get("keyFile").words("source").is_some() {
-            judge.error(&volume.get("cex"), "cex and a key file exclude each other");
+            judge.error(&volume.get("cex"), "cex and a key file cannot be combined");
         }
     }
 }
@@ -189,10 +189,10 @@ fn pin(judge: &mut Judge, custom: &At) {
     match pin {
         None => judge.error(&custom.get("pin"), "a pin is required"),
         Some("tpm2" | "tang" | "sss") => {}
-        Some(_) => judge.error(&custom.get("pin"), "the pin is none of tpm2, tang and sss"),
+        Some(_) => judge.error(&custom.get("pin"), "the pin must be tpm2, tang or sss"),
     }
     if config.is_none() {
-        judge.error(&custom.get("config"), "a config of the pin is required");
+        judge.error(&custom.get("config"), "a config for the pin is required");
     }
 }
 
@@ -201,7 +201,7 @@ fn tang(judge: &mut Judge, server: &At) {
     match url::parse(server.text("url").unwrap_or_default()) {
         Err(reason) => judge.error(&at, reason),
         Ok(url) if matches!(url.scheme.as_str(), "http" | "https") => {}
-        Ok(_) => judge.error(&at, "a tang server is reached by http or https"),
+        Ok(_) => judge.error(&at, "the URL of a tang server must use http or https"),
     }
     if server.words("thumbprint").is_none() {
         judge.error(&server.get("thumbprint"), "a thumbprint is required");
@@ -209,7 +209,7 @@ fn tang(judge: &mut Judge, server: &At) {
     if judge.spec >= 4 {
         let advertisement = server.words("advertisement");
         if advertisement.is_some_and(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_err()) {
-            judge.error(&server.get("advertisement"), "the advertisement is not JSON");
+            judge.error(&server.get("advertisement"), "the advertisement is not valid JSON");
         }
     }
 }
@@ -242,7 +242,7 @@ fn one_filesystem(judge: &mut Judge, filesystem: &At) {
         _ => {
             return judge.error(
                 &at,
-                "the format is none of ext4, btrfs, xfs, swap, vfat and (from 3.3) none",
+                "the format must be ext4, btrfs, xfs, swap, vfat or (since 3.3) none",
             );
         }
     };

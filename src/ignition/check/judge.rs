@@ -37,7 +37,7 @@ impl Judge {
             let ours = self.spec;
             self.warning(
                 at,
-                format_args!("{text}: 3.{ours} allows it, but Ignition refuses it once it is merged"),
+                format_args!("{text}: allowed in 3.{ours}, but Ignition rejects it after the merge"),
             );
         }
     }

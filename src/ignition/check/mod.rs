@@ -42,8 +42,8 @@ pub fn check_merged(config: &Value) -> Vec<Finding> {
 pub fn other_major(config: &Value, wanted: Major) -> Option<Finding> {
     let version = document::known_version(config).ok()?;
     let text = match (version.major, wanted) {
-        (Major::Two, Major::Three) => "spec 2 is for OpenShift 4.1 to 4.5: no CoreOS since then reads it",
-        (Major::Three, Major::Two) => "spec 3 is for OpenShift 4.6 and later: no CoreOS before reads it",
+        (Major::Two, Major::Three) => "spec 2 is for OpenShift 4.1 to 4.5: later releases of CoreOS reject it",
+        (Major::Three, Major::Two) => "spec 3 is for OpenShift 4.6 and later: earlier releases of CoreOS reject it",
         _ => return None,
     };
     Some(Finding {
@@ -119,7 +119,7 @@ fn ignition(judge: &mut Judge, root: &At) {
             if section.value.as_object().is_some_and(|fields| !fields.is_empty()) {
                 judge.warning(
                     &section,
-                    "`ignition.config.replace` throws it away: nothing of this config is applied",
+                    "`ignition.config.replace` discards this config: none of it is applied",
                 );
             }
         }
@@ -139,9 +139,9 @@ fn ignition(judge: &mut Judge, root: &At) {
                 Some(Err(reason)) => judge.error(&at, reason),
                 Some(Ok(url)) => match url.scheme.as_str() {
                     "https" => {}
-                    "http" if secure => judge.warning(&at, "requests over https go to this proxy in plain text"),
+                    "http" if secure => judge.warning(&at, "https requests are sent to this proxy unencrypted"),
                     "http" => {}
-                    _ => judge.error(&at, "a proxy is reached by http or https"),
+                    _ => judge.error(&at, "the URL of a proxy must use http or https"),
                 },
             }
         }

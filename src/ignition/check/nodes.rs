@@ -28,7 +28,7 @@ pub fn storage(judge: &mut Judge, root: &At) {
             if units.contains(path) {
                 judge.error(
                     &node.get("path"),
-                    "a unit or drop-in of `systemd.units` is written to this path",
+                    "a unit or drop-in of `systemd.units` also writes to this path",
                 );
             }
             for owner in ["user", "group"] {
@@ -38,10 +38,10 @@ pub fn storage(judge: &mut Judge, root: &At) {
                 }
             }
             if ancestors(path).any(|above| links.contains(above)) {
-                judge.error(&node, "the path leads through a link of this config");
+                judge.error(&node, "the path goes through a link of this config");
             } else if let Some(above) = ancestors(path).find(|above| !above.is_empty() && files.contains(above)) {
                 let text = format!(
-                    "{} is a file of this config: on the node this path fails",
+                    "{} is a file of this config: creating this path fails on the node",
                     quoted(above)
                 );
                 judge.warning(&node.get("path"), text);
@@ -56,7 +56,7 @@ pub fn storage(judge: &mut Judge, root: &At) {
         if directory.number("mode").is_some_and(|mode| mode & 0o7700 == 0o600) {
             judge.warning(
                 &directory.get("mode"),
-                "without the bits for `x` nobody but root can enter the directory",
+                "without execute permission, only root can enter the directory",
             );
         }
     }
@@ -71,18 +71,18 @@ fn one_file(judge: &mut Judge, file: &At) {
     if file.flag("overwrite") == Some(true) && contents.text("source").is_none() {
         judge.error(
             &file.get("overwrite"),
-            "what overwrites needs `contents.source`, be it empty",
+            "`overwrite` requires `contents.source`, which may be empty",
         );
     }
     resource::contents(judge, &contents);
     for part in file.entries("append") {
         resource::contents(judge, &part);
         if part.words("source").is_none() {
-            judge.warning(&part, "nothing is appended: it has no source");
+            judge.warning(&part, "nothing is appended: the entry has no source");
         }
     }
     if contents.text("source").is_some() && !file.list("append").is_empty() {
-        judge.warning(&file.get("append"), "both apply: what is appended follows the contents");
+        judge.warning(&file.get("append"), "both apply: appended data follows the contents");
     }
 }
 
@@ -100,12 +100,15 @@ fn one_link(judge: &mut Judge, link: &At, directories: &HashSet<&str>) {
         relative => clean(&format!("{path}/{relative}")),
     };
     if directories.contains(full.as_str()) {
-        judge.error(link, "a hard link to a directory");
+        judge.error(link, "hard links to directories are not possible");
     }
     for owner in ["user", "group"] {
         for field in ["id", "name"] {
             if link.get(owner).has(field) {
-                judge.warning(&link.get(owner).get(field), "a hard link has its target's owner");
+                judge.warning(
+                    &link.get(owner).get(field),
+                    "a hard link always has the owner of its target",
+                );
             }
         }
     }
@@ -128,7 +131,7 @@ fn mode(judge: &mut Judge, node: &At) {
     let meant = typed.filter(|typed| *typed <= 0o7777 && plausible(*typed));
     match meant.filter(|_| !possible || special || !plausible(mode)) {
         Some(meant) => {
-            let text = format!("modes are decimal: {mode} is octal {mode:04o}; for octal {meant:04o} write {meant}");
+            let text = format!("modes are decimal: {mode} is octal {mode:04o}; for octal {meant:04o}, write {meant}");
             match possible {
                 true => judge.warning(&at, text),
                 false => judge.error(&at, text),
@@ -136,7 +139,7 @@ fn mode(judge: &mut Judge, node: &At) {
         }
         None if !possible => judge.error(&at, "a mode is 0 to 4095, octal 07777"),
         None if special && judge.rules < 6 => {
-            judge.warning(&at, "the setuid, setgid and sticky bits are not set before spec 3.6");
+            judge.warning(&at, "before spec 3.6, the setuid, setgid and sticky bits are ignored");
         }
         None => {}
     }
@@ -146,11 +149,11 @@ fn mode(judge: &mut Judge, node: &At) {
 pub fn path_fault(path: &str) -> Option<&'static str> {
     let odd = |part: &str| matches!(part, "" | "." | "..");
     if path.is_empty() {
-        Some("no path is given")
+        Some("a path is required")
     } else if !path.starts_with('/') {
         Some("the path is not absolute")
     } else if path != "/" && path[1..].split('/').any(odd) {
-        Some("the path is not fully simplified: it has `.`, `..`, `//` or a slash at the end")
+        Some("the path is not normalized: it contains `.`, `..`, `//` or a trailing slash")
     } else {
         None
     }

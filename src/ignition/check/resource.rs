@@ -14,7 +14,7 @@ pub fn contents(judge: &mut Judge, resource: &At) {
     if resource.get("verification").has("hash") && resource.text("source").is_none() {
         judge.error(
             &resource.get("verification").get("hash"),
-            "a hash of nothing: there is no source",
+            "a hash without a source has no effect",
         );
     }
     common(judge, resource);
@@ -28,7 +28,7 @@ pub fn reference(judge: &mut Judge, resource: &At) {
     }
     if resource.get("verification").has("hash") && resource.text("source").is_none() {
         let at = resource.get("verification");
-        judge.error_since(1, &at.get("hash"), "a hash of nothing: there is no source");
+        judge.error_since(1, &at.get("hash"), "a hash without a source has no effect");
     }
     common(judge, resource);
 }
@@ -51,10 +51,7 @@ fn common(judge: &mut Judge, resource: &At) {
 
 fn compression(judge: &mut Judge, resource: &At) {
     if !matches!(resource.text("compression"), None | Some("" | "gzip")) {
-        judge.error(
-            &resource.get("compression"),
-            "the compression is neither `gzip` nor empty",
-        );
+        judge.error(&resource.get("compression"), "the compression must be `gzip` or empty");
     }
 }
 
@@ -62,22 +59,22 @@ pub fn hash(judge: &mut Judge, at: &At, text: &str) {
     let Some((function, sum)) = text.split_once('-') else {
         return judge.error(
             at,
-            "a hash is the name of the function, a dash, and the sum in hexadecimal",
+            "a hash must be the function's name, a hyphen and the hexadecimal digest",
         );
     };
     let digits = match function {
         "sha512" => 128,
         "sha256" if judge.rules >= 1 => 64,
-        "sha256" => return judge.error(at, "sha256 came with spec 3.1; before it there is sha512 only"),
-        _ => return judge.error(at, "the hash is neither sha512 nor sha256"),
+        "sha256" => return judge.error(at, "sha256 requires spec 3.1; earlier versions support only sha512"),
+        _ => return judge.error(at, "the hash function must be sha512 or sha256"),
     };
     if sum.len() != digits {
         judge.error(
             at,
-            format_args!("a {function} sum has {digits} digits, this one {}", sum.len()),
+            format_args!("a {function} digest has {digits} digits, this one has {}", sum.len()),
         );
     } else if !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        judge.warning(at, "the sum is not hexadecimal: nothing can match it");
+        judge.warning(at, "the digest is not hexadecimal, so it never matches");
     }
 }
 
@@ -90,7 +87,7 @@ fn data(judge: &mut Judge, resource: &At) {
     match contents::of(resource.value) {
         Err(ContentsError::Gzip) => judge.warning(
             &resource.get("compression"),
-            "the data is not gzip: on the node this fails; plain data has `\"compression\": \"\"`",
+            "the data is not gzip, which fails on the node; for uncompressed data, set `\"compression\": \"\"`",
         ),
         // The hash is that of the unpacked bytes.
         Ok(Contents::Bytes(bytes)) => {
@@ -101,7 +98,10 @@ fn data(judge: &mut Judge, resource: &At) {
             };
             if sum.is_some_and(|(said, is)| !said.eq_ignore_ascii_case(&is)) {
                 let at = resource.get("verification");
-                judge.warning(&at.get("hash"), "the data has another hash: on the node this fails");
+                judge.warning(
+                    &at.get("hash"),
+                    "the data does not match the hash, which fails on the node",
+                );
             }
         }
         _ => {}
@@ -124,9 +124,9 @@ fn headers(judge: &mut Judge, resource: &At) {
     }
     let at = resource.get("httpHeaders");
     match resource.words("source").map(url::parse) {
-        None => judge.error(&at, "headers of nothing: there is no source"),
+        None => judge.error(&at, "headers without a source have no effect"),
         Some(Err(reason)) => judge.error(&at, reason),
         Some(Ok(url)) if matches!(url.scheme.as_str(), "http" | "https") => {}
-        Some(Ok(_)) => judge.error(&at, "headers are sent by http and https only"),
+        Some(Ok(_)) => judge.error(&at, "headers are sent only with http and https"),
     }
 }

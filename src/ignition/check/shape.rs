@@ -22,7 +22,7 @@ fn object(judge: &mut Judge, at: &At, fields: &[Field]) {
             None => unknown(judge, &at.get(key), key, fields),
             Some(field) if field.since > judge.spec => {
                 let (ours, theirs) = (judge.spec, field.since);
-                let text = format!("3.{ours} does not know `{key}` and ignores it: it came with 3.{theirs}");
+                let text = format!("3.{ours} ignores `{key}`, which was added in 3.{theirs}");
                 judge.warning(&at.get(key), text);
             }
             Some(_) => {}
@@ -48,7 +48,7 @@ fn object(judge: &mut Judge, at: &At, fields: &[Field]) {
         };
         for item in child.items() {
             if !seen.insert(key_of(&item, key)) {
-                judge.error(&item, "this entry is there twice");
+                judge.error(&item, "duplicate entry");
             }
         }
     }
@@ -77,13 +77,9 @@ fn list(judge: &mut Judge, at: &At, each: impl Fn(&mut Judge, &At)) {
 
 fn integer(judge: &mut Judge, at: &At) {
     match at.value {
-        Value::Number(_) => wants(
-            judge,
-            at,
-            "a whole number of 64 bits, written without fraction or exponent",
-        ),
-        Value::String(_) => wants(judge, at, "a number without quotes, in decimal: octal 0644 is 420"),
-        _ => wants(judge, at, "a whole number"),
+        Value::Number(_) => wants(judge, at, "a 64-bit integer without fraction or exponent"),
+        Value::String(_) => wants(judge, at, "a decimal number without quotes: octal 0644 is 420"),
+        _ => wants(judge, at, "an integer"),
     }
 }
 
@@ -97,18 +93,18 @@ fn wants(judge: &mut Judge, at: &At, wanted: &str) {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    judge.mistyped(at, format_args!("this is {found} and must be {wanted}"));
+    judge.mistyped(at, format_args!("expected {wanted}, found {found}"));
 }
 
 fn unknown(judge: &mut Judge, at: &At, key: &str, fields: &[Field]) {
-    let mut text = format!("unused key {}: Ignition does not know it and ignores it", shown(key));
+    let mut text = format!("unknown key {}: Ignition ignores it", shown(key));
     let distance = |field: &&Field| strsim::damerau_levenshtein(&field.name.to_lowercase(), &key.to_lowercase());
     let known = fields.iter().filter(|field| field.since <= judge.spec);
     if let Some(near) = known
         .min_by_key(distance)
         .filter(|near| distance(near) <= 2 && key.len() > 2)
     {
-        text += &format!("; `{}` is near", near.name);
+        text += &format!("; did you mean `{}`?", near.name);
     }
     judge.warning(at, text);
 }

@@ -117,12 +117,12 @@ fn keys_that_do_nothing_are_told() {
     ));
     assert_eq!(
         findings[0].text,
-        "unused key enable: Ignition does not know it and ignores it; `enabled` is near"
+        "unknown key enable: Ignition ignores it; did you mean `enabled`?"
     );
     let findings = check(&config(2, &json!({"kernelArguments": {}})));
     assert_eq!(
         findings[0].text,
-        "3.2 does not know `kernelArguments` and ignores it: it came with 3.3"
+        "3.2 ignores `kernelArguments`, which was added in 3.3"
     );
 }
 
@@ -264,7 +264,7 @@ fn a_mode_that_was_meant_in_octal_is_told() {
         let typed = format!("{octal:o}").parse().unwrap();
         let text = said(2, typed).unwrap_or_default();
         assert!(
-            text.ends_with(&format!("; for octal {octal:04o} write {octal}")),
+            text.ends_with(&format!("; for octal {octal:04o}, write {octal}")),
             "{typed}: {text}"
         );
         // The number that was meant is right.

@@ -56,7 +56,7 @@ fn nodes(judge: &mut Judge, parent: &At, child: &At) {
                 Some((other, _)) if *other != kind => {
                     judge.warning(
                         &node.get("path"),
-                        format_args!("takes the place of the parent's {other} {}", quoted(path)),
+                        format_args!("replaces the parent's {other} {}", quoted(path)),
                     );
                 }
                 Some((_, theirs)) => same_node(judge, theirs, &node),
@@ -74,7 +74,8 @@ fn same_node(judge: &mut Judge, theirs: &At, ours: &At) {
                 _ => at.words("name").is_some(),
             };
             if given(&ours, mine) && given(&theirs, other) && !ours.has(other) {
-                let text = format!("the parent's {other} stays beside this {mine}: Ignition refuses both together");
+                let text =
+                    format!("the parent's {other} is kept next to this {mine}: Ignition rejects the combination");
                 judge.warning(&ours, text);
             }
         }
@@ -84,7 +85,7 @@ fn same_node(judge: &mut Judge, theirs: &At, ours: &At) {
     if contents.text("source").is_some() && !theirs.list("append").is_empty() {
         judge.warning(
             &contents,
-            "what the parent appends to this file stays and follows these contents",
+            "data that the parent appends to this file is kept and follows these contents",
         );
     }
 }
@@ -95,15 +96,14 @@ fn resource(judge: &mut Judge, theirs: &At, ours: &At) {
         return;
     }
     if theirs.words("compression").is_some() && !ours.has("compression") {
-        let text =
-            "the parent's compression stays and is applied to this source; plain data says `\"compression\": \"\"`";
+        let text = "the parent's compression is kept and applies to this source; for uncompressed data, set `\"compression\": \"\"`";
         judge.warning(&ours.get("compression"), text);
     }
     if theirs.get("verification").has("hash") && !ours.get("verification").has("hash") {
         let verification = ours.get("verification");
         judge.warning(
             &verification.get("hash"),
-            "the parent's hash stays and this source is held to it; it can be replaced, not removed",
+            "the parent's hash is kept and applies to this source; it can be replaced, but not removed",
         );
     }
     let kept = |header: &At| {
@@ -114,7 +114,7 @@ fn resource(judge: &mut Judge, theirs: &At, ours: &At) {
     if !fetched && theirs.entries("httpHeaders").any(|header| kept(&header)) {
         judge.warning(
             &ours.get("httpHeaders"),
-            "the parent's headers stay: Ignition refuses them with this source",
+            "the parent's headers are kept: Ignition rejects them with this source",
         );
     }
 }
@@ -132,12 +132,12 @@ fn units(judge: &mut Judge, parent: &At, child: &At) {
         if unit.flag("mask") == Some(true) && theirs.flag("enabled") == Some(true) && !unit.has("enabled") {
             judge.warning(
                 &unit.get("mask"),
-                "the parent's `enabled` stays: the unit is enabled and masked",
+                "the parent's `enabled` is kept: the unit is enabled and masked",
             );
         }
         let wanted = unit.flag("enabled") == Some(true) || unit.words("contents").is_some();
         if theirs.flag("mask") == Some(true) && !unit.has("mask") && wanted {
-            judge.warning(&unit.get("mask"), "the parent's mask stays: the unit cannot start");
+            judge.warning(&unit.get("mask"), "the parent's mask is kept: the unit cannot start");
         }
     }
 }
@@ -157,7 +157,7 @@ fn twice(judge: &mut Judge, parent: &At, child: &At) {
             if name.is_some() && theirs.list(list).iter().any(|other| At::root(other).text(key) == name) {
                 judge.warning(
                     &entry.get(key),
-                    "the parent has it too: spec 2 keeps both, and the later is written last",
+                    "the parent has it too: spec 2 keeps both and writes the child's entry last",
                 );
             }
         }

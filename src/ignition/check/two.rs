@@ -13,12 +13,12 @@ pub fn config(judge: &mut Judge, root: &At) {
     // What is judged as in spec 3 is so by its oldest rules.
     judge.rules = 0;
     let ignition = root.get("ignition");
-    let text = "spec 2 is for CoreOS of OpenShift 4.1 to 4.5; later ones refuse it as an unsupported version";
+    let text = "spec 2 is for CoreOS of OpenShift 4.1 to 4.5; later releases reject it as an unsupported version";
     judge.warning(&ignition.get("version"), text);
     for (section, lists) in LISTS {
         let at = root.get(section);
         if !matches!(at.value, Value::Null | Value::Object(_)) {
-            judge.mistyped(&at, "this must be an object");
+            judge.mistyped(&at, "expected an object");
         }
         for list in *lists {
             let at = at.get(list);
@@ -26,10 +26,10 @@ pub fn config(judge: &mut Judge, root: &At) {
                 Value::Null => {}
                 Value::Array(_) => {
                     for entry in at.items().filter(|entry| !entry.value.is_object()) {
-                        judge.mistyped(&entry, "this must be an object");
+                        judge.mistyped(&entry, "expected an object");
                     }
                 }
-                _ => judge.mistyped(&at, "this must be a list"),
+                _ => judge.mistyped(&at, "expected a list"),
             }
         }
     }
@@ -71,7 +71,7 @@ fn one_node(judge: &mut Judge, node: &At) {
     if node.words("filesystem").is_none() {
         judge.error(
             &node.get("filesystem"),
-            "spec 2 wants the filesystem's name; the system's own is `root`",
+            "spec 2 requires the filesystem's name; the root filesystem is `root`",
         );
     }
     // Spec 2 lets a path be written in any way.
@@ -83,10 +83,7 @@ fn one_node(judge: &mut Judge, node: &At) {
     match (mode.value, node.number("mode")) {
         (Value::Null, _) | (_, Some(0..=0o7777)) => {}
         (_, Some(_)) => judge.error(&mode, "a mode is 0 to 4095, octal 07777"),
-        (_, None) => judge.error(
-            &mode,
-            "a mode is a number without quotes, in decimal: octal 0644 is 420",
-        ),
+        (_, None) => judge.error(&mode, "a mode is a decimal number without quotes: octal 0644 is 420"),
     }
     for owner in ["user", "group"] {
         let owner = node.get(owner);
@@ -113,7 +110,7 @@ fn source(judge: &mut Judge, at: &At, required: bool) {
         }
     }
     if !matches!(at.text("compression"), None | Some("" | "gzip")) {
-        judge.error(&at.get("compression"), "the compression is neither `gzip` nor empty");
+        judge.error(&at.get("compression"), "the compression must be `gzip` or empty");
     }
     let hash = at.get("verification").text("hash");
     if let Some(hash) = hash {

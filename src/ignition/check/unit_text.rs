@@ -23,7 +23,7 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not the text of a unit: line {}: {}", self.line, self.reason)
+        write!(f, "invalid unit: line {}: {}", self.line, self.reason)
     }
 }
 
@@ -43,7 +43,7 @@ pub fn read(text: &str) -> Result<Read, Fault> {
     while state != State::End {
         let start = lexer.pos;
         if lexer.line_is_too_long() {
-            return Err(fault(start, "it has more than 2048 bytes"));
+            return Err(fault(start, "longer than 2048 bytes"));
         }
         state = lexer.step(state).map_err(|reason| fault(start, reason))?;
     }
@@ -97,14 +97,14 @@ impl<'t> Lexer<'t> {
             State::SectionName => {
                 let (name, found) = self.until(b']');
                 if !found {
-                    return Err("a section's name has no `]`");
+                    return Err("the section's name has no closing `]`");
                 }
                 self.section = name;
                 State::SectionEnd
             }
             State::SectionEnd => match self.line().trim().is_empty() {
                 true => State::InSection,
-                false => return Err("there is text behind a section's name"),
+                false => return Err("text after a section's name"),
             },
             State::InSection => match self.next() {
                 None => State::End,
@@ -122,7 +122,7 @@ impl<'t> Lexer<'t> {
             }
             State::OptionName => loop {
                 match self.next() {
-                    None | Some('\n' | '\r') => return Err("an option has no `=`"),
+                    None | Some('\n' | '\r') => return Err("option without `=`"),
                     Some('=') => break State::OptionValue,
                     Some(_) => {}
                 }
@@ -213,12 +213,12 @@ mod tests {
             ("[Unit\nDescription=x]\n", None),
             ("[Unit]\nA=\n=b\n", None),
             ("# [Unit\n[Service]\n", None),
-            ("[Unit\n", Some((1, "a section's name has no `]`"))),
-            ("[Unit] x\n", Some((1, "there is text behind a section's name"))),
-            ("[Unit]\nA=b\nwords\n", Some((3, "an option has no `=`"))),
-            ("[Unit]\nwords", Some((2, "an option has no `=`"))),
+            ("[Unit\n", Some((1, "the section's name has no closing `]`"))),
+            ("[Unit] x\n", Some((1, "text after a section's name"))),
+            ("[Unit]\nA=b\nwords\n", Some((3, "option without `=`"))),
+            ("[Unit]\nwords", Some((2, "option without `=`"))),
             (&long(2000), None),
-            (&long(2100), Some((2, "it has more than 2048 bytes"))),
+            (&long(2100), Some((2, "longer than 2048 bytes"))),
             // Less than a whole LINE_MAX is buffered behind the name: the reference does not look.
             (&long(2030)[..2050], None),
         ] {

@@ -29,7 +29,7 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
         if !SUFFIXES.contains(&suffix(name)) {
             judge.error(
                 &unit.get("name"),
-                "the name has no suffix of a systemd unit, such as `.service`",
+                "the name must end in the suffix of a systemd unit, such as `.service`",
             );
         }
         let read = text(judge, &unit);
@@ -42,7 +42,7 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
         let installs = read.is_none_or(|read| read.has_install);
         if enabled && unit.words("contents").is_some() && !installs {
             let text = format!(
-                "{} is enabled, but has no [Install] section: that does nothing",
+                "{} is enabled but has no [Install] section, so enabling it has no effect",
                 quoted(name)
             );
             judge.warning(&unit.get("contents"), text);
@@ -50,12 +50,12 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
         if enabled && unit.flag("mask") == Some(true) {
             judge.warning(
                 &unit.get("mask"),
-                "the unit is enabled and masked: systemd does not start it",
+                "the unit is enabled and masked, so systemd does not start it",
             );
         }
         for dropin in unit.entries("dropins") {
             if suffix(dropin.text("name").unwrap_or_default()) != ".conf" {
-                judge.error(&dropin.get("name"), "a drop-in's name ends in `.conf`");
+                judge.error(&dropin.get("name"), "a drop-in's name must end in `.conf`");
             }
             text(judge, &dropin);
         }
@@ -71,7 +71,7 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
         let Some((stem, _)) = instance else { continue };
         if templates.get(stem) == Some(&false) {
             let template = quoted(&format!("{stem}@.service"));
-            let text = format!("{template} has no [Install] section: to enable its instance does nothing");
+            let text = format!("{template} has no [Install] section, so enabling its instance has no effect");
             judge.warning(&unit.get("contents"), text);
         }
     }

@@ -24,10 +24,10 @@ pub fn source(text: &str, minor: u32) -> Result<(), &'static str> {
         "s3" => version_id(&url),
         "arn" if minor >= 4 => arn(&url),
         "data" => data_url::judge(text),
-        "gs" => Err("URLs of gs came with spec 3.2"),
-        "arn" => Err("URLs of arn came with spec 3.4"),
-        "" => Err("this is no URL: it has no scheme"),
-        _ => Err("Ignition fetches by http, https, tftp, s3, gs, arn and data only"),
+        "gs" => Err("gs URLs require spec 3.2"),
+        "arn" => Err("arn URLs require spec 3.4"),
+        "" => Err("not a URL: it has no scheme"),
+        _ => Err("unsupported scheme: Ignition supports http, https, tftp, s3, gs, arn and data"),
     }
 }
 
@@ -35,7 +35,7 @@ pub fn source(text: &str, minor: u32) -> Result<(), &'static str> {
 pub fn parse(text: &str) -> Result<Url<'_>, &'static str> {
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
     if rest.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
-        return Err("a URL has no line breaks and control characters");
+        return Err("a URL must not contain line breaks or control characters");
     }
     let (scheme, rest) = split_scheme(rest)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -58,7 +58,7 @@ fn split_scheme(text: &str) -> Result<(&str, &str), &'static str> {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' => {}
             b'0'..=b'9' | b'+' | b'-' | b'.' if index > 0 => {}
-            b':' if index == 0 => return Err("the URL begins with a colon"),
+            b':' if index == 0 => return Err("the URL starts with a colon"),
             b':' => return Ok((&text[..index], &text[index + 1..])),
             _ => break,
         }
@@ -69,7 +69,7 @@ fn split_scheme(text: &str) -> Result<(&str, &str), &'static str> {
 /// What begins with slashes, or is relative.
 fn hierarchy(scheme: &str, rest: &str) -> Result<(), &'static str> {
     if !rest.starts_with('/') && rest.split('/').next().is_some_and(|first| first.contains(':')) {
-        return Err("the URL's first part has a colon, but no scheme is before it");
+        return Err("the URL's first segment has a colon but no scheme");
     }
     let with_host = rest
         .strip_prefix("//")
@@ -121,11 +121,11 @@ fn host(text: &str) -> Result<(), &'static str> {
                 false => is_percent || value >= 0x80,
             };
             if !allowed {
-                return Err("the URL's host has an escape that does not belong there");
+                return Err("the URL's host has an invalid escape");
             }
             index += 2;
         } else if byte < 0x80 && !in_host(byte) {
-            return Err("the URL's host has a character that does not belong there");
+            return Err("the URL's host has an invalid character");
         }
     }
     Ok(())
@@ -172,7 +172,7 @@ fn unescape(text: &str) -> Option<Cow<'_, str>> {
 
 /// `arn:<partition>:s3:<region>:<account>:<bucket or access point>/<object>`.
 fn arn(url: &Url) -> Result<(), &'static str> {
-    const FAULT: &str = "this is not the ARN of an object in S3";
+    const FAULT: &str = "not the ARN of an S3 object";
     let parts: Vec<&str> = url.opaque.splitn(5, ':').collect();
     let [_, service, _, _, resource] = parts[..] else {
         return Err(FAULT);

@@ -22,9 +22,9 @@ pub fn passwd(judge: &mut Judge, passwd: &At) {
                 .split([' ', ',', '"'])
                 .any(|word| KEY_TYPES.iter().any(|kind| word.starts_with(kind)));
             if !known {
-                judge.warning(&key, "this is no ssh key: sshd skips the line");
+                judge.warning(&key, "not an SSH key: sshd ignores the line");
             } else if text.contains('\n') {
-                judge.warning(&key, "this is more than one line; each key is an entry of its own");
+                judge.warning(&key, "more than one line; add one entry per key");
             }
         }
     }
@@ -36,11 +36,11 @@ fn name_fault(name: &str) -> Option<&'static str> {
     let later = |byte: u8| first(byte) || byte.is_ascii_digit() || byte == b'-';
     let stem = name.strip_suffix('$').unwrap_or(name);
     if name.is_empty() {
-        Some("it has no name: on the node this fails")
+        Some("a name is required, or Ignition fails on the node")
     } else if name.len() > 32 {
         Some("a name has at most 32 characters")
     } else if !stem.bytes().next().is_some_and(first) || !stem.bytes().all(later) {
-        Some("`useradd` takes lower case letters, digits, `_` and `-`, and a letter or `_` in front")
+        Some("a name may contain lower-case letters, digits, `_` and `-`, and must start with a letter or `_`")
     } else {
         None
     }

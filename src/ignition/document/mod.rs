@@ -2,7 +2,7 @@
 //!
 //! It reads what Ignition reads (Go's `encoding/json`), with its habits: of a key that is there twice the last counts,
 //! objects under it are put together, and the case of keys does not matter. Where the habit is a trap it is a
-//! warning. No text of this room quotes the file: there are passwords and keys in it.
+//! warning. No message of this module quotes the file: there are passwords and keys in it.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -123,7 +123,7 @@ fn read_json(bytes: &[u8]) -> Result<Document, ParseError> {
             severity: Severity::Warning,
             path: "$".to_owned(),
             text: format!(
-                "line {}, column {}: bytes that are not UTF-8; Ignition puts the character U+FFFD in their place",
+                "line {}, column {}: invalid UTF-8; Ignition replaces it with U+FFFD",
                 place.0, place.1
             ),
         });
@@ -149,7 +149,7 @@ fn read_json(bytes: &[u8]) -> Result<Document, ParseError> {
             warnings.extend(state.repeated.into_iter().map(|path| Finding {
                 severity: Severity::Warning,
                 path,
-                text: "this key is there twice: the last counts".to_owned(),
+                text: "duplicate key: the last one takes effect".to_owned(),
             }));
             settle_case(&mut config, CONFIG, "$", &mut warnings);
             Ok(Document { config, warnings })
@@ -162,14 +162,14 @@ fn read_json(bytes: &[u8]) -> Result<Document, ParseError> {
 fn as_text(bytes: &[u8]) -> Result<Cow<'_, str>, ParseError> {
     if bytes.len() > MOST_BYTES {
         let (have, most) = (bytes.len().div_ceil(1 << 20), MOST_BYTES >> 20);
-        let reason = format!("it has {have} MiB, and a config has at most {most} MiB");
+        let reason = format!("it has {have} MiB, and the limit for a config is {most} MiB");
         return Err(ParseError::of_all(reason, None));
     }
     let kind = match bytes {
         [] => return Err(ParseError::of_all("it is empty", None)),
-        [0x1f, 0x8b, ..] => Some(("it is packed with gzip", Some("`gunzip` unpacks it"))),
-        [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => Some(("it is UTF-16; a config is UTF-8", None)),
-        [0xef, 0xbb, 0xbf, ..] => Some(("it begins with a byte order mark, which JSON does not have", None)),
+        [0x1f, 0x8b, ..] => Some(("it is compressed with gzip", Some("decompress it with `gunzip`"))),
+        [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => Some(("it is UTF-16; a config must be UTF-8", None)),
+        [0xef, 0xbb, 0xbf, ..] => Some(("it starts with a byte order mark, which JSON does not allow", None)),
         _ if bytes.contains(&0) => Some(("it is not text", None)),
         _ => None,
     };
@@ -185,14 +185,14 @@ fn not_an_object(text: &str, start: usize) -> ParseError {
         return ParseError::of_all("it is empty", None);
     }
     if is_yaml(rest) {
-        return ParseError::at(text, start, "this is YAML; Ignition is JSON").hinted("Butane makes one from the other");
+        return ParseError::at(text, start, "this is YAML; Ignition configs are JSON").hinted("convert it with Butane");
     }
     let reason = match rest.as_bytes()[0] {
-        b'[' => "a config is an object, not a list",
-        b'<' => "this is XML or HTML; Ignition is JSON",
-        b'/' => "JSON has no comments",
-        b'"' | b'0'..=b'9' | b'-' => "a config is an object, not a single value",
-        _ => "a config is a JSON object and begins with `{`",
+        b'[' => "a config must be an object, not a list",
+        b'<' => "this is XML or HTML; Ignition configs are JSON",
+        b'/' => "JSON does not support comments",
+        b'"' | b'0'..=b'9' | b'-' => "a config must be an object, not a single value",
+        _ => "a config is a JSON object and starts with `{`",
     };
     ParseError::at(text, start, reason)
 }
@@ -367,12 +367,13 @@ fn explain(text: &str, error: &serde_json::Error, state: State) -> ParseError {
     let offset = offset_of(text, error);
     let path = state.failed;
     if state.too_deep {
-        let reason = format!("objects and lists are nested deeper than {DEEPEST} levels");
+        let reason = format!("objects and lists are nested more than {DEEPEST} levels deep");
         return ParseError::at(text, offset, reason);
     }
     if error.is_eof() {
-        let reason = "the text ends here, before the config is complete";
-        let error = ParseError::at(text, text.trim_end().len(), reason).hinted("the file was cut off; fetch it again");
+        let reason = "unexpected end of the config";
+        let error =
+            ParseError::at(text, text.trim_end().len(), reason).hinted("the file is truncated; download it again");
         let path = path.filter(|path| path != "$");
         return ParseError { path, ..error };
     }
@@ -380,21 +381,19 @@ fn explain(text: &str, error: &serde_json::Error, state: State) -> ParseError {
     let words = words.split(" at line ").next().unwrap_or_default();
     let here = text[offset..].chars().next();
     let reason = match (words, here) {
-        (_, Some('/')) => "JSON has no comments",
-        (_, Some('\'')) => "texts stand in double quotes",
-        ("invalid number", Some('0'..='9')) => "a number does not begin with 0; modes are decimal: octal 0644 is 420",
-        ("expected value", Some('}' | ']' | ',')) => "a value is missing",
-        ("expected value" | "expected ident", _) => "this is no value: a text stands in double quotes",
-        ("key must be a string", _) => "a key stands in double quotes",
-        ("trailing comma", _) => "nothing follows the comma before this",
-        ("trailing characters", _) => "there is more text behind the end of the config",
+        (_, Some('/')) => "JSON does not support comments",
+        (_, Some('\'')) => "strings must be in double quotes",
+        ("invalid number", Some('0'..='9')) => "a number must not start with 0; modes are decimal: octal 0644 is 420",
+        ("expected value", Some('}' | ']' | ',')) => "expected a value",
+        ("expected value" | "expected ident", _) => "not a value: strings must be in double quotes",
+        ("key must be a string", _) => "keys must be in double quotes",
+        ("trailing comma", _) => "trailing comma",
+        ("trailing characters", _) => "unexpected text after the end of the config",
         (words, _) if words.starts_with("control character") => {
-            "a line break or tab within a text is written \\n or \\t"
+            "in a string, write a line break as \\n and a tab as \\t"
         }
         ("recursion limit exceeded", _) => "objects and lists are nested too deep",
-        ("lone leading surrogate in hex escape" | "unexpected end of hex escape", _) => {
-            "half of a surrogate pair is no character"
-        }
+        ("lone leading surrogate in hex escape" | "unexpected end of hex escape", _) => "incomplete surrogate pair",
         (words, _) => words,
     };
     ParseError {
@@ -434,24 +433,27 @@ pub fn known_version(config: &Value) -> Result<Version, String> {
     let text = match config.pointer("/ignition/version") {
         Some(Value::String(text)) => text,
         None | Some(Value::Null) => {
-            return Err("the config does not say which version of the spec it is for".to_owned());
+            return Err("the config has no spec version".to_owned());
         }
         Some(_) => return Err("the version must be a string, such as \"3.2.0\"".to_owned()),
     };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-+".contains(&byte);
     if text.is_empty() || text.len() > 40 || !text.bytes().all(plain) {
-        return Err("the version is not three numbers, such as `3.2.0`".to_owned());
+        return Err("the version must be three numbers, such as `3.2.0`".to_owned());
     }
     if text.split('.').count() == 2 && parse_version(&format!("{text}.0")).is_some() {
-        return Err(format!("a version has three numbers: `{text}` is written `{text}.0`"));
+        return Err(format!(
+            "a version has three numbers: write `{text}.0` instead of `{text}`"
+        ));
     }
     if text.contains("experimental") {
-        return Err(format!("`{text}` is an experimental version, which CoreOS refuses"));
+        return Err(format!("`{text}` is an experimental version, which CoreOS rejects"));
     }
-    let unsupported = || format!("unsupported config version `{text}`: known are 2.0.0 to 2.4.0 and 3.0.0 to 3.6.0");
+    let unsupported =
+        || format!("unsupported config version `{text}`: 2.0.0 to 2.4.0 and 3.0.0 to 3.6.0 are supported");
     let version = parse_version(text).ok_or_else(|| match text.split('.').count() {
         3 => unsupported(),
-        _ => format!("the version `{text}` is not three numbers, such as `3.2.0`"),
+        _ => format!("the version `{text}` must be three numbers, such as `3.2.0`"),
     })?;
     let newest = match version.major {
         Major::Two => 4,
@@ -480,7 +482,10 @@ fn settle_case(value: &mut Value, fields: &[Field], path: &str, found: &mut Vec<
                     found.push(Finding {
                         severity: Severity::Warning,
                         path: format!("{path}.{}", shown(&key)),
-                        text: format!("Ignition reads this key as `{}`; other programs do not", field.name),
+                        text: format!(
+                            "Ignition reads this key as `{}`; other programs may ignore it",
+                            field.name
+                        ),
                     });
                     put(entries, field.name.to_owned(), value);
                 }

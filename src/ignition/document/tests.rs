@@ -15,71 +15,80 @@ fn what_cannot_be_read_is_told_with_its_place() {
         (" \n\t", "it is empty"),
         (
             "ignition:\n  version: 3.2.0\n",
-            "line 1, column 1: this is YAML; Ignition is JSON",
+            "line 1, column 1: this is YAML; Ignition configs are JSON",
         ),
         (
             "# of butane\nvariant: fcos\n",
-            "line 1, column 1: this is YAML; Ignition is JSON",
+            "line 1, column 1: this is YAML; Ignition configs are JSON",
         ),
-        ("---\n- a\n", "line 1, column 1: this is YAML; Ignition is JSON"),
+        (
+            "---\n- a\n",
+            "line 1, column 1: this is YAML; Ignition configs are JSON",
+        ),
         (
             "#cloud-config\nusers: []\n",
-            "line 1, column 1: this is YAML; Ignition is JSON",
+            "line 1, column 1: this is YAML; Ignition configs are JSON",
         ),
-        ("\n  [1]", "line 2, column 3: a config is an object, not a list"),
-        ("\"{}\"", "line 1, column 1: a config is an object, not a single value"),
-        ("3.2", "line 1, column 1: a config is an object, not a single value"),
+        ("\n  [1]", "line 2, column 3: a config must be an object, not a list"),
+        (
+            "\"{}\"",
+            "line 1, column 1: a config must be an object, not a single value",
+        ),
+        (
+            "3.2",
+            "line 1, column 1: a config must be an object, not a single value",
+        ),
         (
             "null",
-            "line 1, column 1: a config is a JSON object and begins with `{`",
+            "line 1, column 1: a config is a JSON object and starts with `{`",
         ),
-        ("<html>", "line 1, column 1: this is XML or HTML; Ignition is JSON"),
-        ("// x\n{}", "line 1, column 1: JSON has no comments"),
-        ("{ nope", "line 1, column 3: a key stands in double quotes"),
-        ("{'a': 1}", "line 1, column 2: texts stand in double quotes"),
+        (
+            "<html>",
+            "line 1, column 1: this is XML or HTML; Ignition configs are JSON",
+        ),
+        ("// x\n{}", "line 1, column 1: JSON does not support comments"),
+        ("{ nope", "line 1, column 3: keys must be in double quotes"),
+        ("{'a': 1}", "line 1, column 2: strings must be in double quotes"),
         (
             "{\"ignition\":",
-            "line 1, column 13, in $.ignition: the text ends here, before the config is complete",
+            "line 1, column 13, in $.ignition: unexpected end of the config",
         ),
         (
             "{\"storage\": {\"files\": [{}, {\"path\": \"/a\"\n",
-            "line 1, column 41, in $.storage.files.1: the text ends here, before the config is complete",
+            "line 1, column 41, in $.storage.files.1: unexpected end of the config",
         ),
         (
             "{\"storage\": {\"files\": [\n{\"mode\": 0644}]}}",
-            "line 2, column 11, in $.storage.files.0.mode: a number does not begin with 0; modes are decimal: octal 0644 is 420",
+            "line 2, column 11, in $.storage.files.0.mode: a number must not start with 0; modes are decimal: octal 0644 is 420",
         ),
         (
             "{\"a\": {\"b\": 1 \"c\": 2}}",
             "line 1, column 15, in $.a: expected `,` or `}`",
         ),
         ("{\"a\" 1}", "line 1, column 6: expected `:`"),
-        (
-            "{\"a\": [1,]}",
-            "line 1, column 10, in $.a: nothing follows the comma before this",
-        ),
-        ("{\"a\": 1,}", "line 1, column 9: nothing follows the comma before this"),
-        ("{\"a\": }", "line 1, column 7, in $.a: a value is missing"),
+        ("{\"a\": [1,]}", "line 1, column 10, in $.a: trailing comma"),
+        ("{\"a\": 1,}", "line 1, column 9: trailing comma"),
+        ("{\"a\": }", "line 1, column 7, in $.a: expected a value"),
         (
             "{\"a\": yes}",
-            "line 1, column 7, in $.a: this is no value: a text stands in double quotes",
+            "line 1, column 7, in $.a: not a value: strings must be in double quotes",
         ),
         (
             "{\"a\": \"two\nlines\"}",
-            "line 1, column 11, in $.a: a line break or tab within a text is written \\n or \\t",
+            "line 1, column 11, in $.a: in a string, write a line break as \\n and a tab as \\t",
         ),
-        ("{\"ü\": \"ü\", /* x */}", "line 1, column 12: JSON has no comments"),
         (
-            "{} x",
-            "line 1, column 4: there is more text behind the end of the config",
+            "{\"ü\": \"ü\", /* x */}",
+            "line 1, column 12: JSON does not support comments",
         ),
+        ("{} x", "line 1, column 4: unexpected text after the end of the config"),
         (
             "{}\n{}",
-            "line 2, column 1: there is more text behind the end of the config",
+            "line 2, column 1: unexpected text after the end of the config",
         ),
         (
             &deep,
-            "line 1, column 105: objects and lists are nested deeper than 100 levels",
+            "line 1, column 105: objects and lists are nested more than 100 levels deep",
         ),
     ] {
         assert_eq!(fault(text), told, "{}", &text[..text.len().min(80)]);
@@ -89,19 +98,19 @@ fn what_cannot_be_read_is_told_with_its_place() {
 #[test]
 fn what_is_no_text_is_told_as_a_whole() {
     for (bytes, told) in [
-        (&b"\x1f\x8b\x08\x00"[..], "it is packed with gzip"),
+        (&b"\x1f\x8b\x08\x00"[..], "it is compressed with gzip"),
         (
             b"\xef\xbb\xbf{}",
-            "it begins with a byte order mark, which JSON does not have",
+            "it starts with a byte order mark, which JSON does not allow",
         ),
-        (b"\xff\xfe{\x00}\x00", "it is UTF-16; a config is UTF-8"),
+        (b"\xff\xfe{\x00}\x00", "it is UTF-16; a config must be UTF-8"),
         (b"\x7fELF\x00\x00", "it is not text"),
     ] {
         assert_eq!(fault(bytes), told);
     }
     assert_eq!(
         fault(vec![b' '; 50 << 20]),
-        "it has 50 MiB, and a config has at most 16 MiB"
+        "it has 50 MiB, and the limit for a config is 16 MiB"
     );
 }
 
@@ -126,34 +135,32 @@ fn the_version_is_one_that_is_known() {
     for good in ["2.0.0", "2.2.0", "2.4.0", "3.0.0", "3.6.0", "03.2.0"] {
         assert!(parse(of(&format!("\"{good}\"")).as_bytes()).is_ok(), "{good}");
     }
-    let unknown =
-        |version: &str| format!("unsupported config version `{version}`: known are 2.0.0 to 2.4.0 and 3.0.0 to 3.6.0");
+    let unknown = |version: &str| {
+        format!("unsupported config version `{version}`: 2.0.0 to 2.4.0 and 3.0.0 to 3.6.0 are supported")
+    };
     for (version, told) in [
         (
             "\"3.2\"",
-            "a version has three numbers: `3.2` is written `3.2.0`".to_owned(),
+            "a version has three numbers: write `3.2.0` instead of `3.2`".to_owned(),
         ),
         (
             "\"3\"",
-            "the version `3` is not three numbers, such as `3.2.0`".to_owned(),
+            "the version `3` must be three numbers, such as `3.2.0`".to_owned(),
         ),
-        ("\"\"", "the version is not three numbers, such as `3.2.0`".to_owned()),
+        ("\"\"", "the version must be three numbers, such as `3.2.0`".to_owned()),
         (
             "\"3.2.0 \"",
-            "the version is not three numbers, such as `3.2.0`".to_owned(),
+            "the version must be three numbers, such as `3.2.0`".to_owned(),
         ),
         ("3.2", "the version must be a string, such as \"3.2.0\"".to_owned()),
-        (
-            "null",
-            "the config does not say which version of the spec it is for".to_owned(),
-        ),
+        ("null", "the config has no spec version".to_owned()),
         ("\"3.99.0\"", unknown("3.99.0")),
         ("\"3.2.1\"", unknown("3.2.1")),
         ("\"2.5.0\"", unknown("2.5.0")),
         ("\"1.0.0\"", unknown("1.0.0")),
         (
             "\"3.3.0-experimental\"",
-            "`3.3.0-experimental` is an experimental version, which CoreOS refuses".to_owned(),
+            "`3.3.0-experimental` is an experimental version, which CoreOS rejects".to_owned(),
         ),
     ] {
         let error = parse(of(version).as_bytes()).unwrap_err();
@@ -161,7 +168,7 @@ fn the_version_is_one_that_is_known() {
     }
     assert_eq!(
         fault("{}"),
-        "line 1, column 1, in $.ignition.version: the config does not say which version of the spec it is for"
+        "line 1, column 1, in $.ignition.version: the config has no spec version"
     );
 }
 
@@ -194,18 +201,18 @@ fn oddities_are_read_as_ignition_reads_them_and_told() {
         [
             (
                 "$",
-                "line 3, column 84: bytes that are not UTF-8; Ignition puts the character U+FFFD in their place"
+                "line 3, column 84: invalid UTF-8; Ignition replaces it with U+FFFD"
             ),
-            ("$.storage", "this key is there twice: the last counts"),
-            ("$.storage", "this key is there twice: the last counts"),
-            ("$.passwd.users.0.name", "this key is there twice: the last counts"),
+            ("$.storage", "duplicate key: the last one takes effect"),
+            ("$.storage", "duplicate key: the last one takes effect"),
+            ("$.passwd.users.0.name", "duplicate key: the last one takes effect"),
             (
                 "$.Ignition",
-                "Ignition reads this key as `ignition`; other programs do not"
+                "Ignition reads this key as `ignition`; other programs may ignore it"
             ),
             (
                 "$.ignition.VERSION",
-                "Ignition reads this key as `version`; other programs do not"
+                "Ignition reads this key as `version`; other programs may ignore it"
             ),
         ]
     );

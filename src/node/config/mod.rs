@@ -23,7 +23,7 @@ const ROLES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
 /// A config of the user's own, for nodes of one role or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// As the user is told, e.g. `ignition_extra: my.ign`.
+    /// As shown to the user, e.g. `ignition_extra: my.ign`.
     pub origin: String,
     pub role: Option<Role>,
     pub content: Vec<u8>,
@@ -73,7 +73,7 @@ impl<'a> NodeConfigs<'a> {
             .get(&Role::Bootstrap)
             .map(|bootstrap| machine_configs::find(&bootstrap.config))
             .unwrap_or_default();
-        let unread = |file: &String| format!("{file} cannot be read: nobody knows whether other configs contradict it");
+        let unread = |file: &String| format!("cannot read {file}, so conflicts with other configs cannot be detected");
         let mut warnings: Vec<_> = found.unread.iter().map(unread).collect();
         let mut roles = BTreeMap::new();
         for (role, mut installer) in read {
@@ -101,7 +101,7 @@ impl<'a> NodeConfigs<'a> {
                 }
                 if theirs > version {
                     warnings.push(format!(
-                        "{} is Ignition {theirs}, and the installer writes {version}: a CoreOS of its age may not read it",
+                        "{} is Ignition {theirs}, but the installer writes {version}: its CoreOS may not support the newer version",
                         layer.origin
                     ));
                 }
@@ -125,8 +125,8 @@ impl<'a> NodeConfigs<'a> {
                 },
             );
         }
-        let mut told = BTreeSet::new();
-        warnings.retain(|warning: &String| told.insert(warning.clone()));
+        let mut seen = BTreeSet::new();
+        warnings.retain(|warning: &String| seen.insert(warning.clone()));
         Ok(Self {
             config,
             parameters,
@@ -193,7 +193,7 @@ impl<'a> NodeConfigs<'a> {
             let pointer = pointer::without_server(&installer.config)?;
             over(&over(&pointer, &served.config)?, &own)?
         } else {
-            refuse_faults(&format!("what ocpdeploy adds to {node}"), check::check_merged(&own))?;
+            refuse_faults(&format!("ocpdeploy's overlay for {node}"), check::check_merged(&own))?;
             let mut pointer = installer.config.clone();
             let entries = pointer::entries(&mut pointer, common.version.major)?;
             // No entry before ours has this source, so there is no compression or hash to inherit.
@@ -278,7 +278,7 @@ impl Fragments {
         }
         if let (Some(merged), [_, .., last]) = (&read.merged, &read.layers[..]) {
             refuse_faults(
-                &format!("{} over those before it", last.origin),
+                &format!("{}, merged with the previous configs", last.origin),
                 check::check_merged(merged),
             )?;
         }
@@ -298,7 +298,7 @@ fn fetches(config: &Value) -> Option<Finding> {
     section.values().any(|value| !empty(value)).then(|| Finding {
         severity: Severity::Error,
         path: "$.ignition.config".to_owned(),
-        text: "a config that is fetched could change anything unseen; give it as a file of its own".to_owned(),
+        text: "a config from the network cannot be checked; add it as a separate file".to_owned(),
     })
 }
 

@@ -214,22 +214,22 @@ fn nobody_changes_what_another_writes() {
         (
             file("/etc/hostname"),
             Role::Worker,
-            "file /etc/hostname is written by ignition_extra: my.ign and by ocpdeploy",
+            "conflict: file /etc/hostname is set by ignition_extra: my.ign and by ocpdeploy",
         ),
         (
             file("/etc/motd"),
             Role::Bootstrap,
-            "file /etc/motd is written by installer's bootstrap.ign and by ignition_extra: my.ign",
+            "conflict: file /etc/motd is set by installer's bootstrap.ign and by ignition_extra: my.ign",
         ),
         (
             unit(json!({"name": "kubelet.service", "mask": true})),
             Role::Bootstrap,
-            "unit kubelet.service is written by installer's bootstrap.ign and by ignition_extra: my.ign",
+            "conflict: unit kubelet.service is set by installer's bootstrap.ign and by ignition_extra: my.ign",
         ),
         (
             file("/etc/x"),
             Role::Worker,
-            "file /etc/x is written by MachineConfig 99-worker-y (openshift/99_y.yaml) and by ignition_extra: my.ign",
+            "conflict: file /etc/x is set by MachineConfig 99-worker-y (openshift/99_y.yaml) and by ignition_extra: my.ign",
         ),
     ] {
         assert_eq!(with(content).refused(role), words);
@@ -242,7 +242,8 @@ fn nobody_changes_what_another_writes() {
     files.node(Role::Master).unwrap();
     // It binds us, too.
     let files = Files::new().manifest("99_h.yaml", &mc.replace("/etc/x", "/etc/hostname"));
-    let words = "file /etc/hostname is written by MachineConfig 99-worker-y (openshift/99_h.yaml) and by ocpdeploy";
+    let words =
+        "conflict: file /etc/hostname is set by MachineConfig 99-worker-y (openshift/99_h.yaml) and by ocpdeploy";
     assert_eq!(files.refused(Role::Worker), words);
     // Two configs of the user's are his own affair: the later wins.
     let mut second = file("/etc/u");
@@ -266,7 +267,7 @@ fn a_faulty_fragment_is_named_with_its_place() {
         ("{}", "ignition_extra: my.ign: the config has no Ignition version"),
         (
             r#"{"ignition": {"version": "3.2"}}"#,
-            "ignition_extra: my.ign: Ignition version `3.2`",
+            "ignition_extra: my.ign: unsupported Ignition version `3.2`",
         ),
         (
             r#"{"ignition": {"version": "3.2.0", "config": {"merge": [{"source": "http://x/y"}]}}}"#,
@@ -294,8 +295,7 @@ fn a_fragment_of_a_newer_spec_is_taken_and_told() {
     newer["kernelArguments"] = json!({"shouldExist": ["quiet"]});
     let files = Files::new().with("n.ign", None, newer);
     let warnings = files.all().unwrap().warnings;
-    let words =
-        "ignition_extra: n.ign is Ignition 3.3.0, and the installer writes 3.2.0: a CoreOS of its age may not read it";
+    let words = "ignition_extra: n.ign is Ignition 3.3.0, but the installer writes 3.2.0: its CoreOS may not support the newer version";
     assert_eq!(warnings, [words]);
     let pointer = files.node(Role::Master).unwrap();
     assert_eq!(pointer["ignition"]["version"], "3.2.0");
@@ -344,15 +344,15 @@ fn faulty_files_of_the_installer_are_refused() {
     for (pointer, words) in [
         (
             json!({"ignition": {"version": "3.2.0", "config": {"merge": [{"source": "https://a:6443/x"}]}}}),
-            "the pointer has no entry of the machine config server, https://<host>:22623/config/<role>",
+            "the pointer config has no URL of the machine config server, https://<host>:22623/config/<role>",
         ),
         (
             json!({"ignition": {"version": "3.2.0", "config": {"merge": {}}}}),
-            "merge is not a list",
+            "merge must be a list",
         ),
         (
             json!({"ignition": {"version": "3.2.0", "config": "x"}}),
-            "$.ignition.config is not an object",
+            "$.ignition.config must be an object",
         ),
     ] {
         let mut files = Files::new();
@@ -366,7 +366,7 @@ fn faulty_files_of_the_installer_are_refused() {
     files.installer.remove(&Role::Worker);
     assert_eq!(
         files.refused(Role::Worker),
-        "there is no installer's file for role worker"
+        "no Ignition config from the installer for role worker"
     );
 }
 
@@ -468,11 +468,11 @@ fn what_is_served_has_its_own_writer_of_each_path() {
     let refused = |files: &Files, served| serve(files, served).unwrap_err().to_string();
     assert_eq!(
         refused(&files, served()),
-        "file /etc/kubernetes/kubeconfig is written by the machine config server's worker and by ignition_extra: mine.ign"
+        "conflict: file /etc/kubernetes/kubeconfig is set by the machine config server's worker and by ignition_extra: mine.ign"
     );
     assert_eq!(
         refused(&Files::new(), file("/etc/hostname")),
-        "file /etc/hostname is written by the machine config server's worker and by ocpdeploy"
+        "conflict: file /etc/hostname is set by the machine config server's worker and by ocpdeploy"
     );
     assert_eq!(
         refused(&Files::new(), json!({"ignition": {"version": "2.2.0"}})),

@@ -53,7 +53,7 @@ pub enum ServiceError {
 impl ServiceError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NoImage { .. } => Some("is this release one of OpenShift 4 or OKD, and of version 4.2 or later?"),
+            Self::NoImage { .. } => Some("use a release of OpenShift 4 or OKD, version 4.2 or later"),
             Self::Template(_) => None,
         }
     }

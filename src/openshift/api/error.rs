@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use crate::http_limits::{self, innermost};
+use crate::openshift::cluster_of_host;
 
 /// The longest words of the server that are repeated.
 const MOST_WORDS: usize = 1000;
@@ -16,29 +17,30 @@ const MOST_WORDS: usize = 1000;
 pub enum ApiError {
     #[error("cannot use kubeconfig {}: {why}", path.display())]
     Kubeconfig { path: PathBuf, why: String },
-    #[error("the client certificate in {} ended at {since:.0}", path.display())]
+    #[error("the client certificate in {} expired at {since:.0}", path.display())]
     ClientExpired { path: PathBuf, since: Timestamp },
-    #[error("{operation}: the API of the cluster at {address} is not reached: {why}")]
+    #[error("{operation}: cannot reach the cluster's API at {address}: {why}")]
     Unreachable {
         operation: String,
         address: SocketAddr,
+        name: String,
         why: String,
     },
-    #[error("{operation}: who answers at {address} is not {name}: {why}")]
+    #[error("{operation}: the server at {address} is not {name}: {why}")]
     Untrusted {
         operation: String,
         address: SocketAddr,
         name: String,
         why: String,
     },
-    #[error("{operation}: the certificate of {name} at {address} is not valid at this time: {why}")]
+    #[error("{operation}: the certificate of {name} at {address} has expired or is not yet valid: {why}")]
     ServerExpired {
         operation: String,
         address: SocketAddr,
         name: String,
         why: String,
     },
-    #[error("{operation}: {name} answers with {code}: {why}")]
+    #[error("{operation}: {name} returned {code}: {why}")]
     Refused {
         operation: String,
         name: String,
@@ -54,30 +56,34 @@ impl ApiError {
     pub fn hint(&self) -> String {
         match self {
             Self::Kubeconfig { .. } => {
-                "openshift-install writes it beside the Ignition files; `ocpdeploy deploy` makes them".to_owned()
+                "openshift-install writes it together with the Ignition files during `ocpdeploy deploy`".to_owned()
             }
             Self::ClientExpired { .. } => {
-                "use a newer kubeconfig of the cluster, or check the clock of this computer".to_owned()
+                "use a newer kubeconfig of the cluster, and check this computer's clock".to_owned()
             }
-            Self::Unreachable { address, .. } => format!(
-                "{} is the api VIP: `ocpdeploy status` shows whether its machines run; from this computer there must be a \
-                 route to it and no firewall on port {}",
+            Self::Unreachable { address, name, .. } => format!(
+                "{} is the api VIP: check with `ocpdeploy status {}` that the cluster's machines are running, and that \
+                 this computer has a route to it and no firewall blocks port {}",
                 address.ip(),
+                cluster_of_host(name),
                 address.port()
             ),
             Self::Untrusted { address, .. } => format!(
-                "something else may have {}, or the cluster was made with other files than the ones here",
+                "check that no other machine uses {}, and that the kubeconfig belongs to this deployment of the cluster",
                 address.ip()
             ),
-            Self::ServerExpired { .. } => {
-                "compare this computer's clock with the cluster's; a cluster that was off for a day renews its \
-                 certificates when its pending requests are approved"
-                    .to_owned()
-            }
+            Self::ServerExpired { name, .. } => format!(
+                "compare this computer's clock with the cluster's; if the cluster was off for a day or more, \
+                 `ocpdeploy start {}` approves the certificate requests of its nodes",
+                cluster_of_host(name)
+            ),
             Self::Refused { code: 401 | 403, .. } => {
-                "the kubeconfig must be the one that openshift-install wrote for this very cluster".to_owned()
+                "use the kubeconfig that openshift-install wrote for this deployment of the cluster".to_owned()
             }
-            Self::Refused { .. } => "the server's own words are above".to_owned(),
+            Self::Refused { name, .. } => format!(
+                "check the cluster with `ocpdeploy status {}`, then run the same command again",
+                cluster_of_host(name)
+            ),
         }
     }
 
@@ -127,7 +133,7 @@ impl ApiError {
                 use rustls::CertificateError as Fault;
                 let why = match fault {
                     Fault::UnknownIssuer | Fault::BadSignature => {
-                        "the CA in the kubeconfig has not signed it".to_owned()
+                        "its certificate is not signed by the CA in the kubeconfig".to_owned()
                     }
                     fault => fault.to_string(),
                 };
@@ -152,6 +158,7 @@ impl ApiError {
             _ => Self::Unreachable {
                 operation,
                 address,
+                name,
                 why: innermost(error),
             },
         }

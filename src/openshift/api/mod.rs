@@ -96,10 +96,10 @@ impl ClusterApi {
             return Err(ApiError::ClientExpired { path, since });
         }
         if config.root_cert.is_none() {
-            return Err(unusable("it has no CA of the cluster".to_owned()));
+            return Err(unusable("it has no CA certificate".to_owned()));
         }
         let name = config.cluster_url.host().map(str::to_owned);
-        let name = name.ok_or_else(|| unusable("its server has no name".to_owned()))?;
+        let name = name.ok_or_else(|| unusable("its server URL has no host name".to_owned()))?;
         let address = SocketAddr::V4(endpoint.into().to(config.cluster_url.port_u16().unwrap_or(443)));
         let url = format!("https://{address}").parse();
         config.cluster_url = url.map_err(|error| unusable(format!("{error}")))?;
@@ -125,7 +125,7 @@ impl ClusterApi {
     /// The version of Kubernetes, e.g. `v1.32.5`; the cheapest sign of life.
     pub async fn version(&self) -> Result<String, ApiError> {
         let version = self
-            .call("ask for the version", self.client.apiserver_version())
+            .call("get the API version", self.client.apiserver_version())
             .await?;
         Ok(version.git_version)
     }
@@ -149,7 +149,7 @@ impl ClusterApi {
     pub async fn node_leases(&self) -> Result<Vec<Lease>, ApiError> {
         let api = Api::<Lease>::namespaced(self.client.clone(), "kube-node-lease");
         let all = ListParams::default();
-        Ok(self.call("list the nodes' Leases", api.list(&all)).await?.items)
+        Ok(self.call("list the Leases of nodes", api.list(&all)).await?.items)
     }
 
     /// Lets no new pods onto a node.
@@ -269,7 +269,7 @@ impl ClusterApi {
     pub async fn requests(&self) -> Result<(Vec<CertificateSigningRequest>, String), ApiError> {
         let api = Api::<CertificateSigningRequest>::all(self.client.clone());
         let list = self
-            .call("list the certificate requests", api.list(&ListParams::default()))
+            .call("list certificate requests", api.list(&ListParams::default()))
             .await?;
         Ok((list.items, list.metadata.resource_version.unwrap_or_default()))
     }
@@ -338,6 +338,7 @@ impl ClusterApi {
         ApiError::Unreachable {
             operation: operation.to_owned(),
             address: self.address,
+            name: self.name.clone(),
             why,
         }
     }

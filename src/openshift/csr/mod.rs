@@ -73,7 +73,7 @@ pub fn judge(request: &Request, table: &Parameters, joined: &BTreeSet<NodeName>)
         (CLIENT_SIGNER, BOOTSTRAPPER) => judge_client(request, table, joined),
         // A node that renews its own is the controller manager's business.
         (CLIENT_SIGNER, user) if user.starts_with("system:node:") => return Judgement::Leave,
-        (CLIENT_SIGNER, user) => Err(format!("{user} does not speak for joining nodes")),
+        (CLIENT_SIGNER, user) => Err(format!("{user} may not request certificates for joining nodes")),
         (SERVING_SIGNER, _) => judge_serving(request, table),
         _ => return Judgement::Leave,
     };
@@ -95,13 +95,15 @@ fn judge_client(request: &Request, table: &Parameters, joined: &BTreeSet<NodeNam
     let node = asked.node(table)?;
     let is_master = table.node(&node).is_some_and(|node| node.role == Role::Master);
     if !is_master && !request.groups.iter().any(|group| group == SERVICE_ACCOUNTS) {
-        return Err(format!("{SERVICE_ACCOUNTS} is not among its groups"));
+        return Err(format!("{SERVICE_ACCOUNTS} is missing from its groups"));
     }
     if !asked.names.is_empty() || !asked.addresses.is_empty() {
-        return Err(format!("a client certificate of {node} needs no other names"));
+        return Err(format!(
+            "a client certificate of {node} must not have alternative names"
+        ));
     }
     if joined.contains(&node) {
-        return Err(format!("{node} has joined already"));
+        return Err(format!("{node} has already joined"));
     }
     Ok(Judgement::Approve(node, Wave::Client))
 }
@@ -117,7 +119,10 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
     let asked = Asked::read(&request.pem)?;
     let node = asked.node(table)?;
     if request.username != asked.common_name {
-        return Err(format!("{} asks for {}", request.username, asked.common_name));
+        return Err(format!(
+            "{} requests a certificate for {}",
+            request.username, asked.common_name
+        ));
     }
     let fqdn = table.id().fqdn(node.as_str());
     if let Some(name) = asked
@@ -136,7 +141,7 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
         return Err(format!("{address} is not the address of {node}"));
     }
     if asked.names.is_empty() && asked.addresses.is_empty() {
-        return Err(format!("a serving certificate of {node} with no name serves nothing"));
+        return Err(format!("the serving certificate of {node} has no names"));
     }
     Ok(Judgement::Approve(node, Wave::Serving))
 }
@@ -310,7 +315,7 @@ mod tests {
         for wish in [of("worker-0"), more] {
             let judged = wish.judged();
             assert!(
-                matches!(&judged, Judgement::Refuse(why) if why.contains("among its groups")),
+                matches!(&judged, Judgement::Refuse(why) if why.contains("in its groups") || why.contains("from its groups")),
                 "{judged:?}"
             );
         }
@@ -347,40 +352,40 @@ mod tests {
             ),
             (
                 client().but(|w| w.organizations = vec!["system:masters"]),
-                "system:nodes is not among its organizations",
+                "system:nodes is missing from its organizations",
             ),
             (
                 client().but(|w| w.organizations.push("system:masters")),
-                "system:masters is among its organizations",
+                "system:masters is not allowed in its organizations",
             ),
             (
                 client().but(|w| w.organizations.clear()),
-                "system:nodes is not among its organizations",
+                "system:nodes is missing from its organizations",
             ),
             (
                 client().but(|w| w.more = Some(DnType::OrganizationalUnitName)),
-                "is in its subject",
+                "fields other than organization and common name",
             ),
             (
                 client().but(|w| w.request.groups.push("system:masters".to_owned())),
-                "system:masters is among its groups",
+                "system:masters is not allowed in its groups",
             ),
-            (client().but(|w| w.request.groups.clear()), "is not among its groups"),
+            (client().but(|w| w.request.groups.clear()), "is missing from its groups"),
             (
                 client().but(|w| w.request.username = "eve".to_owned()),
-                "eve does not speak for joining nodes",
+                "eve may not request certificates for joining nodes",
             ),
             (
                 client().but(|w| w.request.usages.push("server auth".to_owned())),
-                "server auth is among its usages",
+                "server auth is not allowed in its usages",
             ),
             (
                 client().but(|w| w.request.usages.retain(|u| u != "client auth")),
-                "client auth is not among its usages",
+                "client auth is missing from its usages",
             ),
             (
                 client().but(|w| w.sans = vec![dns("api.lab.example.com")]),
-                "needs no other names",
+                "must not have alternative names",
             ),
             (
                 client().but(|w| w.request.pem = framed(&[0; 3])),
@@ -400,11 +405,11 @@ mod tests {
             ),
             (
                 serving().but(|w| w.request.groups.push("system:masters".to_owned())),
-                "system:masters is among its groups",
+                "system:masters is not allowed in its groups",
             ),
             (
                 serving().but(|w| w.request.usages.push("client auth".to_owned())),
-                "client auth is among its usages",
+                "client auth is not allowed in its usages",
             ),
             (
                 serving().but(|w| w.sans.push(dns("api.lab.example.com"))),
@@ -428,16 +433,16 @@ mod tests {
             ),
             (
                 serving().but(|w| w.sans.push(SanType::Rfc822Name("a@b.c".try_into().unwrap()))),
-                "is neither a host name nor an address",
+                "is not a host name or an address",
             ),
             (
                 serving().but(|w| w.sans.push(SanType::URI("https://a".try_into().unwrap()))),
-                "is neither a host name nor an address",
+                "is not a host name or an address",
             ),
-            (serving().but(|w| w.sans.clear()), "serves nothing"),
+            (serving().but(|w| w.sans.clear()), "has no names"),
             (
                 serving().but(|w| w.organizations.push("system:masters")),
-                "system:masters is among its organizations",
+                "system:masters is not allowed in its organizations",
             ),
         ];
         for (index, (wish, words)) in cases.iter().enumerate() {
@@ -463,7 +468,7 @@ mod tests {
         let mut request = client().request;
         request.pem = client().pem().into_bytes();
         let joined = BTreeSet::from([worker(0)]);
-        let refused = Judgement::Refuse("worker-0 has joined already".to_owned());
+        let refused = Judgement::Refuse("worker-0 has already joined".to_owned());
         assert_eq!(judge(&request, &example(), &joined), refused);
         let mut request = serving().request;
         request.pem = serving().pem().into_bytes();

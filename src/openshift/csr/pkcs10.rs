@@ -52,17 +52,17 @@ pub(super) struct Asked {
 impl Asked {
     /// Reads a PEM file; the error says why no kubelet wrote it.
     pub fn read(pem: &[u8]) -> Result<Self, String> {
-        let faulty = || "it is not a certificate request".to_owned();
+        let faulty = || "not a certificate request".to_owned();
         let der = der(pem).ok_or_else(faulty)?;
         let form = Form::read(&der).ok_or_else(faulty)?;
         let asked = form.asked()?;
         if form.write() != der {
-            return Err("it holds more than a kubelet asks for, or is encoded in another way".to_owned());
+            return Err("it has other contents or another encoding than a kubelet's request".to_owned());
         }
         // The API server asks for this, too (kubernetes/kubernetes: `pkg/apis/certificates/validation/validation.go`).
         match form.is_signed() {
             true => Ok(asked),
-            false => Err("its signature is not that of its key".to_owned()),
+            false => Err("its signature does not match its key".to_owned()),
         }
     }
 }
@@ -178,27 +178,27 @@ impl<'a> Form<'a> {
         let (mut common_names, mut organizations) = (Vec::new(), Vec::new());
         for part in &self.subject {
             if ![PRINTABLE_STRING, UTF8_STRING].contains(&part.string) {
-                return Err("its subject is neither PrintableString nor UTF8String".to_owned());
+                return Err("its subject is not a PrintableString or UTF8String".to_owned());
             }
             match part.kind {
                 COMMON_NAME => common_names.push(text(part.text)?),
                 ORGANIZATION => organizations.push(text(part.text)?),
-                _ => return Err("something else than organization and common name is in its subject".to_owned()),
+                _ => return Err("its subject has fields other than organization and common name".to_owned()),
             }
         }
         exactly("organizations", &organizations, &["system:nodes"], &[])?;
         // Also of equal ones there is one.
         let [_] = organizations.as_slice() else {
-            return Err("it has not one organization".to_owned());
+            return Err("its subject must have exactly one organization".to_owned());
         };
-        let [common_name] =
-            <[String; 1]>::try_from(common_names).map_err(|_| "it has not one common name".to_owned())?;
+        let [common_name] = <[String; 1]>::try_from(common_names)
+            .map_err(|_| "its subject must have exactly one common name".to_owned())?;
         let (mut names, mut addresses) = (Vec::new(), Vec::new());
         for (tag, name) in &self.alternative_names {
             match *tag {
                 DNS_NAME => names.push(text(name)?),
-                IP_ADDRESS => addresses.push(address(name).ok_or("it has an address of another length")?),
-                _ => return Err("an alternative name of it is neither a host name nor an address".to_owned()),
+                IP_ADDRESS => addresses.push(address(name).ok_or("it has an address of invalid length")?),
+                _ => return Err("it has an alternative name that is not a host name or an address".to_owned()),
             }
         }
         Ok(Asked {
@@ -224,7 +224,7 @@ impl<'a> Form<'a> {
 fn text(bytes: &[u8]) -> Result<String, String> {
     match std::str::from_utf8(bytes) {
         Ok(text) if bytes.iter().all(u8::is_ascii_graphic) => Ok(text.to_owned()),
-        _ => Err("a name in it has characters that names of nodes do not have".to_owned()),
+        _ => Err("it has a name with characters that are not allowed in node names".to_owned()),
     }
 }
 
@@ -283,10 +283,10 @@ fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 pub(super) fn exactly(what: &str, given: &[String], all: &[&str], perhaps: &[&str]) -> Result<(), String> {
     let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
     if let Some(missing) = all.iter().find(|one| !given.contains(**one)) {
-        return Err(format!("{missing} is not among its {what}"));
+        return Err(format!("{missing} is missing from its {what}"));
     }
     match given.iter().find(|one| !all.contains(one) && !perhaps.contains(one)) {
-        Some(more) => Err(format!("{more} is among its {what}")),
+        Some(more) => Err(format!("{more} is not allowed in its {what}")),
         None => Ok(()),
     }
 }

@@ -9,34 +9,34 @@ use crate::cluster::NodeName;
 /// Why an installer did not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallerError {
-    #[error("no openshift-install {place}")]
+    #[error("cannot find openshift-install {place}")]
     NotFound { place: String },
-    #[error("{} is openshift-install {version}, and version={wanted}", path.display())]
+    #[error("{} is openshift-install {version}, but version={wanted}", path.display())]
     OtherVersion {
         /// Or the URL of a mirror's folder.
         path: PathBuf,
         version: String,
         wanted: String,
     },
-    #[error("{url} lists no openshift-install and client for this computer")]
+    #[error("{url} has no openshift-install and client for this computer")]
     NotListed { url: String },
-    #[error("{url} is neither signed nor pinned, so nothing tells whose programs it lists")]
+    #[error("cannot verify {url}: it is neither signed nor pinned")]
     Unsigned { url: String },
-    #[error("signature {url} is not accepted: {why}")]
+    #[error("cannot verify signature {url}: {why}")]
     Signature { url: String, why: String },
-    #[error("{url} comes over plain http, where anybody on the way can change it")]
+    #[error("cannot trust {url}: plain http does not protect against modification")]
     PlainHttp { url: String },
-    #[error("{url} has sha256 {found}, which is not mirror_sha256")]
+    #[error("{url} has sha256 {found}, which differs from mirror_sha256")]
     NotPinned { url: String, found: String },
-    #[error("public key {path} cannot be used: {why}")]
+    #[error("cannot use public key {path}: {why}")]
     Key { path: String, why: String },
-    #[error("archive {name} is refused: {why}")]
+    #[error("cannot unpack archive {name}: {why}")]
     Archive { name: String, why: String },
     #[error("{0}")]
     Unsupported(String),
     #[error("cannot run {}", path.display())]
     NotRun { path: PathBuf, source: io::Error },
-    #[error("{operation} ended with {status}{}", indented(tail))]
+    #[error("{operation} failed with {status}{}", indented(tail))]
     Failed {
         operation: String,
         /// `exit status: 1`, `signal: 9 (SIGKILL)`.
@@ -45,24 +45,24 @@ pub enum InstallerError {
         tail: Vec<String>,
         log: PathBuf,
     },
-    #[error("{operation} did not end within {} s and was stopped{}", after.as_secs(), indented(tail))]
+    #[error("{operation} timed out after {} s and was stopped{}", after.as_secs(), indented(tail))]
     TooLong {
         operation: String,
         after: Duration,
         tail: Vec<String>,
         log: PathBuf,
     },
-    #[error("no oc beside openshift-install and in PATH")]
+    #[error("cannot find oc next to openshift-install or in PATH")]
     NoOc,
-    #[error("ask for the images of release {image}: {why}")]
+    #[error("cannot read the images of release {image}: {why}")]
     Payload { image: String, why: String },
-    #[error("openshift-install wrote no {}", path.display())]
+    #[error("openshift-install did not create {}", path.display())]
     NoAsset { path: PathBuf },
     #[error("manifest {} would replace the installer's own {name}", path.display())]
     Manifest { path: PathBuf, name: String },
     #[error("no report within {} s from:{}", after.as_secs(), indented(silent))]
     Silent { silent: Vec<String>, after: Duration },
-    #[error("{node} is not as it should be:{}", indented(differences))]
+    #[error("{node} differs from its planned configuration:{}", indented(differences))]
     Differs { node: NodeName, differences: Vec<String> },
 }
 
@@ -71,48 +71,48 @@ impl InstallerError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound { .. } => Some(
-                "version=stable (or 4.19, okd, …) in the env file fetches it; or get it from \
+                "set version=stable (or 4.19, okd, …) in the env file to download it; or get it from \
                  https://mirror.openshift.com/pub/openshift-v4/clients/ocp/ (OKD: the releases of \
-                 github.com/okd-project/okd) and put it into PATH, or name it: installer=PATH"
+                 github.com/okd-project/okd) and put it in PATH, or set installer=PATH"
                     .to_owned(),
             ),
-            Self::OtherVersion { .. } => Some("leave out one of the settings version, installer and mirror".to_owned()),
+            Self::OtherVersion { .. } => Some("remove one of the settings version, installer and mirror".to_owned()),
             Self::NotListed { .. } => {
-                Some("is the setting mirror the folder that holds ocp/, or OKD's releases?".to_owned())
+                Some("set mirror to the directory that contains ocp/, or OKD's releases".to_owned())
             }
             Self::Unsigned { url } | Self::PlainHttp { url } => Some(format!(
-                "use a mirror with https and sha256sum.txt.gpg, or pin this one: mirror_sha256=$(curl -s {url} | \
-                 sha256sum); mirror_insecure=true runs its programs unchecked"
+                "use a mirror with https and sha256sum.txt.gpg, or pin this one with mirror_sha256=$(curl -s {url} | \
+                 sha256sum); mirror_insecure=true runs its programs without verification"
             )),
             Self::Signature { .. } => Some(
-                "nothing of this mirror was run; if it signs with a key of its own, mirror_key=FILE names the public key"
+                "no program of this mirror was run; if it signs with its own key, set mirror_key=FILE to the public key"
                     .to_owned(),
             ),
             Self::NotPinned { .. } => {
-                Some("the list has changed since it was pinned: compare it before you set mirror_sha256 anew".to_owned())
+                Some("the list has changed since it was pinned; review it before you update mirror_sha256".to_owned())
             }
-            Self::Key { .. } => Some("mirror_key is a file as `gpg --export --armor KEY` writes it".to_owned()),
-            Self::Archive { .. } => Some("the mirror serves something else than openshift-install".to_owned()),
+            Self::Key { .. } => Some("create the file for mirror_key with `gpg --export --armor KEY`".to_owned()),
+            Self::Archive { .. } => Some("the mirror's archive is not one of openshift-install; use another mirror".to_owned()),
             Self::Unsupported(_) => Some("change the setting, or choose another version".to_owned()),
             Self::NotRun { .. } => {
-                Some("is it an executable for this computer? `openshift-install version` tells".to_owned())
+                Some("check that it is an executable for this computer: run `openshift-install version`".to_owned())
             }
             Self::Failed { log, .. } | Self::TooLong { log, .. } => Some(format!(
-                "all it wrote is in {}; the same command goes on from here",
+                "its output is in {}; to resume, run the same command again",
                 log.display()
             )),
             Self::NoOc => Some(
-                "it comes with openshift-install, as openshift-client; put it into PATH or beside openshift-install"
+                "download openshift-client from the same place as openshift-install, and put it in PATH or next to openshift-install"
                     .to_owned(),
             ),
             Self::Payload { .. } => Some(
-                "is the registry reached from this computer, and does the pull secret open it? a mirror is named by \
+                "check that this computer reaches the registry and that the pull secret is valid; to use a mirror, set \
                  OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE"
                     .to_owned(),
             ),
-            Self::Manifest { .. } => Some("give it another name; the later name wins".to_owned()),
+            Self::Manifest { .. } => Some("rename your manifest".to_owned()),
             Self::Silent { .. } => {
-                Some("the machines are kept: look at their consoles, then run the same command again".to_owned())
+                Some("the machines are kept; check their consoles, then run the same command again".to_owned())
             }
             Self::NoAsset { .. } | Self::Differs { .. } => None,
         }

@@ -65,7 +65,7 @@ pub(super) fn differences(effective: &Value, disk: &OnDisk) -> Vec<String> {
     let mut compare = |what: String, is: Option<&str>, should: &str| {
         let is = is.unwrap_or("absent");
         if is != should {
-            found.push(format!("{what} is {is}, not {should}"));
+            found.push(format!("{what} is {is}, expected {should}"));
         }
     };
     let files: BTreeMap<_, _> = disk.files.iter().map(|file| (file.path.as_str(), file)).collect();
@@ -116,14 +116,14 @@ pub(super) fn differences(effective: &Value, disk: &OnDisk) -> Vec<String> {
     let users: BTreeMap<_, _> = disk.users.iter().map(|user| (user.name.as_str(), user)).collect();
     for user in list(effective, "/passwd/users") {
         let Some(name) = text(user, "name") else { continue };
-        compare(format!("user {name}"), users.get(name).map(|_| "there"), "there");
+        compare(format!("user {name}"), users.get(name).map(|_| "present"), "present");
         for (index, key) in list(user, "/sshAuthorizedKeys").enumerate() {
             let hash = sha512(key.as_str().unwrap_or_default().trim());
             let is = users.get(name).filter(|is| is.key_sha512.contains(&hash));
             compare(
                 format!("ssh key {} of user {name}", index + 1),
-                is.map(|_| "there"),
-                "there",
+                is.map(|_| "present"),
+                "present",
             );
         }
     }
@@ -217,12 +217,12 @@ mod tests {
     #[test]
     fn each_difference_is_told() {
         for (place, value, text) in [
-            ("/files/0/mode", json!("0600"), "mode of /etc/a is 0600, not 0644"),
+            ("/files/0/mode", json!("0600"), "mode of /etc/a is 0600, expected 0644"),
             ("/files/0/sha512", json!("ff"), "sha512 of /etc/a is ff, not "),
             (
                 "/units/0/on_disk",
                 json!("disabled"),
-                "unit a.service is disabled, not enabled",
+                "unit a.service is disabled, expected enabled",
             ),
             ("/units/0/sha512", json!("ff"), "sha512 of unit a.service is ff, not "),
             (
@@ -233,13 +233,17 @@ mod tests {
             (
                 "/units/1/on_disk",
                 json!(null),
-                "unit b.service is absent, not disabled",
+                "unit b.service is absent, expected disabled",
             ),
-            ("/units/2/on_disk", json!(null), "unit c.service is absent, not masked"),
+            (
+                "/units/2/on_disk",
+                json!(null),
+                "unit c.service is absent, expected masked",
+            ),
             (
                 "/users/0/key_sha512",
                 json!([sha512("ssh-rsa b")]),
-                "ssh key 1 of user core is absent, not there",
+                "ssh key 1 of user core is absent, expected present",
             ),
         ] {
             let mut disk = disk();

@@ -54,8 +54,8 @@ impl Choice {
             Self::Published(published) => {
                 let found = fetch(&Cache::new(&downloads.cache), &published)
                     .await
-                    .with_context(|| format!("fetch openshift-install {}", published.version))?;
-                (found, published.version, "it was fetched for version")
+                    .with_context(|| format!("download openshift-install {}", published.version))?;
+                (found, published.version, "it was downloaded for version")
             }
         };
         let path = found.path().display();
@@ -79,7 +79,7 @@ impl Installer {
                 return Ok(Choice::Here {
                     installer,
                     version,
-                    why: "a rehearsal has its own",
+                    why: "a rehearsal simulates it",
                 });
             }
             InstallerChoice::OpenshiftInstall(given) => given.as_deref(),
@@ -135,21 +135,21 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
                 wanted: wanted.to_string(),
             }
             .into()),
-            _ => here(found, "the setting installer names it").await,
+            _ => here(found, "set by installer").await,
         };
     }
     let own = bin(dir).join(PROGRAM);
     if let Some(found) = fitting(&own, wanted).await {
-        return here(found, "it is in the cluster's folder").await;
+        return here(found, "found in the cluster's directory").await;
     }
     let Some(wanted) = wanted else {
-        return here(OpenshiftInstall::find(None)?, "it is the first in PATH").await;
+        return here(OpenshiftInstall::find(None)?, "first in PATH").await;
     };
     let cache = Cache::new(&downloads.cache);
     if let Wanted::Exact(version) = wanted
         && let Some(found) = cached(&cache, version)
     {
-        return here(found, "it was fetched before").await;
+        return here(found, "found in the cache").await;
     }
     let in_path = OpenshiftInstall::find(None).ok();
     let of_path = match &in_path {
@@ -159,7 +159,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     if let (Wanted::Exact(version), Some(found)) = (wanted, &in_path)
         && of_path.as_ref() == Some(version)
     {
-        return here(found.clone(), "the one in PATH is the wanted version").await;
+        return here(found.clone(), "the one in PATH has the requested version").await;
     }
     let published = match mirror::published(downloads, wanted).await {
         Ok(published) => published,
@@ -167,18 +167,18 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
             let unreachable = matches!(error.downcast_ref(), Some(DownloadError::Unreachable { .. }));
             return match newest(&cache, wanted).filter(|_| unreachable) {
                 Some(found) => {
-                    warn!("{error:#}; the newest {wanted} that was fetched before is taken");
-                    here(found, "it was fetched before").await
+                    warn!("{error:#}; using the newest {wanted} in the cache");
+                    here(found, "found in the cache").await
                 }
                 None => Err(error.context(format!("look for openshift-install {wanted}"))),
             };
         }
     };
     if let Some(found) = cached(&cache, &published.version) {
-        return here(found, "it was fetched before").await;
+        return here(found, "found in the cache").await;
     }
     if let Some(found) = in_path.filter(|_| of_path.as_ref() == Some(&published.version)) {
-        return here(found, "the one in PATH is the wanted version").await;
+        return here(found, "the one in PATH has the requested version").await;
     }
     Ok(Choice::Published(published))
 }
@@ -187,19 +187,19 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
 async fn fitting(path: &Path, wanted: Option<&Wanted>) -> Option<OpenshiftInstall> {
     let found = OpenshiftInstall::find(Some(path)).ok()?;
     if let Err(error) = check_pinned(path) {
-        warn!("{error}; it is passed over");
+        warn!("{error}; skipping it");
         return None;
     }
     let version = match found.about().await {
         Ok(about) => about.version,
         Err(error) => {
-            warn!("{error:#}; it is passed over");
+            warn!("{error:#}; skipping it");
             return None;
         }
     };
     match wanted {
         Some(wanted) if !wanted.fits(&version) => {
-            warn!("{} is {version}, not {wanted}, and is passed over", path.display());
+            warn!("{} is {version}, not {wanted}; skipping it", path.display());
             None
         }
         _ => Some(found),

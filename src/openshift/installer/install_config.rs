@@ -30,16 +30,16 @@ pub(super) fn check(config: &ClusterConfig, version: &str) -> Result<(), Install
     };
     let network_type = &config.networks.network_type;
     if network_type == "OpenShiftSDN" && release >= WITHOUT_SDN {
-        return refuse("makes no clusters with network_type=OpenShiftSDN any more".to_owned());
+        return refuse("no longer supports network_type=OpenShiftSDN".to_owned());
     }
     let capabilities = &config.capabilities;
     let any = capabilities.baseline.is_some() || !capabilities.additional.is_empty();
     if any && release < CAPABILITIES {
-        return refuse("knows no capabilities; 4.11 was the first".to_owned());
+        return refuse("does not support capabilities, which require 4.11".to_owned());
     }
     let baseline = capabilities.baseline.as_deref().and_then(|set| set.strip_prefix('v'));
     match baseline.and_then(major_minor) {
-        Some(set) if set > release => refuse(format!("does not know the later capabilities=v{}.{}", set.0, set.1)),
+        Some(set) if set > release => refuse(format!("does not support the later capabilities=v{}.{}", set.0, set.1)),
         _ => Ok(()),
     }
 }

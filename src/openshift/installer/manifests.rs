@@ -36,10 +36,7 @@ pub(super) fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manife
                 content: fs::read(&path)?,
                 path,
             }),
-            _ => tracing::warn!(
-                "{} is not a manifest (.yaml, .yml, .json) and is left out",
-                path.display()
-            ),
+            _ => tracing::warn!("ignoring {}: not a manifest (.yaml, .yml, .json)", path.display()),
         }
     }
     manifests.sort_by(|a, b| a.name.cmp(&b.name));

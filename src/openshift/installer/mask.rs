@@ -121,11 +121,11 @@ impl Mask {
         for start in gzip_members(text).filter(|_| depth > 0) {
             let mut member = GzDecoder::new(&text[start..]);
             let mut bytes = Vec::new();
-            let room = MOST_UNPACKED.saturating_sub(*unpacked);
+            let remaining = MOST_UNPACKED.saturating_sub(*unpacked);
             // What is damaged is looked at as far as it can be read.
-            let _ = member.by_ref().take(room as u64 + 1).read_to_end(&mut bytes);
+            let _ = member.by_ref().take(remaining as u64 + 1).read_to_end(&mut bytes);
             *unpacked += bytes.len();
-            if bytes.len() > room {
+            if bytes.len() > remaining {
                 found.push(start..text.len());
             } else if !self.find(&bytes, depth - 1, unpacked).is_empty() {
                 found.push(start..text.len() - member.into_inner().len());

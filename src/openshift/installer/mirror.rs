@@ -65,8 +65,8 @@ struct Asked<'a> {
 impl Asked<'_> {
     async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
         let patience = Cache::new(&self.downloads.cache).patience();
-        let told = || info!(target: PROGRESS, step = "installer", "asking {url} for {}", self.wanted);
-        download::bytes_until(url, patience, self.until, told).await
+        let announce = || info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
+        download::bytes_until(url, patience, self.until, announce).await
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
     }
     match refused {
         Some(error) => Err(error.into()),
-        None => anyhow::bail!("no mirror is known for {wanted}"),
+        None => anyhow::bail!("no mirror for {wanted}"),
     }
 }
 
@@ -134,7 +134,7 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         return Err(InstallerError::PlainHttp { url }.into());
     }
     if downloads.mirror.is_none() && downloads.mirror_key.is_none() && is_okd(wanted) {
-        warn!("{url} is trusted for its server's certificate: OKD signs its lists with no published key");
+        warn!("{url} is verified only by its server's certificate: OKD has no published signing key");
         return Ok(());
     }
     let unusable = |path: String| move |why| InstallerError::Key { path, why };
@@ -152,7 +152,7 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
             Ok(signature) => {
                 let verified = keys.verify(list, &signature, Timestamp::now());
                 let key = verified.map_err(|why| InstallerError::Signature { url: url.clone(), why })?;
-                info!("{url} is a signature of key {key}");
+                info!("{url} is signed with key {key}");
                 return Ok(());
             }
             Err(error) if error.is_absent() => {}
@@ -160,7 +160,7 @@ async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Res
         }
     }
     if downloads.mirror_insecure {
-        warn!("nobody has signed {url}; its programs are run all the same, as mirror_insecure=true says");
+        warn!("{url} is not signed; its programs are run because of mirror_insecure=true");
         return Ok(());
     }
     Err(InstallerError::Unsigned { url }.into())

@@ -117,7 +117,7 @@ impl Installer {
     pub async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
         match self {
             Self::OpenshiftInstall(real) => real.coreos_stream(downloads).await,
-            Self::Rehearsal(_) => anyhow::bail!("a rehearsal has no CoreOS but its own"),
+            Self::Rehearsal(_) => anyhow::bail!("a rehearsal uses its own image instead of CoreOS"),
         }
     }
 

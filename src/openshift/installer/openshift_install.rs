@@ -84,7 +84,7 @@ impl OpenshiftInstall {
             .stdin(Stdio::null())
             .kill_on_drop(true);
         let output = timeout(Duration::from_secs(30), command.output()).await;
-        let output = output.with_context(|| format!("{} coreos does not end", self.path.display()))?;
+        let output = output.with_context(|| format!("{} coreos timed out", self.path.display()))?;
         let output = output.map_err(|source| self.not_run(source))?;
         if output.status.success() {
             return Ok(output.stdout);
@@ -93,7 +93,7 @@ impl OpenshiftInstall {
             .about()
             .await?
             .commit
-            .context("openshift-install tells no commit")?;
+            .context("openshift-install reports no commit")?;
         let url = match &downloads.image_mirror {
             Some(folder) => format!("{folder}/rhcos.json"),
             None => format!("https://raw.githubusercontent.com/openshift/installer/{commit}/data/data/rhcos.json"),
@@ -108,7 +108,7 @@ impl OpenshiftInstall {
             let mut command = program(&self.path);
             command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
             let output = timeout(Duration::from_secs(30), command.output()).await;
-            match output.with_context(|| format!("{} version does not end", self.path.display()))? {
+            match output.with_context(|| format!("{} version timed out", self.path.display()))? {
                 // It was just unpacked, and a child that is being started still has it open.
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                     sleep(Duration::from_millis(20)).await
@@ -119,7 +119,7 @@ impl OpenshiftInstall {
         let about = release::about(&String::from_utf8_lossy(&output.stdout));
         match about.filter(|_| output.status.success()) {
             Some(about) => Ok(about),
-            None => anyhow::bail!("{} version tells no version", self.path.display()),
+            None => anyhow::bail!("{} version reports no version", self.path.display()),
         }
     }
 
@@ -130,7 +130,7 @@ impl OpenshiftInstall {
             Ok(image) if !image.is_empty() => image,
             _ => match self.about().await?.release_image {
                 Some(image) => image,
-                None => anyhow::bail!("{} version tells no release image", self.path.display()),
+                None => anyhow::bail!("{} version reports no release image", self.path.display()),
             },
         };
         Ok(release::ask(&self.oc, &image, config, private).await?)
@@ -150,7 +150,7 @@ impl OpenshiftInstall {
         let mask = Mask::new(config, folder);
         let made = self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask).await;
         // Also of what failed: it stays for whoever looks for the reason.
-        make_private(folder).context("make the installer's manifests private")?;
+        make_private(folder).context("restrict access to the installer's manifests")?;
         made?;
         for manifest in manifests.ours {
             home::write_private(&folder.join(&manifest.path), manifest.content.as_bytes())?;
@@ -166,7 +166,7 @@ impl OpenshiftInstall {
         let made = self
             .run(&["create", "ignition-configs"], folder, log, MAKE_LIMIT, &mask)
             .await;
-        make_private(folder).context("make the installer's files private")?;
+        make_private(folder).context("restrict access to the installer's files")?;
         made?;
         // Under another name: the installer would take that one for its own.
         let kept = yaml(&without_secrets(install_config));
@@ -405,7 +405,7 @@ mod tests {
         let error = fake.gather(Duration::from_secs(60)).await.unwrap_err();
         let text = error.to_string();
         assert!(
-            text.starts_with("openshift-install gather bootstrap ended with exit status: 6\n  "),
+            text.starts_with("openshift-install gather bootstrap failed with exit status: 6\n  "),
             "{text}"
         );
         assert_eq!(text.lines().count(), 1 + TAIL, "{text}");
@@ -427,7 +427,7 @@ mod tests {
         assert!(error.is_timeout());
         assert_eq!(
             error.to_string(),
-            "openshift-install gather bootstrap did not end within 2 s and was stopped\n  still waiting"
+            "openshift-install gather bootstrap timed out after 2 s and was stopped\n  still waiting"
         );
         let pid = fs::read_to_string(fake.path("pid")).unwrap();
         assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} still runs");

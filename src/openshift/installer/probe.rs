@@ -78,7 +78,7 @@ async fn ask(
     end: Instant,
 ) -> Result<Option<String>, InstallerError> {
     let machine = MachineName::of_node(&wait.config.name, &node.node);
-    info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for its report");
+    info!(target: PROGRESS, machine = %machine, state = "igniting", "waiting for the report");
     let url = format!("http://{}:8080/report.json", node.ip);
     loop {
         let problem = match fetch(client, &url).await {
@@ -162,11 +162,11 @@ fn client() -> Result<reqwest::Client, InstallerError> {
 
 /// A guest's report, or why there is none.
 async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
-    let told = |error: reqwest::Error| innermost(&error.without_url());
-    let answer = client.get(url).send().await.map_err(told)?;
+    let reason = |error: reqwest::Error| innermost(&error.without_url());
+    let answer = client.get(url).send().await.map_err(reason)?;
     let status = answer.status();
     if status != reqwest::StatusCode::OK {
-        return Err(format!("it answers {status}"));
+        return Err(format!("it returned {status}"));
     }
     let text = http_limits::read(answer, LARGEST)
         .await
@@ -179,7 +179,7 @@ fn differences(report: &Report, planned: &NodeReport, effective: &Value) -> Vec<
     let mut found = Vec::new();
     let mut compare = |what: &str, is: &str, should: &str| {
         if is != should {
-            found.push(format!("{what} is {is}, not {should}"));
+            found.push(format!("{what} is {is}, expected {should}"));
         }
     };
     compare("ignition", &report.ignition, "ok");
@@ -243,28 +243,28 @@ mod tests {
         let cases: [(Change, &[&str]); 6] = [
             (
                 |r| r.ignition = "no such user".to_owned(),
-                &["ignition is no such user, not ok"],
+                &["ignition is no such user, expected ok"],
             ),
             (
                 |r| r.mac = "52:54:00:01:02:04".to_owned(),
-                &["its MAC is 52:54:00:01:02:04, not 52:54:00:01:02:03"],
+                &["its MAC is 52:54:00:01:02:04, expected 52:54:00:01:02:03"],
             ),
             (
                 |r| r.ip = "192.168.122.12".to_owned(),
-                &["its address is 192.168.122.12, not 192.168.122.11"],
+                &["its address is 192.168.122.12, expected 192.168.122.11"],
             ),
             (
                 |r| r.hostname = "localhost".to_owned(),
-                &["its host name is localhost, not master-0.lab.example.com"],
+                &["its host name is localhost, expected master-0.lab.example.com"],
             ),
             (
                 |r| r.config_sha512 = None,
-                &["sha512 of the config it received is absent, not c0"],
+                &["sha512 of the config it received is absent, expected c0"],
             ),
             (
                 |r| r.disk.files.clear(),
                 &[
-                    "mode of /etc/hostname is absent, not 0644",
+                    "mode of /etc/hostname is absent, expected 0644",
                     "sha512 of /etc/hostname is absent, not ",
                 ],
             ),

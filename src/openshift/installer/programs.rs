@@ -33,7 +33,7 @@ pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {
     for folder in folders {
         match check_programs(&folder) {
             Ok(()) => return OpenshiftInstall::find(Some(&folder.join(PROGRAM))).ok(),
-            Err(error) => warn!("{error}; it is passed over"),
+            Err(error) => warn!("{error}; skipping it"),
         }
     }
     None
@@ -44,10 +44,10 @@ pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {
 /// # Errors
 /// Names the folder or program: others could change it, it has changed, or nobody verified it.
 fn check_programs(folder: &Dir) -> io::Result<()> {
-    let refuse = |why: String| io::Error::other(format!("{} is not run: {why}", folder.path().display()));
+    let refuse = |why: String| io::Error::other(format!("not running {}: {why}", folder.path().display()));
     match folder.writers()? {
         Writers::OnlyUs => {}
-        Writers::OwnEntries => return Err(refuse("others may write in it".to_owned())),
+        Writers::OwnEntries => return Err(refuse("other users can write to it".to_owned())),
         Writers::Anybody(why) => return Err(refuse(why)),
     }
     let digests = folder
@@ -57,10 +57,10 @@ fn check_programs(folder: &Dir) -> io::Result<()> {
     for name in [PROGRAM, "oc"] {
         let file = folder.file(name, OFlags::RDONLY)?;
         if !dir::is_ours(&file)? {
-            return Err(refuse(format!("others may write {name}")));
+            return Err(refuse(format!("other users can write to {name}")));
         }
         if digests.get(name) != Some(&download::digest_of(file)?) {
-            return Err(refuse(format!("{name} is not what was verified")));
+            return Err(refuse(format!("{name} has changed since it was verified")));
         }
     }
     Ok(())
@@ -80,7 +80,10 @@ pub(super) fn check_pinned(path: &Path) -> io::Result<()> {
         // Of an older version of this program, or put there by the user.
         let file = folder.file(real.file_name().unwrap_or_default(), OFlags::RDONLY)?;
         if folder.writers()? != Writers::OnlyUs || !dir::is_ours(&file)? {
-            let why = format!("{} is not run: others may write it or its folder", real.display());
+            let why = format!(
+                "not running {}: other users can write to it or its directory",
+                real.display()
+            );
             return Err(io::Error::other(why));
         }
     }
@@ -127,11 +130,11 @@ pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Resul
     dir::set_mode(&file, 0o644)?;
     file.sync_all()?;
     let found = OpenshiftInstall::find(Some(&partial.join(PROGRAM)))?;
-    let told = found.about().await?.version;
-    if told != *version {
+    let reported = found.about().await?.version;
+    if reported != *version {
         return Err(InstallerError::OtherVersion {
             path: PathBuf::from(&published.archives[0].url),
-            version: told,
+            version: reported,
             wanted: version.clone(),
         }
         .into());
@@ -161,7 +164,7 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
             .filter(|part| *part != std::path::Component::CurDir)
             .collect();
         if !parts.iter().all(|part| matches!(part, std::path::Component::Normal(_))) {
-            return Err(refused(format!("its member {shown} leads out of it")).into());
+            return Err(refused(format!("its member {shown} has a path outside the archive")).into());
         }
         let Some(name) = members
             .iter()
@@ -176,7 +179,7 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
             let first = members
                 .iter()
                 .find(|name| first.strip_prefix("./").unwrap_or(&first) == Path::new(name));
-            let first = first.ok_or_else(|| refused(format!("its member {shown} is a link to elsewhere")))?;
+            let first = first.ok_or_else(|| refused(format!("its member {shown} is a link to outside the archive")))?;
             into.link(first, name)?;
         } else if kind.is_file() {
             let mut out = into.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
@@ -187,12 +190,12 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
                 .map_err(unreadable)?;
             let copied = io::copy(&mut (&mut entry).take(wanted), &mut out).map_err(unreadable)?;
             if copied != wanted {
-                return Err(refused(format!("its member {shown} is cut")).into());
+                return Err(refused(format!("its member {shown} is truncated")).into());
             }
             dir::set_mode(&out, 0o755)?;
             out.sync_all()?;
         } else {
-            return Err(refused(format!("its member {shown} is no file")).into());
+            return Err(refused(format!("its member {shown} is not a file")).into());
         }
     }
     if let Some(name) = members.first().filter(|name| !into.has(name)) {

@@ -99,7 +99,7 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifes
     let (mut files, mut units) = (Vec::new(), Vec::new());
     for line in SHAPE.lines().filter(|line| !line.starts_with('#')) {
         let words: Vec<_> = line.split_whitespace().collect();
-        let fault = || format!("the rehearsal's shape has a faulty line: {line}");
+        let fault = || format!("the rehearsal's shape has an invalid line: {line}");
         match words[..] {
             ["unit", name, enabled, bytes, ref dropins @ ..] => {
                 units.push(unit(

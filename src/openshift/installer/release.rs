@@ -119,9 +119,9 @@ pub(super) async fn ask(
     })?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(words.lines().last().unwrap_or("no reason was given").to_owned()));
+        return Err(failed(words.lines().last().unwrap_or("no reason given").to_owned()));
     }
-    release(&output.stdout).ok_or_else(|| failed("its answer is not a release".to_owned()))
+    release(&output.stdout).ok_or_else(|| failed("its output is not a release".to_owned()))
 }
 
 /// The pull secret as a file, 0600, that is gone when it is dropped.

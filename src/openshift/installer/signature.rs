@@ -34,7 +34,7 @@ impl Keys {
         let (keys, _) = SignedPublicKey::from_reader_many(text).map_err(words)?;
         let keys: Vec<_> = keys.collect::<Result<_, _>>().map_err(words)?;
         match keys.is_empty() {
-            true => Err("there is no public key in it".to_owned()),
+            true => Err("it contains no public key".to_owned()),
             false => Ok(Self(keys)),
         }
     }
@@ -68,7 +68,7 @@ impl Keys {
     }
 
     fn verify_message(&self, content: &[u8], message: &[u8], now: Timestamp) -> Result<String, String> {
-        let unreadable = |error: pgp::errors::Error| format!("it is no OpenPGP signature: {error}");
+        let unreadable = |error: pgp::errors::Error| format!("not an OpenPGP signature: {error}");
         let (mut message, _) = Message::from_reader(message).map_err(unreadable)?;
         while message.is_compressed() {
             message = message.decompress().map_err(unreadable)?;
@@ -76,13 +76,13 @@ impl Keys {
         // One byte more tells a longer one; what is compressed may hold any number of zeros.
         let mut signed = Vec::new();
         let read = (&mut message).take(content.len() as u64 + 1).read_to_end(&mut signed);
-        read.map_err(|error| format!("it is no OpenPGP signature: {error}"))?;
+        read.map_err(|error| format!("not an OpenPGP signature: {error}"))?;
         if signed != content {
-            return Err("it is the signature of another file".to_owned());
+            return Err("it is a signature of another file".to_owned());
         }
         // Only at its end are its signatures known.
         if !matches!(message.read(&mut [0]), Ok(0)) {
-            return Err("it is the signature of another file".to_owned());
+            return Err("it is a signature of another file".to_owned());
         }
         let Message::Signed { reader, .. } = &message else {
             return Err("it is not signed".to_owned());
@@ -109,7 +109,7 @@ impl Keys {
             HashAlgorithm::Sha3_512,
         ];
         if !signature.hash_alg().is_some_and(|hash| strong.contains(&hash)) {
-            return Err("its digest is too weak".to_owned());
+            return Err("its digest algorithm is too weak".to_owned());
         }
         if !matches!(signature.typ(), Some(SignatureType::Binary | SignatureType::Text)) {
             return Err("it is not the signature of a file".to_owned());
@@ -121,10 +121,10 @@ impl Keys {
                 .first()
                 .map_or("an unnamed key".to_owned(), |id| format!("key {id}"));
             let trusted = self.fingerprints().join(", ");
-            return Err(format!("it is made by {by}, and trusted is {trusted}"));
+            return Err(format!("it is made with {by}, but trusted keys are {trusted}"));
         };
         if !fits(signer) {
-            return Err("it does not fit the file: one of them was changed".to_owned());
+            return Err("it does not match the file".to_owned());
         }
         let (now, name) = (now.as_second(), signer.fingerprint());
         let created = signature.created().map_or(i64::MAX, |time| i64::from(time.as_secs()));
@@ -132,7 +132,7 @@ impl Keys {
             .signature_expiration_time()
             .map_or(0, |time| i64::from(time.as_secs()));
         if created > now + SKEW || created + SKEW < signer.created {
-            return Err("its date is wrong".to_owned());
+            return Err("its creation time is invalid".to_owned());
         }
         if lasts > 0 && created + lasts < now {
             return Err("it has expired".to_owned());
@@ -142,7 +142,7 @@ impl Keys {
             State::Expires(at) if at > now => Ok(name),
             State::Expires(_) => Err(format!("key {name} has expired")),
             State::Revoked => Err(format!("key {name} is revoked")),
-            State::Unfit => Err(format!("key {name} is not meant for signing")),
+            State::Unfit => Err(format!("key {name} is not a signing key")),
         }
     }
 }

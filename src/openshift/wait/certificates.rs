@@ -55,7 +55,7 @@ pub struct Approver<'a> {
     cluster: Cluster<'a>,
     rejoin: Rejoin<'a>,
     heartbeats: Heartbeats,
-    /// Requests whose refusal was told.
+    /// Requests whose refusal was reported.
     refused: BTreeSet<String>,
     /// Nodes whose serving certificate was granted, by whomever.
     serving: BTreeSet<NodeName>,
@@ -124,8 +124,8 @@ impl<'a> Approver<'a> {
             }
         }
         self.serving.extend(self.old_enough(&nodes));
-        let settled = matches!(self.rejoin, Rejoin::Refuse) || self.last_approval.elapsed() >= SETTLED;
-        let complete = settled && seen.are_ready(wanted) && wanted.iter().all(|node| self.serving.contains(node));
+        let is_quiet = matches!(self.rejoin, Rejoin::Refuse) || self.last_approval.elapsed() >= SETTLED;
+        let complete = is_quiet && seen.are_ready(wanted) && wanted.iter().all(|node| self.serving.contains(node));
         Ok(if complete {
             Round::Complete
         } else {
@@ -197,21 +197,23 @@ impl<'a> Approver<'a> {
         if !seen.joined().contains(node) {
             let cluster = &self.cluster.table.cluster;
             return refused(format!(
-                "{node} is not in the cluster; `ocpdeploy node replace {node} --cluster {cluster}` makes it anew"
+                "{node} is not in the cluster; recreate it with `ocpdeploy node replace {node} --cluster {cluster}`"
             ));
         }
         if is_master && !off.contains(node) {
-            return refused(format!("neither `stop` nor `start` has seen the machine of {node} off"));
+            return refused(format!(
+                "neither `stop` nor `start` saw the machine of {node} powered off"
+            ));
         }
         if let Some(other) = unused.get(node) {
-            return refused(format!("{node} was granted {other}, which is not used yet"));
+            return refused(format!("{node} has not used its previous certificate {other} yet"));
         }
         match (
             self.heartbeats.are_silent(node, Instant::now()),
-            self.heartbeats.were_heard(node),
+            self.heartbeats.has_renewed(node),
         ) {
             (true, _) => Entry::Allowed,
-            (false, true) => refused(format!("the kubelet of {node} runs: it renews its Lease")),
+            (false, true) => refused(format!("the kubelet of {node} is running: it renews its Lease")),
             (false, false) => Entry::NotYet,
         }
     }
@@ -244,7 +246,7 @@ impl<'a> Approver<'a> {
         let name = request.name_any();
         if self.refused.insert(name.clone()) {
             let who = request.spec.username.as_deref().unwrap_or_default();
-            warn!(target: PROGRESS, step = "certificates", "request {name} of {who} is not approved: {why}");
+            warn!(target: PROGRESS, step = "certificates", "not approving request {name} of {who}: {why}");
         }
     }
 

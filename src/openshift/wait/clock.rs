@@ -44,18 +44,18 @@ impl Clock {
     pub fn text(&self) -> String {
         let hours = self.minutes_left.abs() / 60;
         match (self.rotated, self.minutes_left > 0) {
-            (Some(true), _) => "the first rotation is done; the cluster may be stopped".to_owned(),
+            (Some(true), _) => "rotated; the cluster can be stopped".to_owned(),
             (Some(false), true) => {
-                format!("before the first rotation: {hours} h left, do not stop the cluster until then")
+                format!("not rotated yet, valid for {hours} h; do not stop the cluster before the first rotation")
             }
             (Some(false), false) => {
-                format!("not rotated {hours} h after they ended: pending requests must be approved")
+                format!("expired {hours} h ago without rotation; pending certificate requests must be approved")
             }
             (None, true) => {
-                format!("the installer's last {hours} h more; whether the cluster has its own is not known")
+                format!("the installer's are valid for {hours} h; rotation status unknown")
             }
             (None, false) => {
-                format!("the installer's ended {hours} h ago; whether the cluster has its own is not known")
+                format!("the installer's expired {hours} h ago; rotation status unknown")
             }
         }
     }
@@ -84,32 +84,20 @@ mod tests {
     fn the_clock_says_what_may_be_done() {
         let made_at: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         for (hours, rotated, text) in [
-            (
-                1,
-                None,
-                "the installer's last 23 h more; whether the cluster has its own is not known",
-            ),
-            (
-                30,
-                None,
-                "the installer's ended 6 h ago; whether the cluster has its own is not known",
-            ),
+            (1, None, "the installer's are valid for 23 h; rotation status unknown"),
+            (30, None, "the installer's expired 6 h ago; rotation status unknown"),
             (
                 19,
                 Some(false),
-                "before the first rotation: 5 h left, do not stop the cluster until then",
+                "not rotated yet, valid for 5 h; do not stop the cluster before the first rotation",
             ),
             (
                 26,
                 Some(false),
-                "not rotated 2 h after they ended: pending requests must be approved",
+                "expired 2 h ago without rotation; pending certificate requests must be approved",
             ),
-            (19, Some(true), "the first rotation is done; the cluster may be stopped"),
-            (
-                900,
-                Some(true),
-                "the first rotation is done; the cluster may be stopped",
-            ),
+            (19, Some(true), "rotated; the cluster can be stopped"),
+            (900, Some(true), "rotated; the cluster can be stopped"),
         ] {
             let clock = Clock::at(made_at + SignedDuration::from_hours(hours), made_at, rotated);
             assert_eq!(clock.text(), text);

@@ -67,7 +67,7 @@ impl Heartbeats {
         }
     }
 
-    /// The API did not answer: who was not heard of since may have had nobody to talk to.
+    /// The API did not answer: a kubelet may have failed to renew its Lease for that reason.
     pub fn interrupted(&mut self, now: Instant) {
         for heartbeat in self.0.values_mut() {
             heartbeat.unchanged_since = now;
@@ -75,12 +75,12 @@ impl Heartbeats {
     }
 
     /// Whether a node's kubelet runs, and what it says of the node is its own.
-    pub fn are_heard(&self, node: &NodeName) -> bool {
+    pub fn is_running(&self, node: &NodeName) -> bool {
         self.0.get(node).is_some_and(|heartbeat| heartbeat.renewals >= RENEWALS)
     }
 
     /// Whether a node's kubelet has renewed its Lease since the first look.
-    pub fn were_heard(&self, node: &NodeName) -> bool {
+    pub fn has_renewed(&self, node: &NodeName) -> bool {
         self.0.get(node).is_some_and(|heartbeat| heartbeat.renewals > 0)
     }
 
@@ -127,18 +127,18 @@ mod tests {
         // A node's clock may be ahead of ours by years.
         for seconds in [0, 5, 39] {
             heartbeats.look(&table, &[lease("2040-01-01T00:00:00.000000Z")], after(seconds));
-            assert!(!heartbeats.were_heard(&node) && !heartbeats.are_silent(&node, after(seconds)));
+            assert!(!heartbeats.has_renewed(&node) && !heartbeats.are_silent(&node, after(seconds)));
         }
         assert!(heartbeats.are_silent(&node, after(40)));
         heartbeats.look(&table, &[lease("2040-01-01T00:01:00.000000Z")], after(50));
         assert!(
-            heartbeats.were_heard(&node) && !heartbeats.are_heard(&node),
+            heartbeats.has_renewed(&node) && !heartbeats.is_running(&node),
             "its Ready may still be old"
         );
         assert!(!heartbeats.are_silent(&node, after(60)));
         heartbeats.look(&table, &[lease("2040-01-01T00:01:10.000000Z")], after(60));
-        assert!(heartbeats.are_heard(&node));
-        assert!(!heartbeats.are_heard(&NodeName::node(Role::Worker, 1)));
+        assert!(heartbeats.is_running(&node));
+        assert!(!heartbeats.is_running(&NodeName::node(Role::Worker, 1)));
     }
 
     #[test]

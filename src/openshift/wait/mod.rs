@@ -40,7 +40,7 @@ const ABSENT: Duration = Duration::from_secs(5);
 /// Why a wait ended without what was waited for.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    #[error("no {what} within {} s{}", after.as_secs(), indented(seen))]
+    #[error("timed out waiting for {what} after {} s{}", after.as_secs(), indented(seen))]
     TooLong {
         /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `Ready nodes`, `etcd members`.
         what: &'static str,
@@ -49,7 +49,7 @@ pub enum WaitError {
         seen: Vec<String>,
         source: Option<ApiError>,
     },
-    #[error("the wait for {what} is hopeless")]
+    #[error("cannot continue waiting for {what}")]
     Hopeless { what: &'static str, source: ApiError },
 }
 
@@ -58,9 +58,9 @@ impl WaitError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TooLong { .. } => {
-                "the machines are kept: the same command waits on, longer with bootstrap_timeout or install_timeout"
+                "the machines are kept; to continue waiting, run the same command again (settings: bootstrap_timeout, install_timeout)"
             }
-            Self::Hopeless { .. } => "mend the cause and run the same command again: it goes on from here",
+            Self::Hopeless { .. } => "fix the cause; to resume, run the same command again",
         }
     }
 }
@@ -70,7 +70,7 @@ fn indented(lines: &[String]) -> String {
     if lines.is_empty() {
         lines
     } else {
-        format!("; seen last:{lines}")
+        format!("; last status:{lines}")
     }
 }
 
@@ -113,7 +113,7 @@ impl Cluster<'_> {
                 let since: &mut Instant = absent_since.get_or_insert_with(Instant::now);
                 return Ok(match since.elapsed() >= ABSENT {
                     true => Look::Done,
-                    false => Look::NotYet(vec!["etcd: the cluster has no operator for it".to_owned()]),
+                    false => Look::NotYet(vec!["etcd: the cluster has no etcd operator".to_owned()]),
                 });
             };
             absent_since = None;
@@ -141,7 +141,7 @@ impl Cluster<'_> {
         let (endpoints, etcd) = try_join!(self.api.etcd_endpoints(), self.api.etcd())?;
         Ok(match (endpoints, etcd) {
             (Some(endpoints), Some(etcd)) => seen::etcd_lacks(&endpoints, &etcd, nodes),
-            _ => Some("etcd's operator does not tell who its members are".to_owned()),
+            _ => Some("etcd's operator does not report its members".to_owned()),
         })
     }
 

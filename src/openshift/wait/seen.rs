@@ -39,7 +39,7 @@ pub fn has_no_bootstrap(etcd: &DynamicObject) -> bool {
 pub fn bootstrap_in_etcd_text(etcd: &DynamicObject) -> String {
     let running = condition(etcd, "EtcdRunningInCluster").and_then(|running| running["message"].as_str());
     let why = running.map_or_else(String::new, |message| format!(": {}", short(message)));
-    format!("etcd: its operator has not removed the bootstrap's member yet{why}")
+    format!("etcd: the operator has not removed the bootstrap member yet{why}")
 }
 
 /// What etcd lacks to have a voting member on each of these nodes, and enough members that are well; `None` is nothing.
@@ -54,10 +54,10 @@ pub fn etcd_lacks(endpoints: &ConfigMap, etcd: &DynamicObject, nodes: &[NodeAddr
     match condition(etcd, "EtcdMembersAvailable") {
         Some(available) if available["status"] == "True" => None,
         Some(available) => Some(format!(
-            "too few members of etcd are available: {}",
+            "too few etcd members are available: {}",
             short(available["message"].as_str().unwrap_or_default())
         )),
-        None => Some("etcd's operator does not say whether enough members are available".to_owned()),
+        None => Some("etcd's operator does not report whether enough members are available".to_owned()),
     }
 }
 
@@ -92,8 +92,8 @@ impl Nodes {
     /// Takes nobody's word for being Ready whose kubelet was not heard.
     pub fn believing(mut self, heartbeats: &Heartbeats) -> Self {
         for (node, lacks) in &mut self.there {
-            if lacks.is_none() && !heartbeats.are_heard(node) {
-                *lacks = Some("its kubelet has not renewed its Lease since".to_owned());
+            if lacks.is_none() && !heartbeats.is_running(node) {
+                *lacks = Some("kubelet has not renewed its Lease since".to_owned());
             }
         }
         self
@@ -129,7 +129,7 @@ fn why_not_ready(node: &Node) -> Option<String> {
     match conditions.find(|condition| condition.type_ == "Ready") {
         Some(ready) if ready.status == "True" => None,
         Some(ready) => Some(short(ready.message.as_deref().unwrap_or("no reason given"))),
-        None => Some("it has not said how it is".to_owned()),
+        None => Some("no status reported".to_owned()),
     }
 }
 
@@ -161,7 +161,7 @@ impl Operators {
             } else if !is("Available", "True") {
                 Some(format!("not available: {}", message("Available")))
             } else if is("Progressing", "True") {
-                Some(format!("busy: {}", message("Progressing")))
+                Some(format!("progressing: {}", message("Progressing")))
             } else {
                 None
             };
@@ -201,7 +201,7 @@ impl Operators {
 
     /// Why the first few lag.
     pub fn details(&self) -> Vec<String> {
-        let worst = self.lag.iter().filter(|(_, why)| !why.starts_with("busy"));
+        let worst = self.lag.iter().filter(|(_, why)| !why.starts_with("progressing"));
         worst
             .take(DETAILS)
             .map(|(name, why)| format!("operator {name} {}", why.trim_end_matches(": ")))
@@ -233,7 +233,7 @@ impl Version {
         };
         Self {
             is_done,
-            text: format!("version: {}", short(text.unwrap_or("says nothing yet"))),
+            text: format!("version: {}", short(text.unwrap_or("not reported yet"))),
         }
     }
 }
@@ -297,7 +297,7 @@ mod tests {
         let nodes = Nodes::of(&example(), &all);
         assert_eq!(
             nodes.text("masters", &wanted),
-            "masters: 1 of 4 Ready; master-1 not Ready (network not ready), master-2 not Ready (it has not said how it is), \
+            "masters: 1 of 4 Ready; master-1 not Ready (network not ready), master-2 not Ready (no status reported), \
              master-3 not there"
         );
         assert!(!nodes.are_ready(&wanted));
@@ -387,7 +387,7 @@ mod tests {
         let empty = Version::of(&object("ClusterVersion", "version", json!([])));
         assert_eq!(
             (empty.is_done, empty.text.as_str()),
-            (false, "version: says nothing yet")
+            (false, "version: not reported yet")
         );
     }
 
@@ -413,7 +413,7 @@ mod tests {
                 "cluster",
                 json!([running("False", "NotEnoughEtcdMembers")])
             )),
-            "etcd: its operator has not removed the bootstrap's member yet: still waiting for three"
+            "etcd: the operator has not removed the bootstrap member yet: still waiting for three"
         );
     }
 
@@ -445,7 +445,7 @@ mod tests {
         assert!(is_etcd_member(&endpoints(&masters), last) && !is_etcd_member(&endpoints(&masters[..1]), last));
         assert_eq!(
             etcd_lacks(&endpoints(&masters), &etcd("False"), &masters).unwrap(),
-            "too few members of etcd are available: 1 of 3 members are available"
+            "too few etcd members are available: 1 of 3 members are available"
         );
         assert!(etcd_lacks(&endpoints(&masters), &object("Etcd", "cluster", json!([])), &masters).is_some());
     }

@@ -22,8 +22,8 @@ struct Symptom {
 const SYMPTOMS: &[Symptom] = &[
     Symptom {
         words: &[&["cpu does not support x86-64-v"], &["cpu lacks", "x86-64-v"]],
-        cause: "the virtual CPU is older than this release of CoreOS allows",
-        hint: "let the platform pass the host's CPU through, or give a newer CPU model",
+        cause: "the virtual CPU is too old for this release of CoreOS",
+        hint: "use the host's CPU model (host-passthrough), or a newer CPU model",
     },
     Symptom {
         words: &[&["unsupported config version"]],
@@ -35,8 +35,8 @@ const SYMPTOMS: &[Symptom] = &[
             &["no config provided by user"],
             &["failed to fetch config", "not a config (empty)"],
         ],
-        cause: "the machine found no Ignition config where its platform should have put it",
-        hint: "is the CoreOS image the one for this platform? fw_cfg needs the qemu image",
+        cause: "the machine found no Ignition config from its platform",
+        hint: "use the CoreOS image of this platform; fw_cfg requires the qemu image",
     },
     Symptom {
         words: &[
@@ -44,8 +44,8 @@ const SYMPTOMS: &[Symptom] = &[
             &["api-int", "server misbehaving"],
             &["api-int", "name or service not known"],
         ],
-        cause: "the network's DNS does not know api-int of the cluster, so the node cannot fetch its config",
-        hint: "set mcs=embed (or mcs=http) and deploy anew, or teach the DNS that DHCP names: `ocpdeploy export dns`",
+        cause: "the network's DNS does not resolve api-int of the cluster, so the node cannot fetch its config",
+        hint: "set mcs=embed (or mcs=http) and deploy again, or add the names to the DNS server that DHCP announces: `ocpdeploy export dns`",
     },
     Symptom {
         words: &[
@@ -54,29 +54,29 @@ const SYMPTOMS: &[Symptom] = &[
             &["22623", "deadline exceeded"],
             &["22624", "no route to host"],
         ],
-        cause: "nobody answers for the api VIP: keepalived on the bootstrap does not hold it",
-        hint: "look at the bootstrap: `journalctl -u kubelet -u keepalived`, and at `ip -4 address`; is VRRP (protocol 112) filtered?",
+        cause: "the api VIP does not respond: keepalived on the bootstrap does not hold it",
+        hint: "on the bootstrap, check `journalctl -u kubelet -u keepalived` and `ip -4 address`; check that VRRP (IP protocol 112) is not filtered",
     },
     Symptom {
         words: &[
             &["certificate has expired or is not yet valid"],
             &["x509: certificate has expired"],
         ],
-        cause: "a certificate does not fit the machine's clock: the installer's files are too old, or a clock is wrong",
-        hint: "compare the clocks of host and nodes; if the installer's files are older than a day, `ocpdeploy deploy` tells how new ones are made",
+        cause: "a certificate is not valid at the machine's time: the installer's files are too old, or a clock is wrong",
+        hint: "compare the clocks of host and nodes; if the installer's files are older than a day, `ocpdeploy deploy` shows how to recreate them",
     },
     Symptom {
         words: &[
             &["22623", "signed by unknown authority"],
             &["22623", "x509: certificate is valid for"],
         ],
-        cause: "another cluster's machine config server answers on this api VIP",
-        hint: "`ocpdeploy list` shows the clusters known here; something else may use this VIP or its VRRP id",
+        cause: "the machine config server of another cluster responds at this api VIP",
+        hint: "check with `ocpdeploy list` and on the network whether the VIP or its VRRP id is already in use",
     },
     Symptom {
         words: &[&["22623", "connection refused"], &["22624", "connection refused"]],
-        cause: "the VIP is there, but no machine config server: bootkube on the bootstrap has not come so far",
-        hint: "look at the bootstrap: `journalctl -b -u release-image -u bootkube`",
+        cause: "the VIP is active, but the machine config server is not: bootkube on the bootstrap has not started it yet",
+        hint: "on the bootstrap, check `journalctl -b -u release-image -u bootkube`",
     },
     Symptom {
         words: &[
@@ -84,12 +84,12 @@ const SYMPTOMS: &[Symptom] = &[
             &["unauthorized: access to the requested resource"],
             &["invalid username/password"],
         ],
-        cause: "a registry refuses the pull secret",
-        hint: "fetch a new pull secret; with a mirror, the secret needs its credentials too",
+        cause: "a registry rejected the pull secret",
+        hint: "get a new pull secret; for a mirror, add its credentials to the pull secret",
     },
     Symptom {
         words: &[&["toomanyrequests"], &["rate limit", "pull"]],
-        cause: "a registry limits how often images are pulled",
+        cause: "a registry's rate limit was exceeded",
         hint: "wait, then run the same command again, or use a mirror",
     },
     Symptom {
@@ -98,18 +98,18 @@ const SYMPTOMS: &[Symptom] = &[
             &["initializing source docker://", "timeout"],
             &["manifest unknown"],
         ],
-        cause: "a node does not get an image from its registry",
-        hint: "do the nodes reach it, by proxy or mirror? the env file's proxies and mirrors must fit the release",
+        cause: "a node cannot pull an image from its registry",
+        hint: "check that the nodes reach the registry; check the proxy and mirror settings in the env file",
     },
     Symptom {
         words: &[&["no space left on device"]],
         cause: "a disk is full",
-        hint: "give the nodes a larger disk_size (120 GiB is what the vendor asks for), or free room on the platform",
+        hint: "set a larger disk_size (Red Hat requires 120 GiB), or free space on the platform",
     },
     Symptom {
         words: &[&["out of memory: killed process"], &["oom-kill:"]],
         cause: "a machine has too little memory",
-        hint: "give masters 16 GiB and workers 8 GiB or more: master_memory, worker_memory",
+        hint: "set master_memory to at least 16 GiB and worker_memory to at least 8 GiB",
     },
     Symptom {
         words: &[
@@ -119,7 +119,7 @@ const SYMPTOMS: &[Symptom] = &[
             &["leader failed to send out heartbeat on time"],
         ],
         cause: "etcd's disk is too slow",
-        hint: "put the masters onto faster storage, or fewer machines onto one disk",
+        hint: "use faster storage for the masters, or put fewer machines on one disk",
     },
     Symptom {
         words: &[&["soft lockup"], &["rcu_sched self-detected stall"]],
@@ -132,13 +132,13 @@ const SYMPTOMS: &[Symptom] = &[
             &["minimumreplicasunavailable"],
             &["nodes are available", "didn't match"],
         ],
-        cause: "pods find no node to run on: workers have not joined",
-        hint: "look at the workers' consoles, and whether their certificate requests were approved (`oc get csr`)",
+        cause: "pods cannot be scheduled: workers have not joined",
+        hint: "check the workers' consoles, and that their certificate requests were approved (`oc get csr`)",
     },
     Symptom {
         words: &[&[".apps.", "no such host"], &["routehealth", "no such host"]],
-        cause: "the nodes' DNS does not know the names under *.apps",
-        hint: "with dns=user, add *.apps with the ingress VIP; `ocpdeploy export dns` writes it",
+        cause: "the nodes' DNS does not resolve *.apps",
+        hint: "with dns=user, add *.apps with the ingress VIP to your DNS: `ocpdeploy export dns`",
     },
     Symptom {
         words: &[
@@ -147,13 +147,13 @@ const SYMPTOMS: &[Symptom] = &[
             &[".apps.", "i/o timeout"],
             &["routehealth", "eof"],
         ],
-        cause: "no router answers behind the ingress VIP",
-        hint: "routers run on workers (or masters without workers): are these Ready, and does one of them hold the ingress VIP?",
+        cause: "no router responds at the ingress VIP",
+        hint: "check that the nodes with routers are Ready (workers, or masters if there are none) and that one of them holds the ingress VIP",
     },
     Symptom {
         words: &[&["storage is not configured"], &["storage backend not configured"]],
         cause: "the image registry has no storage",
-        hint: "set registry=emptydir, or give it a volume",
+        hint: "set registry=emptydir, or configure a volume for the registry",
     },
     Symptom {
         words: &[
@@ -161,8 +161,8 @@ const SYMPTOMS: &[Symptom] = &[
             &["entering emergency mode"],
             &["you are in emergency mode"],
         ],
-        cause: "the machine did not boot; the lines before that say why",
-        hint: "the whole console is in the bundle",
+        cause: "the machine did not boot; see the preceding lines of its console",
+        hint: "see the complete console in the bundle",
     },
 ];
 
@@ -200,31 +200,31 @@ mod tests {
             ),
             (
                 "GET https://api-int.lab.example.com:22623/config/master: attempt #5\nGET error: Get \"https://api-int.lab.example.com:22623/config/master\": dial tcp: lookup api-int.lab.example.com on 192.168.122.1:53: no such host",
-                "the network's DNS does not know api-int",
+                "the network's DNS does not resolve api-int",
             ),
             (
                 "GET error: dial tcp 192.168.122.2:22623: connect: no route to host",
-                "nobody answers for the api VIP",
+                "the api VIP does not respond",
             ),
             (
                 "GET error: dial tcp 192.168.122.2:22623: connect: connection refused",
-                "the VIP is there, but no machine config",
+                "the VIP is active, but the machine config",
             ),
             (
                 "GET error: Get \"https://api-int.lab.example.com:22623/config/master\": x509: certificate signed by unknown authority",
-                "another cluster's machine config server",
+                "the machine config server of another cluster",
             ),
             (
                 "x509: certificate has expired or is not yet valid: current time 2026-11-23",
-                "a certificate does not fit",
+                "a certificate is not valid",
             ),
             (
                 "release-image.sh[99]: unauthorized: authentication required",
-                "a registry refuses",
+                "a registry rejected",
             ),
             (
                 "podman: Error: toomanyrequests: You have reached your pull rate limit",
-                "a registry limits",
+                "a registry's rate limit",
             ),
             ("write /var/lib/containers: no space left on device", "a disk is full"),
             (
@@ -241,15 +241,15 @@ mod tests {
             ),
             (
                 "0/3 nodes are available: 3 node(s) had untolerated taint",
-                "pods find no node",
+                "pods cannot be scheduled",
             ),
             (
                 "OAuthServerRouteEndpointAccessibleControllerDegraded: Get \"https://oauth-openshift.apps.lab.example.com/healthz\": dial tcp: lookup oauth-openshift.apps.lab.example.com on 172.30.0.10:53: no such host",
-                "the nodes' DNS does not know the names under *.apps",
+                "the nodes' DNS does not resolve *.apps",
             ),
             (
                 "RouteHealthDegraded: failed to GET route (https://console-openshift-console.apps.lab.example.com): EOF",
-                "no router answers",
+                "no router responds",
             ),
             (
                 "Degraded: The registry is removed: storage is not configured",

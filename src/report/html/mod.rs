@@ -109,9 +109,9 @@ struct NicView {
 struct Size {
     role: Role,
     carrier: String,
-    room: String,
+    limit: String,
     largest: String,
-    /// Of the room; `None` without a bound.
+    /// Of the limit; `None` without one.
     percent: Option<usize>,
     note: String,
     nodes: Vec<[String; 2]>,
@@ -178,9 +178,9 @@ impl<'a> Page<'a> {
             resolvers: list(&parameters.resolvers),
             identity: parameters.network_identity.clone(),
             harvest: match parameters.harvest {
-                crate::cluster::Harvest::Boot => "throwaway machines were booted",
-                crate::cluster::Harvest::Reserve => "the platform handed them out",
-                crate::cluster::Harvest::Static => "the env file gave them",
+                crate::cluster::Harvest::Boot => "learned from temporary machines",
+                crate::cluster::Harvest::Reserve => "assigned by the platform",
+                crate::cluster::Harvest::Static => "set in the env file",
             },
         });
         let made_at = super::status::made_at(journal).filter(|_| !known.rehearsal);
@@ -266,7 +266,7 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
             },
             state: match &input.machines {
                 Ok(_) => node.text.clone(),
-                Err(_) => "not asked".to_owned(),
+                Err(_) => "unknown".to_owned(),
             },
         }
     };
@@ -286,7 +286,7 @@ fn nics(input: &Input<'_>) -> Vec<NicView> {
             network: nic.network.clone(),
             mac: nic.mac.to_string(),
             addresses: match nic.addresses.as_slice() {
-                [] => "none seen".to_owned(),
+                [] => "none found".to_owned(),
                 addresses => list(addresses),
             },
         })
@@ -310,8 +310,8 @@ fn vips(
         };
         let lease = parameters.vip(vip);
         let by = match lb {
-            Some(Lb::User) => "your balancer".to_owned(),
-            Some(Lb::Platform) => "platform's balancer".to_owned(),
+            Some(Lb::User) => "your load balancer".to_owned(),
+            Some(Lb::Platform) => "platform's load balancer".to_owned(),
             Some(Lb::Keepalived) | None => format!("VRID {id}"),
         };
         VipView {
@@ -337,7 +337,7 @@ fn held_by(held: Option<&ReservationState>) -> &'static str {
     match held {
         Some(ReservationState::ByPlatform) => "the platform",
         Some(ReservationState::ByUser) => "your DHCP server",
-        Some(ReservationState::Unreserved) => "nobody",
+        Some(ReservationState::Unreserved) => "not reserved",
         None => "",
     }
 }
@@ -352,7 +352,7 @@ fn circles<'n>(nodes: &'n [NodeView], workers_on: Option<&str>) -> Vec<Circle<'n
         };
         let title = match (workers_on, role, nodes.as_slice()) {
             (Some(platform), Role::Worker, _) => format!("{name} on {platform}"),
-            (_, Role::Bootstrap, [one]) if one.state == "removed" => format!("{name}, removed after its work"),
+            (_, Role::Bootstrap, [one]) if one.state == "removed" => format!("{name}, removed"),
             _ => name.to_owned(),
         };
         (!nodes.is_empty()).then_some(Circle { role, title, nodes })
@@ -391,15 +391,15 @@ fn duties(chosen: Option<&EffectiveSettings>, held: &BTreeMap<NodeName, Reservat
     let routers = routers.join(" and ");
     let [api, ingress] = match chosen.lb {
         Lb::Keepalived => [
-            "keepalived: the bootstrap until its work is done, then one of the masters has the address; haproxy there spreads requests over all masters".to_owned(),
-            format!("keepalived: one of the nodes with a router ({routers}) has the address and answers itself; where both virtual IPs are one, haproxy passes requests on"),
+            "keepalived: the bootstrap holds the address until bootstrapping is complete, then one of the masters; haproxy there distributes requests to all masters".to_owned(),
+            format!("keepalived: one of the nodes with a router ({routers}) holds the address and answers requests; if both virtual IPs are the same, haproxy forwards requests"),
         ],
-        Lb::User => ["your balancer".to_owned(), format!("your balancer, to the {routers}")],
-        Lb::Platform => ["the platform's balancer".to_owned(), format!("the platform's balancer, to the {routers}")],
+        Lb::User => ["your load balancer".to_owned(), format!("your load balancer, to the {routers}")],
+        Lb::Platform => ["the platform's load balancer".to_owned(), format!("the platform's load balancer, to the {routers}")],
     };
     let names = match chosen.dns {
-        Dns::Dnsmasq => "dnsmasq on each node; it asks the network's servers for all else",
-        Dns::Coredns => "CoreDNS on each node; it asks the network's servers for all else",
+        Dns::Dnsmasq => "dnsmasq on each node; forwards other names to the network's servers",
+        Dns::Coredns => "CoreDNS on each node; forwards other names to the network's servers",
         Dns::User => "your name servers",
     };
     let by = |whom| held.values().filter(|held| **held == whom).count();
@@ -407,7 +407,7 @@ fn duties(chosen: Option<&EffectiveSettings>, held: &BTreeMap<NodeName, Reservat
     for (count, whom) in [
         (by(ReservationState::ByPlatform), "the platform"),
         (by(ReservationState::ByUser), "your DHCP server"),
-        (by(ReservationState::Unreserved), "nobody"),
+        (by(ReservationState::Unreserved), "not reserved"),
     ] {
         if count > 0 {
             keepers.push(format!("{whom} ({count})"));
@@ -433,7 +433,7 @@ fn duties(chosen: Option<&EffectiveSettings>, held: &BTreeMap<NodeName, Reservat
     ];
     if !keepers.is_empty() {
         duties.push(Duty {
-            what: "Addresses kept by",
+            what: "Addresses reserved by",
             who: keepers.join(", "),
         });
     }
@@ -457,26 +457,26 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
             .collect();
         let largest = sizes.iter().map(|(_, config)| config.bytes).max()?;
         let carrier: Option<&CarrierLimit> = chosen.and_then(|chosen| chosen.carriers.get(&role));
-        let room = carrier.and_then(|carrier| carrier.bytes);
-        let fetched = carrier.is_some_and(|carrier| carrier.fetches) && room.is_some_and(|room| largest > room);
+        let limit = carrier.and_then(|carrier| carrier.bytes);
+        let fetched = carrier.is_some_and(|carrier| carrier.fetches) && limit.is_some_and(|limit| largest > limit);
         let packed = sizes.iter().filter(|(_, config)| config.packed).count();
         let note = match (fetched, packed) {
-            (true, _) => "larger than its room: the machine fetches it".to_owned(),
+            (true, _) => "over the limit: the machine fetches it".to_owned(),
             (_, 0) => String::new(),
-            (_, packed) => format!("{packed} packed to fit"),
+            (_, packed) => format!("{packed} compressed to fit"),
         };
         Some(Size {
             role,
-            carrier: carrier.map_or("not known".to_owned(), |carrier| carrier.name.clone()),
-            room: match (carrier, room) {
-                (_, Some(room)) => bytes(room),
-                (Some(_), None) => "no bound".to_owned(),
-                (None, None) => "not known".to_owned(),
+            carrier: carrier.map_or("unknown".to_owned(), |carrier| carrier.name.clone()),
+            limit: match (carrier, limit) {
+                (_, Some(limit)) => bytes(limit),
+                (Some(_), None) => "no limit".to_owned(),
+                (None, None) => "unknown".to_owned(),
             },
             largest: bytes(largest),
-            percent: room
+            percent: limit
                 .filter(|_| !fetched)
-                .map(|room| (largest * 100).div_ceil(room.max(1))),
+                .map(|limit| (largest * 100).div_ceil(limit.max(1))),
             note,
             nodes: sizes
                 .iter()
@@ -493,16 +493,16 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
 /// Every step that failed, with all that was said then.
 fn failures(journal: &[Entry]) -> Vec<Warning> {
     let failed = journal.iter().filter(|entry| entry.event == Event::Failed);
-    let told = |entry: &Entry| Warning {
+    let warning = |entry: &Entry| Warning {
         time: format!("{:.0}", entry.time),
         text: format!("{}: {}", entry.step, entry.error),
     };
-    failed.map(told).collect()
+    failed.map(warning).collect()
 }
 
 fn versions(input: &Input<'_>, chosen: Option<&EffectiveSettings>) -> Vec<[String; 2]> {
     let mut versions = vec![[
-        "This report".to_owned(),
+        "Report by".to_owned(),
         concat!("ocpdeploy ", env!("CARGO_PKG_VERSION")).to_owned(),
     ]];
     if let Some(chosen) = chosen {

@@ -369,7 +369,7 @@ impl Machines<'_> {
         let (from, made) = (from?, made?);
         let (axis, whole) = (self.axis, seen.unwrap_or(made));
         let how = |what: &str, from, to| format!("{pass}: {what} {}", duration(axis.between(from, to)));
-        bars.push(axis.place(making, from, made, how("made in", from, made)));
+        bars.push(axis.place(making, from, made, how("created in", from, made)));
         if let Some(seen) = seen {
             bars.push(axis.place(booting, made, seen, how("address stable after", made, seen)));
         }
@@ -451,8 +451,8 @@ impl Axis {
         let title = match span.end {
             End::Done => format!("{:.0}, {took}", span.from),
             End::Failed => format!("{:.0}, failed after {took}", span.from),
-            End::Cut => format!("{:.0}, cut after {took} or later", span.from),
-            End::Open => format!("{:.0}, under way for {took}", span.from),
+            End::Cut => format!("{:.0}, interrupted after {took} or later", span.from),
+            End::Open => format!("{:.0}, running for {took}", span.from),
         };
         self.place(kind, span.from, span.to, title)
     }
@@ -625,7 +625,7 @@ mod tests {
         ];
         let line = Timeline::of(&journal, &[], Some(at(25)));
         assert_eq!(line.groups[0].rows.len(), 1);
-        assert_eq!(line.groups[0].rows[0].text, "1970-01-01T00:00:10Z, under way for 15 s");
+        assert_eq!(line.groups[0].rows[0].text, "1970-01-01T00:00:10Z, running for 15 s");
         assert_eq!(Timeline::of(&[], &[], None).ticks.len(), 0);
     }
 

@@ -158,7 +158,7 @@ mod tests {
                     "text.ign",
                     false,
                     None,
-                    vec![remark(Severity::Error, None, None, "it is a folder")],
+                    vec![remark(Severity::Error, None, None, "it is a directory")],
                 ),
             ],
         };
@@ -166,7 +166,7 @@ mod tests {
         good.ign: ok, Ignition 3.2.0, 99 bytes, 2 files, 1 unit
         bad.ign:3:4: error at $.storage.files.0: a\nb
         bad.ign: warning at $.x: unknown field
-        text.ign: error: it is a folder
+        text.ign: error: it is a directory
         ");
     }
 }

@@ -342,7 +342,10 @@ impl Shown {
             text += &format!("\n== {}\n", printable_line(&title));
             text += &match contents {
                 Text::Text(contents) => printable_text(contents.trim_end_matches('\n')) + "\n",
-                Text::Base64(packed) => format!("(no text; {} characters of base64: --file writes it)\n", packed.len()),
+                Text::Base64(packed) => format!(
+                    "(not text; {} characters of base64; --file prints the contents)\n",
+                    packed.len()
+                ),
             };
         }
         text
@@ -369,8 +372,8 @@ impl Shown {
 impl Head {
     fn text(&self) -> String {
         let size = match (&self.carrier, self.carrier_bytes) {
-            (Some(carrier), Some(most)) => format!("{} bytes of {most} that {carrier} takes", self.bytes),
-            (Some(carrier), None) => format!("{} bytes; {carrier} sets no limit", self.bytes),
+            (Some(carrier), Some(most)) => format!("{} bytes; the limit of {carrier} is {most}", self.bytes),
+            (Some(carrier), None) => format!("{} bytes; {carrier} has no limit", self.bytes),
             (None, _) => format!("{} bytes", self.bytes),
         };
         let mut lines = Vec::new();

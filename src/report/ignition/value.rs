@@ -26,12 +26,12 @@ pub fn words(name: &str, value: &Value) -> String {
         Value::Array(entries) => format!("{} entries", entries.len()),
         Value::Object(fields) if fields.contains_key("source") => resource(value),
         Value::Object(fields) => {
-            let told: Vec<String> = fields
+            let parts: Vec<String> = fields
                 .iter()
                 .filter(|(_, value)| !value.is_null())
                 .map(|(name, value)| format!("{name} {}", words(name, value)))
                 .collect();
-            told.join(", ")
+            parts.join(", ")
         }
         _ => value.to_string(),
     };

@@ -104,9 +104,9 @@ fn a_cache_that_others_control_is_refused_with_what_to_do() {
     symlink(users.path("alice"), linked.join(ALICE.to_string())).unwrap();
     for (cache, why) in [
         (theirs, format!("it belongs to user {MALLORY}")),
-        (open, "everybody may write in it".to_owned()),
+        (open, "everyone can write to it".to_owned()),
         (squatted, format!("it belongs to user {MALLORY}")),
-        (linked, "is a link or no folder".to_owned()),
+        (linked, "is a link or not a directory".to_owned()),
     ] {
         let flag = cache.to_str().unwrap();
         let url = "http://127.0.0.1:1/a.qcow2";
@@ -220,7 +220,7 @@ fn a_program_that_another_user_left_or_changed_is_not_run() {
     let output = payload();
     assert_eq!(fs::read_dir(&markers).unwrap().count(), 0, "{}", said(&output));
     assert!(
-        said(&output).contains("oc is not what was verified"),
+        said(&output).contains("oc has changed since it was verified"),
         "{}",
         said(&output)
     );

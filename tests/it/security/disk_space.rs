@@ -47,7 +47,7 @@ fn what_holds_more_than_an_image_may_is_given_up_and_nothing_of_it_stays() {
     for name in ["/packed.gz", "/plain"] {
         let error = fetch(&cache, &artifact(name)).unwrap_err().to_string();
         assert!(
-            error.contains(name) && error.contains("it holds more than 8 MiB"),
+            error.contains(name) && error.contains("it is larger than 8 MiB"),
             "{error}"
         );
         let left = fs::read_dir(folder.path().join("partial")).unwrap();

@@ -72,10 +72,10 @@ fn a_folder_that_its_group_or_others_may_write_is_refused() {
     let sandbox = Sandbox::new();
     assert!(sandbox.command(&["list"]).status().unwrap().success());
     for (folder, bits, why) in [
-        (sandbox.home(), 0o770, "its group may write in"),
-        (sandbox.home().join("clusters"), 0o775, "its group may write in"),
-        (sandbox.cluster(), 0o730, "its group may write in"),
-        (sandbox.cluster(), 0o707, "everybody may write in"),
+        (sandbox.home(), 0o770, "its group can write to"),
+        (sandbox.home().join("clusters"), 0o775, "its group can write to"),
+        (sandbox.cluster(), 0o730, "its group can write to"),
+        (sandbox.cluster(), 0o707, "everyone can write to"),
     ] {
         mode(&folder, bits);
         sandbox.refuses(&format!("{why} {}", folder.display()));
