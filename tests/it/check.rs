@@ -345,7 +345,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         rehearsal(
             "a config that fetches another",
             "ignition_extra=a.ign",
-            "could change anything unseen",
+            "a config from the network cannot be checked",
         )
         .file(
             "a.ign",
@@ -386,7 +386,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         real(
             "an installer of another version",
             "installer=./openshift-install\nversion=4.18.1",
-            "openshift-install is openshift-install 4.19.3, and version=4.18.1",
+            "openshift-install is openshift-install 4.19.3, but version=4.18.1",
         ),
         real(
             "an installer that is not one",

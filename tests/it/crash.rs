@@ -252,7 +252,7 @@ fn replacing_a_node_cut_anywhere_ends_as_if_it_had_not_been() {
 fn destroying_cut_anywhere_leaves_nothing() {
     let ground = Ground::after(&[&["deploy", "lab.sh", "--rehearse"]]);
     // Cut after its last change, nothing is known of the cluster any more.
-    let done = |again: &Outcome| succeeded(again) || again.stderr.contains("no cluster lab is known here");
+    let done = |again: &Outcome| succeeded(again) || again.stderr.contains("no cluster lab in the state directory");
     let cuts = cut_everywhere(&ground, &["destroy", "lab", "--yes"], 2, done);
     assert_eq!(ground.sandbox.machines(Some("lab")), []);
     assert_eq!(ground.sandbox.reservations(Some("lab")), []);

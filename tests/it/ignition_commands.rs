@@ -105,7 +105,7 @@ impl Ran {
         for word in words {
             assert!(said.contains(word), "`{word}` is missing: {said}");
         }
-        assert!(!said.contains("fault of ocpdeploy"), "{said}");
+        assert!(!said.contains("internal error in ocpdeploy"), "{said}");
         assert!(self.err.starts_with("error: "), "{said}");
     }
 }
@@ -496,7 +496,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
     sandbox.write("env.sh", env_file("lab"));
     sandbox
         .run("ignition show master-0")
-        .refused(2, &["no cluster lab is known here"]);
+        .refused(2, &["no cluster lab in the state directory"]);
     sandbox.run("harvest --rehearse").ok();
     sandbox
         .run("ignition show master-0")
@@ -557,7 +557,7 @@ fn a_nodes_config_is_shown_with_whence_each_part_is() {
         .refused(2, &["has no file /nosuch"]);
     sandbox
         .run("ignition show master-0 --cluster nosuch")
-        .refused(2, &["no cluster nosuch is known here"]);
+        .refused(2, &["no cluster nosuch in the state directory"]);
     let by_path = sandbox.run(&format!("ignition show {}", stored.display())).ok();
     assert_eq!(row(&by_path, "/etc/hostname")[..4], row(&master, "/etc/hostname")[..4]);
     assert!(by_path.starts_with("file     "), "{by_path}");

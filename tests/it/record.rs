@@ -163,7 +163,7 @@ fn what_is_refused_changes_no_byte() {
     // Who does not get the lock does not even forget this computer's names.
     let lock = Journal::open(&dir, "lab").unwrap();
     std::fs::write(dir.client_dns(), r#"{"v":1,"how":"hosts"}"#).unwrap();
-    refused(&sandbox, &["destroy", "lab", "--yes"], "is in use by");
+    refused(&sandbox, &["destroy", "lab", "--yes"], "is locked by");
     drop(lock);
 }
 

@@ -102,7 +102,7 @@ fn each_result_stands_whole_on_the_last_screen() {
             vec!["added the names of cluster lab.example.com to"],
         ),
         ("image push lab.sh --rehearse", vec!["coreos"]),
-        ("image list", vec!["helper images", "in the cache"]),
+        ("image list", vec!["helper images", "cache:"]),
         ("report lab -o report.html", vec!["report written to report.html"]),
     ] {
         let screen = seen(&sandbox, arguments, None);

@@ -622,7 +622,7 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
         "cannot be replaced now",
         "must not be off yet",
         "switched off: ",
-        "no cluster lab is known here",
+        "no cluster lab in the state directory",
         "the settings describe cluster",
         "no such file",
         "no network elsewhere",

@@ -197,7 +197,7 @@ fn a_wait_in_vain_tells_what_it_saw_last() {
     let error = bench.install(Duration::from_secs(3)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no install-complete within 3 s; seen last:\n  nodes: all 5 Ready\n  \
+        "timed out waiting for install-complete after 3 s; last status:\n  nodes: all 5 Ready\n  \
          operators: 0 of 5 available; waiting for authentication, console, dns, etcd, ingress\n  \
          operator authentication not available: no replicas are available\n  \
          operator console not available: no replicas are available\n  \

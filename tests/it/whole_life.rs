@@ -173,7 +173,7 @@ fn masters_are_replaced_one_at_a_time_and_each_becomes_a_member_of_etcd() {
     let late = life.replace_hastily("master-1");
     assert_eq!(late.code, Some(6), "{}", late.stderr);
     let why = format!(
-        "no etcd members within 3 s; seen last:\n  master-1 ({}) is not a voting member of etcd",
+        "timed out waiting for etcd members after 3 s; last status:\n  master-1 ({}) is not a voting member of etcd",
         one.ip
     );
     assert!(late.message().contains(&why), "{}", late.stderr);

@@ -262,7 +262,10 @@ impl Lab {
             let output = child.wait_with_output().unwrap();
             if let Some(code) = output.status.code() {
                 let said = String::from_utf8_lossy(&output.stderr);
-                assert!(code == 0 || said.contains("is known here"), "{arguments:?}: {said}");
+                assert!(
+                    code == 0 || said.contains("in the state directory"),
+                    "{arguments:?}: {said}"
+                );
                 return killed;
             }
         }

@@ -397,11 +397,11 @@ mod tests {
             ),
             (
                 serving().but(|w| w.request.username = "system:node:worker-1.lab.example.com".to_owned()),
-                "system:node:worker-1.lab.example.com asks for",
+                "system:node:worker-1.lab.example.com requests a certificate for",
             ),
             (
                 serving().but(|w| w.request.username = BOOTSTRAPPER.to_owned()),
-                "asks for",
+                "requests a certificate for",
             ),
             (
                 serving().but(|w| w.request.groups.push("system:masters".to_owned())),

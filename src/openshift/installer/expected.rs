@@ -218,17 +218,21 @@ mod tests {
     fn each_difference_is_told() {
         for (place, value, text) in [
             ("/files/0/mode", json!("0600"), "mode of /etc/a is 0600, expected 0644"),
-            ("/files/0/sha512", json!("ff"), "sha512 of /etc/a is ff, not "),
+            ("/files/0/sha512", json!("ff"), "sha512 of /etc/a is ff, expected "),
             (
                 "/units/0/on_disk",
                 json!("disabled"),
                 "unit a.service is disabled, expected enabled",
             ),
-            ("/units/0/sha512", json!("ff"), "sha512 of unit a.service is ff, not "),
+            (
+                "/units/0/sha512",
+                json!("ff"),
+                "sha512 of unit a.service is ff, expected ",
+            ),
             (
                 "/units/0/dropins/1.conf",
                 json!(null),
-                "sha512 of drop-in 1.conf of unit a.service is absent, not ",
+                "sha512 of drop-in 1.conf of unit a.service is absent, expected ",
             ),
             (
                 "/units/1/on_disk",

@@ -265,7 +265,7 @@ mod tests {
                 |r| r.disk.files.clear(),
                 &[
                     "mode of /etc/hostname is absent, expected 0644",
-                    "sha512 of /etc/hostname is absent, not ",
+                    "sha512 of /etc/hostname is absent, expected ",
                 ],
             ),
         ];
