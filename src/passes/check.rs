@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 use tracing::info;
 
 use super::complete::refuse_changes;
-use super::{DeployOptions, PassError, clock, fragments, networks, ours, refuse_pretend};
+use super::error::PassError;
+use super::options::DeployOptions;
+use super::pretend::refuse_pretend;
+use super::report::{Report, Seen, fail, ok, warn};
+use super::{clock, fragments, networks, ours};
 use crate::PROGRESS;
 use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
 use crate::cluster::{AddressAssignment, ClusterConfig, Dns, Harvest, Lb, Mac, NodeName, Role, Vip, platform_names};
@@ -23,87 +26,6 @@ use crate::state::home::Home;
 use crate::state::inventory::{self, Cluster, Known};
 use crate::state::journal::{self, Entry};
 use crate::state::parameters::Parameters;
-
-/// One thing that was looked at, and under which name a person finds it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CheckResult {
-    pub check: &'static str,
-    #[serde(flatten)]
-    pub finding: Finding,
-}
-
-impl CheckResult {
-    /// Puts findings under one name.
-    pub fn at(check: &'static str) -> impl Fn(Finding) -> Self {
-        move |finding| Self { check, finding }
-    }
-}
-
-/// What is found, in the order in which it was looked at.
-///
-/// The same looks are for a deployment, which an error ends, and for people, to whom an error is one of the findings.
-pub(super) struct Report<'t> {
-    pub looked: Vec<CheckResult>,
-    with_leftovers: Option<&'t Told<'t>>,
-}
-
-/// How an error is told as a finding.
-pub(super) type Told<'t> = dyn Fn(&anyhow::Error) -> Finding + Sync + 't;
-
-impl<'t> Report<'t> {
-    pub(super) fn for_people(with_leftovers: &'t Told<'t>) -> Self {
-        let (looked, with_leftovers) = (Vec::new(), Some(with_leftovers));
-        Self { looked, with_leftovers }
-    }
-
-    fn for_deployment() -> Self {
-        let (looked, with_leftovers) = (Vec::new(), None);
-        Self { looked, with_leftovers }
-    }
-
-    pub(super) fn add(&mut self, check: &'static str, findings: impl IntoIterator<Item = Finding>) {
-        self.looked.extend(findings.into_iter().map(CheckResult::at(check)));
-    }
-
-    /// The value, or `None` where an error became a finding.
-    pub(super) fn take<T>(&mut self, check: &'static str, outcome: Result<T>) -> Result<Option<T>> {
-        match (outcome, self.with_leftovers) {
-            (Ok(value), _) => Ok(Some(value)),
-            (Err(error), Some(with_leftovers)) => {
-                let finding = with_leftovers(&error);
-                self.add(check, [finding]);
-                Ok(None)
-            }
-            (Err(error), None) => Err(error),
-        }
-    }
-
-    /// Warnings go to the screen; failures end a deployment, all of them at once.
-    fn judged(self) -> Result<()> {
-        let mut findings: Vec<Finding> = self.looked.into_iter().map(|looked| looked.finding).collect();
-        for finding in &findings {
-            if finding.verdict == Verdict::Warn {
-                tracing::warn!(target: PROGRESS, step = "checks", "{}", finding.text);
-            }
-        }
-        findings.retain(|finding| finding.verdict == Verdict::Fail);
-        match findings.is_empty() {
-            true => Ok(()),
-            false => Err(PassError::Preflight { findings }.into()),
-        }
-    }
-}
-
-/// What the looks at settings, files and platform brought, for those that come later.
-#[derive(Default)]
-pub(super) struct Seen {
-    /// `None` where the platform will not do and does not know the network.
-    pub facts: Option<NetworkFacts>,
-    /// Of the user's, one after the other.
-    pub fragments: Vec<Fragment>,
-    /// The addresses that pass one found.
-    pub table: Option<Parameters>,
-}
 
 /// Looks at everything that can be looked at before anything is made; the installer comes later, see `find_installer`.
 pub(super) async fn check(
@@ -349,30 +271,6 @@ pub(super) fn with_mcs(
     resolve_mcs(config, facts, carrier(backend)).map_err(|finding| PassError::Preflight {
         findings: vec![finding],
     })
-}
-
-pub(super) fn ok(text: impl Into<String>) -> Finding {
-    Finding {
-        verdict: Verdict::Ok,
-        text: text.into(),
-        hint: None,
-    }
-}
-
-pub(super) fn fail(text: String) -> Finding {
-    Finding {
-        verdict: Verdict::Fail,
-        text,
-        hint: None,
-    }
-}
-
-fn warn(text: impl ToString) -> Finding {
-    Finding {
-        verdict: Verdict::Warn,
-        text: text.to_string(),
-        hint: None,
-    }
 }
 
 /// Addresses of the settings that something on the network answers for, before this cluster has any machine.

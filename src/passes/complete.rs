@@ -6,7 +6,8 @@ use crate::state::inventory::Cluster;
 use crate::state::journal::{self, Entry, INSTALLED};
 use crate::state::parameters::Parameters;
 
-use super::{DeployOptions, PassError};
+use super::error::PassError;
+use super::options::DeployOptions;
 
 /// Refuses a deployment that differs from the cluster that is installed.
 ///

@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
-use super::{PassError, with_leftovers};
+use super::error::PassError;
+use super::partial_failure::with_leftovers;
 use crate::PROGRESS;
 use crate::backend::{Backend, BackendError, Machine, Owned};
 use crate::cluster::ClusterId;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fs_err as fs;
 
-use super::PassError;
+use super::error::PassError;
 use crate::backend::Carrier;
 use crate::cluster::{ClusterConfig, FragmentSource, Role};
 use crate::digest::sha256;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use tracing::info;
 
-use super::Run;
+use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{ImageHandle, ImageRequest};
 use crate::cluster::{ImageSource, Role};

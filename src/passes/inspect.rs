@@ -9,8 +9,9 @@ use serde_json::Value;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::DeployOptions;
-use super::check::{CheckResult, Report, Seen, find_installer, look_around, ok};
+use super::check::{find_installer, look_around};
+use super::options::DeployOptions;
+use super::report::{CheckResult, Report, Seen, ok};
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Role, Vip};
 use crate::local::disk::{self, ETCD_WANTS};

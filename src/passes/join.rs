@@ -9,9 +9,12 @@ use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tracing::info;
 
+use super::error::PassError;
+use super::fragments;
 use super::one::hold_of;
+use super::pretend::refuse_pretend;
+use super::run::{Run, leased_vips};
 use super::two::served_step;
-use super::{PassError, Run, fragments, leased_vips, refuse_pretend};
 use crate::PROGRESS;
 use crate::backend::{Power, ReservationState};
 use crate::cluster::{AddressAssignment, Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};

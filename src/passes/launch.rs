@@ -6,7 +6,8 @@ use anyhow::Result;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{PassError, Run};
+use super::error::PassError;
+use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{Machine, MachineSpec, Power};
 use crate::cluster::MachineName;

@@ -2,7 +2,7 @@
 
 use ipnetwork::Ipv4Network;
 
-use super::check::fail;
+use super::report::fail;
 use crate::backend::{Finding, NetworkFacts, Verdict};
 use crate::cluster::ClusterConfig;
 

@@ -11,9 +11,10 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::destroy::delete_machines;
+use super::error::PassError;
 use super::images::Handles;
 use super::launch::Launches;
-use super::{PassError, Run};
+use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{
     AddressReservation, BackendError, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,

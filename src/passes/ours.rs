@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::check::Seen;
+use super::report::Seen;
 use crate::backend::{Backend, NetworkFacts};
 use crate::cluster::{
     AddressAssignment, ClusterConfig, ClusterId, Dhcp, Harvest, Mac, NodeName, Role, Vip, major_minor,

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{PassError, refuse_pretend, with_leftovers};
+use super::error::PassError;
+use super::partial_failure::with_leftovers;
+use super::pretend::refuse_pretend;
 use crate::PROGRESS;
 use crate::backend::{Action, Backend, BackendError, Machine, Power, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};

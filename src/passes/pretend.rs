@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::PassError;
+use super::error::PassError;
 use crate::backend::Capabilities;
 use crate::cluster::{BackendConfig, Vip};
 use crate::state::inventory::Known;

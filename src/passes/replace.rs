@@ -2,8 +2,11 @@
 
 use anyhow::Result;
 
+use super::check;
+use super::error::PassError;
 use super::join::Reach;
-use super::{PassError, Run, check, with_leftovers};
+use super::partial_failure::with_leftovers;
+use super::run::Run;
 use crate::backend::Backend;
 use crate::cluster::{ClusterConfig, NodeName, Pass, Role};
 use crate::openshift::api::ClusterApi;

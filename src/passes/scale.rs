@@ -6,9 +6,12 @@ use anyhow::{Context, Result};
 use kube::api::DynamicObject;
 use tracing::{info, warn};
 
+use super::check;
+use super::error::PassError;
 use super::join::Reach;
 use super::one::hold_of;
-use super::{PassError, Run, check, with_leftovers};
+use super::partial_failure::with_leftovers;
+use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::{ClusterConfig, Dhcp, Harvest, NodeName, Role};

@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::error::{PassError, Subject};
+use super::fragments;
 use super::images::Handles;
 use super::launch::Launches;
 use super::one::hold_of;
-use super::{PassError, Run, Subject, fragments};
+use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};

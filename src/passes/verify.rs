@@ -11,8 +11,9 @@ use serde::Serialize;
 use tracing::info;
 
 use super::destroy::delete_machines;
+use super::error::PassError;
 use super::one::{hold_of, holds};
-use super::{PassError, refuse_pretend};
+use super::pretend::refuse_pretend;
 use crate::PROGRESS;
 use crate::backend::{Backend, Machine, ReservationState};
 use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role};

@@ -12,7 +12,7 @@ use crate::PROGRESS;
 use crate::cluster::Role;
 use crate::local::ssh;
 use crate::openshift::installer::WaitContext;
-use crate::passes::refuse_pretend;
+use crate::passes::pretend::refuse_pretend;
 use crate::state::parameters::NodeAddress;
 
 /// All of a node: the login, and its journal.

@@ -1,0 +1,256 @@
+//! `deploy` and `harvest`: both passes from top to bottom.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tracing::info;
+
+use super::check;
+use super::destroy::{delete_machines, remove_file};
+use super::effective_settings::EffectiveSettings;
+use super::error::PassError;
+use super::one;
+use super::options::DeployOptions;
+use super::run::{Run, leased_vips};
+use super::two::NodeConfig;
+use crate::PROGRESS;
+use crate::backend::{Backend, ReservationState};
+use crate::cluster::{ClusterConfig, Harvest, Mcs, NodeName, Pass, Role, Vip, WorkersWhen};
+use crate::node::services;
+use crate::openshift::installer::{Installer, NodeReport, WaitContext};
+use crate::plan::machines::{self, MacTable};
+use crate::state::home::Home;
+use crate::state::parameters::{NodeAddress, Parameters};
+
+/// A deployment that ended well.
+#[derive(Clone, Debug, Serialize)]
+pub struct Deployed {
+    pub parameters: Parameters,
+    /// Pass one was not needed: the parameter file was there.
+    pub skipped_pass_one: bool,
+    /// One for each node, bootstrap first.
+    pub rows: Vec<NodeRow>,
+}
+
+/// What was planned for a node in pass one and found in pass two.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeRow {
+    pub planned: NodeAddress,
+    pub held: ReservationState,
+    /// sha512 of the Ignition config written for the node, hex.
+    pub ignition_sha512: String,
+    pub ignition_bytes: usize,
+    pub report: NodeReport,
+}
+
+/// Deploys a cluster, or goes on with a deployment that was interrupted.
+pub async fn deploy(
+    backend: &dyn Backend,
+    config: &ClusterConfig,
+    home: &Home,
+    options: DeployOptions,
+) -> Result<Deployed> {
+    // All that is decidable comes before the first download, which comes before the first machine.
+    let (facts, seen) = check::check(backend, config, home, options).await?;
+    let choice = check::check_installer(backend, config, home, &facts, &seen).await?;
+    let version = choice.version().to_owned();
+    let installer = choice.obtain(&config.downloads).await?;
+    let config = &check::with_mcs(backend, config, &facts)?;
+    let run = Run::begin(backend, config, home, &facts).await?;
+    let (pinned, of, dir) = (installer.clone(), config.clone(), run.dir.clone());
+    run.journal.at_first_line(move || Ok(pinned.pin(&of, &dir)?));
+    run.journal.note_at_first_line(
+        EffectiveSettings::STEP,
+        &EffectiveSettings::of(backend, config, &version),
+    )?;
+    let deployed = run.through(&installer, options).await;
+    run.with_leftovers("deploy", deployed).await
+}
+
+/// Does pass one alone and keeps its table.
+pub async fn harvest(
+    backend: &dyn Backend,
+    config: &ClusterConfig,
+    home: &Home,
+    options: DeployOptions,
+) -> Result<Parameters> {
+    let (facts, _) = check::check(backend, config, home, options).await?;
+    let run = Run::begin(backend, config, home, &facts).await?;
+    let pass_one = async {
+        match run.starts_over(options).await? {
+            true => run.start_over().await?,
+            false => run.judge_pass_one().await?,
+        }
+        Ok(run.pass_one().await?.0)
+    };
+    run.with_leftovers("harvest", pass_one.await).await
+}
+
+impl Run<'_> {
+    /// Both passes.
+    async fn through(&self, installer: &Installer, options: DeployOptions) -> Result<Deployed> {
+        let starts_over = self.starts_over(options).await?;
+        let release = match starts_over {
+            true => {
+                let release = self.ask_release(installer).await?;
+                self.start_over().await?;
+                release
+            }
+            false => {
+                self.refuse_scaled()?;
+                self.refuse_switched_off().await?;
+                self.judge(installer).await?;
+                self.ask_release(installer).await?
+            }
+        };
+        let skipped_pass_one = self.dir.parameters().exists();
+        self.keep_release(installer, &release).await?;
+
+        // The node image is usually the longest upload; it does not need to wait for the addresses.
+        let ((parameters, held), images) = futures::try_join!(self.pass_one(), self.node_images(installer))?;
+        let services = services::Input {
+            config: self.config,
+            parameters: &parameters,
+            release: &release,
+            leased: &leased_vips(self.config, &parameters, &held),
+        };
+        let assets = self.assets(installer, &services).await?;
+        // Nodes that ask the machine config server themselves may be made at once; for the others it is asked when it runs.
+        let embeds = self.config.mcs == Mcs::Embed;
+        let first: &[Role] = match self.config.workers_when {
+            _ if embeds => &[Role::Bootstrap],
+            WorkersWhen::Now => &[Role::Bootstrap, Role::Master, Role::Worker],
+            WorkersWhen::Ready => &[Role::Bootstrap, Role::Master],
+        };
+        let mut configs = self.node_configs(&services, &assets, first, &images).await?;
+        self.pass_two(&parameters, &configs, &images).await?;
+        if embeds {
+            configs.extend(self.node_configs(&services, &assets, &[Role::Master], &images).await?);
+            self.pass_two(&parameters, &configs, &images).await?;
+        }
+        self.compare_addresses(&parameters, &held, &configs, &images).await?;
+
+        let wait = WaitContext {
+            config: self.config,
+            parameters: &parameters,
+            dir: &self.dir,
+            guests_answer: self.backend.common_capabilities().guests_answer,
+        };
+        let mut reports = self.bootstrap_complete(installer, &wait).await?;
+        self.etcd_without_bootstrap(installer, &wait).await?;
+        self.remove_bootstrap(&parameters).await?;
+        if !first.contains(&Role::Worker) && self.config.workers > 0 {
+            configs.extend(self.node_configs(&services, &assets, &[Role::Worker], &images).await?);
+            self.pass_two(&parameters, &configs, &images).await?;
+            self.compare_addresses(&parameters, &held, &configs, &images).await?;
+        }
+        reports.extend(self.install_complete(installer, &wait).await?);
+        self.dir
+            .remove_old_installer()
+            .context("remove the installer's files of before")?;
+        self.dir
+            .sweep()
+            .context("remove unfinished files from the cluster's folder")?;
+        self.record()?;
+        Ok(Deployed {
+            rows: rows(&parameters, &held, &configs, reports),
+            parameters,
+            skipped_pass_one,
+        })
+    }
+
+    /// Refuses what an earlier run did with other settings, before anything is written. Steps that come later are judged
+    /// when they are reached: until then nothing is written where the steps before them were done.
+    async fn judge(&self, installer: &Installer) -> Result<()> {
+        let version = installer.version().await?;
+        self.journal.judge("release", &self.release_input(&version))?;
+        self.judge_node_images(installer).await?;
+        self.judge_pass_one().await
+    }
+
+    async fn judge_pass_one(&self) -> Result<()> {
+        if let Some(table) = Parameters::read(&self.dir.parameters())? {
+            return self.judge_held(&table);
+        }
+        self.judge_macs()?;
+        let macs: Option<MacTable> = self.journal.output(one::MACS)?;
+        match macs.filter(|_| self.config.harvest == Harvest::Boot) {
+            Some(macs) => self.judge_boot("pass-one", &macs).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether pass one is to be forgotten. Nothing of pass two may exist.
+    async fn starts_over(&self, options: DeployOptions) -> Result<bool> {
+        if !options.harvest_again || !self.dir.parameters().exists() {
+            return Ok(false);
+        }
+        let machines = self.backend.list_machines(&self.config.id()).await?;
+        if machines.iter().any(|machine| machine.pass == Pass::Two) {
+            let cluster = self.config.name.clone();
+            return Err(PassError::Running { cluster }.into());
+        }
+        Ok(true)
+    }
+
+    /// Forgets pass one, so that it is done anew; first comes what may still refuse.
+    ///
+    /// The parameter file goes last: while it is there, a run that was cut comes here again.
+    async fn start_over(&self) -> Result<()> {
+        let id = self.config.id();
+        if self.config.harvest == Harvest::Boot {
+            self.helper_images_again().await?;
+        }
+        let machines = self.backend.list_machines(&id).await?;
+        self.journal.forget("")?;
+        delete_machines(self.backend, &id, &machines).await?;
+        self.backend.delete_remaining(&id).await?;
+        remove_file(&self.dir.parameters())
+    }
+
+    /// Pass one: the table of addresses, held by the platform where it can, and no machine left.
+    async fn pass_one(&self) -> Result<(Parameters, BTreeMap<NodeName, ReservationState>)> {
+        let parameters = match Parameters::read(&self.dir.parameters())? {
+            Some(parameters) => {
+                info!(target: PROGRESS, step = "pass one", "skipped, the addresses are known");
+                parameters
+            }
+            None => {
+                let macs = self.macs().await?;
+                let leases = async {
+                    Ok(match self.config.harvest {
+                        Harvest::Boot => self.boot_and_look("pass-one", &macs).await?,
+                        Harvest::Reserve => self.reserve("pass-one", &macs).await?,
+                        Harvest::Static => machines::static_leases(self.config, &macs),
+                    })
+                };
+                let (leases, heard) = futures::try_join!(leases, self.listen_for_routers())?;
+                let endpoint = self.balanced(Vip::Api).await?.and_then(|balanced| balanced.endpoint);
+                self.write_parameters(leases, &heard, endpoint)?
+            }
+        };
+        let held = self.hold(&parameters).await?;
+        self.sweep_pass_one().await?;
+        Ok((parameters, held))
+    }
+}
+
+fn rows(
+    parameters: &Parameters,
+    held: &BTreeMap<NodeName, ReservationState>,
+    configs: &BTreeMap<NodeName, NodeConfig>,
+    reports: Vec<NodeReport>,
+) -> Vec<NodeRow> {
+    let row = |planned: &NodeAddress| {
+        let config = configs.get(&planned.name)?;
+        Some(NodeRow {
+            planned: planned.clone(),
+            held: held.get(&planned.name).copied().unwrap_or(ReservationState::Unreserved),
+            ignition_sha512: config.sha512.clone(),
+            ignition_bytes: config.bytes,
+            report: reports.iter().find(|report| report.node == planned.name)?.clone(),
+        })
+    };
+    parameters.nodes.iter().filter_map(row).collect()
+}

@@ -1,0 +1,214 @@
+//! One run over one cluster: its lock, its record, and what its errors say.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::check;
+use super::error::{Missing, PassError, Subject};
+use super::partial_failure::with_leftovers;
+use crate::backend::{Backend, Machine, NetworkFacts, Power, ReservationState};
+use crate::cluster::{AddressAssignment, ClusterConfig, Harvest, MachineName, NodeName, Pass, Role, Sizes, Vip};
+use crate::plan::harvest::{Seen, Watch};
+use crate::plan::machines::{self, Planned};
+use crate::printable::printable_console;
+use crate::state::home::{ClusterDir, Home};
+use crate::state::inventory::Known;
+use crate::state::journal::{self, INSTALLED, Journal, RUN};
+use crate::state::parameters::Parameters;
+
+/// One run over one cluster: what every step needs.
+pub(super) struct Run<'a> {
+    pub(super) backend: &'a dyn Backend,
+    pub(super) config: &'a ClusterConfig,
+    pub(super) home: &'a Home,
+    pub(super) facts: &'a NetworkFacts,
+    pub(super) dir: ClusterDir,
+    pub(super) journal: Journal,
+    /// As `cluster.json` says it from the journal's first line on.
+    pub(super) known: Known,
+}
+
+impl<'a> Run<'a> {
+    /// Takes the cluster's lock. What is recorded of the cluster is written with the journal's first line of this run.
+    pub(super) async fn begin(
+        backend: &'a dyn Backend,
+        config: &'a ClusterConfig,
+        home: &'a Home,
+        facts: &'a NetworkFacts,
+    ) -> Result<Self> {
+        let dir = home.cluster(&config.name);
+        let journal = Journal::open(&dir, &config.name)?;
+        let mut known = Known::of(config);
+        // Looked at again, now that nobody else can change it.
+        if let Some(before) = Known::read(&dir)? {
+            // Of the same place other things may have changed, e.g. a CA file or the flavor of machines to be made.
+            let mut there = before.clone();
+            if there.backend.place() == config.backend.place() {
+                there.backend = config.backend.clone();
+            }
+            check::refuse_other_cluster(config, &there)?;
+            check::refuse_other_kind(backend, config, &before, &journal::read(&dir.journal())?).await?;
+            known.sizes = sizes(config, before.sizes, &journal);
+        }
+        let (record, to) = (known.clone(), dir.clone());
+        journal.at_first_line(move || Ok(record.write(&to)?));
+        journal.note_at_first_line(RUN, &std::process::id())?;
+        Ok(Self {
+            backend,
+            config,
+            home,
+            facts,
+            dir,
+            journal,
+            known,
+        })
+    }
+
+    /// As `with_leftovers`, of what was begun: a refusal before that stays as it is.
+    pub(super) async fn with_leftovers<T>(&self, operation: &'static str, outcome: Result<T>) -> Result<T> {
+        match self.journal.is_begun() {
+            true => with_leftovers(self.backend, &self.config.id(), operation, self.is_installed(), outcome).await,
+            false => outcome,
+        }
+    }
+
+    /// Writes what the settings say of the cluster, now that all of it is known to be so.
+    pub(super) fn record(&self) -> Result<()> {
+        let mut known = self.known.clone();
+        if let Some(Known { sizes: Some(sizes), .. }) = Known::read(&self.dir)? {
+            known.sizes = Some(sizes);
+        }
+        Ok(known.write(&self.dir)?)
+    }
+
+    /// Records how large the machines of a role are from now on: one of them is about to be made.
+    pub(super) fn record_size(&self, role: Role) -> Result<()> {
+        let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
+        let mut sizes = known.sizes.take().unwrap_or_else(|| self.config.sizes());
+        if let Some(size) = sizes.of(role) {
+            size.clone_from(self.config.size_of(role));
+        }
+        known.sizes = Some(sizes);
+        Ok(known.write(&self.dir)?)
+    }
+
+    /// The steps of a deployment know nothing of nodes that came or went since.
+    pub(super) fn refuse_scaled(&self) -> Result<(), PassError> {
+        match self.journal.done_at("scaled") {
+            Some(_) => Err(PassError::Scaled {
+                cluster: self.config.name.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// A cluster at rest is started by `start`, in order, and not by whoever waits for its addresses.
+    pub(super) async fn refuse_switched_off(&self) -> Result<()> {
+        if !self.is_installed() {
+            return Ok(());
+        }
+        let machines = self.backend.list_machines(&self.config.id()).await?;
+        let off = |machine: &Machine| machine.pass == Pass::Two && machine.power == Power::Off;
+        let off: Vec<_> = machines.into_iter().filter(off).map(|machine| machine.name).collect();
+        match off.is_empty() {
+            true => Ok(()),
+            false => Err(PassError::SwitchedOff {
+                cluster: self.config.name.clone(),
+                machines: off,
+            }
+            .into()),
+        }
+    }
+
+    /// The end of a wait in vain: at once where a machine cannot recover, else when the time is over.
+    pub(super) async fn wait_failure(
+        &self,
+        watch: &Watch,
+        planned: &[Planned],
+        waited: Duration,
+        limit: Duration,
+    ) -> Option<PassError> {
+        let pass = planned.first()?.pass;
+        let mut missing = watch.missing(planned);
+        if self.backend.common_capabilities().agent_reports {
+            let unheard = missing.iter_mut().filter(|(_, seen)| *seen == Seen::NoLease);
+            unheard.for_each(|(_, seen)| *seen = Seen::Silent);
+        }
+        let (hopeless, slow): (Vec<_>, Vec<_>) = missing.into_iter().partition(|(_, seen)| seen.is_final());
+        if !hopeless.is_empty() {
+            let machines = self.with_consoles(hopeless).await;
+            let of = self.subject();
+            return Some(PassError::Hopeless { of, pass, machines });
+        }
+        if waited < limit {
+            return None;
+        }
+        let (total, missing) = (planned.len(), self.with_consoles(slow).await);
+        Some(PassError::Addresses {
+            of: self.subject(),
+            pass,
+            total,
+            waited,
+            missing,
+        })
+    }
+
+    pub(super) fn is_installed(&self) -> bool {
+        self.journal.done_at(INSTALLED).is_some()
+    }
+
+    /// What an error of this run is about.
+    pub(super) fn subject(&self) -> Subject {
+        Subject {
+            cluster: self.config.name.clone(),
+            installed: self.is_installed(),
+        }
+    }
+
+    /// Adds the last lines of the consoles of the first few machines.
+    pub(super) async fn with_consoles(&self, machines: Vec<(MachineName, Seen)>) -> Vec<Missing> {
+        let mut explained = Vec::new();
+        for (index, (name, seen)) in machines.into_iter().enumerate() {
+            let console = match index {
+                0..3 => match self.backend.serial_console(name.role()) {
+                    Some(console) => console.tail(&self.config.id(), &name).await.ok().flatten(),
+                    None => None,
+                },
+                _ => None,
+            };
+            let console = console.map(|text| printable_console(&text));
+            explained.push(Missing { name, seen, console });
+        }
+        explained
+    }
+}
+
+/// How large a cluster's machines are: of a role that had machines before as they were made, else as planned now.
+fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Option<Sizes> {
+    let mut sizes = before?;
+    for role in [Role::Bootstrap, Role::Master, Role::Worker] {
+        let had = ["pass-two/create", "join"]
+            .iter()
+            .any(|steps| journal.was_begun(&format!("{steps}/{role}")));
+        if let (false, Some(size)) = (had, sizes.of(role)) {
+            size.clone_from(config.size_of(role));
+        }
+    }
+    Some(sizes)
+}
+
+/// Virtual IPs that pass one's helpers leased and that nobody keeps.
+pub(super) fn leased_vips(
+    config: &ClusterConfig,
+    parameters: &Parameters,
+    held: &BTreeMap<NodeName, ReservationState>,
+) -> Vec<AddressAssignment> {
+    Vip::ALL
+        .into_iter()
+        .filter(|vip| config.harvest == Harvest::Boot && machines::given_vip(config, *vip).is_none())
+        .map(|vip| parameters.vip(vip))
+        .filter(|lease| held.get(&lease.name) == Some(&ReservationState::Unreserved))
+        .collect()
+}
