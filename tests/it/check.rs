@@ -381,7 +381,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         real(
             "a version that the mirror lacks",
             &asked("4.19.7", &mirror.url("")),
-            "/ocp/4.19.7/sha256sum.txt: 404",
+            "/ocp/4.19.7/sha256sum.txt: the server returned 404",
         ),
         real(
             "an installer of another version",

@@ -302,7 +302,10 @@ fn what_a_mirror_serves_wrongly_is_refused_and_nothing_stays() {
 
     let bench = Bench::new("4.19.3");
     let text = bench.fails();
-    assert!(text.contains("/clients/ocp/4.19.3/sha256sum.txt: 404"), "{text}");
+    assert!(
+        text.contains("/clients/ocp/4.19.3/sha256sum.txt: the server returned 404"),
+        "{text}"
+    );
     bench
         .mirror
         .serve("/clients/ocp/4.19.3/sha256sum.txt", Served::new("<html>login</html>"));

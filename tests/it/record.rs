@@ -274,7 +274,7 @@ fn the_state_of_a_cluster_is_that_of_its_machines() {
     assert!(text.contains("  partly stopped\n"), "{text}");
     let text = sandbox.run(&["status"]).succeeded().stdout;
     assert!(
-        text.contains("phase   partly stopped: switched off: worker-0\n"),
+        text.contains("phase   partly stopped: powered off: worker-0\n"),
         "{text}"
     );
     sandbox.run(&["stop", "lab", "--force"]).succeeded();

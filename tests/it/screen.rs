@@ -128,7 +128,7 @@ fn each_result_stands_whole_on_the_last_screen() {
     assert!(at.is_some(), "{}", lines(&screen));
     assert_eq!(
         screen.last().unwrap(),
-        "cluster lab.example.com is destroyed",
+        "cluster lab.example.com destroyed",
         "{}",
         lines(&screen)
     );

@@ -460,7 +460,7 @@ fn a_secret_in_an_env_file_that_others_can_read_is_warned_of() {
         let (code, said) = sandbox.run(&["plan"], &[]);
         assert_eq!(code, Some(0), "{said}");
         assert_eq!(
-            said.contains("others can read pull_secret, a secret in env.sh"),
+            said.contains("other users can read pull_secret in env.sh"),
             warned,
             "{mode:o}: {said}"
         );

@@ -239,7 +239,7 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         .edit(|world| world["machines"]["lab-master-1"]["off"] = json!(false));
     let refused = life.site.sandbox.run(&["start", "lab", "--timeout", "8s"]);
     assert_eq!(refused.code, Some(6), "{}", refused.stderr);
-    let why = "neither `stop` nor `start` saw the machine of master-1 off";
+    let why = "neither `stop` nor `start` saw the machine of master-1 powered off";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     assert_eq!(life.let_in("master-1"), 1);
 

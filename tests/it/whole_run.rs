@@ -109,7 +109,7 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
     let outcome = outcome(child).succeeded();
     for (days, words) in [
         (1, "not rotated yet, valid for 23 h"),
-        (29, "the first rotation is done"),
+        (29, "rotated; the cluster can be stopped"),
     ] {
         let signer = site.authority.server("signer", |params| {
             params.not_before = rcgen::date_time_ymd(2026, 11, 1);
@@ -130,18 +130,14 @@ fn a_cluster_comes_up_from_machines_to_its_kubeconfig() {
     }
     finish(kube);
     let silent = site.sandbox.run(&["status", "lab"]).succeeded();
-    assert!(
-        silent.stdout.contains("whether the cluster has its own is not known"),
-        "{}",
-        silent.stdout
-    );
+    assert!(silent.stdout.contains("rotation status unknown"), "{}", silent.stdout);
     assert_eq!(site.machines(), NODES);
     assert!(!site.holds_bootstrap());
     let folder = site.sandbox.home().cluster("lab");
     let told = [
         format!("kubeconfig {}\n", folder.kubeconfig().display()),
         "console    https://console-openshift-console.apps.lab.example.com\n".to_owned(),
-        format!("kubeadmin's password is in {}\n", folder.kubeadmin_password().display()),
+        format!("password of kubeadmin: {}\n", folder.kubeadmin_password().display()),
         " api.lab.example.com\n".to_owned(),
     ];
     for told in told {

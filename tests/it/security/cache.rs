@@ -117,7 +117,7 @@ fn a_cache_that_others_control_is_refused_with_what_to_do() {
         let said = said(&output);
         assert_eq!(output.status.code(), Some(4), "{said}");
         assert!(
-            said.contains(&why) && said.contains("hint: set cache to a folder"),
+            said.contains(&why) && said.contains("hint: set cache to a directory"),
             "{said}"
         );
         assert!(said.contains(flag), "{said}");

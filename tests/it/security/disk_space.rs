@@ -104,7 +104,7 @@ fn a_download_leaves_some_of_the_disk_free() {
     };
     assert_eq!(code, 4, "{said}");
     assert!(
-        said.contains("would stay free on this disk") && said.contains("ocpdeploy image prune"),
+        said.contains("would remain free on this disk") && said.contains("ocpdeploy image prune"),
         "{said}"
     );
     assert!(least > 200, "{said}");

@@ -235,7 +235,7 @@ fn a_list_that_a_trusted_key_has_signed_is_taken_in_every_form() {
 fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
     let mut bench = Bench::new();
     let line = key_line(&bench.key("ed"));
-    let missing = ["sha256sum.txt is neither signed nor pinned", "https://localhost"];
+    let missing = ["sha256sum.txt: it is neither signed nor pinned", "https://localhost"];
     bench.refuses("https", &line, &missing);
     // With no key named it is the vendor's that must have signed.
     bench.refuses("https", "", &missing);
@@ -273,11 +273,11 @@ fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
     let by_old = key_line(&bench.key("old"));
     let (by_expired, by_weak) = (key_line(&bench.key("expired")), key_line(&bench.key("weak")));
     for (signature, line, why) in [
-        (other, &line, "it is made by key"),
+        (other, &line, "it is made with key"),
         (
             GPG.sign("ed", &["--detach-sign"], &of_other_file),
             &line,
-            "it does not fit the file",
+            "it does not match the file",
         ),
         (
             GPG.sign("ed", &["--sign"], &of_other_file),
@@ -289,7 +289,7 @@ fn a_list_without_the_signature_of_a_trusted_key_is_refused() {
             &line,
             "it is a signature of another file",
         ),
-        (changed, &line, "it does not fit the file"),
+        (changed, &line, "it does not match the file"),
         (expired, &by_expired, "has expired"),
         (short, &by_old, "it has expired"),
         (future, &line, "its creation time is invalid"),
