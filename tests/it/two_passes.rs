@@ -793,7 +793,7 @@ fn a_config_that_fits_in_no_form() {
     // Sizes change with what the nodes get.
     let filters = [
         (r"\d+ bytes", "<n> bytes"),
-        (r"\d+ packed", "<n> packed"),
+        (r"\d+ compressed", "<n> compressed"),
         (r"\d+ %", "<n> %"),
     ];
     insta::with_settings!({filters => filters}, { insta::assert_snapshot!(message) });
