@@ -355,5 +355,5 @@ fn given_vip_findings(
 fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neighbours) -> Option<Finding> {
     let id = config.given.virtual_router_id?;
     let owner = neighbours.virtual_router_ids.get(&id)?;
-    Some(fail(format!("virtual_router_id {id} belongs to {owner}")))
+    Some(fail(format!("virtual_router_id {id} is already used by {owner}")))
 }

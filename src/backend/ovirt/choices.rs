@@ -162,10 +162,7 @@ impl Ovirt {
 
     /// What time it is there.
     pub(super) async fn time(&self) -> Result<Option<SystemTime>, Failure> {
-        let answer = self.session.http().get(format!("{}/api", self.session.url())).send();
-        let answer = answer.await.map_err(|error| self.session.unreachable(&error))?;
-        let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
-        Ok(date.and_then(crate::backoff::time_of))
+        self.session.date().await
     }
 }
 

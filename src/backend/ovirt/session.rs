@@ -3,9 +3,9 @@
 //! Facts: oVirt/ovirt-engine: OAuthTokenServlet, EnforceAuthFilter, ErrorMessageHelper; oVirt/ovirt-engine-sdk.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE};
+use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, DATE};
 use reqwest::{Certificate, Client, Method, RequestBuilder, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
@@ -16,7 +16,7 @@ use super::wire;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::backend::filters::matching;
-use crate::backoff::{Backoff, asked_pause};
+use crate::backoff::{Backoff, asked_pause, time_of};
 use crate::cluster::OvirtConfig;
 use crate::digest::sha256;
 use crate::http_limits::{self, innermost};
@@ -56,6 +56,8 @@ struct Answer {
     text: String,
     /// The pause before another try.
     asked: Option<Duration>,
+    /// When the engine answered, by its own clock.
+    date: Option<SystemTime>,
 }
 
 #[derive(Debug)]
@@ -268,8 +270,20 @@ impl Session {
         let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let asked = asked_pause(status, answer.headers());
+        let date = answer.headers().get(DATE).and_then(|date| time_of(date.to_str().ok()?));
         let text = read_text(&self.url, answer, largest).await?;
-        Ok(Answer { status, text, asked })
+        Ok(Answer {
+            status,
+            text,
+            asked,
+            date,
+        })
+    }
+
+    /// The engine's time, by an answer of it.
+    pub async fn date(&self) -> Result<Option<SystemTime>, Failure> {
+        let token = self.token().await?;
+        Ok(self.send_as(&token, &Method::GET, "", &[], None).await?.date)
     }
 
     /// The token, asked for when there is none.
