@@ -16,6 +16,7 @@ pub mod fake_kubevirt;
 pub mod faulty;
 pub mod folder;
 pub mod ground_kubevirt;
+#[cfg(feature = "libvirt")]
 pub mod ground_libvirt;
 pub mod ground_openstack;
 pub mod ground_ovirt;
