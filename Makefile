@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes docs tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds. Looked for at each use: a target may install them first.
 FEATURES = $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -34,6 +34,10 @@ lint: ## rustfmt and clippy
 	cargo fmt --check
 	cargo clippy --all-targets $(FEATURES) -- -D warnings
 	cargo clippy --all-targets --no-default-features -- -D warnings
+
+mutants: ## change the modules that decide, one place at a time, and list the changes no test notices (hours; FILES=… for some)
+	@command -v cargo-mutants >/dev/null || { cargo install cargo-mutants --locked --debug --root target/tools --target-dir target/tools/build; rm -rf target/tools/build; }
+	tests/mutants.sh $(FILES)
 
 deny: $(DENY) $(MACHETE) ## licences, sources, double and unused crates; advisories where their database can be had
 	$(MACHETE)

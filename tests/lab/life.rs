@@ -312,7 +312,7 @@ fn the_life_of_a_cluster_from_the_commands_of_its_page() {
         match verbs.as_slice() {
             ["deploy", ..] => {
                 let said = lab.succeeds(&line);
-                assert!(said.contains(" is up\n"), "{said}");
+                assert!(said.contains(" is installed\n"), "{said}");
                 assert_eq!(lab.domains("--state-running"), ["master-0", "worker-0"]);
             }
             ["scale", _, "--workers", count] => {
