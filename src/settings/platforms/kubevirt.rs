@@ -53,7 +53,7 @@ fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {
 }
 
 /// Settings of a cluster on the pod network, where an address does not follow a MAC, and only the platform balances.
-pub(in crate::settings) fn on_pods(values: &mut Values<'_>) {
+pub fn on_pods(values: &mut Values<'_>) {
     const ADDRESSES: &str = "on the pod network, a machine has the address of its pod, which does not depend on its MAC: \
                              remove this setting, or set network to a NetworkAttachmentDefinition";
     const VIPS: &str = "on the pod network, Services of the platform hold the virtual IPs: remove this setting, or set \
@@ -95,7 +95,7 @@ fn upload_proxy(text: &str) -> Result<String, String> {
 }
 
 /// Whether this names an image that KubeVirt has or downloads itself.
-pub(in crate::settings) fn is_image(text: &str) -> bool {
+pub fn is_image(text: &str) -> bool {
     const KINDS: [&str; 5] = ["pvc:", "datasource:", "containerdisk:", "docker://", "import:"];
     KINDS.iter().any(|kind| text.starts_with(kind))
 }
