@@ -5,7 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, USUAL, connect, print, print_json, retry_limit, runtime};
+use super::output::{print, print_json};
+use super::platform::retry_limit;
+use super::session::{Session, runtime};
+use crate::backend::connect::connect;
+use crate::backend::retry::USUAL;
 use crate::cli::{Audit, Format, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect_for, print, print_json};
+use super::output::{print, print_json};
+use super::platform::connect_for;
+use super::session::Session;
 use crate::backend::{Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
@@ -18,7 +20,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     looked.extend(session.finish_or_stop(async {
         Ok(match connect_for(config).await {
             Ok(backend) => passes::inspect(Ok(&*backend), config, &session.home, finding_of).await,
-            Err(error) => passes::inspect(Err(error), config, &session.home, finding_of).await,
+            Err(error) => passes::inspect(Err(error.into()), config, &session.home, finding_of).await,
         })
     })?);
     let report = report::check::Checked::of(looked);

@@ -1,7 +1,17 @@
 //! `ocpdeploy config`: every setting, its value and where it came from.
 
+use anyhow::Result;
+
+use super::output::print;
+use super::session::Session;
+use crate::cli::{Config, Format};
 use crate::printable::{printable_json, printable_line};
 use crate::settings::Loaded;
+
+pub fn run(session: &Session, command: &Config) -> Result<()> {
+    let loaded = session.load(&command.source)?;
+    print(&render(&loaded, command.output.output == Format::Json))
+}
 
 /// The text or JSON of all settings, ending in a line end. Secrets were masked by `settings`.
 pub fn render(loaded: &Loaded, json: bool) -> String {

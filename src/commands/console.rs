@@ -10,7 +10,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::output::{pass_on, tell, tell_raw};
-use super::{connect_known, runtime, terminal};
+use super::platform::connect_known;
+use super::session::runtime;
+use super::terminal;
 use crate::backend::Console;
 use crate::cluster::MachineName;
 use crate::failure::{CommandError, Kind};

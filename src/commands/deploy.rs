@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 
-use super::{Session, connect_for, print, saved_settings};
+use super::output::print;
+use super::platform::connect_for;
+use super::saved_settings;
+use super::session::Session;
 use crate::cli::Deploy;
 use crate::passes::{self, DeployOptions};
 use crate::report::deployed;

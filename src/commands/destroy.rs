@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Error, Result};
 
-use super::output::prompt;
-use super::{Session, audit, connect, print, retry_limit, runtime};
+use super::audit;
+use super::output::{print, prompt};
+use super::platform::retry_limit;
+use super::session::{Session, runtime};
 use crate::backend::Owned;
+use crate::backend::connect::connect;
 use crate::backend::retry::USUAL;
 use crate::cli::{Destroy, Source};
 use crate::cluster::{BackendConfig, ClusterId, WorkersOn};

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use similar::TextDiff;
 
-use super::{Session, print};
+use super::output::print;
+use super::session::Session;
 use crate::cli::{Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
 use crate::cluster::ClusterId;
 use crate::local::client_dns::{self, Change, Computer, How};

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use super::Session;
 use super::output::print_file;
+use super::session::Session;
 use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, ExportVerb};
 use crate::cluster::{Affinity, BackendConfig, Sizes};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};

@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Session, connect_for, print};
+use super::output::print;
+use super::platform::connect_for;
+use super::session::Session;
 use crate::cli::Harvest;
 use crate::passes::{self, DeployOptions};
 use crate::report;

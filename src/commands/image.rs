@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{Session, connect_for, print, print_json, runtime};
+use super::output::{print, print_json};
+use super::platform::connect_for;
+use super::session::{Session, runtime};
 use crate::artifacts::catalogue::{self, Helper};
 use crate::artifacts::download::{Cache, Cached};
 use crate::backend::{Backend, Capabilities, ImageRequest};

@@ -7,7 +7,10 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::{Session, connect_known, print, print_json, runtime, terminal};
+use super::output::{print, print_json};
+use super::platform::connect_known;
+use super::session::{Session, runtime};
+use super::terminal;
 use crate::backend::Machine;
 use crate::cli::{Format, List};
 use crate::report::list;

@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Session, connect_known, print, print_json};
+use super::output::{print, print_json};
+use super::platform::connect_known;
+use super::session::Session;
 use crate::backend::{BackendError, BackendErrorKind, Description};
 use crate::cli::{Format, Machine, MachineShow, MachineVerb};
 use crate::cluster::{MachineName, NodeName};

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Session;
+use super::session::Session;
 use crate::backend::{ImageHandle, Payload, kubevirt};
 use crate::cluster::{BackendConfig, ClusterConfig, ImageSource, KubevirtConfig, Lb, Routes, Vip};
 use crate::failure::{CommandError, Kind};

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Session, connect_for, connect_known, console, print, runtime, saved_settings, scale};
+use super::output::print;
+use super::platform::{connect_for, connect_known};
+use super::session::{Session, runtime};
+use super::{console, saved_settings, scale};
 use crate::cli::{Node, NodeConsole, NodeReplace, NodeSsh, NodeVerb};
 use crate::cluster::{MachineName, NodeName};
 use crate::failure::{CommandError, Kind};

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::{Session, manifests, print, print_json};
+use super::manifests;
+use super::output::{print, print_json};
+use super::session::Session;
 use crate::cli::{Format, Plan};
 use crate::plan::machines;
 use crate::report;

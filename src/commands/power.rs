@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Session, connect_known, print};
+use super::output::print;
+use super::platform::connect_known;
+use super::session::Session;
 use crate::cli::{Start, Stop};
 use crate::passes::{self, StopOptions};
 

@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::output::print_file;
+use super::output::{print, print_file};
+use super::session::Session;
 use super::status::Eyes;
-use super::{Session, print};
 use crate::cli::Report;
 use crate::failure::{self, CommandError, Kind};
 use crate::report::html::{self, Input, Warning};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Session;
+use super::session::Session;
 use crate::cli::{Again, Source};
 use crate::cluster::{ClusterConfig, Role};
 use crate::failure::{CommandError, Kind};

@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::output::draw;
+use super::output::{draw, print, print_json};
+use super::platform::connect_known;
+use super::session::{Session, runtime};
 use super::terminal::{self, Canvas};
-use super::{Session, connect_known, print, print_json, runtime};
 use crate::backend::{Backend, Machine};
 use crate::cli::{Format, Status};
 use crate::failure::Kind;

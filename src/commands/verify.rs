@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, connect_known, print, print_json};
+use super::output::{print, print_json};
+use super::platform::connect_known;
+use super::session::Session;
 use crate::cli::{Format, Verify};
 use crate::failure::DIFFERENT;
 use crate::{passes, report};

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Input, name, read, stdin_once};
+use super::input::{Input, name, read, stdin_once};
 use crate::cli::{Format, IgnitionCheck};
-use crate::commands::{print, print_json};
+use crate::commands::output::{print, print_json};
 use crate::failure::{CommandError, Kind};
 use crate::ignition::Major;
 use crate::ignition::check::Severity;

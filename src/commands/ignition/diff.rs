@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{name, read, stdin_once};
+use super::input::{name, read, stdin_once};
 use crate::cli::{Format, IgnitionDiff};
-use crate::commands::{print, print_json};
+use crate::commands::output::{print, print_json};
 use crate::failure::{CommandError, DIFFERENT, Kind};
 use crate::ignition::diff::diff;
 use crate::ignition::version;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Input, is_stdin, read_all};
+use super::input::{Input, is_stdin, read_all};
 use crate::cli::{Global, IgnitionMerge};
 use crate::commands::output::{print_file, tell};
 use crate::failure::{CommandError, Kind};

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{is_stdin, read};
+use super::input::{is_stdin, name, read};
 use crate::backend::Capabilities;
 use crate::cli::{Format, Global, IgnitionShow};
 use crate::cluster::NodeName;
-use crate::commands::output::print_file;
-use crate::commands::{Session, print, print_json};
+use crate::commands::output::{print, print_file, print_json};
+use crate::commands::session::Session;
 use crate::digest::sha512;
 use crate::failure::{CommandError, Kind};
 use crate::ignition::origins::{Layer, Origin, merge_layers, origins};
@@ -26,7 +26,7 @@ use crate::state::inventory::{self, Cluster, InventoryError};
 pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
     let target = Target::find(global, command)?;
     let input = read(&target.path).map_err(|why| why.failure(&target.path.display().to_string()))?;
-    let file = super::name(&target.path);
+    let file = name(&target.path);
     let Unpacked { layers, fetched } = unpack(&file, &input.config).with_context(|| format!("cannot unpack {file}"))?;
     let config = merge_layers(&layers)?;
     if let Some(path) = &command.file {

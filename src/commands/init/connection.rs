@@ -1,4 +1,4 @@
-//! The way to a platform: what is asked before it can be spoken to, and where its password is kept.
+//! The connection to a platform: the settings that it requires, and where the password is stored.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -6,16 +6,16 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::ask::Check;
-use super::{Interview, may_write};
+use super::interview::{Interview, may_write};
+use super::survey::Question;
 use crate::backend::{Choice, kubevirt, openstack, ovirt};
 use crate::cluster::BackendConfig;
-use crate::commands::init::survey::Question;
 use crate::commands::output::tell;
 use crate::failure::{CommandError, Kind};
 use crate::printable::printable_line;
 use crate::state::home::write_where_asked;
 
-/// What the user says to have the CA fetched, in place of a file.
+/// The answer that downloads the CA, instead of a file.
 const FETCH: &str = "fetch";
 
 impl Interview {
@@ -25,7 +25,7 @@ impl Interview {
             "ovirt_ca" => self.ovirt_ca().await,
             "os_cloud" => {
                 let offered = openstack::clouds()?;
-                // Without clouds.yaml it is OS_* or nothing, and the platform says so.
+                // Without clouds.yaml the variables OS_* are required; connecting reports what is missing.
                 if offered.choices.is_empty() {
                     return Ok(());
                 }
@@ -44,7 +44,7 @@ impl Interview {
         }
     }
 
-    /// The engine's CA: a file of the user's, or fetched and compared.
+    /// The engine's CA: a file, or downloaded and compared.
     async fn ovirt_ca(&mut self) -> Result<()> {
         let question = Question {
             choices: vec![Choice::new(
@@ -77,7 +77,7 @@ impl Interview {
             "\nCA certificate of {}; compare the fingerprint with the one from its administrator:",
             config.url
         ));
-        // Whoever answers there wrote the subject: it must not look like the fingerprint.
+        // An attacker can choose the subject: it must not look like a fingerprint.
         let subject = printable_line(&ca.subject);
         tell(&format!(
             "  {subject}, until {}\n  SHA-256 {}",
@@ -99,7 +99,7 @@ impl Interview {
         Ok(())
     }
 
-    /// Keeps a password that was asked for where the user wants it.
+    /// Stores the password that was entered, in the file that the user chooses.
     pub(super) fn keep_password(&mut self) -> Result<()> {
         let Some(password) = self.survey.value("ovirt_password").map(str::to_owned) else {
             return Ok(());
@@ -132,12 +132,12 @@ impl Interview {
         Ok(())
     }
 
-    /// The env file's folder, where relative paths in it begin.
+    /// The env file's folder: relative paths in it start there.
     fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// The name of a file that belongs to the env file.
+    /// The name of a file next to the env file, with its stem.
     fn beside(&self, what: &str) -> String {
         let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
         format!("{stem}-{what}")

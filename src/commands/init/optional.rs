@@ -1,17 +1,18 @@
-//! The settings that few change: a list from which one is chosen, asked for, and the list again.
+//! Optional settings: the user selects one from a list, enters its value, and sees the list again.
 
 use std::rc::Rc;
 
 use anyhow::Result;
 
 use super::ask::Check;
-use super::{Interview, Session, look};
+use super::interview::{Interview, look};
+use super::survey::{self, Question};
 use crate::backend::Choice;
-use crate::commands::init::survey::{self, Question};
+use crate::commands::session::Session;
 use crate::settings::parse;
 
 impl Interview {
-    /// Asks for what is chosen until nothing is.
+    /// Asks for the selected settings until the user selects none.
     pub(super) async fn optional(&mut self, session: &Session) -> Result<()> {
         loop {
             let anything: Check = Rc::new(|_| None);
@@ -36,7 +37,7 @@ impl Interview {
         }
     }
 
-    /// How addresses are learnt, as far as the platform can; where nothing is harvested, all of them are asked for.
+    /// How addresses are learnt, as far as the platform supports it. With static addresses, asks for all of them.
     async fn harvest(&mut self, session: &Session) -> Result<()> {
         let (facts, holds) = self.network().await?;
         let mut choices = vec![Choice::new("boot", "pass one boots temporary machines")];
@@ -54,7 +55,7 @@ impl Interview {
         };
         let judge = self.survey.clone();
         let check: Check = Rc::new(move |value| match value {
-            // What it needs is asked for next.
+            // The addresses that it requires are asked for next.
             "static" => None,
             value => judge.problem("harvest", value),
         });
@@ -82,7 +83,7 @@ impl Interview {
         Ok(())
     }
 
-    /// Who balances; a balancer of the user's has addresses that the user alone knows.
+    /// The load balancer. If it is the user's own, asks for its addresses.
     async fn balancer(&mut self, session: &Session) -> Result<()> {
         let judge = self.survey.clone();
         let check: Check = Rc::new(move |value| match value {
@@ -100,14 +101,14 @@ impl Interview {
         Ok(())
     }
 
-    /// Networks of further NICs, of those that the platform has.
+    /// The networks of additional NICs.
     async fn extra_networks(&mut self) -> Result<()> {
         let backend = self.survey.value("backend").unwrap_or_default().to_owned();
         let first = self.survey.value("network").unwrap_or_default();
         let offered = look(&self.survey.platform()?).await?.settings.into_iter();
         let networks = offered.filter(|offered| offered.setting == "network");
         let mut choices: Vec<_> = networks.flat_map(|offered| offered.choices).collect();
-        // A name that is several words cannot stand in a list, and the pods' network takes no second NIC.
+        // A name with several words cannot be in a list; the pod network supports no second NIC.
         choices.retain(|choice| {
             let fits = parse::list(&choice.value).eq([choice.value.as_str()]);
             fits && choice.value != first && choice.value != "pod"
@@ -133,12 +134,12 @@ impl Interview {
         }
     }
 
-    /// Another platform for the workers, and with what it has, what they need there.
+    /// Another platform for the workers, and the settings that they require there.
     async fn workers(&mut self) -> Result<()> {
         let own = self.survey.value("backend").unwrap_or_default().to_owned();
         let mut question = self.survey.question("worker_backend");
         question.choices.retain(|choice| choice.value != own);
-        // What another platform has is of no use there.
+        // Answers for another platform are not valid there.
         for setting in ["network", "image", "helper_image"]
             .into_iter()
             .filter_map(survey::of_workers)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Note, seconds};
+use super::note::{Note, seconds};
 
 /// The moving lines of a terminal: the step, and each machine beneath it.
 pub(super) struct Bars {

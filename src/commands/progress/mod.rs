@@ -7,15 +7,14 @@
 #![expect(clippy::disallowed_methods, reason = "lines of progress where there is no terminal")]
 
 mod bars;
+mod note;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
@@ -24,9 +23,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::terminal;
 use crate::PROGRESS;
-use crate::printable::{printable_json, printable_line};
+use crate::printable::printable_json;
 use crate::state::home::ClusterDir;
 use bars::Bars;
+use note::{Note, plain, seconds};
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,73 +168,6 @@ impl Write for Log {
     }
 }
 
-/// The fields of one event.
-#[derive(Debug, Default)]
-struct Note {
-    machine: String,
-    state: String,
-    step: String,
-    done: Option<u64>,
-    /// This machine has reached the end of its step.
-    machine_done: bool,
-    total: Option<u64>,
-    message: String,
-    others: String,
-}
-
-impl Note {
-    fn set(&mut self, field: &Field, text: String) {
-        match field.name() {
-            "machine" => self.machine = text,
-            "state" => self.state = text,
-            "step" => self.step = text,
-            "message" => self.message = text,
-            // Writing to a String does not fail.
-            name => drop(write!(self.others, " {name}={text}")),
-        }
-    }
-
-    /// What is shown after the name: the sentence, or else the bare state.
-    fn text(&self) -> &str {
-        match self.message.is_empty() {
-            true => &self.state,
-            false => &self.message,
-        }
-    }
-}
-
-impl Visit for Note {
-    fn record_u64(&mut self, field: &Field, number: u64) {
-        match field.name() {
-            "done" => self.done = Some(number),
-            "total" => self.total = Some(number),
-            _ => self.set(field, number.to_string()),
-        }
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        match field.name() {
-            "done" => self.machine_done = value,
-            _ => self.set(field, value.to_string()),
-        }
-    }
-
-    fn record_i64(&mut self, field: &Field, number: i64) {
-        match u64::try_from(number) {
-            Ok(number) => self.record_u64(field, number),
-            Err(_) => self.set(field, number.to_string()),
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, text: &str) {
-        self.set(field, printable_line(text));
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.set(field, printable_line(&format!("{value:?}")));
-    }
-}
-
 struct Listener(Arc<Screen>);
 
 impl<S: Subscriber> Layer<S> for Listener {
@@ -316,32 +249,6 @@ impl Screen {
             View::Plain(out) => drop(writeln!(out, "[{}] {text}", seconds(self.begun.elapsed()))),
             View::Bars(bars) => bars.line(text),
         }
-    }
-}
-
-/// One event as a line.
-fn plain(note: &Note) -> String {
-    let name = match note.machine.is_empty() {
-        true => &note.step,
-        false => &note.machine,
-    };
-    let mut line = match (name.is_empty(), note.text().is_empty()) {
-        (true, _) => note.text().to_owned(),
-        (false, true) => name.clone(),
-        (false, false) => format!("{name}: {}", note.text()),
-    };
-    if let (Some(done), Some(total)) = (note.done, note.total) {
-        line += &format!(" ({done} of {total})");
-    }
-    line
-}
-
-/// Tenths of a second below a minute, then minutes and seconds.
-fn seconds(time: Duration) -> String {
-    match time.as_secs() {
-        0..60 => format!("{:.1}s", time.as_secs_f64()),
-        s @ 60..3600 => format!("{}m{:02}s", s / 60, s % 60),
-        s => format!("{}h{:02}m", s / 3600, s / 60 % 60),
     }
 }
 
@@ -434,12 +341,5 @@ mod tests {
         assert!(!text.contains(['\x1b', '\u{9b}', '\u{202e}']), "{text}");
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
-    }
-
-    #[test]
-    fn times_stay_short() {
-        for (secs, text) in [(0.04, "0.0s"), (59.94, "59.9s"), (61.0, "1m01s"), (3725.0, "1h02m")] {
-            assert_eq!(seconds(Duration::from_secs_f64(secs)), text);
-        }
     }
 }

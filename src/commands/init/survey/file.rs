@@ -1,14 +1,23 @@
-//! The env file that answers make.
+//! The env file of the answers.
 
 use std::collections::BTreeMap;
 
-use super::Answer;
 use crate::settings::variables::VARIABLES;
 
 const HEAD: &str = "\
 # Written by `ocpdeploy init`. You can edit it. It is read without a shell.
 # `ocpdeploy config` shows every setting with its value; env.sh.sample explains all settings.
 ";
+
+/// An answer as it is written to the env file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The setting's name, or `<name>_file` for a secret in a file of its own.
+    pub written: String,
+    pub value: String,
+    /// It is the default: written as a comment.
+    pub is_default: bool,
+}
 
 /// The text of an env file, and where each setting stands in it.
 pub(super) struct Rendered {

@@ -7,6 +7,7 @@ mod file;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use self::file::Answer;
 use crate::backend::{Choice, SettingChoices};
 use crate::cluster::BackendConfig;
 use crate::settings::variables::{self, Kind, Status, Variable};
@@ -116,16 +117,6 @@ pub struct Question {
     /// Nothing is an answer where there is no default.
     pub optional: bool,
     pub secret: bool,
-}
-
-/// How an answer goes into the env file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The setting's name, or `<name>_file` for a secret in a file of its own.
-    pub written: String,
-    pub value: String,
-    /// What the settings would take anyway: shown as a comment.
-    pub is_default: bool,
 }
 
 /// The answers so far, and what they are judged by.

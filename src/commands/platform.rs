@@ -1,0 +1,24 @@
+//! Connections to a cluster's platforms.
+
+use std::time::Duration;
+
+use crate::backend::connect::connect;
+use crate::backend::retry::USUAL;
+use crate::backend::{Backend, BackendError};
+use crate::cluster::ClusterConfig;
+use crate::state::inventory::Known;
+
+/// Connects to a cluster's platforms, with the settings' limit for repeating calls.
+pub async fn connect_for(config: &ClusterConfig) -> Result<Box<dyn Backend>, BackendError> {
+    connect(&config.backend, config.workers_on.as_ref(), config.timeouts.platform).await
+}
+
+/// As `connect_for`, for a cluster of the state directory.
+pub async fn connect_known(known: &Known) -> Result<Box<dyn Backend>, BackendError> {
+    connect(&known.backend, known.workers_on.as_ref(), retry_limit(known)).await
+}
+
+/// How long calls are repeated: the limit of the cluster's settings, if it was stored.
+pub fn retry_limit(known: &Known) -> Duration {
+    known.platform_timeout.map_or(USUAL, Duration::from_secs)
+}
