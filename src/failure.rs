@@ -167,6 +167,7 @@ fn of_client_dns(error: &ClientDnsError) -> (Kind, Vec<String>) {
 fn of_backend(error: &BackendError) -> (Kind, Vec<String>) {
     let kind = match error.kind {
         BackendErrorKind::Timeout => Kind::Waited,
+        BackendErrorKind::NotBuiltIn => Kind::Tool,
         _ => Kind::Platform,
     };
     let hint = error.hint.clone().unwrap_or_else(|| error.kind.hint().to_owned());
@@ -394,6 +395,7 @@ mod tests {
     #[test]
     fn each_known_error_has_its_code() {
         let timeout = BackendError::new(BackendErrorKind::Timeout, "look").into();
+        let absent = BackendError::new(BackendErrorKind::NotBuiltIn, "backend ovirt").into();
         let held = JournalError::ReservationState {
             cluster: "lab".to_owned(),
             holder: "pid 7".to_owned(),
@@ -401,6 +403,7 @@ mod tests {
         let unknown = CommandError::new(Kind::Usage, "no cluster `lab` is known here").into();
         for (error, code) in [
             (timeout, 6),
+            (absent, 4),
             (held.into(), 7),
             (unknown, 2),
             (std::io::Error::other("disk full").into(), 4),

@@ -14,6 +14,13 @@
         reason = "tests may panic and print"
     )
 )]
+#![cfg_attr(
+    not(all(feature = "kubevirt", feature = "libvirt", feature = "openstack", feature = "ovirt")),
+    allow(
+        dead_code,
+        reason = "parts that backends share, and that no backend of this build uses"
+    )
+)]
 
 pub mod artifacts;
 pub mod backend;
@@ -36,6 +43,7 @@ pub mod report;
 pub mod settings;
 pub mod state;
 pub mod templates;
+#[cfg(any(feature = "libvirt", feature = "ovirt"))]
 mod xml;
 
 /// Target of the events that a person watches: fields `machine`, `state`, `step`, `done`, `total`, and a message.

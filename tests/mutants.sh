@@ -43,7 +43,7 @@ pub mod templates;
 RUST
 rm -f $package/src/main.rs
 # Of the backends, the trait and its values alone.
-sed -i -E '/^(#\[cfg\(feature = "libvirt"\)\]|(pub )?mod (connect|filters|kubevirt|libvirt|openstack|ovirt|placement|plain_http|retry|sim);)$/d' $package/src/backend/mod.rs
+sed -i -E '/^(#\[cfg\(feature = "[a-z]+"\)\]|(pub )?mod (connect|filters|kubevirt|libvirt|openstack|ovirt|placement|plain_http|retry|sim);)$/d' $package/src/backend/mod.rs
 sed -E '/^\[\[(example|bench)\]\]$/,/^$/d; s/^name = "ocpdeploy"$/&/' Cargo.toml >$package/Cargo.toml
 echo '[workspace]' >>$package/Cargo.toml
 cp Cargo.lock $package/

@@ -1,9 +1,8 @@
-//! What a platform can do, known from its configuration alone: nothing is asked. Each platform says it in its folder,
-//! but libvirt, of which it is known in programs built without it, too.
+//! What a platform can do, known from its configuration alone, also in a build without its backend.
 
 use std::time::Duration;
 
-use crate::cluster::LibvirtConfig;
+use crate::cluster::{KubevirtConfig, LibvirtConfig, OpenStackConfig, OvirtConfig, OvirtIgnition};
 
 /// Calls under way at once. libvirtd has 20 workers by default and lets each wait for an emulator's start or end.
 pub(super) const LIBVIRT_CONCURRENCY: usize = 16;
@@ -42,6 +41,62 @@ impl From<&LibvirtConfig> for Capabilities {
             guests_answer: true,
             agent_reports: false,
             image_artifact: "qemu",
+            fetches_images: false,
+        }
+    }
+}
+
+impl From<&KubevirtConfig> for Capabilities {
+    fn from(config: &KubevirtConfig) -> Self {
+        Self {
+            concurrency: 8,
+            // Two lists, which the server answers from memory.
+            poll_interval: Duration::from_secs(1),
+            carrier: Carrier::SECRET,
+            holds_addresses: config.pods.is_some(),
+            pretend: false,
+            // Behind their pods nobody from outside reaches them.
+            guests_answer: config.pods.is_none(),
+            agent_reports: config.pods.is_none(),
+            image_artifact: "kubevirt",
+            fetches_images: false,
+        }
+    }
+}
+
+impl From<&OpenStackConfig> for Capabilities {
+    fn from(config: &OpenStackConfig) -> Self {
+        Self {
+            concurrency: 8,
+            poll_interval: Duration::from_secs(2),
+            carrier: Carrier::USER_DATA,
+            holds_addresses: true,
+            pretend: false,
+            guests_answer: true,
+            agent_reports: false,
+            image_artifact: "openstack",
+            fetches_images: config.image_import,
+        }
+    }
+}
+
+impl From<&OvirtConfig> for Capabilities {
+    fn from(config: &OvirtConfig) -> Self {
+        Self {
+            concurrency: 6,
+            poll_interval: Duration::from_secs(2),
+            carrier: Carrier::CUSTOM_SCRIPT,
+            holds_addresses: false,
+            pretend: false,
+            guests_answer: true,
+            agent_reports: true,
+            image_artifact: match config.ignition {
+                // The engine writes the config to a config drive, which this image reads (openshift/installer:
+                // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
+                OvirtIgnition::Auto => "openstack",
+                // The hook hands the config to QEMU's fw_cfg, which only this image reads.
+                OvirtIgnition::Hook => "qemu",
+            },
             fetches_images: false,
         }
     }

@@ -1,18 +1,12 @@
 //! The one place that knows every platform: what a configuration chooses becomes a backend.
 
+use std::path::Path;
 use std::time::Duration;
 
-#[cfg(not(feature = "libvirt"))]
-use super::BackendErrorKind;
-use super::kubevirt::Kubevirt;
-#[cfg(feature = "libvirt")]
-use super::libvirt::Libvirt;
-use super::openstack::OpenStack;
-use super::ovirt::Ovirt;
 use super::placement::Platforms;
 use super::retry::Retrying;
 use super::sim::Sim;
-use super::{Backend, BackendError, Capabilities};
+use super::{Backend, BackendError, BackendErrorKind, Capabilities, SettingChoices};
 use crate::cluster::{BackendConfig, WorkersOn};
 
 impl Capabilities {
@@ -44,18 +38,74 @@ pub async fn connect(
 
 async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, BackendError> {
     Ok(match backend {
+        #[cfg(feature = "kubevirt")]
+        BackendConfig::Kubevirt(config) => Box::new(super::kubevirt::Kubevirt::connect(config).await?),
         #[cfg(feature = "libvirt")]
-        BackendConfig::Libvirt(config) => Box::new(Libvirt::connect(config).await?),
-        #[cfg(not(feature = "libvirt"))]
-        BackendConfig::Libvirt(_) => {
-            let error = BackendError::new(BackendErrorKind::Rejected, "connect to libvirt");
-            return Err(error
-                .because("this build does not support libvirt")
-                .hint("build it with the feature `libvirt`, or choose another backend"));
-        }
-        BackendConfig::Kubevirt(config) => Box::new(Kubevirt::connect(config).await?),
-        BackendConfig::OpenStack(config) => Box::new(OpenStack::connect(config).await?),
-        BackendConfig::Ovirt(config) => Box::new(Ovirt::connect(config).await?),
+        BackendConfig::Libvirt(config) => Box::new(super::libvirt::Libvirt::connect(config).await?),
+        #[cfg(feature = "openstack")]
+        BackendConfig::OpenStack(config) => Box::new(super::openstack::OpenStack::connect(config).await?),
+        #[cfg(feature = "ovirt")]
+        BackendConfig::Ovirt(config) => Box::new(super::ovirt::Ovirt::connect(config).await?),
         BackendConfig::Sim(config) => Box::new(Sim::open(config)?),
+        #[allow(unreachable_patterns, reason = "reached in a build without all features")]
+        other => return Err(not_built_in(other.name())),
     })
+}
+
+/// The backends that this build includes, besides the simulated platform.
+const BUILT_IN: &[&str] = &[
+    #[cfg(feature = "kubevirt")]
+    "kubevirt",
+    #[cfg(feature = "libvirt")]
+    "libvirt",
+    #[cfg(feature = "openstack")]
+    "openstack",
+    #[cfg(feature = "ovirt")]
+    "ovirt",
+];
+
+/// An error if this build does not include the backend.
+pub fn require(backend: &str) -> Result<(), BackendError> {
+    match backend == "sim" || BUILT_IN.contains(&backend) {
+        true => Ok(()),
+        false => Err(not_built_in(backend)),
+    }
+}
+
+fn not_built_in(backend: &str) -> BackendError {
+    let features = [BUILT_IN, &[backend]].concat().join(",");
+    BackendError::new(BackendErrorKind::NotBuiltIn, format!("backend {backend}")).hint(format!(
+        "build ocpdeploy with it: `cargo install --locked --path . --no-default-features --features {features}`"
+    ))
+}
+
+/// The choices for a setting that is required before a platform can be reached, from files of this computer; `None` if
+/// it has none.
+#[allow(unused_variables, reason = "a build without KubeVirt uses no kubeconfig")]
+pub fn local_choices(setting: &str, kubeconfig: Option<&Path>) -> Result<Option<SettingChoices>, BackendError> {
+    Ok(match setting {
+        #[cfg(feature = "kubevirt")]
+        "kube_context" => Some(super::kubevirt::contexts(kubeconfig)?),
+        #[cfg(feature = "openstack")]
+        "os_cloud" => Some(super::openstack::clouds()?),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_that_is_not_built_in_is_refused_with_the_command_that_builds_it() {
+        assert!(require("sim").is_ok());
+        for backend in BUILT_IN {
+            assert!(require(backend).is_ok(), "{backend}");
+        }
+        let error = require("new").unwrap_err();
+        assert_eq!(error.kind, BackendErrorKind::NotBuiltIn);
+        let hint = error.hint.unwrap();
+        let features: Vec<&str> = BUILT_IN.iter().copied().chain(["new"]).collect();
+        assert!(hint.ends_with(&format!("--features {}`", features.join(","))), "{hint}");
+    }
 }

@@ -56,6 +56,8 @@ pub enum BackendErrorKind {
     TooLarge,
     Rejected,
     Timeout,
+    /// This build of the program does not include the backend.
+    NotBuiltIn,
 }
 
 impl fmt::Display for BackendErrorKind {
@@ -69,6 +71,7 @@ impl fmt::Display for BackendErrorKind {
             Self::TooLarge => "too large for the platform",
             Self::Rejected => "the platform rejects it",
             Self::Timeout => "the platform did not answer in time",
+            Self::NotBuiltIn => "not included in this build",
         })
     }
 }
@@ -89,6 +92,7 @@ impl BackendErrorKind {
             Self::TooLarge => "make the overlay smaller",
             Self::Rejected => "the platform's own words are above",
             Self::Timeout => "run the same command again; it continues where it stopped",
+            Self::NotBuiltIn => "build ocpdeploy with it: `cargo install --locked --path .`",
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A backend knows how to talk to its platform and nothing else: it may wait for what one call began, but order, fan-out,
 //! retry (`retry.rs`) and the passes are never in here. To add one:
 //!
-//! 1. a folder here, which implements `Backend` and says its `Capabilities`,
+//! 1. a folder here, which implements `Backend`, and its `Capabilities`,
 //! 2. an arm in each match of `connect.rs`,
 //! 3. its settings: a variant of `BackendConfig` in `cluster/platform.rs`, and what `settings/` reads for it,
 //! 4. a line in `tests/it/contract.rs`.
@@ -27,10 +27,13 @@ mod facets;
 mod failure;
 mod filters;
 mod findings;
+#[cfg(feature = "kubevirt")]
 pub mod kubevirt;
 #[cfg(feature = "libvirt")]
 pub mod libvirt;
+#[cfg(feature = "openstack")]
 pub mod openstack;
+#[cfg(feature = "ovirt")]
 pub mod ovirt;
 pub mod placement;
 mod plain_http;

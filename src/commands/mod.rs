@@ -15,6 +15,7 @@ mod init;
 mod kubeconfig;
 mod list;
 mod machine;
+#[cfg(feature = "kubevirt")]
 mod manifests;
 mod node;
 pub mod output;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::manifests;
 use super::output::{print, print_json};
 use super::session::Session;
 use crate::cli::{Format, Plan};
@@ -26,9 +25,14 @@ pub fn run(session: &Session, command: &Plan) -> Result<()> {
         .flat_map(|parameters| parameters.leases())
         .map(|lease| lease.mac)
         .collect();
+    #[cfg(not(feature = "kubevirt"))]
+    if command.write_manifests.is_some() {
+        crate::backend::connect::require("kubevirt")?;
+    }
+    #[cfg(feature = "kubevirt")]
     if let Some(folder) = &command.write_manifests {
         let macs = machines::macs(&config, &taken);
-        let count = manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
+        let count = super::manifests::write(session, &config, parameters.as_ref(), &macs, folder)?;
         tracing::info!("wrote {count} manifests to {}", folder.display());
     }
     let plan = machines::plan(&config, parameters.as_ref(), &taken);

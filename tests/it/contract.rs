@@ -58,6 +58,7 @@ macro_rules! on_ground {
 }
 
 on_ground!(sim, Some(crate::support::ground_sim::SimGround::fresh()));
+#[cfg(feature = "ovirt")]
 on_ground!(ovirt, Some(crate::support::ground_ovirt::OvirtGround::fresh()));
 #[cfg(feature = "libvirt")]
 on_ground!(
@@ -66,18 +67,23 @@ on_ground!(
 );
 #[cfg(feature = "libvirt")]
 on_ground!(libvirt_named, crate::support::ground_libvirt::LibvirtGround::named());
+#[cfg(feature = "kubevirt")]
 on_ground!(kubevirt, Some(crate::support::ground_kubevirt::KubevirtGround::fresh()));
+#[cfg(feature = "kubevirt")]
 on_ground!(
     kubevirt_on_pods,
     Some(crate::support::ground_kubevirt::KubevirtGround::on_pods())
 );
+#[cfg(feature = "kubevirt")]
 on_ground!(kubevirt_named, crate::support::ground_kubevirt::NamedGround::named());
+#[cfg(feature = "openstack")]
 on_ground!(
     openstack_named,
     crate::support::ground_openstack::OpenStackGround::named()
 );
 
 /// The thin cloud knows enough for this promise. A process of its own keeps it: the environment leads to clouds.yaml.
+#[cfg(feature = "openstack")]
 mod openstack_pretend {
     use crate::support::contract::{self, Ability::*};
     use crate::support::ground_openstack::PretendGround;
@@ -98,6 +104,7 @@ mod openstack_pretend {
 }
 
 /// The way to a real server, walked to the pretend one.
+#[cfg(feature = "kubevirt")]
 #[test]
 fn a_kubeconfig_that_is_named_aims_the_contract_at_its_server() {
     use crate::support::fake_kubevirt::{FakeKubevirt, World};

@@ -11,10 +11,12 @@
     reason = "tests may panic and print"
 )]
 mod audit;
+#[cfg(all(feature = "kubevirt", feature = "openstack"))]
 mod check;
 mod cli;
 mod client_dns;
 mod cluster_api;
+#[cfg(feature = "kubevirt")]
 mod console;
 mod contract;
 mod crash;
@@ -33,30 +35,44 @@ mod ignition_corpus;
 mod ignition_engine;
 mod ignition_layers;
 mod ignition_merge;
+#[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod init;
 mod installer;
+#[cfg(feature = "kubevirt")]
 mod kubevirt;
+#[cfg(feature = "kubevirt")]
 mod kubevirt_cuts;
+#[cfg(feature = "kubevirt")]
 mod kubevirt_fake;
+#[cfg(feature = "kubevirt")]
 mod kubevirt_life;
+#[cfg(feature = "kubevirt")]
 mod kubevirt_named;
+#[cfg(feature = "kubevirt")]
 mod kubevirt_pods;
 mod layering;
 mod machine_configs;
 mod many;
 mod mcs;
+#[cfg(feature = "ovirt")]
 mod mixed;
 mod node_ssh;
+#[cfg(feature = "openstack")]
 mod openstack;
+#[cfg(feature = "ovirt")]
 mod ovirt_client;
+#[cfg(feature = "ovirt")]
 mod ovirt_fake;
+#[cfg(feature = "ovirt")]
 mod ovirt_passes;
+#[cfg(feature = "ovirt")]
 mod ovirt_sdk;
 mod readme;
 mod record;
 mod reference;
 mod report;
 mod screen;
+#[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod secrets;
 mod security;
 mod sequences;

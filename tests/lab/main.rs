@@ -17,6 +17,7 @@ mod lan;
 mod leases;
 mod libvirt;
 mod life;
+#[cfg(feature = "openstack")]
 mod openstack;
 mod services;
 #[path = "../support/mod.rs"]

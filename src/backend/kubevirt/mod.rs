@@ -24,7 +24,7 @@ mod rights;
 mod session;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -35,9 +35,9 @@ use self::kind::Kind;
 use self::session::{Session, if_allowed};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Carrier, Console, Description,
-    Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec,
-    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
+    Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Console, Description, Diagnostics,
+    Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec, NetworkFacts,
+    Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
 };
 use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName, Role};
 
@@ -85,24 +85,6 @@ const OURS: [Kind; 9] = [
     Kind::Route,
     Kind::ConfigMap,
 ];
-
-impl From<&KubevirtConfig> for Capabilities {
-    fn from(config: &KubevirtConfig) -> Self {
-        Self {
-            concurrency: 8,
-            // Two lists, which the server answers from memory.
-            poll_interval: Duration::from_secs(1),
-            carrier: Carrier::SECRET,
-            holds_addresses: config.pods.is_some(),
-            pretend: false,
-            // Behind their pods nobody from outside reaches them.
-            guests_answer: config.pods.is_none(),
-            agent_reports: config.pods.is_none(),
-            image_artifact: "kubevirt",
-            fetches_images: false,
-        }
-    }
-}
 
 #[async_trait(?Send)]
 impl Backend for Kubevirt {

@@ -21,7 +21,7 @@ mod volumes;
 mod wire;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -33,11 +33,11 @@ use self::cloud::turn;
 use self::wire::{Flavor, mark, text};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
-    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Description, Diagnostics, Discovery, Finding,
+    ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
     ReservationState, SerialConsole, Stop,
 };
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, OpenStackConfig, Role};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
 /// How often a release looks whether something is left, which a request under way may just have made.
 const SWEEPS: u32 = 5;
@@ -141,22 +141,6 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     let machine = wire::machine(&value);
     wire::without_payload(value);
     machine
-}
-
-impl From<&OpenStackConfig> for Capabilities {
-    fn from(config: &OpenStackConfig) -> Self {
-        Self {
-            concurrency: 8,
-            poll_interval: Duration::from_secs(2),
-            carrier: Carrier::USER_DATA,
-            holds_addresses: true,
-            pretend: false,
-            guests_answer: true,
-            agent_reports: false,
-            image_artifact: "openstack",
-            fetches_images: config.image_import,
-        }
-    }
 }
 
 #[async_trait(?Send)]

@@ -20,15 +20,15 @@ mod upload;
 mod wire;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::{
-    Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
-    Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
+    Action, AddressReservation, Backend, BackendError, Capabilities, Description, Diagnostics, Discovery, Finding,
+    ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
     ReservationState, Stop, Verdict,
 };
 use crate::backend::failure::{During, Failure};
-use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition, Role};
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 use async_trait::async_trait;
 pub use choices::{Ca, fetch_ca};
 pub use engine::Ovirt;
@@ -75,28 +75,6 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::marked(&element.text);
     let addresses = wire::addresses(element.iter());
     wire::machine(&element, &wire::OwnershipTag::read(&element)?, &addresses)
-}
-
-impl From<&OvirtConfig> for Capabilities {
-    fn from(config: &OvirtConfig) -> Self {
-        Self {
-            concurrency: 6,
-            poll_interval: Duration::from_secs(2),
-            carrier: Carrier::CUSTOM_SCRIPT,
-            holds_addresses: false,
-            pretend: false,
-            guests_answer: true,
-            agent_reports: true,
-            image_artifact: match config.ignition {
-                // The engine writes the config to a config drive, which this image reads (openshift/installer:
-                // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
-                OvirtIgnition::Auto => "openstack",
-                // The hook hands the config to QEMU's fw_cfg, which only this image reads.
-                OvirtIgnition::Hook => "qemu",
-            },
-            fetches_images: false,
-        }
-    }
 }
 
 #[async_trait(?Send)]

@@ -4,6 +4,8 @@ mod ask;
 mod connection;
 mod interview;
 mod optional;
+#[cfg(feature = "ovirt")]
+mod ovirt_ca;
 pub mod survey;
 
 use std::collections::BTreeSet;
@@ -16,6 +18,7 @@ use self::interview::{Interview, may_write};
 use self::survey::{Question, Survey};
 use super::output::{print, tell};
 use super::session::{Session, runtime};
+use crate::backend::connect::require;
 use crate::backend::{Choice, SettingChoices};
 use crate::cli::Init;
 use crate::failure::{CommandError, Kind};
@@ -46,6 +49,7 @@ impl Interview {
     async fn conduct(&mut self, session: &Session, backend: Option<&str>) -> Result<()> {
         self.backend(backend)?;
         let backend = self.survey.value("backend").unwrap_or_default().to_owned();
+        require(&backend)?;
         for setting in survey::way_to(&backend) {
             self.connection(setting).await?;
         }

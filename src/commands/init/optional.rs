@@ -8,6 +8,7 @@ use super::ask::Check;
 use super::interview::{Interview, look};
 use super::survey::{self, Question};
 use crate::backend::Choice;
+use crate::backend::connect::require;
 use crate::commands::session::Session;
 use crate::settings::parse;
 
@@ -151,6 +152,7 @@ impl Interview {
         let Some(there) = self.survey.value("worker_backend").map(str::to_owned) else {
             return Ok(());
         };
+        require(&there)?;
         for setting in survey::way_to(&there) {
             self.connection(setting).await?;
         }

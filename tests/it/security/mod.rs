@@ -8,8 +8,10 @@ mod core_file;
 mod csr;
 mod disk_space;
 mod env_file;
+#[cfg(all(feature = "kubevirt", feature = "openstack", feature = "ovirt"))]
 mod hostile;
 mod libvirt_uri;
+#[cfg(all(feature = "kubevirt", feature = "openstack"))]
 mod plain_http;
 mod release;
 mod signatures;

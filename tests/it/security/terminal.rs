@@ -269,6 +269,7 @@ fn without_own(shown: &str) -> String {
     rest.replace("\r\n", "\n").replace('\r', "")
 }
 
+#[cfg(feature = "openstack")]
 #[test]
 fn the_words_of_a_hostile_cloud_are_words() {
     let cloud = FakeCloud::start();
