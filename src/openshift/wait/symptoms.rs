@@ -1,24 +1,24 @@
-//! Known symptoms: words of consoles and operators, what they mean, and what to do. Pure.
+//! Known symptoms: texts in consoles and operators, their cause, and a solution. Pure.
 
 use std::collections::BTreeSet;
 
 /// A symptom that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where: `console of lab-master-0`, `operator ingress`.
+    /// Place of the text: `console of lab-master-0`, `operator ingress`.
     pub place: String,
     pub cause: &'static str,
     pub hint: &'static str,
 }
 
 struct Symptom {
-    /// One of these lists matches: all its words are in one line, whatever their case.
+    /// One of these lists matches: all its strings are in one line, ignoring case.
     words: &'static [&'static [&'static str]],
     cause: &'static str,
     hint: &'static str,
 }
 
-/// From the cause to what follows from it: of several in one place the first is told.
+/// Causes come before their consequences: of several in one place the first is reported.
 const SYMPTOMS: &[Symptom] = &[
     Symptom {
         words: &[&["cpu does not support x86-64-v"], &["cpu lacks", "x86-64-v"]],
@@ -166,7 +166,7 @@ const SYMPTOMS: &[Symptom] = &[
     },
 ];
 
-/// What is known of these texts, each cause told once. `texts` are places and what was said there.
+/// The known symptoms in these texts, each cause once. `texts` are places and their text.
 pub fn find<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Found> {
     let (mut found, mut told) = (Vec::new(), BTreeSet::new());
     for (place, text) in texts {

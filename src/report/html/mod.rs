@@ -1,6 +1,7 @@
 //! The report: one page about one cluster that needs nothing else, neither script nor network.
 //!
-//! A pure function of the cluster's folder and one look at its machines. What varies is written as text by the template,
+//! A pure function of the cluster's folder and one look at its machines. What varies is written as text by the
+//! template,
 //! never as markup.
 
 mod timeline;
@@ -233,7 +234,7 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
     let reports: Vec<NodeReport> = reports.into_iter().flatten().flatten().collect();
     let view = |node: &super::status::NodeStatus| {
         let report = reports.iter().find(|report| report.node == node.node);
-        let noted = ["pass-two/create", "join"].map(|story| format!("{story}/{}/address", node.node));
+        let noted = ["pass-two/create", "join"].map(|workflow| format!("{workflow}/{}/address", node.node));
         let noted = noted.iter().find_map(|step| output::<Ipv4Addr>(input.journal, step));
         // What the node itself said, else what the platform showed when it was compared, else what it shows now.
         let at_deployment = report.map(|report| report.ip).or(noted);
