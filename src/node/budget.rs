@@ -19,7 +19,7 @@ use crate::ignition::version;
 pub const LARGE: usize = 1 << 20;
 
 /// How many of the largest entries a user is told.
-const TOLD: usize = 5;
+const SHOWN: usize = 5;
 
 /// A config in the form in which its carrier takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub fn fit(carrier: &Carrier, config: Vec<u8>) -> Result<Fitted, TooLarge> {
             packed: packed.map(|bytes| bytes.len()),
             carrier: carrier.name,
             room,
-            largest: contributors(&serde_json::from_slice(&config).unwrap_or_default(), TOLD),
+            largest: contributors(&serde_json::from_slice(&config).unwrap_or_default(), SHOWN),
         }),
     }
 }

@@ -174,7 +174,7 @@ impl Shop<'_> {
             None => helper.sums.clone(),
         };
         let cache = self.cache();
-        let text = match download::text(&sums, cache.patience()).await {
+        let text = match download::text(&sums, cache.retries()).await {
             Ok(text) => text,
             // For harvesting addresses an older version is sufficient.
             Err(error @ DownloadError::Unreachable { .. }) => {

@@ -65,9 +65,9 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
-        let patience = Cache::new(&self.downloads.cache).patience();
+        let retries = Cache::new(&self.downloads.cache).retries();
         let announce = || info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
-        download::bytes_until(url, patience, self.until, announce).await
+        download::bytes_until(url, retries, self.until, announce).await
     }
 }
 

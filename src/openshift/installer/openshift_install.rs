@@ -98,8 +98,8 @@ impl OpenshiftInstall {
             Some(folder) => format!("{folder}/rhcos.json"),
             None => format!("https://raw.githubusercontent.com/openshift/installer/{commit}/data/data/rhcos.json"),
         };
-        let patience = Cache::new(&downloads.cache).patience();
-        Ok(download::text(&url, patience).await?.into_bytes())
+        let retries = Cache::new(&downloads.cache).retries();
+        Ok(download::text(&url, retries).await?.into_bytes())
     }
 
     /// The output of its `version` command.

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::cluster::{Cluster, LATEST, Pace};
+use super::cluster::{Cluster, LATEST, PollInterval};
 use super::heartbeats::Heartbeats;
 use super::seen::Nodes;
 use crate::PROGRESS;
@@ -76,19 +76,19 @@ impl<'a> Approver<'a> {
 
     /// Returns when each of these nodes is Ready and has its serving certificate. API errors are retried.
     pub async fn run(&mut self, wanted: &BTreeSet<NodeName>) {
-        let mut pace = Pace::default();
+        let mut interval = PollInterval::default();
         loop {
             match self.round(wanted).await {
                 Ok(Round::Complete) => return,
                 Ok(Round::Open { version }) => {
                     // A server that triggers continuously must not be queried continuously.
-                    sleep(pace.next(true)).await;
+                    sleep(interval.next(true)).await;
                     self.cluster.api.requests_change(&version, self.look()).await;
                 }
                 // The concurrent wait reports API errors.
                 Err(_) => {
                     self.heartbeats.interrupted(Instant::now());
-                    sleep(pace.next(false)).await;
+                    sleep(interval.next(false)).await;
                 }
             }
         }

@@ -18,15 +18,15 @@ pub struct Cluster<'a> {
 }
 
 /// Pauses that grow while nothing changes.
-pub struct Pace(Duration);
+pub struct PollInterval(Duration);
 
-impl Default for Pace {
+impl Default for PollInterval {
     fn default() -> Self {
         Self(SOONEST)
     }
 }
 
-impl Pace {
+impl PollInterval {
     /// The pause after a query.
     pub fn next(&mut self, news: bool) -> Duration {
         self.0 = if news { SOONEST } else { (self.0 * 3 / 2).min(LATEST) };

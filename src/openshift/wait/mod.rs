@@ -26,7 +26,7 @@ pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
 pub use cluster::Cluster;
-use cluster::Pace;
+use cluster::PollInterval;
 use heartbeats::Heartbeats;
 use seen::{Nodes, Operators, Version};
 
@@ -243,7 +243,7 @@ async fn until(
     mut look: impl AsyncFnMut() -> Result<Look, ApiError>,
 ) -> Result<(), WaitError> {
     let end = Instant::now() + limit;
-    let mut pace = Pace::default();
+    let mut interval = PollInterval::default();
     let (mut shown, mut doubt, mut last_error) = (Vec::new(), None, None);
     loop {
         let looked = timeout(end.saturating_duration_since(Instant::now()), look()).await;
@@ -271,7 +271,7 @@ async fn until(
         for line in lines.iter().filter(|line| !shown.contains(*line)) {
             info!(target: PROGRESS, step = what, "{line}");
         }
-        let pause = pace.next(lines != shown);
+        let pause = interval.next(lines != shown);
         shown = lines;
         if Instant::now() + pause >= end {
             // The error itself contains the last state.
