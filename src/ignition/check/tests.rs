@@ -5,7 +5,7 @@ use super::judge::MOST_FINDINGS;
 use super::*;
 use crate::digest::sha256;
 
-/// A config of a spec 3 with these sections.
+/// A config of spec 3 with these sections.
 fn config(minor: u32, sections: &Value) -> Value {
     let mut config = json!({"ignition": {"version": format!("3.{minor}.0")}});
     for (name, section) in sections.as_object().unwrap() {
@@ -29,7 +29,7 @@ fn told(findings: &[Finding]) -> Vec<String> {
         .collect()
 }
 
-/// Each line: minor version, sections, and what is told: `!` an error, `?` a warning, and where.
+/// Each line: minor version, sections, and the expected findings: `!` an error, `?` a warning, with the path.
 fn assert_told(cases: &[(u32, Value, &[&str])]) {
     for (minor, sections, expected) in cases {
         let findings = check(&config(*minor, sections));
@@ -75,7 +75,7 @@ fn values_have_the_types_of_the_spec() {
             json!({"passwd": {"users": [{"name": "a", "groups": [1]}]}}),
             &["!passwd.users.0.groups.0"],
         ),
-        // What is missed because of a wrong type is not told as well.
+        // A required value of a wrong type is reported once.
         (
             2,
             json!({"ignition": {"config": {"merge": [{"source": 5}]}}}),
@@ -164,7 +164,7 @@ fn an_entry_is_there_once() {
             json!({"storage": {"disks": [{"device": "/d", "partitions": [{"number": 1, "label": "a"}, {"number": 1}]}]}}),
             &["!storage.disks.0.partitions.1"],
         ),
-        // These are no sets.
+        // These are not sets.
         (
             2,
             files(json!([{"path": "/a", "append": [{"source": "data:,a"}, {"source": "data:,a"}]}])),
@@ -267,7 +267,7 @@ fn a_mode_that_was_meant_in_octal_is_told() {
             text.ends_with(&format!("; for octal {octal:04o}, write {octal}")),
             "{typed}: {text}"
         );
-        // The number that was meant is right.
+        // The suggested number is valid.
         assert_eq!(said(6, octal), None, "{octal:o}");
     }
     for mode in [0, 0o400, 0o500, 0o444, 0o555, 0o111] {
@@ -718,7 +718,7 @@ fn what_is_merged_is_judged_by_the_newest_rules() {
             json!({"storage": {"luks": [{"name": "a", "device": "/d", "clevis": {"custom": {"needsNetwork": true}}}]}}),
             &["!storage.luks.0.clevis.custom.pin"],
         ),
-        // Each part was told of its unknown keys.
+        // Unknown keys were already reported for each part.
         (2, json!({"unknown": 1}), &[]),
         (1, json!({"storage": {"luks": [{}]}}), &[]),
     ] {
@@ -745,7 +745,7 @@ fn spec_2_keeps_to_its_own_rules() {
         file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         files(json!([file]))
     };
-    // A path twice, unknown keys and unclean paths are allowed.
+    // A duplicate path, unknown keys and unnormalized paths are allowed.
     assert!(two(2, json!({"storage": {"files": [{"filesystem": "root", "path": "/a//b", "x": 1}, {"filesystem": "root", "path": "/a//b"}]}})).is_empty());
     for (sections, expected) in [
         (files(json!({})), "!storage.files"),

@@ -180,7 +180,7 @@ fn oddities_are_read_as_ignition_reads_them_and_told() {
     let text = String::from_utf8_lossy(text)
         .replace("\"ab\"", "\"a\u{0}b\"")
         .into_bytes();
-    // One byte that is no UTF-8.
+    // One byte that is not UTF-8.
     let text: Vec<u8> = text.iter().map(|byte| if *byte == 0 { 0xff } else { *byte }).collect();
     let document = read(&text).unwrap();
     assert_eq!(
