@@ -1,4 +1,4 @@
-//! The end of a deployment: each node's addresses in both passes, and where the cluster is.
+//! The result of a deployment: each node's addresses in both passes, and how to access the cluster.
 
 use crate::backend::ReservationState;
 use crate::cluster::{ClusterConfig, InstallerChoice, Vip};
@@ -7,7 +7,7 @@ use crate::state::home::ClusterDir;
 
 use super::{row, table};
 
-/// The table of nodes and how to reach the cluster.
+/// The table of nodes and how to access the cluster.
 pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
     let head = [
         "NODE",
@@ -61,7 +61,7 @@ fn node(node: &NodeRow) -> Vec<String> {
     ])
 }
 
-/// The kubeconfig, the console, and the lines that a client's hosts file needs where DNS does not know the cluster.
+/// The kubeconfig, the console, and the lines for a client's hosts file if DNS does not resolve the cluster's names.
 fn reach(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
     let id = config.id();
     let [api, ingress] = Vip::ALL.map(|vip| deployed.parameters.vip(vip).ip);
