@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_markers_are_told_with_their_line() {
+    fn broken_markers_are_reported_with_their_line() {
         let [begin, end] = markers(&id("lab"));
         let [begin2, end2] = markers(&id("lab2"));
         for (text, line, words) in [

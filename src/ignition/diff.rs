@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told_at_its_place() {
+    fn each_difference_is_reported_at_its_place() {
         let old = config(json!({
             "storage": {
                 "files": [

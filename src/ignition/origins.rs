@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_kind_took_away_is_nobody_s() {
+    fn what_another_kind_took_away_is_no_one_s() {
         let file = json!({"storage": {"files": [{"path": "/x", "mode": 420}]}});
         let link = json!({"storage": {"links": [{"path": "/x", "target": "/y"}]}});
         assert_eq!(lines(&[file.clone(), link.clone()]), ["link /x: b"]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_arguments_are_told_from_one_another() {
+    fn kernel_arguments_are_reported_from_one_another() {
         let config = |list: &str, arguments: &[&str]| json!({"ignition": {"version": "3.3.0"}, "kernelArguments": {list: arguments}});
         let wanted = config("shouldExist", &["quiet", "debug"]);
         let unwanted = config("shouldNotExist", &["quiet"]);

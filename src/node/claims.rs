@@ -138,12 +138,14 @@ mod tests {
     fn clash(first: Value, second: Value) -> Option<String> {
         let mut claims = Claims::default();
         claims.add("a.ign", &first);
-        claims.refuse("a.ign", &first).expect("nobody is in his own way");
+        claims
+            .refuse("a.ign", &first)
+            .expect("a config does not conflict with itself");
         claims.refuse("b.ign", &second).err().map(|error| error.to_string())
     }
 
     #[test]
-    fn what_two_configs_write_is_told_with_both_names() {
+    fn what_two_configs_write_is_reported_with_both_names() {
         let storage = |list: &str, entry: Value| json!({"storage": {list: [entry]}});
         let unit = |unit: Value| json!({"systemd": {"units": [unit]}});
         let user = |user: Value| json!({"passwd": {"users": [user]}});

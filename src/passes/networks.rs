@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_meet_are_told_with_both_names() {
+    fn ranges_that_meet_are_reported_with_both_names() {
         for (machines, cluster, kind, manifests, expected) in [
             ("192.168.122.0/24", "10.128.0.0/14", "OVNKubernetes", false, vec![]),
             (

@@ -34,8 +34,8 @@ pub struct ScaleOptions {
 #[derive(Clone, Debug)]
 pub struct Scaled {
     pub table: Parameters,
-    pub came: Vec<NodeName>,
-    pub went: Vec<NodeName>,
+    pub added: Vec<NodeName>,
+    pub removed: Vec<NodeName>,
     /// Roles whose nodes the machine config operator updates now, one after the other.
     pub renewed: Vec<String>,
     /// The cluster has no API.
@@ -69,10 +69,10 @@ impl Run<'_> {
             self.pointer(&reach, Role::Worker).await?;
         }
 
-        let mut went = Vec::new();
+        let mut removed = Vec::new();
         while let Some(last) = self.surplus()? {
             self.remove(&reach, &last, options.drain).await?;
-            went.push(last.name);
+            removed.push(last.name);
         }
         self.check_new(&before).await?;
         let table = self.harvest_new().await?;
@@ -84,12 +84,12 @@ impl Run<'_> {
             .step("scaled", &self.config.workers, async { Ok(()) })
             .await?;
         Ok(Scaled {
-            came: workers
+            added: workers
                 .into_iter()
                 .map(|worker| worker.name)
                 .filter(|name| before.node(name).is_none())
                 .collect(),
-            went,
+            removed,
             table,
             renewed,
             is_rehearsal: matches!(reach, Reach::Rehearsal),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vip_that_is_given_is_a_strangers_or_our_own() {
+    fn a_vip_that_is_given_is_another_users_or_our_own() {
         let (ours, theirs) = (Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2]));
         let ip = |last| Ipv4Addr::new(10, 0, 0, last);
         let facts = NetworkFacts {

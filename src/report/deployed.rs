@@ -32,13 +32,13 @@ pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> St
     if deployed.skipped_pass_one {
         text += "pass one was skipped: the addresses were already known\n";
     }
-    let by_luck = deployed
+    let unreserved = deployed
         .rows
         .iter()
         .filter(|row| row.held == ReservationState::Unreserved)
         .count();
-    if by_luck > 0 {
-        text += &format!("{by_luck} addresses are not reserved; the DHCP server will probably assign them again\n");
+    if unreserved > 0 {
+        text += &format!("{unreserved} addresses are not reserved; the DHCP server will probably assign them again\n");
     }
     if config.installer != InstallerChoice::Rehearsal {
         text += &reach(config, deployed, dir);

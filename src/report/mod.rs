@@ -166,11 +166,11 @@ pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
 pub fn scaled(scaled: &Scaled) -> String {
     let names = |names: &[NodeName]| names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
     let mut text = String::new();
-    if !scaled.came.is_empty() {
-        text += &format!("added: {}\n", names(&scaled.came));
+    if !scaled.added.is_empty() {
+        text += &format!("added: {}\n", names(&scaled.added));
     }
-    if !scaled.went.is_empty() {
-        text += &format!("removed: {}\n", names(&scaled.went));
+    if !scaled.removed.is_empty() {
+        text += &format!("removed: {}\n", names(&scaled.removed));
     }
     let count = scaled.table.of_role(Role::Worker).count();
     let workers = if count == 1 { "worker" } else { "workers" };

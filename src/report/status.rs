@@ -484,7 +484,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_changed_is_told_line_by_line() {
+    fn what_changed_is_reported_line_by_line() {
         let before = Status::of(&cluster(), &[], None, &[]);
         let machines = [machine(
             Pass::Two,

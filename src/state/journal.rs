@@ -748,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_inside_is_told_with_its_place() {
+    fn damage_inside_is_reported_with_its_place() {
         let (_folder, dir) = home();
         dir.create().unwrap();
         fs_err::write(dir.journal(), "nonsense\n{}\n").unwrap();

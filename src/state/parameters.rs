@@ -402,7 +402,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_hand_s_slip_is_told_in_words() {
+    fn a_hand_s_slip_is_reported_in_words() {
         let good = example().to_yaml().unwrap();
         let cases = [
             ("v: 1", "v: 2", "has unsupported version 2, written by ocpdeploy"),

@@ -205,7 +205,7 @@ fn the_layers_of_a_node_make_its_config() {
 }
 
 #[test]
-fn nobody_changes_what_another_writes() {
+fn no_one_changes_what_another_writes() {
     let mc = "kind: MachineConfig\nmetadata:\n  name: 99-worker-y\n  labels: {machineconfiguration.openshift.io/role: worker}\n\
         spec:\n  config:\n    ignition: {version: 3.2.0}\n    storage:\n      files: [{path: /etc/x}, {path: /etc/chrony.conf}]\n";
     let core = json!({"ignition": {"version": "3.2.0"}, "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-rsa AAAA x"]}]}});
@@ -277,8 +277,8 @@ fn a_faulty_fragment_is_named_with_its_place() {
         let error = check_fragments(&[text(fragment)]).unwrap_err().to_string();
         // File and position are reported by both the parser and the checks.
         assert!(error.starts_with("ignition_extra: my.ign"), "{error}");
-        let told = error.contains("line 2") || error.contains("ersion") || error.contains("$.");
-        assert!(told, "{error}\n{words}");
+        let reported = error.contains("line 2") || error.contains("ersion") || error.contains("$.");
+        assert!(reported, "{error}\n{words}");
     }
     let two = r#"{"ignition": {"version": "2.2.0"}}"#;
     check_fragments(&[text(two)]).unwrap();
@@ -289,7 +289,7 @@ fn a_faulty_fragment_is_named_with_its_place() {
 }
 
 #[test]
-fn a_fragment_of_a_newer_spec_is_taken_and_told() {
+fn a_fragment_of_a_newer_spec_is_taken_and_reported() {
     let mut newer = file("/etc/n");
     newer["ignition"]["version"] = json!("3.3.0");
     newer["kernelArguments"] = json!({"shouldExist": ["quiet"]});

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_of_an_older_installer_asks_with_one_group_less_and_nobody_else() {
+    fn a_master_of_an_older_installer_asks_with_one_group_less_and_no_one_else() {
         let of = |node: &str| {
             client().but(|wish| {
                 wish.common_name = format!("system:node:{node}.lab.example.com");

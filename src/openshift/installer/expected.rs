@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told() {
+    fn each_difference_is_reported() {
         for (place, value, text) in [
             ("/files/0/mode", json!("0600"), "mode of /etc/a is 0600, expected 0644"),
             ("/files/0/sha512", json!("ff"), "sha512 of /etc/a is ff, expected "),

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_the_nodes_and_the_world_is_told_in_the_words_of_the_version() {
+    fn what_lies_between_the_nodes_and_the_world_is_reported_in_the_words_of_the_version() {
         let mut config = ClusterConfig::example();
         config.proxy = Proxy {
             http: Some("http://me:p%40ss@proxy.example.com:3128/".into()),

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told() {
+    fn each_difference_is_reported() {
         type Change = fn(&mut Report);
         let cases: [(Change, &[&str]); 6] = [
             (

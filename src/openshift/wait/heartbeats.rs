@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_silent_because_the_api_was() {
+    fn no_one_is_silent_because_the_api_was() {
         let (table, node, begun) = (example(), NodeName::node(Role::Worker, 0), Instant::now());
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut heartbeats = Heartbeats::default();

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_with_what_they_lack() {
+    fn nodes_are_reported_with_what_they_lack() {
         let wanted: BTreeSet<_> = (0..4).map(|index| NodeName::node(Role::Master, index)).collect();
         let all = [
             node("master-0.lab.example.com", Some("True")),

@@ -168,7 +168,7 @@ const SYMPTOMS: &[Symptom] = &[
 
 /// The known symptoms in these texts, each cause once. `texts` are places and their text.
 pub fn find<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Found> {
-    let (mut found, mut told) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
     for (place, text) in texts {
         let text = text.to_lowercase();
         let lines: Vec<&str> = text.lines().collect();
@@ -177,7 +177,7 @@ pub fn find<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Foun
             .iter()
             .find(|symptom| symptom.words.iter().any(|words| says(words)));
         if let Some(Symptom { cause, hint, .. }) = symptom
-            && told.insert(*cause)
+            && known.insert(*cause)
         {
             let place = place.to_owned();
             found.push(Found { place, cause, hint });
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once_and_the_nearest_one_for_each_place() {
+    fn a_cause_is_reported_once_and_the_nearest_one_for_each_place() {
         let full = "no space left on device\nyou are in emergency mode";
         let found = find([
             ("console of a", full),

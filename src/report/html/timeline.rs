@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_as_people_tell_them() {
+    fn times_are_reported_as_people_tell_them() {
         for (seconds, words, on_axis) in [
             (0, "0.0 s", "0"),
             (9, "9.0 s", "9.0 s"),

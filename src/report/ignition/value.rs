@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_told_in_one_line_without_its_secrets() {
+    fn an_entry_is_reported_in_one_line_without_its_secrets() {
         let text = entry_words("files", &entry());
         insta::assert_snapshot!(text, @"mode 0600, overwrite true, user name root, contents 7 bytes (sha256 715dc8493c36…), append http://a/b?…, passwordHash (hidden), sshAuthorizedKeys ssh-ed25519 …dMbFf8hh lab key, text 15 bytes (sha256 2a2905495077…)");
         assert!(SECRETS.iter().all(|secret| !text.contains(secret)), "{text}");
