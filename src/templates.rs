@@ -36,8 +36,7 @@ pub fn render_html(name: &str, template: &str, values: &impl Serialize) -> Resul
 /// Renders a template; an undefined variable is an error.
 ///
 /// In a template whose name ends in `.yaml`, each `{{ value }}` is written as a quoted string by [`yaml`], so the
-/// template
-/// has no quotes around it; write a number or a keyword such as `true` with `{{ value | safe }}`.
+/// template has no quotes around it; write a number or a keyword such as `true` with `{{ value | safe }}`.
 pub fn render(name: &str, template: &str, values: &impl Serialize) -> Result<String, TemplateError> {
     let render = || {
         let mut tera = Tera::new();

@@ -9,8 +9,7 @@ use quick_xml::{Reader, Writer, XmlVersion, escape};
 /// have about ten levels.
 const DEEPEST: usize = 100;
 /// Largest number of a document's elements, and of an element's attributes: each takes many times its size in memory,
-/// and
-/// attributes are compared with each other.
+/// and attributes are compared with each other.
 const ELEMENTS: usize = 1 << 20;
 const ATTRIBUTES: usize = 256;
 

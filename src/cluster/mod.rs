@@ -1,4 +1,6 @@
 //! Names, roles, sizes and the validated configuration of one cluster.
+//!
+//! More than 500 lines: the fields of the configuration with their documentation.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -15,8 +15,7 @@ type Object = Map<String, Value>;
 /// Merges the child over the parent, at the higher of their versions.
 ///
 /// Null counts as missing everywhere. An unknown field is kept: objects are merged field by field, other values and
-/// lists
-/// are the child's, because their entries cannot be identified. Neither config is checked.
+/// lists are the child's, because their entries cannot be identified. Neither config is checked.
 pub fn merge(parent: &Value, child: &Value) -> Result<Value, IgnitionError> {
     let (theirs, ours) = (version(parent)?, version(child)?);
     if theirs.major != ours.major {
@@ -43,8 +42,7 @@ pub(super) fn over(major: Major, parent: Value, child: &Value) -> Result<Value, 
 /// Version 2 has no keys: lists are concatenated, and at first boot the last of two entries is effective.
 ///
 /// coreos/ignition, branch spec2x: `config/v2_4/append.go`. The parent's `ignition.config` has been fetched at that
-/// time,
-/// so only the child's is kept; the same applies to its proxies, which cannot be missing in that version.
+/// time, so only the child's is kept; the same applies to its proxies, which cannot be missing in that version.
 fn append(mut parent: Value, child: &Value) -> Value {
     for (object, field) in [
         ("/ignition", "config"),

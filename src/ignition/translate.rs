@@ -1,8 +1,7 @@
 //! Ignition's translation of a config to a newer spec, before a merge.
 //!
 //! Before a merge Ignition translates every config to the newest spec it supports, which changes some values. Every
-//! node
-//! does so, so the values here are the ones that it will use.
+//! node does so, so the values here are the ones that it will use.
 //! Source: coreos/ignition: `config/v3_*/translate/translate.go`.
 
 use serde_json::{Map, Value};

@@ -2,6 +2,8 @@
 //!
 //! Only text between a cluster's own markers, or in its own file, is written or removed. Changes are recorded in the
 //! cluster's folder, so that `destroy` reverts them.
+//!
+//! More than 500 lines: three resolvers with one interface.
 
 use std::fmt;
 use std::fs::File;

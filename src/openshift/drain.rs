@@ -1,8 +1,7 @@
 //! Drains a node: cordons it and evicts its pods, as far as their disruption budgets allow.
 //!
 //! Evicts the same pods as `kubectl drain`: neither DaemonSet pods, which belong to the node, nor static pods, which
-//! the
-//! kubelet starts itself. Source: kubernetes/kubernetes: `staging/src/k8s.io/kubectl/pkg/drain/filters.go`.
+//! the kubelet starts itself. Source: kubernetes/kubernetes: `staging/src/k8s.io/kubectl/pkg/drain/filters.go`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

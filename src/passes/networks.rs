@@ -10,8 +10,7 @@ use crate::cluster::ClusterConfig;
 ///
 /// Source: openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `defaultV4InternalSubnet`,
 /// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet`; `validateOVNKubernetesSubnets` rejects a cluster or
-/// service
-/// network that overlaps with one of them.
+/// service network that overlaps with one of them.
 const OVN_KUBERNETES: [(&str, [u8; 4], u8, &str); 3] = [
     ("join", [100, 64, 0, 0], 16, "ipv4.internalJoinSubnet"),
     ("transit", [100, 88, 0, 0], 16, "ipv4.internalTransitSwitchSubnet"),

@@ -1,4 +1,6 @@
 //! The steps of pass two: the installer's files, one config for each node, the machines, and the waits.
+//!
+//! More than 500 lines: all steps of one pass, in the order in which they run.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -104,8 +106,7 @@ impl Run<'_> {
     }
 
     /// One Ignition config for each node of these roles: the installer's, the user's and ocpdeploy's, in a form that
-    /// fits the
-    /// carrier.
+    /// fits the carrier.
     pub(super) async fn node_configs(
         &self,
         services: &services::Input<'_>,

@@ -1,4 +1,6 @@
 //! Derives the machines of both passes from a cluster's configuration.
+//!
+//! More than 500 lines with its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;

@@ -35,8 +35,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 /// A table with a maximum width in characters; `None` is unlimited.
 ///
 /// If it does not fit, the columns of `spare` are removed in this order; then the last column is wrapped, and if that
-/// is
-/// not sufficient each row becomes a block of lines with all of its cells.
+/// is not sufficient each row becomes a block of lines with all of its cells.
 pub fn fitted(rows: &[Vec<String>], limit: Option<usize>, spare: &[usize]) -> String {
     for least in [None, Some(NARROWEST)] {
         for lost in 0..=spare.len() {

@@ -1,4 +1,6 @@
 //! A cluster's nodes: planned and actual state.
+//!
+//! More than 500 lines with its tests.
 
 use std::net::Ipv4Addr;
 

@@ -277,8 +277,7 @@ impl ClusterDir {
     }
 
     /// Removes the folder with its contents, the file that identifies the cluster for `destroy` last: an interrupted
-    /// removal
-    /// can be repeated. Missing is success.
+    /// removal can be repeated. Missing is success.
     pub fn remove(&self) -> io::Result<()> {
         let gone = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => Ok(()),

@@ -5,8 +5,9 @@
 //!
 //! Nothing is written before the first line of a run, not even the file itself: a rejected command leaves the cluster's
 //! records unchanged. A run's other records are registered (`at_first_line`, `note_at_first_line`) and written just
-//! before
-//! that line.
+//! before that line.
+//!
+//! More than 500 lines: steps, lock and reader share one file format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

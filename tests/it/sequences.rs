@@ -1,6 +1,6 @@
 //! Whatever commands follow each other on one cluster, refused, failing and killed ones among them: the record
-//! describes
-//! what is on the platform, a refused command changes nothing, and a complete cluster is lost by `destroy` only.
+//! describes what is on the platform, a refused command changes nothing, and a complete cluster is lost by `destroy`
+//! only.
 //!
 //! `OCPDEPLOY_SEQUENCES=n` tries so many (`make reliability`); a failing one is shortened and told as commands.
 
@@ -601,8 +601,7 @@ impl Ground {
 }
 
 /// Whether a command ended before it began anything: by its words, since exit codes are those of many errors; a twist
-/// of
-/// the settings never gets further on a cluster that is there.
+/// of the settings never gets further on a cluster that is there.
 fn is_refusal(step: Step, outcome: &Outcome) -> bool {
     if matches!(outcome.code, None | Some(0)) || (outcome.code == Some(1) && outcome.stderr.is_empty()) {
         return false;

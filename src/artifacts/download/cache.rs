@@ -1,13 +1,11 @@
 //! The download cache: files named by digest, shared by clusters and, if its permissions allow it, by users.
 //!
 //! A cache that only this user can write to is used directly. In one that others can write to as well (`chmod 1777`),
-//! each
-//! user has an own folder, named by the user id: another user's file is copied from there, and its digest is verified
-//! during the copy. So no other user can change or replace a verified file.
+//! each user has an own folder, named by the user id: another user's file is copied from there, and its digest is
+//! verified during the copy. So no other user can change or replace a verified file.
 //!
 //! `files/<digest>/` contains one file and `about.json`, and appears by one rename. `partial/` contains incomplete
-//! files,
-//! one folder and one lock each.
+//! files, one folder and one lock each.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -146,8 +144,7 @@ impl Cache {
     }
 
     /// Other users' possible copies of an artifact, by name and length. They are not trusted: a copy must have the
-    /// digest
-    /// that the artifact has according to this user's own source.
+    /// digest that the artifact has according to this user's own source.
     fn of_others(&self, artifact: &Artifact) -> Vec<(PathBuf, File, u64)> {
         let wanted = match (&artifact.content_sha256, &artifact.sha256) {
             (Some(content), _) => content,

@@ -1,10 +1,8 @@
 //! Downloads: one pass from a URL to a verified file in the cache.
 //!
 //! Bytes are hashed as they arrive, decompressed, and the output is hashed again. They are stored in a partial file
-//! until
-//! both checksums match; then one rename publishes the file. Another process can resume a partial file, and two
-//! processes
-//! that need the same file wait for each other.
+//! until both checksums match; then one rename publishes the file. Another process can resume a partial file, and two
+//! processes that need the same file wait for each other.
 
 mod cache;
 mod entry;

@@ -1,3 +1,5 @@
+//! Tests of all checks, a table for each section of a config: therefore more than 500 lines.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

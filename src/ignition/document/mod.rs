@@ -2,8 +2,9 @@
 //!
 //! Accepts what Ignition accepts (Go's `encoding/json`), in the same way: the last of duplicate keys is used, duplicate
 //! objects are merged, and keys are not case-sensitive. Unexpected results are warnings. No message of this module
-//! quotes
-//! the file, because it contains passwords and keys.
+//! quotes the file, because it contains passwords and keys.
+//!
+//! More than 500 lines: one parser with its error messages.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -170,7 +171,7 @@ fn as_text(bytes: &[u8]) -> Result<Cow<'_, str>, ParseError> {
         [] => return Err(ParseError::of_all("it is empty", None)),
         [0x1f, 0x8b, ..] => Some(("it is compressed with gzip", Some("decompress it with `gunzip`"))),
         [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => Some(("it is UTF-16; a config must be UTF-8", None)),
-        [0xef, 0xbb, 0xbf, ..] => Some(("it starts with a byte order mark, which JSON does not allow", None)),
+        [0xef, 0xbb, 0xbf, ..] => Some(("it starts with a BOM, which JSON does not allow", None)),
         _ if bytes.contains(&0) => Some(("it is not text", None)),
         _ => None,
     };

@@ -99,10 +99,7 @@ fn what_cannot_be_read_is_reported_with_its_place() {
 fn what_is_no_text_is_reported_as_a_whole() {
     for (bytes, expected) in [
         (&b"\x1f\x8b\x08\x00"[..], "it is compressed with gzip"),
-        (
-            b"\xef\xbb\xbf{}",
-            "it starts with a byte order mark, which JSON does not allow",
-        ),
+        (b"\xef\xbb\xbf{}", "it starts with a BOM, which JSON does not allow"),
         (b"\xff\xfe{\x00}\x00", "it is UTF-16; a config must be UTF-8"),
         (b"\x7fELF\x00\x00", "it is not text"),
     ] {

@@ -179,9 +179,8 @@ impl<'a> NodeConfigs<'a> {
     /// The complete config of one node, minified.
     ///
     /// A pointer keeps the installer's entry first and merges everything else last, as one config. For bootstrap, and
-    /// if the
-    /// served config is known, everything is merged into one. The same input always gives the same bytes. They contain
-    /// secrets.
+    /// if the served config is known, everything is merged into one. The same input always gives the same bytes. They
+    /// contain secrets.
     pub fn node_config(&self, node: &NodeName, role: Role) -> Result<Vec<u8>, IgnitionError> {
         let common = self.role(role)?;
         let own = self.own(common, node)?;

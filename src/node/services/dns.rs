@@ -1,8 +1,7 @@
 //! A name server on every node, so that the cluster's names do not depend on the network's DNS.
 //!
 //! It answers for the VIPs, everything below `apps`, and the nodes. Other names of the cluster do not exist, and
-//! existing
-//! names have no addresses of the other family (NODATA: musl and Go stop at NXDOMAIN for either family). Other
+//! existing names have no addresses of the other family (NODATA: musl and Go stop at NXDOMAIN for either family). Other
 //! queries go to the resolvers that DHCP provides; each node detects these itself (`resolver`).
 
 use serde_json::json;

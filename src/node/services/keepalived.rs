@@ -198,8 +198,7 @@ fn ingress<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
 }
 
 /// Priorities from `first` downwards in steps: of two nodes that wait to replace a failed holder, the higher is first
-/// by
-/// 1/256 s for each point (RFC 3768: skew time).
+/// by 1/256 s for each point (RFC 3768: skew time).
 fn ranked<'a>(
     nodes: impl IntoIterator<Item = &'a NodeAddress>,
     first: u8,

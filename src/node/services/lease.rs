@@ -1,9 +1,8 @@
 //! Renewal of virtual IPs' leases by the node that holds the address.
 //!
 //! If the platform reserves no addresses, pass one's helpers leased the virtual IPs, and these leases would expire. A
-//! server
-//! answers a node that sends requests from its own address, because only the content of the request matters (RFC 2131,
-//! 4.1 and 4.3.2); so a few lines of shell are sufficient, and nothing is configured on the node.
+//! server answers a node that sends requests from its own address, because only the content of the request matters
+//! (RFC 2131, 4.1 and 4.3.2); so a few lines of shell are sufficient, and nothing is configured on the node.
 
 use super::input::Input;
 use crate::node::host::{HostFile, HostParts, HostUnit};

@@ -1,9 +1,8 @@
 //! Address translation between nodes that are each behind their own NAT, as on KubeVirt's pod network.
 //!
 //! A node's address in the table never changes, but packets reach it only through its current pod address, and come
-//! from
-//! there. The platform's DNS resolves these. Each node translates packets to and from its peers, so that everything
-//! on it, including OpenShift's overlay, sees the addresses of the table.
+//! from there. The platform's DNS resolves these. Each node translates packets to and from its peers, so that
+//! everything on it, including OpenShift's overlay, sees the addresses of the table.
 
 use super::input::Input;
 use crate::cluster::MachineName;

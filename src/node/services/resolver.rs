@@ -2,8 +2,7 @@
 //!
 //! NetworkManager does not write the file (`rc-manager=unmanaged`) and is only queried; every call writes the same, so
 //! it can be called by anything at any time. openshift/machine-config-operator does the same on its on-premise
-//! platforms
-//! (`templates/common/on-prem/files/resolv-prepender.yaml`), with an image that must be pulled first.
+//! platforms (`templates/common/on-prem/files/resolv-prepender.yaml`), with an image that must be pulled first.
 
 use super::input::Input;
 use crate::cluster::{Dns, Vip};

@@ -104,8 +104,8 @@ impl ApiError {
     /// As `is_passing`, for a cluster that was off.
     ///
     /// The certificates of its servers are valid for 30 days, and the running cluster creates new ones itself
-    /// (openshift/
-    /// cluster-kube-apiserver-operator: `pkg/operator/certrotationcontroller`, `pkg/cmd/certregenerationcontroller`).
+    /// (openshift/cluster-kube-apiserver-operator: `pkg/operator/certrotationcontroller`,
+    /// `pkg/cmd/certregenerationcontroller`).
     pub fn is_passing_at_start(&self) -> bool {
         self.is_passing() || matches!(self, Self::ServerExpired { .. })
     }

@@ -74,8 +74,7 @@ impl ClusterApi {
     /// Reads the installer's `auth/kubeconfig` and connects its name to the api VIP; sends no request yet.
     ///
     /// TLS is verified against the name in the kubeconfig, with its CA. The environment's proxy is not used, because
-    /// the
-    /// VIP is on the machines' network.
+    /// the VIP is on the machines' network.
     pub async fn open(kubeconfig: &Path, endpoint: impl Into<ApiEndpoint>) -> Result<Self, ApiError> {
         let unusable = |why: String| ApiError::Kubeconfig {
             path: kubeconfig.to_owned(),

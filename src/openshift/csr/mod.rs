@@ -24,8 +24,7 @@ const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-opera
 /// Nodes send requests with the token of that service account, which has the group (openshift/machine-config-operator:
 /// `pkg/server/cluster_server.go`). The masters of the installation use a certificate of the installer, and that of
 /// older installers does not have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They
-/// use
-/// it again whenever their own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
+/// use it again whenever their own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// The relevant fields of a CertificateSigningRequest.

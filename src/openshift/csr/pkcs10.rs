@@ -2,8 +2,8 @@
 //!
 //! The signer reads it with Go, which skips attributes that it cannot parse and takes the extensions of all the others
 //! (golang/go: `src/crypto/x509/x509.go`, `parseCSRExtensions`). Another lenient parser may read a different request
-//! than
-//! the signer. Therefore the parsed request is encoded again as Go would encode it, and both must be the same bytes.
+//! than the signer. Therefore the parsed request is encoded again as Go would encode it, and both must be the same
+//! bytes.
 //!
 //! A kubelet requests one organization, one common name and optional alternative names, and nothing else
 //! (kubernetes/kubernetes: `pkg/kubelet/certificate/bootstrap/bootstrap.go`, `pkg/kubelet/certificate/kubelet.go`,

@@ -2,8 +2,8 @@
 //!
 //! A mirror's folder has `sha256sum.txt`, its signature, `release.txt` and archives with the version in their names
 //! (mirror.openshift.com: `pub/openshift-v4/clients/ocp/<version>/`; OKD: the assets of a release on GitHub). The
-//! programs
-//! in the archives are run on this computer, so whoever can change the list can run any code: see `check_list`.
+//! programs in the archives are run on this computer, so whoever can change the list can run any code: see
+//! `check_list`.
 
 use std::path::PathBuf;
 use std::time::Instant;

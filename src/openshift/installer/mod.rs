@@ -122,8 +122,7 @@ impl Installer {
     }
 
     /// The release it installs. The real installer's registry is queried with the pull secret, a copy of which is in
-    /// the
-    /// private folder during the query.
+    /// the private folder during the query.
     pub async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
         match self {
             Self::OpenshiftInstall(real) => real.release(config, private).await,

@@ -1,6 +1,5 @@
 //! The programs of a release in the cache: unpacked from a verified archive, stored with their digests, and compared
-//! with
-//! these before they are run.
+//! with these before they are run.
 
 use std::collections::BTreeMap;
 use std::fs::File;

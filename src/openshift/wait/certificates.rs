@@ -219,8 +219,7 @@ impl<'a> Approver<'a> {
     }
 
     /// Granted requests for client certificates, by node, that no kubelet has used: a kubelet with the certificate
-    /// renews its
-    /// Lease.
+    /// renews its Lease.
     fn unused(&self, requests: &[CertificateSigningRequest]) -> BTreeMap<NodeName, String> {
         let mut unused = BTreeMap::new();
         if let Rejoin::Refuse = self.rejoin {

@@ -1,8 +1,8 @@
 //! The age of the certificates in the installer's files, and what it allows. Pure.
 //!
 //! They are valid for 24 hours. The cluster replaces them earlier by ones that are valid for 30 days; until then it
-//! must not
-//! be off when they expire. Source: openshift/cluster-kube-controller-manager-operator, `certrotationcontroller.go`.
+//! must not be off when they expire. Source: openshift/cluster-kube-controller-manager-operator,
+//! `certrotationcontroller.go`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;

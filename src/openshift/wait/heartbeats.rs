@@ -1,12 +1,9 @@
 //! Which kubelets run, detected by their Lease renewals. Pure: the caller provides the time.
 //!
 //! A Node may still be Ready from before its machine was off: a kubelet does not change that when it stops. Only the
-//! node
-//! lifecycle controller does, after it has watched the node for a while. So a kubelet counts as running only if it
-//! renews
-//! its Lease during the wait. `renewTime` is from the node's clock and is compared only with its own earlier value,
-//! never
-//! with this computer's clock, as in that controller (kubernetes/kubernetes:
+//! node lifecycle controller does, after it has watched the node for a while. So a kubelet counts as running only if it
+//! renews its Lease during the wait. `renewTime` is from the node's clock and is compared only with its own earlier
+//! value, never with this computer's clock, as in that controller (kubernetes/kubernetes:
 //! `pkg/controller/nodelifecycle/node_lifecycle_controller.go`, `tryUpdateNodeHealth`).
 
 use std::collections::BTreeMap;

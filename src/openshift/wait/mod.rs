@@ -34,8 +34,7 @@ use seen::{Nodes, Operators, Version};
 const DOUBT: Duration = Duration::from_secs(60);
 
 /// How long the Etcd resource must be missing before the cluster counts as having none: an API server that has just
-/// started
-/// may not have all kinds yet.
+/// started may not have all kinds yet.
 const ABSENT: Duration = Duration::from_secs(5);
 
 /// Why a wait failed.
@@ -183,8 +182,7 @@ impl Cluster<'_> {
     }
 
     /// Waits until these nodes, which were off, are Ready again, and approves their certificates meanwhile. `off` are
-    /// those
-    /// whose machines were recorded as off.
+    /// those whose machines were recorded as off.
     pub async fn nodes_back(
         self,
         nodes: &BTreeSet<NodeName>,

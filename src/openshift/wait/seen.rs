@@ -28,8 +28,7 @@ pub fn is_complete(bootstrap: &ConfigMap) -> bool {
 /// Whether the etcd operator has removed the bootstrap from etcd.
 ///
 /// Source: openshift/cluster-etcd-operator: `pkg/operator/bootstrapteardown/bootstrap_teardown_controller.go`.
-/// Operators
-/// from before OCPBUGS-5988 (January 2023) have only the second condition.
+/// Operators from before OCPBUGS-5988 (January 2023) have only the second condition.
 pub fn has_no_bootstrap(etcd: &DynamicObject) -> bool {
     let is_true = |kind| condition(etcd, kind).filter(|condition| condition["status"] == "True");
     is_true("EtcdBootstrapMemberRemoved").is_some()

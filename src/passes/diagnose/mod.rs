@@ -167,8 +167,7 @@ fn write(wait: &WaitContext<'_>, mut files: Vec<(String, Vec<u8>)>) -> io::Resul
     let mut tar = tar::Builder::new(file);
     let mask = Mask::new(wait.config, &dir.installer());
     // It may be read in a terminal (`tar -xO`, `less -R`), so control characters are removed. Masking is last: a
-    // removed
-    // character may have split a secret.
+    // removed character may have split a secret.
     let safe = |name: &str, text: &str| match name.contains(".json") {
         true => mask.apply(&printable_json(text)),
         false => mask.apply(&printable_console(text)),

@@ -1,4 +1,6 @@
 //! When each step and machine was active: bars over the active time, without pauses.
+//!
+//! More than 500 lines: a fifth are tests, and rows, bars and axis are one calculation.
 
 use std::collections::BTreeMap;
 
