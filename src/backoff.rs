@@ -1,19 +1,19 @@
-//! How long is waited before a request is made again: spread by chance, and as long as the service asks for.
+//! Pauses between repeated requests: randomized, and as long as the service asks for.
 
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-/// Half of it to all of it, so that many who were refused together do not come back together.
+/// A random part of it, at least half, so that clients that were rejected together do not return together.
 pub fn jittered(pause: Duration) -> Duration {
     let mut byte = [0];
-    // Without chance the whole pause will do.
+    // Without random bytes the whole pause is used.
     let part = getrandom::fill(&mut byte).map_or(255, |()| byte[0]);
     pause / 2 + pause * u32::from(part) / 510
 }
 
-/// Growing pauses between tries of the same thing.
+/// Growing pauses between attempts of the same operation.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -39,7 +39,7 @@ impl Backoff {
         }
     }
 
-    /// The next pause, spread by chance; as long as was asked for, if that is longer.
+    /// The next pause, randomized; as long as requested, if that is longer.
     pub fn pause(&mut self, asked: Option<Duration>) -> Duration {
         let ours = jittered(self.next.min(self.longest));
         self.next = self.next.saturating_mul(self.factor).min(self.longest);
@@ -47,7 +47,7 @@ impl Backoff {
     }
 }
 
-/// The pause that an answer asks for which says that nothing was begun: too many requests, or out of service for a while
+/// The pause requested by a response that says that nothing was done: too many requests, or temporarily unavailable
 /// (RFC 6585, section 4; RFC 9110, section 10.2.3: seconds or a date).
 pub fn asked_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
@@ -60,9 +60,9 @@ pub fn asked_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> 
     }
 }
 
-/// The time that the `Date` of an HTTP answer tells (RFC 9110, section 6.6.1).
+/// The time in the `Date` of an HTTP response (RFC 9110, section 6.6.1).
 pub fn time_of(date: &str) -> Option<SystemTime> {
-    // HTTP's date is mail's, with an obsolete name of the zone.
+    // HTTP uses mail's date format, with an obsolete name of the zone.
     let date = jiff::fmt::rfc2822::parse(date).ok()?;
     Some(date.timestamp().into())
 }
@@ -109,7 +109,7 @@ mod tests {
             (503, "Wed, 21 Oct 2015 07:28:00 GMT", Some(0)),
             (503, "soon", None),
             (503, "-1", None),
-            // Not an answer that says so.
+            // Not such a response.
             (500, "7", None),
             (413, "7", None),
         ] {

@@ -1,19 +1,19 @@
-//! Digests by which bytes are named, in lower-case hexadecimal.
+//! Digests of bytes, in lower-case hexadecimal.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha512};
 
-/// sha256 of `bytes`: 64 digits.
+/// SHA-256 of `bytes`: 64 digits.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// sha512 of `bytes`: 128 digits, as Ignition's `verification.hash` has it after `sha512-`.
+/// SHA-512 of `bytes`: 128 digits, as in Ignition's `verification.hash` after `sha512-`.
 pub fn sha512(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha512::digest(bytes))
 }
 
-/// HMAC with sha256 of `text`, as RFC 2104 has it: 64 digits.
+/// HMAC-SHA-256 of `text` (RFC 2104): 64 digits.
 #[expect(clippy::expect_used, reason = "HMAC takes keys of any length (RFC 2104)")]
 pub fn hmac_sha256(key: impl AsRef<[u8]>, text: impl AsRef<[u8]>) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(key.as_ref()).expect("a key of any length");

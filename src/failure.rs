@@ -1,4 +1,4 @@
-//! What a failure means to the caller: its kind, the exit code, the chain of causes and the hints.
+//! The meaning of a failure for the caller: its kind, exit code, causes and hints.
 
 use std::error::Error;
 use std::fmt;
@@ -23,22 +23,22 @@ use crate::state::journal::JournalError;
 use crate::state::parameters::ParametersError;
 use crate::templates::TemplateError;
 
-/// Why the program ends without success; each kind is one exit code.
+/// Why the program fails; each kind has one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The command line asks for something that is not there.
+    /// The command line names something that does not exist.
     Usage,
-    /// Env file, profile, catalogue, or a file that was given.
+    /// Env file, profile, catalog, or another given file.
     Settings,
-    /// A tool, a file of this computer, or a check before the start.
+    /// A tool, a local file, or a check before the start.
     Tool,
-    /// The platform refused.
+    /// The platform rejected a request.
     Platform,
-    /// Something was waited for too long.
+    /// A wait timed out.
     Waited,
-    /// Half way; the same command continues.
+    /// Interrupted; the same command continues.
     Stopped,
-    /// A fault of the program.
+    /// An internal error.
     Bug,
 }
 
@@ -80,10 +80,10 @@ impl Kind {
     }
 }
 
-/// Exit code of a comparison that found a difference: an answer, not a failure.
+/// Exit code of a comparison that found a difference: a result, not a failure.
 pub const DIFFERENT: u8 = 1;
 
-/// A failure of the commands themselves, e.g. a cluster that is not known.
+/// A failure of a command itself, e.g. an unknown cluster.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct CommandError {
@@ -107,15 +107,15 @@ impl CommandError {
     }
 }
 
-/// What one error of a chain tells beyond its text.
+/// Properties of one error of a chain, besides its text.
 struct Classification {
     kind: Kind,
     hints: Vec<String>,
 }
 
-/// The table of all typed errors: one line each.
+/// The table of all typed errors, one line each.
 fn classify(error: &(dyn Error + 'static)) -> Option<Classification> {
-    /// Applies `f` when the error is an `E`.
+    /// Applies `f` if the error is an `E`.
     fn if_is<E: Error + 'static>(
         error: &(dyn Error + 'static),
         f: impl FnOnce(&E) -> (Kind, Vec<String>),
@@ -267,24 +267,24 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
     (kind, hints)
 }
 
-/// A failure as it is shown.
+/// A failure for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub kind: Kind,
     /// What failed, then its causes from near to far, without repetition.
     pub chain: Vec<String>,
     pub hints: Vec<String>,
-    /// Whether the causes are problems of the settings, which are shown as blocks with their places.
+    /// Whether the causes are problems of the settings, which are shown as blocks with their locations.
     diagnostics: bool,
 }
 
-/// Finds what a chain of errors tells. The outermost error of a known type says the kind.
+/// Evaluates a chain of errors. The outermost error of a known type determines the kind.
 pub fn explain(error: &anyhow::Error) -> Failure {
     let mut chain: Vec<String> = Vec::new();
     let (mut kind, mut hints) = (None, Vec::new());
     for cause in error.chain() {
         let text = cause.to_string();
-        // Many libraries put their source's text into their own.
+        // Many libraries include their source's text in their own.
         if !text.is_empty() && !chain.last().is_some_and(|before| before.contains(&text)) {
             chain.push(text);
         }
@@ -324,7 +324,7 @@ impl Failure {
                 0 => paint("error:", "31"),
                 _ => paint("caused by:", "31"),
             };
-            // Only our own diagnostics have more than one head.
+            // Only diagnostics have more than one head.
             let cause = match self.diagnostics {
                 true => printable_text(cause.trim_end()),
                 false => printable_block(cause),
@@ -347,18 +347,18 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether the user did not forbid colours (`NO_COLOR`, a dumb terminal).
+/// Whether the user allows colors (`NO_COLOR`, a dumb terminal).
 pub fn colour_wanted() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Makes a panic ask for a report, in place of Rust's own words.
-pub fn report_panics(tell: fn(&Failure)) {
+/// Makes a panic ask for a report, in place of Rust's message.
+pub fn report_panics(show: fn(&Failure)) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("panic without a message");
         let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
-        tell(&Failure {
+        show(&Failure {
             kind: Kind::Bug,
             diagnostics: false,
             chain: vec![format!("{text}{place}")],

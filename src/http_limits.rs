@@ -1,5 +1,5 @@
-//! Answers of HTTP servers, read up to a size, for a time and with a number of values: one that never ends costs neither
-//! the memory of this computer nor the run.
+//! Reads HTTP responses with limits on size, time and number of values, so that an endless response neither fills the
+//! memory nor blocks the run.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,24 +12,24 @@ use serde::de::DeserializeOwned;
 use tower::BoxError;
 use tower::util::MapResponseLayer;
 
-/// Bytes of the largest answer that is read. Nova's lists are the largest: pages of 1000 servers (openstack/nova:
+/// Largest response in bytes. Nova's lists are the largest: pages of 1000 servers (openstack/nova:
 /// `nova/conf/api.py`, `max_limit`), each of which may carry 64 KiB of user data
 /// (`nova/api/openstack/compute/schemas/servers.py`, `user_data`).
 pub const LARGEST: usize = 64 << 20;
 
-/// Bytes of a small answer, such as a token with a catalog.
+/// Largest small response in bytes, such as a token with a catalog.
 pub const SMALL: usize = 4 << 20;
 
-/// Bytes of an error's text; what comes after them is not read.
+/// Largest text of an error in bytes; the rest is not read.
 const ERROR: usize = 64 << 10;
 
-/// From an answer's headers to its last byte, however steadily the bytes trickle.
+/// Limit from a response's headers to its last byte, even if bytes arrive continuously.
 pub const COMPLETE: Duration = Duration::from_secs(60);
 
-/// Values in one JSON document. Each takes some 72 bytes of memory, and as few as 2 of the answer.
+/// Values in one JSON document. Each takes about 72 bytes of memory, and as few as 2 of the response.
 pub const VALUES: usize = 1 << 20;
 
-/// Why an answer was not read.
+/// Why a response was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum CapError {
     #[error("the answer is larger than {} KiB", .0 >> 10)]
@@ -44,7 +44,7 @@ pub enum CapError {
     Json(serde_json::Error),
 }
 
-/// Reads an answer of at most `largest` bytes. Of one that is no success, its beginning will do.
+/// Reads a response of at most `largest` bytes. Of an error response the beginning is sufficient.
 pub async fn read(response: Response, largest: usize) -> Result<Vec<u8>, CapError> {
     read_within(response, largest, COMPLETE).await
 }
@@ -74,14 +74,14 @@ async fn read_within(mut response: Response, largest: usize, limit: Duration) ->
     };
     match tokio::time::timeout(limit, reading).await {
         Ok(Ok(())) => Ok(bytes),
-        // The status says more than the rest of its explanation.
+        // The status is more important than the rest of its explanation.
         _ if is_error => Ok(bytes),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(CapError::Slow(limit)),
     }
 }
 
-/// Reads a JSON document of at most `VALUES` values. serde_json itself refuses more than 128 levels
+/// Parses a JSON document of at most `VALUES` values. serde_json itself rejects more than 128 levels
 /// (serde-rs/json: `src/de.rs`, `remaining_depth`).
 pub fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, CapError> {
     if values(text) > VALUES {
@@ -90,7 +90,8 @@ pub fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, CapError> {
     serde_json::from_slice(text).map_err(CapError::Json)
 }
 
-/// No fewer values than a JSON document has: whatever opens or separates one, outside of strings.
+/// An upper bound of a JSON document's number of values: counts every opening or separating character outside of
+/// strings.
 pub fn values(text: &[u8]) -> usize {
     let (mut count, mut in_string, mut is_escaped) = (1, false, false);
     for byte in text {
@@ -105,7 +106,7 @@ pub fn values(text: &[u8]) -> usize {
     count
 }
 
-/// A client of Kubernetes that gives up an answer of more than `LARGEST` bytes.
+/// A Kubernetes client that aborts responses of more than `LARGEST` bytes.
 pub fn kube_client(config: kube::Config) -> kube::Result<kube::Client> {
     let capped = MapResponseLayer::new(|response: http::Response<Box<DynBody>>| {
         let left = if response.status().is_success() { LARGEST } else { SMALL };
@@ -114,7 +115,7 @@ pub fn kube_client(config: kube::Config) -> kube::Result<kube::Client> {
     Ok(ClientBuilder::try_from(config)?.with_layer(&capped).build())
 }
 
-/// A body that ends with an error after so many bytes.
+/// A body that ends with an error after this number of bytes.
 struct Capped {
     body: Box<DynBody>,
     left: usize,
@@ -144,9 +145,9 @@ impl Body for Capped {
     }
 }
 
-/// A server's words in one line, and no more of them than a person reads.
+/// A server's text as one line of limited length.
 pub fn words(text: &str, most: usize) -> String {
-    // Only the beginning is looked at, however much came.
+    // Only the beginning is processed.
     let beginning: String = text.chars().take(most * 4).collect();
     let mut words = beginning.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = words.char_indices().nth(most) {
@@ -156,7 +157,7 @@ pub fn words(text: &str, most: usize) -> String {
     words
 }
 
-/// The cause of all: the errors around it repeat the URL, or say no more than "error sending request".
+/// The root cause: the errors around it repeat the URL, or only say "error sending request".
 pub fn innermost(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => innermost(source),
@@ -190,7 +191,7 @@ mod tests {
     fn an_answer_that_does_not_end_is_given_up_at_its_limit() {
         let read = |status, limit| run(read_within(answer(status, endless()), limit, LONG));
         assert!(matches!(read(200, 95), Err(CapError::Large(95))));
-        // An error is told by its beginning.
+        // Only the beginning of an error is read.
         assert_eq!(read(500, LARGEST).unwrap().len(), ERROR);
         let whole = run(read_within(answer(200, endless().take(3)), 30, LONG));
         assert_eq!(whole.unwrap().len(), 30);
@@ -229,7 +230,7 @@ mod tests {
             json::<serde_json::Value>(deep.as_bytes()),
             Err(CapError::Json(_))
         ));
-        // What is in strings is text.
+        // The contents of strings do not count.
         assert_eq!(values(br#"{"a": "[{,\"[{,\\", "b": [1, {}]}"#), 6);
         assert_eq!(json::<serde_json::Value>(br#"{"a": [1]}"#).unwrap()["a"][0], 1);
     }

@@ -1,6 +1,6 @@
-//! Deploys OpenShift 4 in two passes on platforms whose DNS, DHCP and load balancers are not ours.
+//! Deploys OpenShift 4 in two passes, on networks where you do not control DNS, DHCP or load balancers.
 //!
-//! ARCHITECTURE.md says which room does what; `passes` is the story, top to bottom.
+//! ARCHITECTURE.md describes the modules; start with `passes`, the workflow.
 
 #![cfg_attr(
     test,
@@ -46,5 +46,5 @@ pub mod templates;
 #[cfg(any(feature = "libvirt", feature = "ovirt"))]
 mod xml;
 
-/// Target of the events that a person watches: fields `machine`, `state`, `step`, `done`, `total`, and a message.
+/// Target of progress events: fields `machine`, `state`, `step`, `done`, `total`, and a message.
 pub const PROGRESS: &str = "ocpdeploy::progress";

@@ -1,4 +1,4 @@
-//! The program: reads the command line, runs the command, turns a failure into text and an exit code.
+//! The program: reads the command line, runs the command, converts a failure to text and an exit code.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     leave_no_core();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // An argument may have been pasted from anywhere.
+        // An argument may contain any text.
         Err(error) if error.use_stderr() => {
             output::tell(error.render().to_string().trim_end());
             return ExitCode::from(failure::Kind::Usage.exit_code());
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     failure::report_panics(output::fail);
-    // A panic has been told by the hook; what is left is the exit code.
+    // The hook has reported a panic; only the exit code remains.
     match std::panic::catch_unwind(|| commands::run(cli)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
@@ -33,13 +33,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Memory holds passwords and the pull secret, and a core file would keep them. Children inherit the limit, and
-/// systemd-coredump keeps nothing of a process that has it.
+/// Memory contains passwords and the pull secret, which a core file would store. Children inherit the limit, and
+/// systemd-coredump stores nothing of a process with it.
 fn leave_no_core() {
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
-    // A limit may always be lowered.
+    // A limit can always be lowered.
     let _ = setrlimit(Resource::Core, none);
 }

@@ -1,14 +1,15 @@
-//! Text from outside, made safe to show: it cannot move a cursor, fill a clipboard, turn text around or forge a line.
+//! Makes external text safe to display: it cannot move the cursor, use the clipboard, change direction or forge a line.
 //!
-//! Names, messages and consoles come from platforms, guests, mirrors and files. Everything that is printed passes through
-//! here: in `commands/output.rs` and `commands/progress`, and line by line where one line is promised (tables, causes,
+//! Names, messages and consoles come from platforms, guests, mirrors and files. All output passes through this module:
+//! in
+//! `commands/output.rs` and `commands/progress`, and line by line where one line is required (tables, causes,
 //! hints). Escapes are shown, as kubectl shows them (kubernetes/kubernetes:
-//! staging/src/k8s.io/cli-runtime/pkg/printers/terminal.go), and not dropped: an odd name stays recognisable.
+//! staging/src/k8s.io/cli-runtime/pkg/printers/terminal.go), and not removed: an odd name remains recognizable.
 
-/// Longest line that is shown, in characters: an answer of megabytes must not push everything else off the screen.
+/// Longest displayed line in characters: a response of megabytes must not push everything else off the screen.
 const LONGEST: usize = 8192;
 
-/// Characters that are not what they look like: controls (C0, DEL, C1), invisible ones, and those that change the direction
+/// Deceptive characters: controls (C0, DEL, C1), invisible ones, and those that change the direction
 /// of text (rust-lang/rust: compiler/rustc_ast/src/util/unicode.rs, and the marks beside them).
 fn is_hidden(c: char) -> bool {
     c.is_control()
@@ -28,7 +29,7 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     safe
 }
 
-/// Text as one line: new lines and tabs are shown as escapes, and what is far too long is cut.
+/// Text as one line: new lines and tabs are shown as escapes, and very long text is cut.
 pub fn printable_line(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         None => escaped(text, |_| false),
@@ -39,14 +40,14 @@ pub fn printable_line(text: &str) -> String {
     }
 }
 
-/// Text of several lines: new lines and tabs stay.
+/// Text of several lines: new lines and tabs are kept.
 ///
-/// Whoever puts text from outside into lines of their own takes [`printable_line`] for it first.
+/// Use [`printable_line`] for external text within one's own lines.
 pub fn printable_text(text: &str) -> String {
     escaped(text, |c| c == '\n' || c == '\t')
 }
 
-/// Text of several lines that cannot be taken for other lines: those after the first are indented.
+/// Text of several lines that cannot be mistaken for other lines: those after the first are indented.
 pub fn printable_block(text: &str) -> String {
     let mut lines = text.trim_end().lines().map(printable_line);
     let mut block = lines.next().unwrap_or_default();
@@ -61,15 +62,15 @@ pub fn printable_block(text: &str) -> String {
     block
 }
 
-/// What a guest wrote to its console, as text: colours and the like are dropped, as boot messages are full of them.
+/// A guest's console as text: colors and similar sequences, which boot messages use often, are removed.
 pub fn printable_console(text: &str) -> String {
     let line = |line: &str| printable_text(&without_formatting(line.trim_end_matches('\r')));
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// JSON in which no character is hidden; serde escapes C0 only.
+/// JSON without hidden characters; serde escapes only C0.
 ///
-/// Nothing but strings holds such characters, and there the escape means the same.
+/// Only strings contain such characters, and there the escape has the same meaning.
 pub fn printable_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -135,7 +136,7 @@ mod tests {
                 "[  OK  ] Started sshd.\nlogin: ",
             ),
             ("\u{1b}[2J\u{1b}[1;1Ha\tb", "a\tb"),
-            // Not whole, or no formatting.
+            // Incomplete, or not formatting.
             (
                 "\u{1b}[\u{1b}[0mx \u{1b}]0;title\u{7} \u{1b}[3",
                 "\\u{1b}[x \\u{1b}]0;title\\u{7} \\u{1b}[3",
@@ -164,7 +165,7 @@ mod tests {
                 }
                 let block = printable_block(&text);
                 prop_assert!(block.lines().skip(1).all(|line| line.is_empty() || line.starts_with(' ')));
-                // What is safe already stays as it is.
+                // Safe text is unchanged.
                 prop_assert_eq!(printable_text(&printable_text(&text)), printable_text(&text));
             }
         }

@@ -1,4 +1,4 @@
-//! Text from templates: strict about names, silent about values.
+//! Renders templates: strict about names, without revealing values.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tera::{Context, ErrorKind, Tera};
 
-/// A template that cannot be rendered. Its text holds no value of any variable.
+/// A template that cannot be rendered. The error contains no variable's value.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     /// The line starts at 1, the column at 1.
@@ -21,7 +21,7 @@ pub enum TemplateError {
     Other { name: String },
 }
 
-/// Renders a page: each `{{ value }}` is text, whatever is in it, in an element or in a quoted attribute.
+/// Renders a page: each `{{ value }}` is escaped text, in an element or in a quoted attribute.
 pub fn render_html(name: &str, template: &str, values: &impl Serialize) -> Result<String, TemplateError> {
     let render = || {
         let mut tera = Tera::new();
@@ -33,10 +33,10 @@ pub fn render_html(name: &str, template: &str, values: &impl Serialize) -> Resul
     render().map_err(|error| without_values(name, &error))
 }
 
-/// Renders a template; a variable that is not defined is an error.
+/// Renders a template; an undefined variable is an error.
 ///
-/// In a template whose name ends in `.yaml`, each `{{ value }}` is written as a quoted string by [`yaml`], so it takes
-/// no quotes around it; a number or a word such as `true` is written with `{{ value | safe }}`.
+/// In a template whose name ends in `.yaml`, each `{{ value }}` is written as a quoted string by [`yaml`], so the
+/// template has no quotes around it; write a number or a keyword such as `true` with `{{ value | safe }}`.
 pub fn render(name: &str, template: &str, values: &impl Serialize) -> Result<String, TemplateError> {
     let render = || {
         let mut tera = Tera::new();
@@ -48,11 +48,11 @@ pub fn render(name: &str, template: &str, values: &impl Serialize) -> Result<Str
     render().map_err(|error| without_values(name, &error))
 }
 
-/// Keeps of tera's error what comes from the template and from names of variables.
+/// The parts of tera's error that come from the template and from names of variables.
 fn without_values(name: &str, error: &tera::Error) -> TemplateError {
     let (report, problem) = match error.kind() {
         ErrorKind::SyntaxError(report) => (report, report.message()),
-        // Filters put the value they do not like into their message.
+        // Filters include the rejected value in their message.
         ErrorKind::RenderingError(report) if report.message().contains("not defined") => (report, report.message()),
         ErrorKind::RenderingError(report) => (report, "cannot evaluate this expression"),
         _ => return TemplateError::Other { name: name.to_owned() },
@@ -69,10 +69,10 @@ fn write_quoted(text: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(yaml(&Value::from(text)).as_bytes())
 }
 
-/// A value as YAML that all readers take alike, old ones too: JSON, with YAML's escapes for all beyond ASCII.
+/// A value as YAML that all parsers read the same, old ones too: JSON, with YAML's escapes for non-ASCII characters.
 pub fn yaml(value: &Value) -> String {
     let mut text = String::new();
-    // Nothing but strings holds such characters, and there both escapes are YAML's.
+    // Only strings contain such characters, and there both escapes are valid YAML.
     for c in format!("{value:#}").chars() {
         match u32::from(c) {
             0..=0x7e => text.push(c),

@@ -1,15 +1,15 @@
-//! XML documents as a small tree, written and read with quick-xml; libvirt and oVirt speak it.
+//! XML documents as a small tree, written and read with quick-xml; used for libvirt and oVirt.
 
 use std::fmt;
 
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Reader, Writer, XmlVersion, escape};
 
-/// How deep elements may lie in each other. Trees are written and dropped by recursion; libvirt's and oVirt's documents
+/// Largest nesting depth. Trees are written and dropped by recursion; libvirt's and oVirt's documents
 /// have about ten levels.
 const DEEPEST: usize = 100;
-/// Elements of a document, and attributes of one element: each takes many times its size in memory, and attributes are
-/// compared with each other.
+/// Largest number of a document's elements, and of an element's attributes: each takes many times its size in memory,
+/// and attributes are compared with each other.
 const ELEMENTS: usize = 1 << 20;
 const ATTRIBUTES: usize = 256;
 
@@ -20,7 +20,7 @@ pub(crate) struct Element {
     pub name: String,
     attributes: Vec<(String, String)>,
     children: Vec<Element>,
-    /// All text directly inside, without white space around it.
+    /// All text directly inside, without surrounding white space.
     pub text: String,
 }
 
@@ -47,7 +47,7 @@ impl Element {
         self
     }
 
-    /// A child that holds nothing but text.
+    /// Adds a child that contains only text.
     pub fn with(self, name: &str, text: impl fmt::Display) -> Self {
         self.child(Element::new(name).text(text))
     }
@@ -75,7 +75,7 @@ impl Element {
         self.children.iter()
     }
 
-    /// All elements under this one that `path` (`devices/interface`) leads to.
+    /// All elements that `path` (`devices/interface`) leads to.
     pub fn all<'a>(&'a self, path: &str) -> Vec<&'a Element> {
         path.split('/').fold(vec![self], |found, name| {
             found
@@ -140,7 +140,7 @@ pub(crate) struct BadXml(String);
 pub(crate) fn parse(document: &str) -> Result<Element, BadXml> {
     let bad = |error: &dyn fmt::Display| BadXml(error.to_string());
     let mut reader = Reader::from_str(document);
-    // The last element is the innermost that is still open; the first holds the document.
+    // The last element is the innermost open one; the first contains the document.
     let mut open = vec![Element::default()];
     let mut elements = 0;
     loop {
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Dropped, a tree of a million levels ends the program: the stack overflows.
+    /// Dropping a tree of a million levels would overflow the stack.
     #[test]
     fn a_document_of_many_levels_is_refused() {
         let levels = |depth| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));

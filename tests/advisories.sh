@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# advisories.sh CARGO-DENY: known security faults of our crates. Their database lives on a git host that a build
-# machine may not reach; that is said and is no failure. A fault that is found is one.
+# advisories.sh CARGO-DENY: checks the dependencies for known vulnerabilities. If the database cannot be downloaded,
+# the script says so and succeeds. A vulnerability is a failure.
 set -euo pipefail
 deny=$1
 log=$(mktemp)

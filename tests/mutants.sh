@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# mutants.sh [FILE...]: changes the modules that decide, one place at a time, and runs their unit tests on each change.
-# A change that no test notices is listed: kill it with a test, or explain it in tests/mutants.txt.
+# mutants.sh [FILE...]: mutates the decision modules, one place at a time, and runs their unit tests on each mutant.
+# A mutant that no test detects is listed: add a test for it, or explain it in tests/mutants.txt.
 #
-# The modules are built as a small package of their own (target/mutants): a build takes seconds there, a minute here.
+# The modules are built as a small separate package (target/mutants), which takes seconds instead of a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD package=target/mutants/package
@@ -42,7 +42,7 @@ pub mod state;
 pub mod templates;
 RUST
 rm -f $package/src/main.rs
-# Of the backends, the trait and its values alone.
+# Of the backends, only the trait and its values.
 sed -i -E '/^(#\[cfg\(feature = "[a-z]+"\)\]|(pub )?mod (connect|filters|kubevirt|libvirt|openstack|ovirt|placement|plain_http|retry|sim);)$/d' $package/src/backend/mod.rs
 sed -E '/^\[\[(example|bench)\]\]$/,/^$/d; s/^name = "ocpdeploy"$/&/' Cargo.toml >$package/Cargo.toml
 echo '[workspace]' >>$package/Cargo.toml

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# reliability.sh [CARGO FLAGS]: cuts, faults, bad inputs and canaries, all of them, and one table at the end (root, 40 minutes).
+# reliability.sh [CARGO FLAGS]: all interruptions, faults, invalid inputs and canaries, with a table at the end (root, 40 minutes).
 # KILLS=n kills on the lab's libvirt (100), SECONDS=n of fuzzing (300), SEQUENCES=n sequences of commands (2000).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ if [ "$kills" -gt 0 ]; then
         cargo test --offline "$@" --test lab killed_at_random -- --ignored --nocapture | tell
 fi
 
-# `reliability: NUMBER what`: the numbers of one kind together.
+# `reliability: NUMBER what`: the sums by kind.
 sum() { awk -v kind="$1" '/^reliability: [0-9]+ / && $0 ~ kind { n += $2; seen = 1 } END { print seen ? n : "-" }' $told; }
 echo
 printf '%-24s %s\n' \

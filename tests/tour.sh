@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes docs/tutorials/tour.md: what a terminal of 100 columns shows, captured by tmux on the simulated platform.
+# Writes docs/tutorials/tour.md: a terminal of 100 columns, captured by tmux on the simulated platform.
 #   tests/tour.sh [PROGRAM]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ echo '{"auths": {"registry.example.com": {"auth": "bWU6bWU="}}}' > "$place/me/pu
 mkdir "$place/me/.ssh"
 echo 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEvcXnxkmAPOhJhN4+N0gSDCSSJ2hzcnWGa2Kmqsukjk me@example.com' > "$place/me/.ssh/id_ed25519.pub"
 mkdir -p "$place/me/.local/share/ocpdeploy"
-# Two networks to choose from, and slow enough to be looked at.
+# Two networks to choose from, and delays that make each state visible.
 cat > "$place/me/.local/share/ocpdeploy/sim.json" <<'EOF'
 {"v": 1, "limits": {"concurrency": 3}, "script": {"boot_ms": 6000, "latency_ms": {"create_machine": 700, "delete_machine": 200}},
  "networks": {
@@ -23,25 +23,25 @@ cat > "$place/me/.local/share/ocpdeploy/sim.json" <<'EOF'
 EOF
 
 tm() { tmux -L "$socket" "$@"; }
-# window NAME: a terminal in which nothing of this computer's is known.
+# window NAME: a terminal without this computer's environment.
 window() {
     tm -f /dev/null new-session -d -s "$1" -x 100 -y "${2:-44}" env -i HOME="$place/me" PATH="$place/bin:/usr/bin:/bin" \
         TERM=xterm-256color LANG=C.UTF-8 HISTFILE= PS1='$ ' bash --norc --noprofile -i
     tm send-keys -t "$1" "cd; clear" Enter
     sleep 0.5
 }
-# see NAME: what the window shows, without empty lines at its end.
+# see NAME: the window's content, without empty lines at its end.
 see() { tm capture-pane -p -t "$1" | sed -e "s|$place/me|/home/me|g" -e 's/[[:space:]]*$//' | sed -e :a -e '/^\n*$/{$d;N;ba' -e '}'; }
 await() {
     for _ in $(seq 600); do
         if see "$1" | grep -qF -- "$2"; then return 0; fi
         sleep 0.1
     done
-    echo "tour: this did not appear: $2" >&2
+    echo "tour: this text did not appear: $2" >&2
     see "$1" >&2
     exit 1
 }
-# asks NAME: the question that stands at the window's end.
+# asks NAME: the prompt at the window's end.
 asks() { see "$1" | tac | sed '/^? /q' | tac; }
 keys() { tm send-keys -t "$1" "${@:2}"; }
 type() { tm send-keys -t "$1" -l -- "$2"; tm send-keys -t "$1" Enter; }

@@ -1,53 +1,53 @@
-//! Which images there are: the helpers of `images/catalogue.yaml`, and the CoreOS that a release's own data names.
+//! Available images: the helpers of `images/catalogue.yaml`, and the CoreOS images of a release.
 
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The helper that is taken where none is named.
+/// The default helper image.
 pub const DEFAULT_HELPER: &str = "centos9stream";
 
-/// The architecture of all machines, as CoreOS names it.
+/// The architecture of all machines, in CoreOS's spelling.
 const ARCHITECTURE: &str = "x86_64";
 
-/// Ends of the names of files that are decompressed.
+/// Suffixes of files that are decompressed.
 const PACKED: [&str; 3] = [".gz", ".xz", ".zst"];
 
-/// One file that can be fetched.
+/// A file that can be downloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
     /// `http`, `https` or `file`.
     pub url: String,
-    /// sha256 of the file as it is served, hex.
+    /// SHA-256 of the downloaded file, in hex.
     pub sha256: Option<String>,
-    /// sha256 of what it holds, decompressed, hex.
+    /// SHA-256 of the decompressed content, in hex.
     pub content_sha256: Option<String>,
-    /// Gzip, xz and zstd are undone, so that the content is kept.
+    /// Gzip, xz and zstd are decompressed, and the content is stored.
     pub unpack: bool,
 }
 
 impl Artifact {
-    /// The last part of the URL, without what asks a server for something.
+    /// The last part of the URL, without the query.
     pub fn file_name(&self) -> &str {
         file_name(&self.url)
     }
 
-    /// The name of its content: without `.gz`, `.xz` and `.zst` where these are undone.
+    /// The name of its content: without `.gz`, `.xz` and `.zst` if these are decompressed.
     pub fn content_name(&self) -> &str {
         let name = self.file_name();
         let unpacked = PACKED.iter().find_map(|end| name.strip_suffix(end));
         unpacked.filter(|_| self.unpack).unwrap_or(name)
     }
 
-    /// Whether something is to be undone: the name says so, or the sums. Some early CoreOS has the name of a plain file.
+    /// Whether it is compressed, by its name or its checksums: some early CoreOS files have no suffix.
     pub fn is_packed(&self) -> bool {
         let named = PACKED.iter().any(|end| self.file_name().ends_with(end));
         let summed = self.content_sha256.is_some() && self.content_sha256 != self.sha256;
         self.unpack && (named || summed)
     }
 
-    /// The same file, by name, in another folder.
+    /// The same file name in another folder.
     pub fn in_folder(mut self, folder: Option<&str>) -> Self {
         if let Some(folder) = folder {
             self.url = format!("{folder}/{}", self.file_name());
@@ -70,24 +70,24 @@ struct File {
     helpers: Vec<Helper>,
 }
 
-/// A helper image of the catalogue.
+/// A helper image of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Helper {
     pub name: String,
     pub about: String,
     pub url: String,
-    /// URL of the published sums.
+    /// URL of the published checksums.
     pub sums: String,
 }
 
 static HELPERS: LazyLock<Vec<Helper>> = LazyLock::new(|| {
     let file = serde_saphyr::from_str::<File>(include_str!("../../images/catalogue.yaml"));
-    // A test reads it, too.
+    // A test validates the file.
     file.map(|file| file.helpers).unwrap_or_default()
 });
 
-/// All helper images, the usual one first.
+/// All helper images, the default first.
 pub fn helpers() -> &'static [Helper] {
     &HELPERS
 }
@@ -97,7 +97,7 @@ pub fn helper(name: &str) -> Option<&'static Helper> {
     HELPERS.iter().find(|helper| helper.name == name)
 }
 
-/// The sha256 of a file in a list of sums, as `sha256sum` or BSD's `sha256` write it; in lower case.
+/// The SHA-256 of a file in a checksum list, in the format of `sha256sum` or BSD's `sha256`; in lower case.
 pub fn sum_of(sums: &str, file: &str) -> Option<String> {
     let is_sum = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
     let line = |line: &str| {
@@ -107,7 +107,7 @@ pub fn sum_of(sums: &str, file: &str) -> Option<String> {
             return (name == file).then(|| sum.trim().to_owned());
         }
         let (sum, name) = line.split_once(char::is_whitespace)?;
-        // A star marks a file that was read as binary.
+        // A star indicates a file that was read as binary.
         let name = name.trim_start().trim_start_matches('*').trim_start_matches("./");
         (name == file).then(|| sum.to_owned())
     };
@@ -115,7 +115,7 @@ pub fn sum_of(sums: &str, file: &str) -> Option<String> {
     Some(found.to_ascii_lowercase()).filter(|sum| is_sum(&sum.as_str()))
 }
 
-/// The CoreOS that boots on a platform.
+/// The CoreOS image of a platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoreOs {
     Disk(Artifact),
@@ -123,9 +123,9 @@ pub enum CoreOs {
     Container(String),
 }
 
-/// Reads which CoreOS a release wants, for the platform `qemu`, `openstack` or `kubevirt`.
+/// Reads the CoreOS image of a release for the platform `qemu`, `openstack` or `kubevirt`.
 ///
-/// Takes the stream of `openshift-install coreos print-stream-json` (from 4.8) and the older `rhcos.json`
+/// Accepts the stream of `openshift-install coreos print-stream-json` (from 4.8) and the older `rhcos.json`
 /// (openshift/installer: `data/data/rhcos.json`).
 pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
     let json: Value = serde_json::from_slice(json).map_err(|error| format!("not valid JSON: {error}"))?;
@@ -154,7 +154,7 @@ pub fn coreos(json: &[u8], platform: &str) -> Result<CoreOs, String> {
 }
 
 fn artifact(url: &str, sums: &Value) -> Option<Artifact> {
-    // Without it nothing tells a changed file from the right one.
+    // Without a checksum a modified file cannot be detected.
     let sha256 = sums["sha256"].as_str()?.to_ascii_lowercase();
     let content = sums["uncompressed-sha256"].as_str().map(str::to_ascii_lowercase);
     Some(Artifact {
@@ -165,16 +165,16 @@ fn artifact(url: &str, sums: &Value) -> Option<Artifact> {
     })
 }
 
-/// What the name of a CoreOS image tells of it, e.g. `rhcos-4.19.0-x86_64-qemu.x86_64.qcow2`.
+/// Properties in the name of a CoreOS image, e.g. `rhcos-4.19.0-x86_64-qemu.x86_64.qcow2`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamedCoreOs {
-    /// The OpenShift that it was made for.
+    /// The OpenShift release it was built for.
     pub release: Option<(u32, u32)>,
-    /// `qemu`, `openstack`, …: where it looks for its Ignition config.
+    /// `qemu`, `openstack`, …: determines where it reads its Ignition config.
     pub platform: Option<&'static str>,
 }
 
-/// Reads a file name as CoreOS's builds are called: `rhcos-4.19.0-…`, or `rhcos-418.94.…` for 4.18.
+/// Parses the name of a CoreOS build: `rhcos-4.19.0-…`, or `rhcos-418.94.…` for 4.18.
 pub fn named(file: &str) -> NamedCoreOs {
     let Some(rest) = ["rhcos-", "scos-", "fedora-coreos-"]
         .iter()
@@ -184,7 +184,7 @@ pub fn named(file: &str) -> NamedCoreOs {
     };
     let release = match crate::cluster::major_minor(rest) {
         Some((4, minor)) => Some((4, minor)),
-        // Since 4.19 it is the version of RHEL beneath, which tells nothing.
+        // Since 4.19 it is the version of the underlying RHEL, not of OpenShift.
         Some((joined @ 40.., _)) => {
             let joined = joined.to_string();
             joined
@@ -289,27 +289,30 @@ mod tests {
 
     #[test]
     fn names_of_images_tell_release_and_platform() {
-        let told = |release, platform| NamedCoreOs { release, platform };
+        let named_as = |release, platform| NamedCoreOs { release, platform };
         for (file, expected) in [
             (
                 "rhcos-4.19.0-x86_64-qemu.x86_64.qcow2",
-                told(Some((4, 19)), Some("qemu")),
+                named_as(Some((4, 19)), Some("qemu")),
             ),
             (
                 "rhcos-418.94.202410090804-0-openstack.x86_64.qcow2.gz",
-                told(Some((4, 18)), Some("openstack")),
+                named_as(Some((4, 18)), Some("openstack")),
             ),
             (
                 "rhcos-43.80.20191002.1-metal.x86_64.raw.gz",
-                told(Some((4, 3)), Some("metal")),
+                named_as(Some((4, 3)), Some("metal")),
             ),
-            ("rhcos-9.6.20250523-0-qemu.x86_64.qcow2.gz", told(None, Some("qemu"))),
+            (
+                "rhcos-9.6.20250523-0-qemu.x86_64.qcow2.gz",
+                named_as(None, Some("qemu")),
+            ),
             (
                 "fedora-coreos-30.20191014.0-qemu.x86_64.qcow2.xz",
-                told(None, Some("qemu")),
+                named_as(None, Some("qemu")),
             ),
-            ("rhcos.qcow2", told(None, None)),
-            ("mine-4.19.qcow2", told(None, None)),
+            ("rhcos.qcow2", named_as(None, None)),
+            ("mine-4.19.qcow2", named_as(None, None)),
         ] {
             assert_eq!(named(file), expected, "{file}");
         }

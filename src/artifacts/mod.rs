@@ -1,4 +1,4 @@
-//! Files from elsewhere: which images exist, and how they reach the cache, verified.
+//! Downloaded files: available images, and their verified way into the cache.
 
 pub mod catalogue;
 pub mod download;

@@ -8,9 +8,9 @@ use super::args::{Output, cluster_name};
 
 /// Merge, check, show and compare Ignition configs
 ///
-/// Merges as Ignition does, entry by entry: files by path, units and users by name; the
-/// last config wins. Requires no cluster, platform or network; `show` reads the
-/// directory of a cluster that was deployed from this computer.
+/// Merges as Ignition does, entry by entry: files by path, units and users by name;
+/// the last config takes precedence. Requires no cluster, platform or network; `show`
+/// reads the directory of a cluster that was deployed from this computer.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -39,9 +39,9 @@ pub struct CacheFolder {
     pub cache: Option<PathBuf>,
 }
 
-/// List the helper images of the catalogue and the contents of the cache
+/// List the helper images of the catalog and the contents of the cache
 ///
-/// Does not use the network. The CoreOS image is not in the catalogue: `image pull`
+/// Does not use the network. The CoreOS image is not in the catalog: `image pull`
 /// and `deploy` look it up in the release.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

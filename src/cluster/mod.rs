@@ -1,4 +1,6 @@
-//! The nouns: names, roles, sizes and the checked configuration of one cluster.
+//! Names, roles, sizes and the validated configuration of one cluster.
+//!
+//! More than 500 lines: the fields of the configuration with their documentation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,17 +21,17 @@ mod platform;
 pub use self::names::*;
 pub use self::platform::*;
 
-/// How large a machine is.
+/// The size of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     pub cpus: u32,
     pub memory_mib: u64,
     pub disk_gib: u64,
-    /// Sizes of further, empty disks.
+    /// Sizes of additional, empty disks.
     pub extra_disks_gib: Vec<u64>,
 }
 
-/// How large the machines of each role are.
+/// The sizes of each role's machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     pub bootstrap: Size,
@@ -38,7 +40,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Of a cluster's machines; throwaway ones are not among them.
+    /// The size of a role's machines; `None` for throwaway ones.
     pub fn of(&mut self, role: Role) -> Option<&mut Size> {
         match role {
             Role::Bootstrap => Some(&mut self.bootstrap),
@@ -49,19 +51,19 @@ impl Sizes {
     }
 }
 
-/// Where an image comes from.
+/// The source of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageSource {
-    /// A file on this computer; uploaded once, found again by its digest.
+    /// A file on this computer; uploaded once and identified by its digest.
     File(PathBuf),
-    /// A volume, template or image that the platform already has under this name.
+    /// An existing volume, template or image of the platform.
     Platform(String),
-    /// The CoreOS that belongs to the release and the platform.
+    /// The CoreOS image of the release for the platform.
     Release,
-    /// An image of the catalogue, by name.
+    /// An image of the catalog, by name.
     Catalogue(String),
-    /// An http(s) URL; `#sha256=<hex>` at its end is the sum of what it holds, decompressed.
+    /// An http(s) URL; a trailing `#sha256=<hex>` is the checksum of the decompressed content.
     Url(String),
 }
 
@@ -75,15 +77,15 @@ impl fmt::Display for ImageSource {
     }
 }
 
-/// How pass one learns the addresses.
+/// How pass one determines the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Harvest {
-    /// Throwaway machines are booted and asked for by their MACs.
+    /// Boots throwaway machines and finds their addresses by MAC.
     Boot,
-    /// The platform hands out addresses without a boot.
+    /// The platform allocates addresses without a boot.
     Reserve,
-    /// The env file gives the table.
+    /// The env file contains the table.
     Static,
 }
 
@@ -97,30 +99,32 @@ impl fmt::Display for Harvest {
     }
 }
 
-/// How masters and workers get what the machine config server has for them.
+/// How masters and workers get their config from the machine config server.
 ///
-/// Its certificate names only `api-int.<cluster>.<domain>`, so `tls` needs a network DNS that knows this name.
+/// Its certificate has only the name `api-int.<cluster>.<domain>`, so `tls` requires a network DNS that resolves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mcs {
-    /// `tls` or `embed`, whichever works on the platform; `Mcs::settled` tells which. Never `http`.
+    /// `tls` or `embed`, depending on the platform; see `resolve_mcs`. Never `http`.
     Auto,
     /// `https://api-int.<cluster>.<domain>:22623`, as the installer writes it.
     Tls,
-    /// `http://<api_ip>:22624`: anybody on the network can read the secrets in a node's configuration, and can give the
+    /// `http://<api_ip>:22624`: anyone on the network can read the secrets in a node's configuration, and can give the
     /// node another one, which it applies as root.
     Http,
-    /// This program asks it at the API's virtual IP, TLS verified, and puts the answer into the nodes' configs.
+    /// This program fetches the config from the API's virtual IP with verified TLS, and embeds it in the nodes'
+    /// configs.
     Embed,
 }
 
-/// Bytes that a rendered config wants of a carrier; real ones have 150 to 300 KB, and some are larger.
+/// Bytes that a carrier must provide for a rendered config; real ones have 150 to 300 KB, some more.
 const RENDERED: usize = 512 << 10;
 
 impl Mcs {
-    /// What `Auto` is where the network's DNS knows api-int or not, and the carrier carries this many bytes, `None` for any number.
+    /// The effective mode of `Auto`: depends on whether the network's DNS resolves api-int, and on the carrier's limit
+    /// in bytes, `None` for no limit.
     ///
-    /// `None` where neither `tls` nor `embed` works: only the user may give up the integrity of the nodes' configuration.
+    /// `None` if neither `tls` nor `embed` works: only the user may give up the integrity of the nodes' configuration.
     pub fn resolve_mcs(self, dns_knows: bool, limit: Option<usize>) -> Option<Self> {
         match self {
             Mcs::Auto if dns_knows => Some(Mcs::Tls),
@@ -131,37 +135,37 @@ impl Mcs {
     }
 }
 
-/// Where Ignition configs of the user's own are, and for which nodes.
+/// Where the user's own Ignition configs are, and for which nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentSource {
-    /// A file of `ignition_extra`; with no role it is for all nodes.
+    /// A file of `ignition_extra`; without a role it applies to all nodes.
     File { role: Option<Role>, path: PathBuf },
     /// The folder `nodes` of a profile: `<role>/*.ign`, and `all/*.ign` for all nodes.
     Folder { profile: String, path: PathBuf },
 }
 
-/// Who turns an install-config into Ignition files and says when the cluster is up.
+/// What creates the Ignition files and waits for the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InstallerChoice {
     /// The `openshift-install` at this path, or the one in PATH.
     OpenshiftInstall(Option<PathBuf>),
-    /// The built-in stand-in of a rehearsal.
+    /// The built-in fake of a rehearsal.
     Rehearsal,
 }
 
-/// Which release is wished for.
+/// The requested release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wanted {
-    /// The newest that is meant for production.
+    /// The newest production release.
     Stable,
     /// The newest release candidate.
     Candidate,
-    /// The newest build of development.
+    /// The newest development build.
     Nightly,
-    /// The newest stable one of this minor version.
+    /// The newest stable release of this minor version.
     Minor(u32, u32),
     /// Exactly this one, e.g. `4.19.3`.
     Exact(String),
@@ -170,7 +174,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Whether a version fits; of a channel any may have been its newest.
+    /// Whether a version matches; any version may have been the newest of a channel.
     pub fn fits(&self, version: &str) -> bool {
         let is_okd = version.contains("okd");
         match self {
@@ -199,7 +203,7 @@ impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // It becomes part of URLs and of folders.
+        // It becomes part of URLs and folder names.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         match (text, major_minor(text)) {
             ("stable", _) => Ok(Self::Stable),
@@ -225,38 +229,38 @@ pub fn major_minor(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Where openshift-install and images come from, and where they are kept.
+/// Sources of openshift-install and images, and the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Downloads {
-    /// The folder of all that was fetched, shared by clusters and, where it allows, by users.
+    /// The cache of all downloads, shared by clusters and, if its permissions allow it, by users.
     pub cache: PathBuf,
-    /// The release to fetch; `None`: whatever openshift-install is there.
+    /// The release to download; `None`: the available openshift-install.
     pub version: Option<Wanted>,
-    /// In place of the public mirror of openshift-install: the folder with `ocp/`, or OKD's releases.
+    /// Replaces the public mirror of openshift-install: the folder with `ocp/`, or OKD's releases.
     pub mirror: Option<String>,
-    /// Public keys of who signs the mirror's lists of sums, in place of the vendor's.
+    /// Public keys for the mirror's checksum lists, in place of the vendor's.
     pub mirror_key: Option<PathBuf>,
-    /// sha256 of the list of sums that is meant, in place of a signature.
+    /// SHA-256 of the expected checksum list, in place of a signature.
     pub mirror_sha256: Option<String>,
-    /// Programs of a mirror without a signature, or over plain http, are run.
+    /// Run programs of a mirror without a signature, or over plain http.
     pub mirror_insecure: bool,
-    /// For how long a mirror that does not answer is asked what it has.
+    /// How long an unresponsive mirror is retried.
     pub mirror_timeout: Duration,
-    /// A folder that holds images by their file names, in place of where they are published.
+    /// A folder with images by their file names, in place of their publishers.
     pub image_mirror: Option<String>,
 }
 
-/// How the nodes reach what is outside.
+/// How the nodes reach external networks.
 #[derive(Clone, Debug, Default)]
 pub struct Proxy {
-    /// URLs, which may hold a password.
+    /// URLs, which may contain a password.
     pub http: Option<SecretString>,
     pub https: Option<SecretString>,
-    /// Hosts, domains and networks that are reached without it, besides the cluster's own.
+    /// Hosts, domains and networks that are reached directly, in addition to the cluster's own.
     pub no_proxy: Vec<String>,
 }
 
-/// Another place where a registry's images are.
+/// An alternative location of a registry's images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegistryMirror {
     pub source: String,
@@ -264,33 +268,33 @@ pub struct RegistryMirror {
     pub mirrors: Vec<String>,
 }
 
-/// Parts of OpenShift that may be left out.
+/// Optional components of OpenShift.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
-    /// `None`, `vCurrent`, `v4.19`, …; the installer's default when absent.
+    /// `None`, `vCurrent`, `v4.19`, …; the installer's default if not set.
     pub baseline: Option<String>,
     pub additional: Vec<String>,
 }
 
-/// Addresses the user fixed in advance.
+/// Addresses that the user has set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GivenAddresses {
-    /// The network the nodes live in; read from the platform when absent.
+    /// The network of the nodes; read from the platform if not set.
     pub machine_network: Option<Ipv4Network>,
     pub api_ip: Option<Ipv4Addr>,
     pub ingress_ip: Option<Ipv4Addr>,
     pub bootstrap_mac: Option<Mac>,
     pub bootstrap_ip: Option<Ipv4Addr>,
-    /// By index; empty when not given.
+    /// By index; empty if not set.
     pub master_macs: Vec<Mac>,
     pub master_ips: Vec<Ipv4Addr>,
     pub worker_macs: Vec<Mac>,
     pub worker_ips: Vec<Ipv4Addr>,
-    /// The api VIP's VRRP id; allocated when absent.
+    /// The api VIP's VRRP id; allocated if not set.
     pub virtual_router_id: Option<u8>,
 }
 
-/// The networks inside the cluster, as install-config knows them.
+/// The networks inside the cluster, as in install-config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterNetworks {
     /// `OVNKubernetes` or another plugin's name.
@@ -301,59 +305,59 @@ pub struct ClusterNetworks {
     pub service_network: Ipv4Network,
 }
 
-/// What the cluster's own image registry keeps its images in.
+/// Storage of the cluster's own image registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Registry {
-    /// Its pod's folder; images are gone when the pod is.
+    /// Its pod's folder; images are lost with the pod.
     EmptyDir,
-    /// There is no registry until somebody gives it storage.
+    /// No registry until storage is configured.
     Removed,
 }
 
-/// Who answers for the cluster's names on its nodes.
+/// What resolves the cluster's names on its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dns {
-    /// Each node's own dnsmasq, which CoreOS brings.
+    /// Each node's own dnsmasq, which CoreOS contains.
     Dnsmasq,
     /// The release's CoreDNS, as a static pod on each node.
     Coredns,
-    /// The user's name servers; nothing is put on the nodes.
+    /// The user's name servers; nothing is added to the nodes.
     User,
 }
 
-/// When the machines of the workers are made.
+/// When the workers' machines are created.
 ///
 /// By default at once: their addresses are then compared before the long wait, and they boot while the masters install.
-/// Nobody serves them before that is done, which Ignition bears for any length of time. Later saves what they take
+/// Until then no server has their config; Ignition retries without a limit. Creating them later saves resources
 /// meanwhile, such as memory on a small host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkersWhen {
-    /// With all other machines.
+    /// Together with all other machines.
     Now,
-    /// Once the masters carry the cluster and the bootstrap machine is gone.
+    /// When the control plane runs and the bootstrap machine is deleted.
     Ready,
 }
 
-/// Who brings requests for the VIPs to the nodes.
+/// What forwards requests for the VIPs to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lb {
     /// keepalived and haproxy on the nodes.
     Keepalived,
-    /// The user's balancer, which has the VIPs; nothing is put on the nodes.
+    /// The user's load balancer, which has the VIPs; nothing is added to the nodes.
     User,
-    /// The platform's own balancers; nothing is put on the nodes.
+    /// The platform's own load balancers; nothing is added to the nodes.
     Platform,
 }
 
-/// Where this computer reaches the API's virtual IP: there itself, or at ports of another address.
+/// Where this computer reaches the API's virtual IP: directly, or at ports of another address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiEndpoint {
     pub ip: Ipv4Addr,
-    /// By the port of the virtual IP; others are the same on both.
+    /// By the port of the virtual IP; other ports are the same on both.
     #[serde(default)]
     pub ports: BTreeMap<u16, u16>,
 }
@@ -371,45 +375,45 @@ impl From<Ipv4Addr> for ApiEndpoint {
     }
 }
 
-/// Who keeps each address for its MAC.
+/// What reserves each address for its MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dhcp {
-    /// The platform, where it can.
+    /// The platform, if it can.
     Platform,
-    /// The user's DHCP server; the platform is not asked.
+    /// The user's DHCP server; the platform is not used.
     User,
 }
 
-/// Bounds of the waits.
+/// Limits of the waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     pub harvest: Duration,
-    /// Until each machine of pass two is seen with its planned address.
+    /// Until each machine of pass two has its planned address.
     pub address: Duration,
     pub bootstrap: Duration,
     pub install: Duration,
-    /// For how long a platform is asked again that answered before.
+    /// How long a platform that has answered before is retried.
     pub platform: Duration,
 }
 
-/// What is done about a machine that goes down by itself while it is waited for.
+/// What happens to a machine that stops by itself during a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// How soon after its start that is; later it stays down.
+    /// The time after its start in which it is restarted; later it stays off.
     pub limit: Duration,
-    /// How often it is started again.
+    /// How often it is restarted.
     pub retries: u32,
 }
 
-/// Everything known about a cluster before anything is made; built and checked by `settings`.
+/// All settings of a cluster; created and validated by `settings`.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     pub name: String,
     /// The base domain; the cluster's own names end in `<name>.<domain>`.
     pub domain: String,
     pub backend: BackendConfig,
-    /// Where workers are made when not where all else is.
+    /// The workers' platform, if it differs from the others'.
     pub workers_on: Option<WorkersOn>,
     pub masters: usize,
     pub workers: usize,
@@ -424,7 +428,7 @@ pub struct ClusterConfig {
     pub networks: ClusterNetworks,
     pub image: ImageSource,
     pub helper_image: ImageSource,
-    /// As `image` and `helper_image`, on the workers' platform.
+    /// As `image` and `helper_image`, for the workers' platform.
     pub worker_image: ImageSource,
     pub worker_helper_image: ImageSource,
     pub given: GivenAddresses,
@@ -434,33 +438,33 @@ pub struct ClusterConfig {
     pub downloads: Downloads,
     /// OpenSSH public keys, one line each.
     pub ssh_keys: Vec<String>,
-    /// One JSON object, without white space around it.
+    /// One JSON object without surrounding white space.
     pub pull_secret: SecretString,
-    /// PEM text added to the cluster's trust.
+    /// PEM text, added to the cluster's trusted CAs.
     pub ca: Option<String>,
     pub proxy: Proxy,
-    /// In the order in which they were given.
+    /// In the order of the setting.
     pub registry_mirrors: Vec<RegistryMirror>,
     pub fips: bool,
     pub capabilities: Capabilities,
-    /// Folder of the user's own manifests, taken over as they are.
+    /// Folder of the user's own manifests, which are added unchanged.
     pub manifests: Option<PathBuf>,
-    /// Ignition configs of the user's own; a later one wins over an earlier one.
+    /// The user's own Ignition configs; later ones override earlier ones.
     pub fragments: Vec<FragmentSource>,
-    /// A bridge over the node's NIC, for virtual machines on top of the cluster.
+    /// A bridge over the node's NIC, for virtual machines in the cluster.
     pub use_br: bool,
-    /// Users' pods may run on masters although there are workers.
+    /// User pods may run on masters even if there are workers.
     pub masters_schedulable: bool,
-    /// Time servers in place of CoreOS's own; names or addresses.
+    /// Time servers in place of CoreOS's defaults; names or addresses.
     pub ntp_servers: Vec<String>,
     pub registry: Registry,
     pub dns: Dns,
     pub lb: Lb,
     pub dhcp: Dhcp,
-    /// Machines of pass two start with their host.
+    /// Machines of pass two start together with their host.
     pub autostart: bool,
     pub workers_when: WorkersWhen,
-    /// The bootstrap machine stays after it has done its work, to be looked at.
+    /// Keep the bootstrap machine after bootstrap-complete, for analysis.
     pub keep_bootstrap: bool,
     pub timeouts: Timeouts,
     pub launch: Launch,
@@ -471,7 +475,7 @@ impl ClusterConfig {
         ClusterId::new(&self.name, &self.domain)
     }
 
-    /// All nodes in the order in which they are shown: bootstrap, masters, workers.
+    /// All nodes in display order: bootstrap, masters, workers.
     pub fn nodes(&self) -> Vec<(NodeName, Role)> {
         let one = |role: Role| move |index: usize| (NodeName::node(role, index), role);
         std::iter::once((NodeName::bootstrap(), Role::Bootstrap))
@@ -480,12 +484,12 @@ impl ClusterConfig {
             .collect()
     }
 
-    /// The backend that machines of this role are made on.
+    /// The backend of a role's machines.
     pub fn backend_of(&self, role: Role) -> &BackendConfig {
         backend_of(role, &self.backend, self.workers_on.as_ref())
     }
 
-    /// The machine network's name where machines of this role are made.
+    /// The name of a role's machine network.
     pub fn network_of(&self, role: Role) -> &str {
         match (&self.workers_on, role) {
             (Some(workers), Role::Worker) => &workers.network,
@@ -493,19 +497,19 @@ impl ClusterConfig {
         }
     }
 
-    /// Roles whose nodes may run routers: workers, where there are none masters, and both when users' pods may run on both.
+    /// Roles whose nodes may run routers: workers; masters if there are none; both if user pods may run on both.
     pub fn router_roles(&self) -> Vec<Role> {
         let masters = (self.workers == 0 || self.masters_schedulable).then_some(Role::Master);
         let workers = (self.workers > 0).then_some(Role::Worker);
         masters.into_iter().chain(workers).collect()
     }
 
-    /// The bridge over each node's NIC, where it is wished for and is ours to make: OVN-Kubernetes makes its own, `br-ex`.
+    /// The bridge over each node's NIC, if requested; OVN-Kubernetes creates its own, `br-ex`.
     pub fn bridge(&self) -> Option<&'static str> {
         (self.use_br && self.networks.network_type != "OVNKubernetes").then_some("br-node")
     }
 
-    /// Names all that goes into the installer's files but `manifests`, secrets included, without telling it.
+    /// A digest of all inputs of the installer's files except `manifests`, including secrets.
     pub fn asset_fingerprint(&self) -> String {
         let parts = (
             (&self.name, &self.domain, self.masters, self.workers, &self.networks),
@@ -520,11 +524,11 @@ impl ClusterConfig {
                 (self.fips, &self.capabilities),
             ),
         );
-        // A tuple of strings and numbers always has a JSON form.
+        // A tuple of strings and numbers can always be serialized.
         sha256(serde_json::to_vec(&parts).unwrap_or_default())
     }
 
-    /// Whether it is only rehearsed: real machines, and no OpenShift.
+    /// Whether it is a rehearsal: real machines, but no OpenShift.
     pub fn is_rehearsal(&self) -> bool {
         self.installer == InstallerChoice::Rehearsal
     }
@@ -549,7 +553,7 @@ impl ClusterConfig {
 
 #[cfg(test)]
 impl ClusterConfig {
-    /// A cluster of 3 masters and 2 workers on the pretend platform, for tests of pure rooms.
+    /// A cluster of 3 masters and 2 workers on the simulated platform, for tests of pure modules.
     pub(crate) fn example() -> Self {
         let size = |memory_mib| Size {
             cpus: 4,

@@ -1,4 +1,4 @@
-//! Names: of clusters, machines and nodes, their roles and passes, and what a node is given.
+//! Names of clusters, machines and nodes; roles, passes, MACs and address assignments.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 
 /// Identifies a cluster on a platform: `<cluster>.<domain>`.
 ///
-/// Everything made on a platform is tagged with it, so that a cluster can be found and destroyed
-/// from a machine that has none of its files.
+/// Everything created on a platform is tagged with it, so that a cluster can be found and destroyed
+/// from a computer that has none of its files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClusterId(String);
 
 impl ClusterId {
-    /// Joins a cluster's name and base domain; both were validated by `settings`.
+    /// Joins a cluster's name and base domain, both validated by `settings`.
     pub fn new(cluster: &str, domain: &str) -> Self {
         Self(format!("{cluster}.{domain}"))
     }
 
-    /// Takes an id back from a platform's tag, as it was written there.
+    /// Parses the id in a tag of this program.
     pub fn from_tag(tag: &str) -> Self {
         Self(tag.to_owned())
     }
 
-    /// Takes an id from what may be anybody's tag; `None` for what no cluster can be called.
+    /// Parses the id in any tag; `None` if it is not a valid cluster id.
     pub fn read(text: &str) -> Option<Self> {
         let is_label = |label: &str| {
             let is_letter = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
@@ -44,7 +44,7 @@ impl ClusterId {
         format!("{host}.{}", self.0)
     }
 
-    /// The host part of `fqdn` when it names a host of exactly this cluster.
+    /// The host part of `fqdn` if it is a host of exactly this cluster.
     ///
     /// `master-0.a.lab.example.com` is a host of cluster `a.lab.example.com`, not of `lab.example.com`.
     pub fn host_of<'a>(&self, fqdn: &'a str) -> Option<&'a str> {
@@ -70,12 +70,12 @@ impl MachineName {
         Self(format!("{cluster}-{node}"))
     }
 
-    /// The machine of pass one, which never bears a final node's name: `<cluster>-harvest-<role>-<n>`.
+    /// The machine of pass one, which never has a node's name: `<cluster>-harvest-<role>-<n>`.
     pub fn of_harvest(cluster: &str, role: Role, index: usize) -> Self {
         Self(format!("{cluster}-harvest-{role}-{index}"))
     }
 
-    /// The machine of pass one that a thing on the platform is named for, e.g. its disk; `None` for all else.
+    /// The machine of pass one in the name of an object, e.g. its disk; `None` for others.
     pub fn of_harvest_in(cluster: &str, thing: &str) -> Option<Self> {
         let (_, rest) = thing.split_once(&format!("{cluster}-harvest-"))?;
         let (role, rest) = rest.split_once('-')?;
@@ -83,12 +83,13 @@ impl MachineName {
         Some(Self::of_harvest(cluster, role.parse().ok()?, rest[..end].parse().ok()?))
     }
 
-    /// Takes a name as the platform gave it.
+    /// Takes a name from the platform.
     pub fn from_platform(name: &str) -> Self {
         Self(name.to_owned())
     }
 
-    /// Whose platform it is on: a name of either pass ends in its role and number, and all but workers share one.
+    /// The role, which determines the platform: names of both passes end in role and number, and all but workers share
+    /// one.
     pub fn role(&self) -> Role {
         let mut parts = self.0.rsplit('-');
         let is_number = parts.next().is_some_and(|last| last.parse::<usize>().is_ok());
@@ -109,13 +110,13 @@ impl fmt::Display for MachineName {
     }
 }
 
-/// The name of an address holder within its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
+/// The name of an address's user in its cluster: `bootstrap`, `master-0`, `worker-1`, `api`, `ingress`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeName(String);
 
 impl NodeName {
-    /// A node's name begins with its role; what is no node's, such as `api`, goes with the masters.
+    /// A node's name begins with its role; other names, such as `api`, count as masters.
     pub fn role(&self) -> Role {
         let role = self.0.split('-').next().and_then(|role| role.parse().ok());
         role.unwrap_or(Role::Master)
@@ -136,7 +137,7 @@ impl NodeName {
         Self(vip.to_string())
     }
 
-    /// Takes a name back from where we wrote it on a platform.
+    /// Takes a name that this program stored on a platform.
     pub fn from_platform(name: &str) -> Self {
         Self(name.to_owned())
     }
@@ -152,7 +153,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// What a machine is for. A `helper` is the pass-one machine that obtains a virtual IP.
+/// The purpose of a machine. A `helper` is the pass-one machine that obtains a virtual IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -242,7 +243,7 @@ impl FromStr for Pass {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// True for a unicast address that is not all zeroes: what a NIC may bear.
+    /// Whether it is a unicast address other than zero, as a NIC requires.
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
     }
@@ -295,7 +296,7 @@ impl<'de> Deserialize<'de> for Mac {
     }
 }
 
-/// The address one node or VIP was given: what pass one harvests and pass two pins.
+/// The address of one node or VIP: found by pass one, used by pass two.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddressAssignment {

@@ -1,4 +1,4 @@
-//! The platforms that machines are made on, and the settings of each.
+//! The platforms, and the settings of each.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::names::Role;
 
-/// Which accelerator libvirt's machines use.
+/// The accelerator of libvirt's machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VirtType {
-    /// KVM where libvirt offers it, else emulation.
+    /// KVM if libvirt offers it, otherwise emulation.
     Auto,
     Kvm,
     /// Emulation (TCG): slow, works everywhere.
     Qemu,
 }
 
-/// What the libvirt backend needs to know.
+/// Settings of the libvirt backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibvirtConfig {
     /// A libvirt connection URI, e.g. `qemu:///system` or `qemu+ssh://user@host/system`.
@@ -30,30 +30,30 @@ pub struct LibvirtConfig {
     pub virt_type: VirtType,
 }
 
-/// Where the disks of OpenStack's servers are.
+/// The location of OpenStack servers' disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OsBoot {
-    /// On the host, as large as the flavor says.
+    /// On the host, with the flavor's size.
     Image,
-    /// In block storage, as large as the settings say.
+    /// In block storage, with the size of the settings.
     Volume,
 }
 
-/// Where OpenStack keeps a bootstrap's config, which is too large for Nova, until the bootstrap has fetched it.
+/// Where OpenStack stores a bootstrap's config, which exceeds Nova's limit, until the bootstrap has fetched it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OsIgnition {
-    /// Glance, and Swift where Glance refuses it.
+    /// Glance, or Swift if Glance rejects it.
     #[default]
     Auto,
     /// In a private image, fetched with a token.
     Glance,
-    /// In an object, fetched by an address that ends.
+    /// In an object, fetched with a temporary URL.
     Swift,
 }
 
-/// OpenStack's flavors by name or id; the smallest that is large enough where none is named.
+/// OpenStack's flavors by name or id; if not set, the smallest that is large enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OsFlavors {
     pub bootstrap: Option<String>,
@@ -73,69 +73,69 @@ impl OsFlavors {
     }
 }
 
-/// What the OpenStack backend needs to know; who signs in stands in clouds.yaml or in `OS_*`.
+/// Settings of the OpenStack backend; credentials are in clouds.yaml or `OS_*`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenStackConfig {
     /// A cloud of clouds.yaml.
     pub cloud: Option<String>,
     pub region: Option<String>,
     pub boot: OsBoot,
-    /// Of the volumes that are made; the cloud's default without it.
+    /// Type of created volumes; the cloud's default if not set.
     pub volume_type: Option<String>,
     /// Availability zone of the servers.
     pub zone: Option<String>,
     pub affinity: Affinity,
     pub flavors: OsFlavors,
-    /// The network on which floating IPs are made; none are without it.
+    /// The network for floating IPs; without it none are created.
     pub external_network: Option<String>,
-    /// Floating IPs that the project has already.
+    /// Existing floating IPs of the project.
     pub api_floating_ip: Option<Ipv4Addr>,
     pub ingress_floating_ip: Option<Ipv4Addr>,
     #[serde(default)]
     pub ignition: OsIgnition,
-    /// Glance itself fetches images that are given by URL.
+    /// Glance itself downloads images given by URL.
     #[serde(default)]
     pub image_import: bool,
 }
 
-/// What the pretend platform needs to know.
+/// Settings of the simulated platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimConfig {
-    /// The file that holds the pretend platform.
+    /// The file with the platform's state.
     pub state: PathBuf,
 }
 
-/// What the KubeVirt backend needs to know. No credential: those stay in the kubeconfig.
+/// Settings of the KubeVirt backend. No credentials: these are in the kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubevirtConfig {
-    /// `None`: what `kubectl` would use, or the pod that this runs in.
+    /// `None`: as `kubectl`, or the service account of the pod that this runs in.
     pub kubeconfig: Option<PathBuf>,
-    /// `None`: the kubeconfig's current one.
+    /// `None`: the kubeconfig's current context.
     pub context: Option<String>,
-    /// `None`: the context's.
+    /// `None`: the context's namespace.
     pub namespace: Option<String>,
-    /// `None`: the default one.
+    /// `None`: the default storage class.
     pub storage_class: Option<String>,
-    /// The URL of CDI's upload proxy, where CDI does not tell it to this user.
+    /// The URL of CDI's upload proxy, if this user cannot read it from CDI.
     pub upload_proxy: Option<String>,
-    /// A PEM file of what signed the upload proxy's certificate.
+    /// A PEM file of the CA of the upload proxy's certificate.
     pub upload_ca: Option<PathBuf>,
-    /// Masters keep away from each other's hosts, and so do workers.
+    /// Masters run on different hosts, and so do workers.
     #[serde(default)]
     pub affinity: Affinity,
-    /// Makes the namespace where it is not there, and removes it with its last cluster.
+    /// Creates a missing namespace, and deletes it with its last cluster.
     #[serde(default)]
     pub makes_namespace: bool,
-    /// With `network=pod`: the machines are on the pods' own network.
+    /// With `network=pod`: the machines use the pod network.
     #[serde(default)]
     pub pods: Option<PodNetwork>,
-    /// The API server is asked although nobody vouches for it: see `kubevirt_insecure`.
+    /// The API server's identity is not verified: see `kubevirt_insecure`.
     #[serde(default)]
     pub insecure: Insecure,
 }
 
-/// Whether a server is asked without TLS, or whoever it is. It says how a platform is reached, not which it is:
-/// configurations that differ in it alone are the same.
+/// Whether a server may have no TLS or an unverified certificate. It does not identify a platform:
+/// configurations that differ only in it are the same.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Insecure(pub bool);
@@ -148,11 +148,11 @@ impl PartialEq for Insecure {
 
 impl Eq for Insecure {}
 
-/// How Services for the virtual IPs are seen from outside of the platform.
+/// How Services for the virtual IPs are exposed outside of the platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expose {
-    /// The first of the others that the platform offers.
+    /// The first of the others that the platform supports.
     #[default]
     Auto,
     LoadBalancer,
@@ -160,11 +160,11 @@ pub enum Expose {
     ClusterIp,
 }
 
-/// Which Routes lead to the cluster's ingress.
+/// Which Routes expose the cluster's ingress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Routes {
-    /// One for all names where the platform's routers allow it, else one for each name.
+    /// One for all names if the platform's routers allow it, otherwise one for each name.
     #[default]
     Auto,
     Wildcard,
@@ -172,22 +172,22 @@ pub enum Routes {
     Off,
 }
 
-/// What is to be known of the pods' own network.
+/// Settings of the pod network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodNetwork {
     pub expose: Expose,
-    /// An address of the platform's nodes, where node ports are reached.
+    /// An address of the platform's nodes, for node ports.
     pub node_address: Option<Ipv4Addr>,
     /// The ranges of the platform's pods.
     pub pod_networks: Vec<Ipv4Network>,
-    /// Who from outside of the pods may come in to api and ingress.
+    /// Networks outside of the pods that may connect to api and ingress.
     pub admit: Vec<Ipv4Network>,
     pub routes: Routes,
-    /// Hosts beneath `apps`, where each has a Route of its own.
+    /// Hosts below `apps` that have a Route of their own.
     pub route_names: Vec<String>,
 }
 
-/// A password. It is shown and stored nowhere, and configurations that differ in it alone are the same.
+/// A password. It is never displayed or stored, and configurations that differ only in it are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Password(pub Option<SecretString>);
 
@@ -199,29 +199,29 @@ impl PartialEq for Password {
 
 impl Eq for Password {}
 
-/// Whether masters, and workers, keep away from each other's hosts.
+/// Whether masters, and workers, run on different hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Affinity {
-    /// Where there are hosts enough.
+    /// If there are enough hosts.
     #[default]
     Soft,
-    /// Always; a machine that finds no host of its own does not start.
+    /// Always; a machine without a host of its own does not start.
     Hard,
     Off,
 }
 
-/// How an oVirt engine hands Ignition to a machine.
+/// How an oVirt engine passes Ignition to a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OvirtIgnition {
-    /// As this engine's version can, from 4.3.4.
+    /// Natively; requires engine 4.3.4 or later.
     Auto,
-    /// By the custom property `ignitiondata` and a hook on the hosts, for older engines.
+    /// With the custom property `ignitiondata` and a hook on the hosts, for older engines.
     Hook,
 }
 
-/// What the oVirt backend needs to know.
+/// Settings of the oVirt backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OvirtConfig {
     /// The engine without `/api`, e.g. `https://engine.example.com/ovirt-engine`.
@@ -230,28 +230,28 @@ pub struct OvirtConfig {
     pub user: String,
     #[serde(skip)]
     pub password: Password,
-    /// Where the password was read, so that it is found again.
+    /// The password's file, so that later commands can read it.
     pub password_file: Option<PathBuf>,
-    /// PEM file of the only CA to be trusted; the system's CAs without it.
+    /// PEM file of the only trusted CA; the system's CAs if not set.
     pub ca: Option<PathBuf>,
     pub cluster: String,
-    /// For images and empty disks; the only one of the data center without it.
+    /// For images and empty disks; the only one of the data center if not set.
     pub storage_domain: Option<String>,
-    /// For networks that have several.
+    /// For networks with several profiles.
     pub vnic_profile: Option<String>,
     pub affinity: Affinity,
-    /// Names of the only hosts for machines; all of the cluster without.
+    /// Names of the only hosts for machines; all hosts of the cluster if not set.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Affinity label of workers: they run on the hosts that bear it.
+    /// Affinity label of workers: they run on the hosts with this label.
     #[serde(default)]
     pub worker_label: Option<String>,
-    /// Disks are copies of the template's, rather than layers upon it.
+    /// Disks are copies of the template's instead of layers on it.
     pub clone: bool,
     pub ignition: OvirtIgnition,
 }
 
-/// The chosen platform and its settings.
+/// The selected platform and its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendConfig {
@@ -263,7 +263,7 @@ pub enum BackendConfig {
 }
 
 impl BackendConfig {
-    /// Where it is, in words; what is only about machines to be made is left out.
+    /// Its location as text, without settings that only affect new machines.
     pub fn place(&self) -> String {
         let parts = match self {
             BackendConfig::Libvirt(config) => vec![Some(config.uri.clone()), Some(format!("pool {}", config.pool))],
@@ -297,7 +297,7 @@ impl BackendConfig {
     }
 }
 
-/// A platform of the workers' own, on the same machine network as the platform of all others.
+/// The workers' own platform, on the same machine network as the others'.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkersOn {
     pub backend: BackendConfig,
@@ -305,7 +305,7 @@ pub struct WorkersOn {
     pub network: String,
 }
 
-/// Names the platforms of a cluster, e.g. `ovirt, workers on kubevirt`.
+/// The platforms of a cluster, e.g. `ovirt, workers on kubevirt`.
 pub fn platform_names(backend: &BackendConfig, workers: Option<&WorkersOn>) -> String {
     match workers {
         Some(workers) => format!("{}, workers on {}", backend.name(), workers.backend.name()),
@@ -313,7 +313,7 @@ pub fn platform_names(backend: &BackendConfig, workers: Option<&WorkersOn>) -> S
     }
 }
 
-/// The backend that machines of a role are made on.
+/// The backend of a role's machines.
 pub fn backend_of<'a>(role: Role, all: &'a BackendConfig, workers: Option<&'a WorkersOn>) -> &'a BackendConfig {
     match (workers, role) {
         (Some(workers), Role::Worker) => &workers.backend,

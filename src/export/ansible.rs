@@ -1,4 +1,4 @@
-//! The cluster's machines as an inventory and a playbook for Ansible, on an oVirt where the user makes machines.
+//! The cluster's machines as an Ansible inventory and playbook, for users who create the machines on oVirt themselves.
 //!
 //! Modules and arguments: oVirt/ovirt-ansible-collection, `plugins/modules/ovirt_vm.py` and `ovirt_disk.py`.
 
@@ -8,14 +8,14 @@ use crate::cluster::{Affinity, MachineName, Role, Sizes};
 use crate::state::parameters::Parameters;
 use crate::templates::yaml;
 
-/// Creates every machine of the inventory; says in its head what it needs.
+/// A playbook that creates every machine of the inventory; its header lists the requirements.
 pub fn playbook() -> &'static str {
     include_str!("templates/playbook.yaml")
 }
 
 /// Every machine with MAC, address and size. `ignition` is the folder of the nodes' configs.
 ///
-/// Masters and workers are highly available; `affinity` says whether masters keep to different hosts.
+/// Masters and workers are highly available; `affinity` determines whether masters run on different hosts.
 pub fn inventory(parameters: &Parameters, sizes: &Sizes, ignition: &str, affinity: Affinity) -> String {
     let group = |role: Role| {
         let size = match role {

@@ -1,6 +1,6 @@
 //! The table as fixed addresses of a DHCP server.
 //!
-//! Entries bear the machines' names, which differ from cluster to cluster; the MAC alone decides, whatever client id
+//! Entries have the machines' names, which are unique across clusters; only the MAC is compared, whatever client id
 //! a guest sends.
 
 use crate::cluster::{AddressAssignment, MachineName};
@@ -12,7 +12,7 @@ pub fn dnsmasq(parameters: &Parameters) -> String {
         let name = MachineName::of_node(&parameters.cluster, &lease.name);
         format!("dhcp-host={},{},{name},infinite\n", lease.mac, lease.ip)
     };
-    // Else a client id, which differs between the initramfs and the system, would make two leases of one machine.
+    // Otherwise initramfs and system, which send different client ids, would get two leases.
     let head = format!("# Addresses of cluster {}.\ndhcp-ignore-clid\n", parameters.id());
     head + &leases(parameters).into_iter().map(line).collect::<String>()
 }
@@ -30,7 +30,7 @@ pub fn isc(parameters: &Parameters) -> String {
     head + &leases(parameters).into_iter().map(declaration).collect::<String>()
 }
 
-/// Every address once: both VIPs may be one.
+/// Every address once: both VIPs may be the same.
 fn leases(parameters: &Parameters) -> Vec<AddressAssignment> {
     let mut leases: Vec<AddressAssignment> = Vec::new();
     for lease in parameters.leases() {

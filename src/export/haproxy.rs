@@ -5,10 +5,10 @@ use std::fmt::Write;
 use crate::cluster::Role;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// haproxy.cfg for a balancer that has the VIPs as its own addresses.
+/// haproxy.cfg for a load balancer that has the VIPs as its own addresses.
 ///
-/// Every server is asked for its health, so that nodes without a router, and the bootstrap once it is gone, get
-/// nothing.
+/// Every server has a health check, so that nodes without a router, and the deleted bootstrap, get no
+/// requests.
 pub fn balancer(parameters: &Parameters) -> String {
     let mut text = format!(
         "\
@@ -67,7 +67,7 @@ defaults
     text
 }
 
-#[expect(clippy::too_many_arguments, reason = "each a word of the section")]
+#[expect(clippy::too_many_arguments, reason = "each is a field of the section")]
 fn section(
     text: &mut String,
     name: &str,

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::cluster::ClusterId;
 use crate::state::parameters::Parameters;
 
-/// The usual names beneath `apps`: a hosts file knows no wildcards.
+/// The common names below `apps`: a hosts file has no wildcards.
 const APPS: [&str; 8] = [
     "console-openshift-console",
     "oauth-openshift",
@@ -17,7 +17,7 @@ const APPS: [&str; 8] = [
     "thanos-querier-openshift-monitoring",
 ];
 
-/// First and last line of a cluster's block; no other cluster's are the same.
+/// First and last line of a cluster's block, unique for each cluster.
 pub fn markers(cluster: &ClusterId) -> [String; 2] {
     ["BEGIN", "END"].map(|word| format!("# {word} ocpdeploy {cluster}"))
 }
@@ -30,7 +30,7 @@ pub fn block(parameters: &Parameters) -> String {
         begin,
         format!("{} {} {}", parameters.api_ip, id.fqdn("api"), id.fqdn("api-int")),
     ];
-    // A name a line: some readers take but a few from one.
+    // One name in each line: some parsers accept only a few.
     lines.extend(
         APPS.iter()
             .map(|name| format!("{} {}", parameters.ingress_ip, id.fqdn(&format!("{name}.apps")))),
@@ -45,15 +45,15 @@ pub fn block(parameters: &Parameters) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Markers without their partner: whose lines these are cannot be told.
+/// A marker without its counterpart: the end of the block is unknown.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BrokenMarkers {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     pub problem: String,
 }
 
-/// Where a cluster's block is: indices of its lines, markers included.
+/// The position of a cluster's block: indices of its lines, markers included.
 pub fn find_block(text: &str, cluster: &ClusterId) -> Result<Option<RangeInclusive<usize>>, BrokenMarkers> {
     let [begin, end] = markers(cluster);
     let broken = |index: usize, problem: String| BrokenMarkers {
@@ -87,7 +87,7 @@ pub fn find_block(text: &str, cluster: &ClusterId) -> Result<Option<RangeInclusi
     }
 }
 
-/// The text with the block in place of the cluster's former one, or at its end.
+/// The text with the block in place of the cluster's previous one, or at its end.
 pub fn with_block(text: &str, parameters: &Parameters) -> Result<String, BrokenMarkers> {
     let block = block(parameters);
     let Some(old) = find_block(text, &parameters.id())? else {
@@ -101,7 +101,7 @@ pub fn with_block(text: &str, parameters: &Parameters) -> Result<String, BrokenM
     Ok(replaced(text, &old, &block))
 }
 
-/// The text without the cluster's block; every other line as it was.
+/// The text without the cluster's block; every other line is unchanged.
 pub fn without_block(text: &str, cluster: &ClusterId) -> Result<String, BrokenMarkers> {
     let found = find_block(text, cluster)?;
     Ok(found.map_or_else(|| text.to_owned(), |old| replaced(text, &old, "")))
@@ -112,7 +112,7 @@ fn replaced(text: &str, old: &RangeInclusive<usize>, new: &str) -> String {
     lines[..*old.start()].concat() + new + &lines[old.end() + 1..].concat()
 }
 
-/// Lines outside of the cluster's block that speak of its names too: of two, the first in the file wins.
+/// Lines outside of the cluster's block with its names: the first one in the file is effective.
 pub fn rivals<'a>(text: &'a str, cluster: &ClusterId) -> Result<Vec<(usize, &'a str)>, BrokenMarkers> {
     let block = find_block(text, cluster)?;
     let suffix = format!(".{cluster}");
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(second, first.replace("192.168.122.10 api", "192.168.122.253 api"));
     }
 
-    /// What kcli's `sed` on the address did: 192.168.122.25 matches .253, lab matches lab2.
+    /// kcli's `sed` on the address had this bug: 192.168.122.25 matches .253, lab matches lab2.
     #[test]
     fn clusters_of_like_names_and_addresses_keep_their_lines() {
         let cluster = |name: &str, api: &str| {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_markers_are_told_with_their_line() {
+    fn broken_markers_are_reported_with_their_line() {
         let [begin, end] = markers(&id("lab"));
         let [begin2, end2] = markers(&id("lab2"));
         for (text, line, words) in [
@@ -200,7 +200,7 @@ mod tests {
             assert!(error.problem.contains(words), "{error:?}");
             assert_eq!(without_block(&text, &id("lab")), Err(error));
         }
-        // A neighbour's broken block is the neighbour's.
+        // Another cluster's broken block is ignored.
         assert!(with_block(&format!("{begin2}\n"), &example()).is_ok());
     }
 

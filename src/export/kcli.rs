@@ -1,4 +1,4 @@
-//! The cluster as a parameter file that `kcli create cluster openshift` takes.
+//! The cluster as a parameter file for `kcli create cluster openshift`.
 
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
-//! The installer's kubeconfig, led to the api VIP: no DNS is needed, and the server is still verified by its name.
+//! The installer's kubeconfig with the api VIP as its address: requires no DNS, and still verifies the server's name.
 
 use serde_json::{Value, json};
 
 use crate::cluster::ApiEndpoint;
 use crate::templates::yaml;
 
-/// Leads the servers of a kubeconfig to the api VIP; what is wrong with it otherwise.
+/// Points the servers of a kubeconfig to the api VIP; the error says what is wrong with it.
 pub fn pinned(kubeconfig: &str, endpoint: &ApiEndpoint) -> Result<String, String> {
     let mut config: Value = serde_saphyr::from_str(kubeconfig).map_err(|error| error.to_string())?;
     let clusters = config.get_mut("clusters").and_then(Value::as_array_mut);

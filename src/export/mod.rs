@@ -1,6 +1,6 @@
-//! What the user's own services need to know of a cluster, as text in their own languages.
+//! Configuration for the user's own services, in their own formats.
 //!
-//! All of it is made from the cluster's folder alone, so that it can be asked for on any day.
+//! Generated only from the cluster's folder, so that it can be exported at any time.
 
 pub mod ansible;
 pub mod dhcp;

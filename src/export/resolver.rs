@@ -1,9 +1,9 @@
-//! The cluster's names as a piece of configuration for the resolver of a computer outside of it.
+//! The cluster's names as configuration for the resolver of a computer outside of it.
 
 use crate::cluster::Role;
 use crate::state::parameters::Parameters;
 
-/// For NetworkManager's dnsmasq: the names themselves, so that they are there before the cluster is.
+/// For NetworkManager's dnsmasq: contains the names, so they resolve before the cluster runs.
 pub fn dnsmasq(parameters: &Parameters) -> String {
     let id = parameters.id();
     let mut text = format!(
@@ -20,7 +20,7 @@ pub fn dnsmasq(parameters: &Parameters) -> String {
     text
 }
 
-/// For systemd-resolved, which knows no names itself: whom to ask for them.
+/// For systemd-resolved, which contains no names: the servers to query.
 pub fn resolved(parameters: &Parameters) -> String {
     let masters = parameters.nodes.iter().filter(|node| node.role == Role::Master);
     let servers: Vec<String> = masters.map(|node| node.ip.to_string()).collect();

@@ -1,4 +1,4 @@
-//! The cluster's names as DNS zones, and as the updates that put them into a server.
+//! The cluster's names as DNS zones, and as updates for a server.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use crate::cluster::Role;
 use crate::state::parameters::Parameters;
 
-/// Seconds that others may remember an answer.
+/// Seconds for which an answer may be cached.
 const TTL: u32 = 60;
 
-/// The zone `<cluster>.<domain>` as a file; with `etcd` also the names that releases up to 4.3 need.
+/// The zone `<cluster>.<domain>` as a file; with `etcd` also the names that releases up to 4.3 require.
 pub fn forward(parameters: &Parameters, etcd: bool, serial: u32) -> String {
     let mut text = head(&parameters.id().to_string(), &parameters.domain, serial);
     for (name, kind, value) in records(parameters, etcd) {
@@ -18,7 +18,7 @@ pub fn forward(parameters: &Parameters, etcd: bool, serial: u32) -> String {
     text
 }
 
-/// The smallest zone on a byte's boundary that has every address of the cluster.
+/// The smallest zone on an octet boundary that has every address of the cluster.
 pub fn reverse(parameters: &Parameters, serial: u32) -> String {
     let names = reverse_names(parameters);
     let octets: Vec<[u8; 4]> = names.iter().map(|(ip, _)| ip.octets()).collect();
@@ -41,7 +41,7 @@ pub fn reverse(parameters: &Parameters, serial: u32) -> String {
     text
 }
 
-/// Input of `nsupdate`: takes out what the names had before and puts them in anew.
+/// Input of `nsupdate`: deletes the names' existing records and adds them again.
 pub fn nsupdate(parameters: &Parameters, etcd: bool) -> String {
     let id = parameters.id();
     let records = records(parameters, etcd);
@@ -59,7 +59,7 @@ pub fn nsupdate(parameters: &Parameters, etcd: bool) -> String {
     text + "send\n"
 }
 
-/// Input of `nsupdate` for the names of the addresses, which are another zone's.
+/// Input of `nsupdate` for the addresses' names, which are in another zone.
 pub fn nsupdate_reverse(parameters: &Parameters) -> String {
     let mut text = String::new();
     for (ip, name) in reverse_names(parameters) {
@@ -73,7 +73,7 @@ pub fn nsupdate_reverse(parameters: &Parameters) -> String {
     text + "send\n"
 }
 
-/// Start of authority. The name server's own name is a guess that the user replaces.
+/// Start of authority. The name server's name is a placeholder for the user to replace.
 fn head(origin: &str, domain: &str, serial: u32) -> String {
     format!(
         "$ORIGIN {origin}.\n$TTL {TTL}\n\
@@ -82,7 +82,7 @@ fn head(origin: &str, domain: &str, serial: u32) -> String {
     )
 }
 
-/// Name beneath the cluster's own, type and value.
+/// Relative name, type and value.
 fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, String)> {
     let (api, ingress) = (parameters.api_ip.to_string(), parameters.ingress_ip.to_string());
     let mut records = vec![
@@ -104,7 +104,7 @@ fn records(parameters: &Parameters, etcd: bool) -> Vec<(String, &'static str, St
     records
 }
 
-/// The one name of each address that has one.
+/// The name of each address that has one.
 fn reverse_names(parameters: &Parameters) -> Vec<(Ipv4Addr, String)> {
     let id = parameters.id();
     let nodes = parameters

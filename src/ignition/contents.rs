@@ -1,4 +1,4 @@
-//! What a resource of a config holds: bytes within the config, or a place they are fetched from.
+//! The content of a resource: embedded bytes, or a URL.
 
 use std::io::Read;
 
@@ -7,21 +7,21 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-/// Most bytes that one resource is unpacked to; what is larger is a mistake or a trap.
+/// Limit of one resource's decompressed size; a larger one is a mistake or an attack.
 const MOST: usize = 64 << 20;
 
-/// What a resource stands for.
+/// The content of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// No source: an empty file, or one that is left as it is.
+    /// No source: an empty file, or an unchanged one.
     Nothing,
-    /// Within the config, decoded and unpacked.
+    /// Embedded, decoded and decompressed.
     Bytes(Vec<u8>),
     /// A URL that the node fetches on its first boot.
     Remote(String),
 }
 
-/// Why bytes within a config cannot be read.
+/// Why embedded bytes cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentsError {
     #[error("the data URL has no comma")]
@@ -38,7 +38,7 @@ pub enum ContentsError {
     TooLarge,
 }
 
-/// Reads an object with `source` and `compression`, e.g. a file's `contents` or an entry of `merge`.
+/// Reads the content of an object with `source` and `compression`, e.g. a file's `contents` or an entry of `merge`.
 pub fn of(resource: &Value) -> Result<Contents, ContentsError> {
     let Some(source) = resource.get("source").and_then(Value::as_str) else {
         return Ok(Contents::Nothing);
@@ -64,7 +64,7 @@ pub fn is_data(source: &str) -> bool {
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
 }
 
-/// The bytes of a data URL (RFC 2397), in base64 or with percent signs; a plus stays a plus.
+/// The bytes of a data URL (RFC 2397), in base64 or percent-encoded; a plus sign is not a space.
 pub fn data(url: &str) -> Result<Vec<u8>, ContentsError> {
     let (head, body) = url.split_once(',').ok_or(ContentsError::NoComma)?;
     if head.ends_with(";base64") {
@@ -98,7 +98,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
     }
 }
 
-/// Bytes as a URL in the installer's own form: base64, padded.
+/// Bytes as a data URL in the installer's form: padded base64.
 pub fn data_url(bytes: &[u8]) -> String {
     format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(bytes))
 }

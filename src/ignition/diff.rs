@@ -1,7 +1,7 @@
-//! What two configs ask for differently, in whatever way each is written.
+//! Differences in the meaning of two configs, independent of their notation.
 //!
-//! The order of JSON keys, of keyed lists and of sets does not count, nor how bytes are packed into a data URL.
-//! Absent, `null`, `{}` and `[]` are the same.
+//! The order of JSON keys, keyed lists and sets is ignored, and so is the encoding of data URLs. Missing, `null`, `{}`
+//! and `[]` are equal.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,12 @@ use super::spec::{self, Field, Key, Shape};
 /// One place where two configs differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// E.g. `$.storage.files[/etc/hostname].mode`; what is within an embedded config follows a second `$`.
+    /// E.g. `$.storage.files[/etc/hostname].mode`; the path within an embedded config follows a second `$`.
     pub path: String,
     pub change: Change,
 }
 
-/// How a place differs. The values may be secrets.
+/// The kind of a difference. The values may be secrets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     Added(Value),
@@ -27,23 +27,23 @@ pub enum Change {
         old: Value,
         new: Value,
     },
-    /// Bytes, decoded and unpacked, or a text of several lines.
+    /// Decoded and decompressed bytes, or text of several lines.
     Contents {
         old: Vec<u8>,
         new: Vec<u8>,
     },
-    /// The same entries of a list whose order counts, by their keys.
+    /// The same entries in a different order, by their keys, in an ordered list.
     Order {
         old: Vec<String>,
         new: Vec<String>,
     },
 }
 
-/// Lists in which the place of an entry means something: what is fetched last wins, and a partition without a number
-/// comes behind the one before it.
+/// Lists whose order matters: what is fetched last overrides the others, and a partition without a number
+/// follows the previous one.
 const ORDERED: &[&str] = &["merge", "append", "partitions"];
 
-/// All that differs, in the order of the first config, then of the second.
+/// All differences, in the order of the first config, then of the second.
 pub fn diff(old: &Value, new: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     object(&mut found, "$", spec::CONFIG, old, new);
@@ -70,9 +70,9 @@ fn object(found: &mut Vec<Difference>, path: &str, fields: &'static [Field], old
     }
 }
 
-/// What a field is; nothing is known of one that the table does not have.
+/// The shape of a field; `None` for unknown fields.
 fn shape(path: &str, name: &str, fields: &'static [Field]) -> Option<&'static Shape> {
-    // Spec 2 has another word for it.
+    // Spec 2 has another name for it.
     let name = match path.ends_with(".config") && name == "append" {
         true => "merge",
         false => name,
@@ -80,7 +80,7 @@ fn shape(path: &str, name: &str, fields: &'static [Field]) -> Option<&'static Sh
     fields.iter().find(|field| field.name == name).map(|field| &field.shape)
 }
 
-/// The fields of an object; none where it is absent, `None` where it is something else.
+/// The fields of an object; empty if it is missing, `None` for another type.
 fn fields_of(value: &Value) -> Option<&serde_json::Map<String, Value>> {
     static NONE: std::sync::LazyLock<serde_json::Map<String, Value>> = std::sync::LazyLock::new(Default::default);
     match value {
@@ -109,7 +109,7 @@ fn value(found: &mut Vec<Difference>, path: &str, shape: Option<&'static Shape>,
     }
 }
 
-/// Two values of which nothing more is known.
+/// Compares two values of unknown shape.
 fn plain(found: &mut Vec<Difference>, path: &str, old: &Value, new: &Value) {
     let change = match (old, new) {
         _ if old == new || (is_nothing(old) && is_nothing(new)) => return,
@@ -136,7 +136,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Compares what two resources hold; false where one of them holds no bytes that can be read here.
+/// Compares the content of two resources; false if one of them is not embedded.
 fn contents(found: &mut Vec<Difference>, path: &str, fields: &[Field], old: &Value, new: &Value) -> bool {
     if !fields.iter().any(|field| field.name == "source") {
         return false;
@@ -151,7 +151,7 @@ fn contents(found: &mut Vec<Difference>, path: &str, fields: &[Field], old: &Val
         let value: Value = serde_json::from_slice(bytes).ok()?;
         value.pointer("/ignition/version").is_some().then_some(value)
     };
-    // A config within the config, e.g. an overlay in a pointer, is compared as one.
+    // Embedded configs, e.g. an overlay in a pointer, are compared as configs.
     match (config(&old), config(&new)) {
         (Some(old), Some(new)) if path.starts_with("$.ignition.config") => {
             object(found, &format!("{path} $"), spec::CONFIG, &old, &new);
@@ -190,12 +190,12 @@ fn keyed(found: &mut Vec<Difference>, path: &str, key: Key, fields: &'static [Fi
     }
 }
 
-/// The entries of a list, each with a label of its own: its key, counted where it is there more than once.
+/// The entries of a list with unique labels: their key, numbered if it occurs more than once.
 fn labelled(key: Key, entries: &[Value]) -> Vec<(String, &Value)> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let label = |entry| {
         let label = match key_of(key, entry) {
-            // What is embedded has no name; the first goes with the first.
+            // Embedded data has no name; it is matched by order.
             Some(source) if contents::is_data(&source) => "data".to_owned(),
             Some(key) => key,
             None => "?".to_owned(),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told_at_its_place() {
+    fn each_difference_is_reported_at_its_place() {
         let old = config(json!({
             "storage": {
                 "files": [

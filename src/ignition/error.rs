@@ -1,14 +1,14 @@
-//! What may be wrong with configs.
+//! Errors of configs.
 
 use super::document;
 use super::finding::Finding;
 use super::version::Version;
 use crate::cluster::Role;
 
-/// The origin of the layer that this program itself adds.
+/// The origin of the layer that this program adds.
 pub const OURS: &str = "ocpdeploy";
 
-/// What is wrong with a config, or between two.
+/// What is wrong with a config, or between two configs.
 #[derive(Debug, thiserror::Error)]
 pub enum IgnitionError {
     #[error("the config is not valid JSON")]
@@ -45,8 +45,8 @@ impl IgnitionError {
                 Some("remove it from your config: ocpdeploy sets it")
             }
             Self::Conflict { .. } => Some(
-                "each file, unit and setting may be set only once; to change one of the installer or of a MachineConfig, add \
-                 a MachineConfig to `manifests`",
+                "each file, unit and setting may be set only once; to change one of the installer or of a \
+                 MachineConfig, add a MachineConfig to `manifests`",
             ),
             Self::In { source, .. } => source.hint(),
             Self::Parse(error) => error.hint(),
@@ -61,7 +61,7 @@ impl IgnitionError {
 }
 
 impl IgnitionError {
-    /// Says whose config it is about.
+    /// Adds the config's origin.
     pub fn of(self, origin: &str) -> Self {
         Self::In {
             origin: origin.to_owned(),

@@ -1,27 +1,27 @@
-//! What is found in a config.
+//! Findings in a config.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Ignition takes the config, but it does not do what it looks like.
+    /// Ignition accepts the config, but with an unexpected result.
     Warning,
-    /// Ignition refuses the config: the machine would not boot.
+    /// Ignition rejects the config: the machine would not boot.
     Error,
 }
 
-/// One thing that was found in a config.
+/// One finding in a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub severity: Severity,
-    /// The place, in Ignition's own form: `$.storage.files.0.mode`.
+    /// The path in Ignition's own form: `$.storage.files.0.mode`.
     pub path: String,
     pub text: String,
 }
 
-/// Whether Ignition would refuse the config.
+/// Whether Ignition would reject the config.
 pub fn is_refused(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Error)
 }

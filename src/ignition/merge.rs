@@ -1,7 +1,7 @@
-//! Ignition's own merge of two configs: what the child says wins, field by field.
+//! Ignition's own merge of two configs: the child overrides the parent, field by field.
 //!
-//! What merges how is in the table of `spec.rs`; coreos/ignition: `config/merge/merge.go` is the reference. Fields come
-//! in the parent's order, then the child's new ones: the same input gives the same bytes.
+//! The table in `spec.rs` defines how each field is merged; the reference is coreos/ignition: `config/merge/merge.go`.
+//! Fields have the parent's order, then the child's new ones: the same input gives the same bytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,10 +12,10 @@ use super::{IgnitionError, Major, translate, version};
 
 type Object = Map<String, Value>;
 
-/// The child over the parent, at the higher of their versions.
+/// Merges the child over the parent, at the higher of their versions.
 ///
-/// Null is absent everywhere. A field that the spec does not know is kept: an object merged field by field, anything
-/// else as the child has it, lists too, since nothing tells their entries apart. Neither config is checked.
+/// Null counts as missing everywhere. An unknown field is kept: objects are merged field by field, other values and
+/// lists are the child's, because their entries cannot be identified. Neither config is checked.
 pub fn merge(parent: &Value, child: &Value) -> Result<Value, IgnitionError> {
     let (theirs, ours) = (version(parent)?, version(child)?);
     if theirs.major != ours.major {
@@ -31,7 +31,7 @@ pub fn merge(parent: &Value, child: &Value) -> Result<Value, IgnitionError> {
     Ok(merged)
 }
 
-/// A child over a parent of the same version.
+/// Merges a child over a parent of the same version.
 pub(super) fn over(major: Major, parent: Value, child: &Value) -> Result<Value, IgnitionError> {
     match major {
         Major::Two => Ok(append(parent, child)),
@@ -39,10 +39,10 @@ pub(super) fn over(major: Major, parent: Value, child: &Value) -> Result<Value, 
     }
 }
 
-/// Major 2 has no keys: lists go one behind the other, and at first boot the last of two entries wins.
+/// Version 2 has no keys: lists are concatenated, and at first boot the last of two entries is effective.
 ///
-/// coreos/ignition, branch spec2x: `config/v2_4/append.go`. By then the parent's `ignition.config` has been fetched, so
-/// the child's alone stays; so do its proxies, which cannot be absent there.
+/// coreos/ignition, branch spec2x: `config/v2_4/append.go`. The parent's `ignition.config` has been fetched at that
+/// time, so only the child's is kept; the same applies to its proxies, which cannot be missing in that version.
 fn append(mut parent: Value, child: &Value) -> Value {
     for (object, field) in [
         ("/ignition", "config"),
@@ -95,7 +95,7 @@ fn object(fields: &'static [Field], parent: Value, child: &Value) -> Result<Valu
     Ok(Value::Object(parent))
 }
 
-/// Takes from the parent's lists what the child has in another list of the same keys.
+/// Removes the parent's entries that the child has in another list with shared keys.
 fn give_way(
     fields: &'static [Field],
     lists: &[&str],
@@ -129,7 +129,7 @@ fn give_way(
     Ok(())
 }
 
-/// One field that both have.
+/// Merges one field that both have.
 fn value(field: &Field, parent: Value, child: &Value) -> Result<Value, IgnitionError> {
     let (mut entries, more) = match (&field.shape, parent, child) {
         (Shape::Text | Shape::Integer | Shape::Bool, ..) => return Ok(child.clone()),
@@ -144,7 +144,7 @@ fn value(field: &Field, parent: Value, child: &Value) -> Result<Value, IgnitionE
     keyed(field, entries, child, more)
 }
 
-/// Each of the parent's entries with what the child says of it, then the child's others.
+/// Each of the parent's entries merged with the child's, then the child's other entries.
 fn keyed(field: &Field, parent: Vec<Value>, child: &Value, entries: &[Value]) -> Result<Value, IgnitionError> {
     let ours = keys(&field.shape, child)?;
     let mut merged = Vec::with_capacity(parent.len() + entries.len());
@@ -157,7 +157,7 @@ fn keyed(field: &Field, parent: Vec<Value>, child: &Value, entries: &[Value]) ->
         };
         taken.insert(found);
         match field.shape {
-            // A header without a value is how a child takes the parent's away.
+            // A child removes a parent's header with a header without a value.
             Shape::Keyed(..) if field.name == "httpHeaders" && entries[found]["value"].is_null() => {}
             Shape::Keyed(_, fields) => merged.push(object(fields, theirs, &entries[found]).map_err(at)?),
             _ => merged.push(theirs),
@@ -185,7 +185,7 @@ fn unknown(parent: Value, child: &Value) -> Value {
     }
 }
 
-/// What tells an entry from the others of its list.
+/// What identifies an entry in its list.
 #[derive(PartialEq, Eq, Hash)]
 enum EntryKey<'a> {
     Text(&'a str),
@@ -217,7 +217,7 @@ impl<'a> EntryKey<'a> {
     }
 }
 
-/// Each key of a list, with the place of the last entry that has it.
+/// Each key of a list, with the index of its last entry.
 fn keys<'a>(list: &Shape, entries: &'a Value) -> Result<HashMap<EntryKey<'a>, usize>, IgnitionError> {
     let entries = match entries {
         Value::Array(entries) => entries.as_slice(),
@@ -231,7 +231,7 @@ fn keys<'a>(list: &Shape, entries: &'a Value) -> Result<HashMap<EntryKey<'a>, us
     entries.iter().enumerate().map(key).collect()
 }
 
-/// A text; none at all is the empty one, as it is to Ignition.
+/// A text; a missing one is empty, as in Ignition.
 fn text(value: &Value) -> Result<&str, IgnitionError> {
     match value {
         Value::String(text) => Ok(text),
@@ -245,7 +245,7 @@ fn shape(wanted: &'static str) -> IgnitionError {
     IgnitionError::Shape { path, wanted }
 }
 
-/// The same fault, seen from one step above.
+/// The same error, with a path from one level above.
 fn beneath(step: &str, error: IgnitionError) -> IgnitionError {
     match error {
         IgnitionError::Shape { path, wanted } => {
@@ -256,7 +256,7 @@ fn beneath(step: &str, error: IgnitionError) -> IgnitionError {
     }
 }
 
-// What each kind of field does is in `tests/fixtures/ignition-merges.json`.
+// For each kind of field see `tests/fixtures/ignition-merges.json`.
 #[cfg(test)]
 mod tests {
     use serde_json::json;

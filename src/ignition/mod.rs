@@ -1,6 +1,6 @@
-//! Ignition: from the installer's file for a role to the config that one node gets.
+//! Ignition: from the installer's file of a role to the config of one node.
 //!
-//! All of it works on JSON values, so that fields this program does not know survive, in their order.
+//! Works on JSON values, so that unknown fields are kept, in their order.
 
 pub mod check;
 pub mod contents;
@@ -23,7 +23,7 @@ pub use self::error::{IgnitionError, OURS};
 use self::version::parse_version;
 pub use self::version::{Major, Version};
 
-/// The version a config says it is written in.
+/// The version that a config declares.
 pub fn version(config: &Value) -> Result<Version, IgnitionError> {
     let text = config
         .pointer("/ignition/version")

@@ -1,7 +1,7 @@
-//! Which of several layers an effective config has its parts from.
+//! Which layers the parts of an effective config come from.
 //!
-//! The layers are merged once more with its layer's number in the place of every value: what comes out says of
-//! every effective value where it is from, by the very rules that chose it.
+//! The layers are merged a second time with each value replaced by its layer's number: the result gives the origin of
+//! every effective value, by the same rules.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use super::spec::{self, Field, Key, Shape};
 use super::{IgnitionError, merge, translate, version};
 
-/// One config of several that are merged, and where it comes from: a file, or words like `ocpdeploy's overlay`.
+/// One of several merged configs and its origin: a file, or a description such as `ocpdeploy's overlay`.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub origin: String,
     pub config: Value,
 }
 
-/// Who said what of one entry of the effective config.
+/// The origin of one entry of the effective config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// `file`, `directory`, `link`, `unit`, `drop-in`, `user`, `ssh key` and so on.
@@ -26,17 +26,17 @@ pub struct Origin {
     pub key: String,
     /// The key of the entry it is part of: a drop-in's unit, a partition's disk, an ssh key's user.
     pub part_of: Option<String>,
-    /// Where it is in what [`merge_layers`] returns, as a JSON pointer.
+    /// Its position in the result of [`merge_layers`], as a JSON pointer.
     pub pointer: String,
-    /// Origins of the layers that what is effective came from, the lowest first.
+    /// Origins of the layers that contribute to it, lowest first.
     pub layers: Vec<String>,
-    /// Where there are several layers: each field (`contents.source`, `mode`) and whence it came.
+    /// If there are several layers: each field (`contents.source`, `mode`) and its origins.
     pub fields: Vec<(String, Vec<String>)>,
 }
 
-/// All layers merged, the first being the lowest; an error where there is none.
+/// Merges all layers, the first being the lowest; an error without any.
 ///
-/// The values of one layer alone come out as its node will read them, too.
+/// The values of a single layer are also translated, as its node would.
 pub fn merge_layers(layers: &[Layer]) -> Result<Value, IgnitionError> {
     let [first, others @ ..] = layers else {
         return Err(IgnitionError::NoVersion);
@@ -47,7 +47,7 @@ pub fn merge_layers(layers: &[Layer]) -> Result<Value, IgnitionError> {
     others.iter().try_fold(lowest, over)
 }
 
-/// For every entry of a list with keys, every ssh key and kernel argument, whence it came; in the effective order.
+/// The origin of every keyed list entry, SSH key and kernel argument; in the effective order.
 pub fn origins(layers: &[Layer]) -> Result<Vec<Origin>, IgnitionError> {
     let effective = merge_layers(layers)?;
     let newest = version(&effective)?;
@@ -61,19 +61,19 @@ pub fn origins(layers: &[Layer]) -> Result<Vec<Origin>, IgnitionError> {
     Ok(reader.found)
 }
 
-/// What no config has, before a layer's number; alone, the field that says which layers have an entry at all.
+/// Prefix of a layer's number that no config contains; alone, the name of the field that lists an entry's layers.
 const MARK: &str = "\0";
 
 fn mark(number: usize) -> Value {
     format!("{MARK}{number}").into()
 }
 
-/// One field for each layer: unknown objects merge field by field, so all are kept.
+/// One field for each layer: unknown objects are merged field by field, so all are kept.
 fn marks(number: usize) -> Value {
     json!({number.to_string(): mark(number)})
 }
 
-/// A config with its layer's number for each value; keys stay as they are.
+/// A config with each value replaced by its layer's number; keys are unchanged.
 fn stamp(fields: &'static [Field], value: Value, number: usize) -> Value {
     let Value::Object(object) = value else {
         return mark(number);
@@ -85,7 +85,7 @@ fn stamp(fields: &'static [Field], value: Value, number: usize) -> Value {
                 let entry = |entry| stamp_entry(*key, fields, entry, number);
                 (name, entries.into_iter().map(entry).collect())
             }
-            // Under a name that no spec has, so that each text can tell which layers have it.
+            // In an unknown field, so that each text can be assigned to its layers.
             (Some(Shape::Set), Value::Array(entries)) => {
                 let texts = entries.iter().filter_map(Value::as_str);
                 let texts = texts.map(|text| (text.to_owned(), marks(number)));
@@ -122,7 +122,7 @@ fn set_name(field: &str) -> String {
     format!("{MARK}{field}")
 }
 
-/// Reads the effective config and the stamped one side by side.
+/// Reads the effective config and the stamped one together.
 struct Reader<'a> {
     layers: &'a [Layer],
     found: Vec<Origin>,
@@ -189,7 +189,7 @@ impl Reader<'_> {
         });
     }
 
-    /// Each field and its layers; an object that several layers made, field by field.
+    /// Each field and its layers; an object from several layers field by field.
     fn parts(&self, fields: &'static [Field], stamped: &Value, above: &str, parts: &mut Vec<(String, Vec<String>)>) {
         for (name, value) in stamped
             .as_object()
@@ -203,7 +203,7 @@ impl Reader<'_> {
                 Some(Shape::Object(fields)) if layers.len() > 1 => {
                     self.parts(fields, value, &format!("{path}."), parts)
                 }
-                // A key is everybody's.
+                // All layers have the key.
                 _ if layers.is_empty() => {}
                 _ => parts.push((path, self.names(&layers))),
             }
@@ -216,7 +216,7 @@ impl Reader<'_> {
     }
 }
 
-/// The layers of the values in it; where it has none but keys, those that have the entry.
+/// The layers of its values; if it has only keys, those that have the entry.
 fn contributors(stamped: &Value) -> BTreeSet<usize> {
     match stamped {
         Value::String(text) => {
@@ -289,7 +289,7 @@ mod tests {
         ('a'..).zip(configs).map(layer).collect()
     }
 
-    /// One line an entry: kind, key, whose part, layers, fields; and its pointer must lead to it.
+    /// One line for each entry: kind, key, parent, layers, fields; its pointer must be valid.
     fn lines(configs: &[Value]) -> Vec<String> {
         let layers = layers(configs);
         let effective = merge_layers(&layers).unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_kind_took_away_is_nobody_s() {
+    fn what_another_kind_took_away_is_no_one_s() {
         let file = json!({"storage": {"files": [{"path": "/x", "mode": 420}]}});
         let link = json!({"storage": {"links": [{"path": "/x", "target": "/y"}]}});
         assert_eq!(lines(&[file.clone(), link.clone()]), ["link /x: b"]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_arguments_are_told_from_one_another() {
+    fn kernel_arguments_are_reported_from_one_another() {
         let config = |list: &str, arguments: &[&str]| json!({"ignition": {"version": "3.3.0"}, "kernelArguments": {list: arguments}});
         let wanted = config("shouldExist", &["quiet", "debug"]);
         let unwanted = config("shouldNotExist", &["quiet"]);

@@ -1,26 +1,26 @@
-//! Where in a file a place of a config stands, so that a person finds it.
+//! The position of a config's value in its file.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Line and column, from 1, of the value at a path such as `$.storage.files.0.mode`.
+/// Line and column, counted from 1, of the value at a path such as `$.storage.files.0.mode`.
 ///
-/// Of what is not in the text, e.g. a field that is missed, it is where the innermost object around it begins.
+/// For a value that is not in the text, e.g. a missing field, the beginning of the innermost existing object.
 pub fn place(text: &[u8], path: &str) -> Option<(usize, usize)> {
     let mut names: Vec<&str> = path.strip_prefix('$')?.split('.').skip(1).collect();
     loop {
         if names.is_empty() {
             return Some((1, 1));
         }
-        // The parser tells its position with an error only, so the place that is looked for is made one.
+        // The parser reports its position only with an error, so reaching the target is an error.
         let mut parser = serde_json::Deserializer::from_slice(text);
         match (Find { names: &names }).deserialize(&mut parser) {
             Err(error) if error.to_string().starts_with(FOUND) => {
                 return Some(behind(text, error.line(), error.column()));
             }
             Err(error) if !error.is_data() => return None,
-            // One step out.
+            // One level up.
             _ => names.pop()?,
         };
     }
@@ -28,7 +28,7 @@ pub fn place(text: &[u8], path: &str) -> Option<(usize, usize)> {
 
 const FOUND: &str = "found";
 
-/// The first thing that stands behind so many bytes of a line; the column is in characters.
+/// The first non-blank character after this number of bytes of a line; the column counts characters.
 fn behind(text: &[u8], line: usize, bytes: usize) -> (usize, usize) {
     let before: usize = text
         .split_inclusive(|byte| *byte == b'\n')
@@ -42,7 +42,7 @@ fn behind(text: &[u8], line: usize, bytes: usize) -> (usize, usize) {
     (text.matches('\n').count() + 1, begun.chars().count() + 1)
 }
 
-/// Walks to the value at `names` and stops there.
+/// Parses up to the value at `names` and stops there.
 struct Find<'a> {
     names: &'a [&'a str],
 }

@@ -1,32 +1,32 @@
-//! The shape of an Ignition 3 document: one table that the merge and the checks both go by.
+//! The structure of an Ignition 3 config: one table for merge and checks.
 //!
-//! A field or list of a new spec version is one line here. Source: coreos/ignition, `config/v3_*/types/schema.go`,
-//! and the `Key`, `IgnoreDuplicates` and `MergedKeys` methods beside it.
+//! A new field or list of a spec version is one line here. Source: coreos/ignition, `config/v3_*/types/schema.go`,
+//! and the `Key`, `IgnoreDuplicates` and `MergedKeys` methods there.
 
-/// What a value is, and how two of them merge.
+/// The type of a value, and how two of them are merged.
 #[derive(Debug)]
 pub enum Shape {
-    /// The child's where it has one.
+    /// The child's, if it has one.
     Text,
     Integer,
     Bool,
-    /// Field by field.
+    /// Merged field by field.
     Object(&'static [Field]),
-    /// Entries with the same key are merged in the parent's place; the child's others follow.
+    /// Entries with the same key are merged at the parent's position; the child's others follow.
     Keyed(Key, &'static [Field]),
-    /// Texts, each once: the parent's, then what the child adds.
+    /// Unique texts: the parent's, then the child's additional ones.
     Set,
-    /// The parent's texts, then the child's, repetitions kept.
+    /// The parent's texts, then the child's, including duplicates.
     Texts,
-    /// The parent's objects, then the child's, repetitions kept.
+    /// The parent's objects, then the child's, including duplicates.
     Series(&'static [Field]),
 }
 
-/// What tells the entries of a list apart.
+/// What identifies the entries of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Field(&'static str),
-    /// A partition's number, or its label where that is 0 or absent.
+    /// A partition's number, or its label if that is 0 or missing.
     NumberOrLabel,
 }
 
@@ -39,12 +39,12 @@ pub struct Field {
     pub shape: Shape,
 }
 
-/// The field of that name.
+/// The field with this name.
 pub fn find(fields: &'static [Field], name: &str) -> Option<&'static Field> {
     fields.iter().find(|field| field.name == name)
 }
 
-/// Lists of one object whose entries share their keys: an entry of one takes the place of any in the others.
+/// Lists of one object that share their keys: an entry replaces one with the same key in the other lists.
 pub const SHARED_KEYS: &[&[&str]] = &[&["files", "directories", "links"], &["shouldExist", "shouldNotExist"]];
 
 const fn f(name: &'static str, since: u32, shape: Shape) -> Field {
@@ -82,7 +82,7 @@ const TLS: &[Field] = &[f("certificateAuthorities", 0, Keyed(Key::Field("source"
 
 const TIMEOUTS: &[Field] = &[f("httpResponseHeaders", 0, Integer), f("httpTotal", 0, Integer)];
 
-/// What a config refers to: before 3.1 it could not be compressed.
+/// A reference to a config: before 3.1 it could not be compressed.
 const REFERENCE: &[Field] = &[
     f("compression", 1, Text),
     f("httpHeaders", 1, HEADERS),
@@ -90,7 +90,7 @@ const REFERENCE: &[Field] = &[
     f("verification", 0, Object(VERIFICATION)),
 ];
 
-/// What is in a file.
+/// The content of a file.
 const RESOURCE: &[Field] = &[
     f("compression", 0, Text),
     f("httpHeaders", 1, HEADERS),
@@ -210,7 +210,7 @@ const LUKS: &[Field] = &[
     f("keyFile", 2, Object(RESOURCE)),
     f("label", 2, Text),
     f("name", 2, Text),
-    // Unlike `options`: not in `IgnoreDuplicates` of any version.
+    // Unlike `options`, not in `IgnoreDuplicates` of any version.
     f("openOptions", 4, Set),
     f("options", 2, Texts),
     f("uuid", 2, Text),

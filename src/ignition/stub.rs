@@ -1,4 +1,4 @@
-//! A small config that fetches a large one, for machines whose platform has no room for it.
+//! A small config that fetches a large one, for platforms with a size limit.
 
 use serde_json::{Value, json};
 
@@ -16,17 +16,17 @@ pub fn can_pack(version: &Version) -> bool {
 pub struct Stub<'a> {
     pub version: Version,
     pub url: &'a str,
-    /// Sent with the request, e.g. a token; needs spec 3.1.
+    /// Sent with the request, e.g. a token; requires spec 3.1.
     pub headers: &'a [(&'a str, &'a str)],
-    /// Of the config before it was packed, hex: Ignition unpacks first (coreos/ignition: `docs/configuration-v3_2.md`).
+    /// Of the uncompressed config, in hex: Ignition decompresses first (coreos/ignition: `docs/configuration-v3_2.md`).
     pub sha512: &'a str,
-    /// What is served is packed; needs spec 3.1.
+    /// The served config is compressed; requires spec 3.1.
     pub gzip: bool,
-    /// PEM of who signs the server's certificate, where the image does not know him.
+    /// PEM of the CA of the server's certificate, if the image does not trust it.
     pub ca: Option<&'a str>,
 }
 
-/// The stub as a config. Whoever serves other bytes stops the boot.
+/// The stub as a config. Ignition stops the boot if the served bytes differ.
 pub fn stub(stub: &Stub<'_>) -> Result<Value, IgnitionError> {
     let lacks = |what| IgnitionError::NotInVersion {
         what,

@@ -1,7 +1,7 @@
-//! What Ignition does to a config of an older spec before it merges it.
+//! Ignition's translation of a config to a newer spec, before a merge.
 //!
-//! Before a merge Ignition rewrites every config in the newest spec it knows, and some values do not come through as
-//! they were. A node does so in any case, whatever wrote its config, so the values here are those it will use.
+//! Before a merge Ignition translates every config to the newest spec it supports, which changes some values. Every
+//! node does so, so the values here are the ones that it will use.
 //! Source: coreos/ignition: `config/v3_*/translate/translate.go`.
 
 use serde_json::{Map, Value};
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::spec::{self, Field, Shape};
 use super::{Major, Version};
 
-/// A config's values as they are in the newest of the specs it is merged with; its version text stays.
+/// A config's values in the newest spec of the merged configs; the version text is unchanged.
 ///
-/// One thing is not taken over: from 3.4 to 3.5 the reference loses a Tang server's `advertisement`.
+/// One effect is not reproduced: from 3.4 to 3.5 the reference implementation loses a Tang server's `advertisement`.
 pub(super) fn up(mut config: Value, version: Version, newest: Version) -> Value {
     if version.major == Major::Two {
         return config;
@@ -20,7 +20,7 @@ pub(super) fn up(mut config: Value, version: Version, newest: Version) -> Value 
     each(&mut config, "/storage/disks", |disk| {
         let partitions = disk.get_mut("partitions").and_then(Value::as_array_mut);
         for partition in partitions.into_iter().flatten().filter_map(Value::as_object_mut) {
-            // To the reference no number and 0 are one.
+            // The reference implementation does not distinguish no number from 0.
             if partition.get("number").is_some_and(|number| number == 0) {
                 partition.shift_remove("number");
             }
@@ -41,7 +41,7 @@ pub(super) fn up(mut config: Value, version: Version, newest: Version) -> Value 
             }
         });
     }
-    // Ignition 2.15 to 2.20 take these bits from 3.4 on; what came later takes them from 3.6 on.
+    // Ignition 2.15 to 2.20 accept these bits from 3.4 on; later ones from 3.6 on.
     if version.minor < 4 || (version.minor < 6 && newest.minor >= 6) {
         each(&mut config, "/storage/files", without_special_bits);
         each(&mut config, "/storage/directories", without_special_bits);
@@ -49,7 +49,7 @@ pub(super) fn up(mut config: Value, version: Version, newest: Version) -> Value 
     config
 }
 
-/// A field of a later spec is no part of the config: were it kept, a child of that spec would bring it to life.
+/// A field of a later spec is not part of the config: if it were kept, a child of that spec would make it effective.
 fn drop_later(fields: &'static [Field], value: &mut Value, minor: u32) {
     let Value::Object(object) = value else { return };
     object.retain(|name, value| {
@@ -78,7 +78,7 @@ fn each(config: &mut Value, list: &str, change: impl Fn(&mut Map<String, Value>)
         .for_each(change);
 }
 
-/// A text that could not be absent in the older spec: it says "", and so overrides a parent's.
+/// A text that cannot be missing in the older spec: it is "", and overrides a parent's.
 fn say(object: &mut Map<String, Value>, field: &str) {
     let value = object.entry(field).or_insert(Value::Null);
     if value.is_null() {

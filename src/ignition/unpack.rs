@@ -1,4 +1,4 @@
-//! Takes a config apart that has others packed in it, e.g. a pointer with our overlay.
+//! Extracts the configs that are embedded in a config, e.g. the overlay in a pointer.
 
 use serde_json::{Value, json};
 
@@ -6,21 +6,21 @@ use super::contents::{self, Contents};
 use super::origins::Layer;
 use super::{IgnitionError, document, version};
 
-/// What a config is made of, as far as that is in it.
+/// The parts of a config, as far as they are embedded.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
-    /// Itself and all that is packed in it, in the order in which a node merges them.
+    /// The config itself and all embedded ones, in the order in which a node merges them.
     pub layers: Vec<Layer>,
-    /// URLs that a node fetches and merges besides, in their order.
+    /// URLs that a node also fetches and merges, in their order.
     pub fetched: Vec<String>,
 }
 
-/// Nobody packs configs so often; deeper is a trap.
+/// Deeper nesting is not a valid use.
 const DEEPEST: usize = 8;
 
-/// Takes a config apart the way Ignition does: depth first, and `replace` takes the place of all around it.
+/// Extracts as Ignition merges: depth first, and `replace` replaces everything around it.
 ///
-/// What is packed is named after its place, e.g. `master.ign merge.1`. An error where it is no config.
+/// Embedded configs are named after their position, e.g. `master.ign merge.1`. An error if one is not a config.
 /// Source: coreos/ignition, `internal/exec/config_fetcher.go`.
 pub fn unpack(origin: &str, config: &Value) -> Result<Unpacked, IgnitionError> {
     let mut found = Unpacked {
@@ -70,7 +70,7 @@ fn add(found: &mut Unpacked, origin: &str, mut config: Value, deepest: usize) ->
         .try_for_each(|(origin, config)| add(found, &origin, config, deepest - 1))
 }
 
-/// The config that a reference holds; `None` when it names a place to fetch one from.
+/// The config embedded in a reference; `None` if it is fetched.
 fn packed(reference: &Value, name: &str, deepest: usize) -> Result<Option<Value>, IgnitionError> {
     let shape = |wanted| IgnitionError::Shape {
         path: format!("$.ignition.config.{name}.source"),

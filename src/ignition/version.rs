@@ -1,8 +1,8 @@
-//! The version of a config: of spec 2 or 3.
+//! The spec version of a config: 2 or 3.
 
 use std::fmt;
 
-/// A version of Ignition's spec, of major 2 or 3.
+/// A version of Ignition's spec, with major version 2 or 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: Major,
@@ -10,7 +10,7 @@ pub struct Version {
     pub patch: u32,
 }
 
-/// The two languages; no document, merge or CoreOS mixes them.
+/// The two incompatible major versions; no config, merge or CoreOS mixes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Major {
     /// OpenShift 4.1 to 4.5.
@@ -20,7 +20,7 @@ pub enum Major {
 }
 
 impl Major {
-    /// The list in `ignition.config` of what is fetched and merged over the rest.
+    /// The list in `ignition.config` of the configs that are fetched and merged.
     pub fn merge_list(self) -> &'static str {
         match self {
             Major::Two => "append",

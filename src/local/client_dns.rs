@@ -1,7 +1,9 @@
-//! The cluster's names on this computer: the hosts file, or a piece for the resolver that runs here.
+//! The cluster's names on this computer: in the hosts file, or in a configuration file of the local resolver.
 //!
-//! Only what stands between a cluster's own markers, or in a file of its own, is ever written or removed. What was
-//! done is noted in the cluster's folder, so that `destroy` undoes it.
+//! Only text between a cluster's own markers, or in its own file, is written or removed. Changes are recorded in the
+//! cluster's folder, so that `destroy` reverts them.
+//!
+//! More than 500 lines: three resolvers with one interface.
 
 use std::fmt;
 use std::fs::File;
@@ -18,18 +20,19 @@ use crate::local::subprocess;
 use crate::state::home::{ClusterDir, write_private};
 use crate::state::parameters::Parameters;
 
-/// Version of the note in the cluster's folder.
+/// Version of the record in the cluster's folder.
 const VERSION: u32 = 1;
 
-/// Where the names are told.
+/// How the names are made known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// Lines in the hosts file; only the usual names beneath `apps`.
+    /// Lines in the hosts file; only the common names below `apps`.
     Hosts,
-    /// A piece for the dnsmasq that NetworkManager runs; knows every name.
+    /// A configuration file for NetworkManager's dnsmasq; resolves every name.
     NetworkManager,
-    /// A piece for systemd-resolved, which then asks the cluster's nodes; knows every name while they run.
+    /// A configuration file for systemd-resolved, which queries the cluster's nodes; resolves every name while they
+    /// run.
     Resolved,
 }
 
@@ -43,7 +46,7 @@ impl fmt::Display for How {
     }
 }
 
-/// What cannot be done, and about which file.
+/// Why an operation on a file failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientDnsError {
     #[error("cannot {operation} {}", path.display())]
@@ -97,11 +100,11 @@ pub struct Computer {
     root: PathBuf,
 }
 
-/// What one file is to be.
+/// The change of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub path: PathBuf,
-    /// `None`: there is no such file.
+    /// `None` if the file does not exist.
     pub before: Option<String>,
     pub after: Option<String>,
 }
@@ -112,7 +115,7 @@ impl Change {
     }
 }
 
-/// The note in the cluster's folder.
+/// The record in the cluster's folder.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {
@@ -125,7 +128,7 @@ impl Computer {
         Self { root: root.into() }
     }
 
-    /// Whether it is really this computer, no folder in place of `/`.
+    /// Whether this is the real computer, not a folder in place of `/`.
     pub fn is_this(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -143,7 +146,7 @@ impl Computer {
         }
     }
 
-    /// What `apply` would change.
+    /// The change that `apply` would make.
     pub fn plan(&self, parameters: &Parameters, how: How) -> Result<Change, ClientDnsError> {
         let id = parameters.id();
         let path = self.file(&id, how);
@@ -163,7 +166,7 @@ impl Computer {
         })
     }
 
-    /// What `remove` would change.
+    /// The change that `remove` would make.
     pub fn plan_removal(&self, cluster: &ClusterId, how: How) -> Result<Change, ClientDnsError> {
         let path = self.file(cluster, how);
         let before = read(&path)?;
@@ -176,7 +179,7 @@ impl Computer {
         Ok(Change { path, before, after })
     }
 
-    /// Whether the resolver that would have to read the file is the one in use here.
+    /// Whether the resolver that reads the file is the one in use here.
     pub fn check(&self, how: How) -> Result<(), ClientDnsError> {
         let why = match how {
             How::NetworkManager if !self.networkmanager_runs_dnsmasq()? => {
@@ -188,7 +191,7 @@ impl Computer {
         Err(ClientDnsError::NotInUse { how, why })
     }
 
-    /// Lines of the hosts file that speak of the cluster's names and are not ours, each with its place.
+    /// Other lines of the hosts file with the cluster's names, each with its location.
     pub fn rivals(&self, cluster: &ClusterId) -> Result<Vec<String>, ClientDnsError> {
         let path = self.file(cluster, How::Hosts);
         let text = read(&path)?.unwrap_or_default();
@@ -206,7 +209,7 @@ impl Computer {
         ] {
             files.extend(conf_files(&self.path(folder))?);
         }
-        // The last one that says anything wins.
+        // The last setting is effective.
         let mut dns = None;
         for file in files {
             dns = main_dns(&read(&file)?.unwrap_or_default()).or(dns);
@@ -219,7 +222,7 @@ impl Computer {
         leads_to.to_string_lossy().contains("systemd/resolve/")
     }
 
-    /// Makes the resolver read its pieces anew. In a folder in place of `/` there is none.
+    /// Makes the resolver reload its files. In a folder in place of `/` there is none.
     fn reload(&self, how: How) -> Result<(), ClientDnsError> {
         let command: &[&str] = match how {
             _ if !self.is_this() => return Ok(()),
@@ -242,7 +245,7 @@ impl Computer {
     }
 }
 
-/// Tells this computer the cluster's names. Doing it again changes nothing; another way replaces the former.
+/// Adds the cluster's names. Repeating it changes nothing; another method replaces the previous one.
 pub fn apply(
     computer: &Computer,
     dir: &ClusterDir,
@@ -253,7 +256,7 @@ pub fn apply(
     if applied(dir)?.is_some_and(|before| before != how) {
         remove(computer, Some(dir), &parameters.id())?;
     }
-    // Noted first: a crash in between leaves a note too many, never lines that nobody knows of.
+    // Recorded first: after a crash there may be a record without lines, but never lines without a record.
     note(dir, how)?;
     let change = change(computer, &parameters.id(), how, || computer.plan(parameters, how))?;
     if !change.is_none() {
@@ -262,9 +265,9 @@ pub fn apply(
     Ok(change)
 }
 
-/// Takes the names away again and returns what changed. Without a note every place is looked at.
+/// Removes the names and returns the changes. Without a record every method's file is checked.
 ///
-/// `dir` is the cluster's folder, where there still is one.
+/// `dir` is the cluster's folder, if it still exists.
 pub fn remove(
     computer: &Computer,
     dir: Option<&ClusterDir>,
@@ -297,7 +300,7 @@ pub fn places(dir: Option<&ClusterDir>) -> Result<Vec<How>, ClientDnsError> {
     Ok(applied.map_or_else(|| vec![How::Hosts, How::NetworkManager, How::Resolved], |how| vec![how]))
 }
 
-/// How the names are told now, going by the note; `None` when they are not.
+/// The method in use according to the record; `None` without one.
 pub fn applied(dir: &ClusterDir) -> Result<Option<How>, ClientDnsError> {
     let path = dir.client_dns();
     let Some(text) = read(&path)? else {
@@ -323,7 +326,7 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
     };
     let text = serde_json::to_vec(&Note { v: VERSION, how }).map_err(|error| failed(error.into()))?;
     write_private(&path, &text).map_err(failed)?;
-    // Under sudo the folder is still the user's, who will destroy the cluster.
+    // Under sudo the folder still belongs to the user, who will destroy the cluster.
     let owner = std::fs::metadata(dir.path()).map_err(failed)?;
     let file = std::fs::metadata(&path).map_err(failed)?;
     if (owner.uid(), owner.gid()) != (file.uid(), file.gid()) {
@@ -332,7 +335,7 @@ fn note(dir: &ClusterDir, how: How) -> Result<(), ClientDnsError> {
     Ok(())
 }
 
-/// Reads, plans and writes with the file's folder locked against another of our kind.
+/// Reads, plans and writes while the file's folder is locked against other instances.
 fn change(
     computer: &Computer,
     cluster: &ClusterId,
@@ -374,7 +377,7 @@ fn broken_markers(path: &Path, broken: BrokenMarkers) -> ClientDnsError {
     }
 }
 
-/// What a person with the right to write would do.
+/// The change as instructions for an administrator.
 fn by_hand(change: &Change, cluster: &ClusterId) -> String {
     let path = change.path.display();
     let [begin, end] = hosts::markers(cluster);
@@ -390,7 +393,7 @@ fn by_hand(change: &Change, cluster: &ClusterId) -> String {
     }
 }
 
-/// `None` where there is no file.
+/// `None` if the file does not exist.
 fn read(path: &Path) -> Result<Option<String>, ClientDnsError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -403,9 +406,9 @@ fn read(path: &Path) -> Result<Option<String>, ClientDnsError> {
     }
 }
 
-/// Replaces a file of the system, at once where that can be, with its mode, owner and SELinux label.
+/// Replaces a system file, atomically if possible, with its mode, owner and SELinux label.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // Of a link, what it leads to is replaced.
+    // A link's target is replaced.
     let path = match std::fs::canonicalize(path) {
         Ok(real) => real,
         Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
@@ -428,7 +431,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     new.as_file().sync_all()?;
     match new.persist(&path) {
         Ok(_) => File::open(folder)?.sync_all(),
-        // In a container the file is a mount of its own, which cannot be replaced, only written.
+        // In a container the file is a mount point, which can be written, but not replaced.
         Err(error) if matches!(error.error.kind(), ErrorKind::ResourceBusy | ErrorKind::CrossesDevices) => {
             tracing::warn!("{} is a mount point; writing it in place", path.display());
             let mut file = File::options().write(true).open(&path)?;
@@ -440,7 +443,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// A hosts file with the label of its folder would be closed to confined services.
+/// With its folder's label a hosts file would be unreadable for confined services.
 fn copy_label(from: &Path, to: &File) -> io::Result<()> {
     const LABEL: &str = "security.selinux";
     let mut label = [0; 256];
@@ -453,7 +456,7 @@ fn copy_label(from: &Path, to: &File) -> io::Result<()> {
     }
 }
 
-/// The `.conf` files of a folder, sorted, as their reader takes them.
+/// The `.conf` files of a folder, sorted as the resolver reads them.
 fn conf_files(folder: &Path) -> Result<Vec<PathBuf>, ClientDnsError> {
     let failed = |source| ClientDnsError::Io {
         operation: "list",

@@ -1,23 +1,23 @@
-//! How long a disk takes to keep what it was given: what etcd lives by.
+//! Measures the latency of synced writes, which etcd depends on.
 
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-/// What etcd's own hardware guide asks of 99 of 100 syncs.
+/// etcd's hardware guide requires this for 99 of 100 syncs.
 pub const ETCD_WANTS: Duration = Duration::from_millis(10);
 
-/// As etcd's log is written, and as its documentation has it measured (etcd: op-guide/hardware, `fio` with 2300 bytes).
+/// The write size of etcd's log, as in its documentation's benchmark (etcd: op-guide/hardware, `fio` with 2300 bytes).
 const WRITE: [u8; 2300] = [0; 2300];
 const MOST_WRITES: usize = 1000;
 const MOST_TIME: Duration = Duration::from_secs(3);
 
-/// Times of a write and its sync.
+/// Durations of a write and its sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     pub median: Duration,
-    /// 99 of 100 are no longer than that.
+    /// 99 of 100 are not longer.
     pub p99: Duration,
 }
 
@@ -33,9 +33,9 @@ impl fmt::Display for Latency {
     }
 }
 
-/// Writes and syncs in a folder for some seconds at most; nothing of it stays. Blocks.
+/// Writes and syncs in a folder for some seconds at most; nothing remains. Blocks.
 pub fn latency(folder: &Path) -> io::Result<Latency> {
-    // Has no name, so that the kernel removes it whatever happens.
+    // An unnamed file: the kernel removes it in any case.
     let mut file = tempfile::tempfile_in(folder)?;
     let begun = Instant::now();
     let mut times = Vec::with_capacity(MOST_WRITES);

@@ -1,4 +1,4 @@
-//! What this computer itself runs or shows: programs, ssh, its resolver, its disk, its view of the machine network.
+//! This computer: child processes, ssh, resolver, disk speed, network probes.
 
 pub mod client_dns;
 pub mod disk;

@@ -1,5 +1,5 @@
-//! What this computer sees by itself of a network that it is connected to: who answers for an address, and which VRRP
-//! ids are in use. On a network it is not connected to it asks nothing and sees nothing.
+//! Observes a network that this computer is connected to: addresses in use, and VRRP ids. On other networks it sends
+//! nothing and finds nothing.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::Mac;
 
-/// Whoever has an address answers at once; a busy machine may take a moment.
+/// A machine answers at once; a busy one may take a moment.
 const ANSWER: Duration = Duration::from_millis(1500);
 
 const LOOK: Duration = Duration::from_millis(50);
@@ -24,21 +24,21 @@ const LOOK: Duration = Duration::from_millis(50);
 const VRRP: i32 = 112;
 const VRRP_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
 
-/// The device by which this computer is on the network of an address, no router between.
+/// The network device that reaches an address without a router.
 pub fn device_to(ip: Ipv4Addr) -> Option<String> {
     connected_by(ip)
 }
 
-/// Those of the addresses that something answers for, with its MAC where that is known.
+/// Addresses that are in use, with the MAC if known.
 pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
     let asked = addresses.iter().map(|ip| async { (*ip, who_has(*ip).await) });
     let answers = join_all(asked).await.into_iter();
     answers.filter_map(|(ip, answer)| Some((ip, answer?))).collect()
 }
 
-/// Makes the kernel ask for the address by talking to it, and reads what its ARP table says.
+/// Makes the kernel send an ARP request by connecting, and reads its ARP table.
 ///
-/// For most of a minute the table also remembers one that is gone, so an entry that was there before proves nothing.
+/// The table keeps stale entries for up to a minute, so an entry that existed before proves nothing.
 async fn who_has(ip: Ipv4Addr) -> Option<Option<Mac>> {
     connected_by(ip)?;
     let remembered = arp_entry(ip).is_some();
@@ -52,7 +52,7 @@ async fn who_has(ip: Ipv4Addr) -> Option<Option<Mac>> {
     Some(arp_entry(ip))
 }
 
-/// Ends when the address accepts or refuses a connection; else never.
+/// Returns when the address accepts or refuses a connection; otherwise never.
 async fn tcp_answers(ip: Ipv4Addr) {
     let ports = [6443, 443, 22, 80];
     let mut connections: FuturesUnordered<_> = ports
@@ -69,7 +69,7 @@ async fn tcp_answers(ip: Ipv4Addr) {
     std::future::pending().await
 }
 
-/// Ends when the ARP table has the address; else never.
+/// Returns when the ARP table has the address; otherwise never.
 async fn in_arp_table(ip: Ipv4Addr) {
     while arp_entry(ip).is_none() {
         sleep(LOOK).await;
@@ -94,7 +94,7 @@ fn arp_entry_in(table: &str, ip: Ipv4Addr) -> Option<Mac> {
     })
 }
 
-/// The device by which the address is reached without a router.
+/// The device that reaches the address without a router.
 fn connected_by(ip: Ipv4Addr) -> Option<String> {
     connected_in(&fs::read_to_string("/proc/net/route").ok()?, ip)
 }
@@ -115,9 +115,9 @@ fn connected_in(table: &str, ip: Ipv4Addr) -> Option<String> {
     gateway.is_unspecified().then(|| device.to_owned())
 }
 
-/// Listens for other clusters' VRRP on the network of an address; gives each id with one who uses it.
+/// Listens for other clusters' VRRP on the network of an address; returns each id with one of its users.
 ///
-/// Empty where this computer is not on that network or may not listen; that needs CAP_NET_RAW.
+/// Empty if this computer is not on that network or may not listen, which requires CAP_NET_RAW.
 pub async fn virtual_router_ids(near: Ipv4Addr, listen: Duration) -> BTreeMap<u8, Ipv4Addr> {
     let Some(device) = connected_by(near) else {
         return BTreeMap::new();
@@ -162,7 +162,7 @@ fn advertisement(packet: &[u8]) -> Option<(u8, Ipv4Addr)> {
     is_advertisement.then_some((*vrrp.get(1)?, source.into()))
 }
 
-/// The address of this computer from which another is reached; nothing is sent.
+/// This computer's address for connections to another one; sends nothing.
 fn own_address(near: Ipv4Addr) -> io::Result<Ipv4Addr> {
     let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
     socket.connect((near, 9))?;

@@ -1,6 +1,6 @@
-//! The way onto a node: what the user's own `ssh` is told, and the keys by which it knows the nodes again.
+//! SSH connections to nodes with the user's own `ssh`, and the nodes' host keys.
 //!
-//! Each cluster has its own known hosts, by node and not by address: another cluster may get the address one day.
+//! Each cluster has its own known hosts, by node and not by address: another cluster may get the address later.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,16 +16,16 @@ use super::subprocess;
 use crate::printable::printable_text;
 use crate::state::home::{ClusterDir, write_private};
 
-/// The user that CoreOS has.
+/// CoreOS's user.
 const USER: &str = "core";
 
-/// A node that does not answer is given up after so many seconds; TCP alone takes more than two minutes.
+/// Connection timeout in seconds; TCP alone takes more than two minutes.
 const CONNECT_TIMEOUT: u32 = 10;
 
-/// The same where nobody watches, with the login and a bastion on the way.
+/// The same for unattended connections, including the login and a bastion.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a connection without a person does not do: ask, forward, wait for a dead peer, or outlive this program for long.
+/// Options of an unattended connection: no prompts, no forwarding, and a short detection of lost peers.
 const UNATTENDED: [&str; 6] = [
     "BatchMode=yes",
     "ClearAllForwardings=yes",
@@ -35,7 +35,7 @@ const UNATTENDED: [&str; 6] = [
     "ServerAliveInterval=5",
 ];
 
-/// Why there is no connection to a node.
+/// Why a connection to a node failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SshError {
     #[error("cannot run ssh: {0}")]
@@ -46,34 +46,34 @@ pub enum SshError {
     TooLong { host: String },
 }
 
-/// A node as ssh reaches it: with the user's own configuration, so through a bastion where that names one.
+/// A node as an ssh target, with the user's own configuration, e.g. a bastion.
 pub struct Node<'a> {
     pub dir: &'a ClusterDir,
-    /// Fully qualified; its keys are known by it.
+    /// Fully qualified; its host keys are stored by it.
     pub host: String,
     pub ip: Ipv4Addr,
-    /// The private key; `None` for those that ssh finds.
+    /// The private key; `None` for the keys that ssh finds.
     pub key: Option<&'a Path>,
 }
 
 impl Node<'_> {
-    /// The user's own ssh with a shell on the node. It may ask.
+    /// The user's own ssh with a shell on the node. It may prompt.
     pub fn shell(&self) -> Command {
         let mut ssh = subprocess::command("ssh");
         ssh.args(self.options(has_own_timeout(self.ip))).arg(target(self.ip));
         ssh
     }
 
-    /// A connection on which commands are run. It never asks, and ends with the `Session`.
+    /// A connection for running commands. It never prompts, and ends with the `Session`.
     ///
-    /// `openssh` itself would start ssh with all of our environment. So the master is started here, in the way of its
-    /// `SessionBuilder` (openssh-rust/openssh: `src/builder.rs`, `launch_master`), and it talks to the socket.
+    /// `openssh` itself would start ssh with the whole environment. Therefore the master is started here, as its
+    /// `SessionBuilder` does (openssh-rust/openssh: `src/builder.rs`, `launch_master`), and `openssh` uses the socket.
     pub async fn connect(&self) -> Result<Session, SshError> {
         let folder = tempfile::Builder::new().prefix("ocpdeploy-ssh-").tempdir()?;
         let log = folder.path().join("log");
         let mut ssh = subprocess::command("ssh");
         ssh.args(["-M", "-N", "-f", "-T", "-x", "-S"]);
-        // The name that `openssh` knows it by.
+        // The name that `openssh` expects.
         ssh.arg(folder.path().join("master")).arg("-E").arg(&log);
         for option in UNATTENDED {
             ssh.args(["-o", option]);
@@ -81,7 +81,7 @@ impl Node<'_> {
         ssh.args(self.options(has_own_timeout(self.ip))).arg(target(self.ip));
         ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut ssh = tokio::process::Command::from(ssh);
-        // Once logged in it is in the background, and this one has ended.
+        // After the login it runs in the background, and this process has ended.
         let ended = timeout(LOGIN_LIMIT, ssh.kill_on_drop(true).status()).await;
         let host = self.host.clone();
         let Ok(status) = ended else {
@@ -97,7 +97,7 @@ impl Node<'_> {
     }
 
     fn options(&self, own_timeout: bool) -> Vec<OsString> {
-        // ssh parts at blanks and fills in percent signs.
+        // ssh splits at spaces and expands percent signs.
         let known = self.dir.known_hosts().display().to_string().replace('%', "%%");
         let known = format!("UserKnownHostsFile=\"{known}\"");
         let alias = format!("HostKeyAlias={}", self.host);
@@ -115,21 +115,21 @@ impl Node<'_> {
     }
 }
 
-/// Where `ssh` leads on a node.
+/// The ssh target of a node.
 fn target(ip: Ipv4Addr) -> String {
     format!("{USER}@{ip}")
 }
 
-/// Whether the user's own configuration says how long ssh may take to connect.
+/// Whether the user's own configuration sets the connection timeout.
 fn has_own_timeout(ip: Ipv4Addr) -> bool {
     let asked = subprocess::command("ssh").args(["-G", &target(ip)]).output();
     asked.is_ok_and(|asked| sets_timeout(&String::from_utf8_lossy(&asked.stdout)))
 }
 
-/// Whether what `ssh -G` prints has a limit.
+/// Whether the output of `ssh -G` has a timeout.
 ///
-/// Source: openssh/openssh-portable: readconf.c, `dump_client_config`: `connecttimeout none` where nothing sets it.
-/// Options of the command line win over all files, so ours is given only where the user has none.
+/// Source: openssh/openssh-portable: readconf.c, `dump_client_config`: `connecttimeout none` if it is not set.
+/// Command-line options override all files, so ours is passed only if the user has none.
 fn sets_timeout(configuration: &str) -> bool {
     let set = configuration
         .lines()
@@ -137,7 +137,7 @@ fn sets_timeout(configuration: &str) -> bool {
     set.is_some_and(|seconds| seconds != "none")
 }
 
-/// Forgets the key of a node that is made anew.
+/// Removes the host key of a node that is recreated.
 pub fn forget(dir: &ClusterDir, host: &str) -> io::Result<()> {
     let path = dir.known_hosts();
     let text = match fs_err::read_to_string(&path) {

@@ -1,13 +1,13 @@
-//! Programs of this computer that are started, and what they are told of our surroundings: no more than they need.
+//! Child processes with a minimal environment.
 //!
-//! Variables may hold passwords, and children hand theirs on; ssh even to other computers, where it is told to. The
+//! Variables may contain passwords, and children pass them on; ssh even to other computers if configured. The
 //! installer has rules of its own.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// Where programs and people's files are, how people are spoken to and asked, and ssh's agent.
-const TOLD: [&str; 24] = [
+/// Variables for paths, locale, prompts, and ssh's agent.
+const ALLOWED: [&str; 24] = [
     "COLORTERM",
     "DBUS_SESSION_BUS_ADDRESS",
     "DISPLAY",
@@ -34,18 +34,18 @@ const TOLD: [&str; 24] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// A program to be started with these variables and no others.
+/// A child process with these variables and no others.
 #[expect(clippy::disallowed_methods, reason = "programs are started here")]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear();
-    command.envs(std::env::vars_os().filter(|(name, _)| is_told(name)));
+    command.envs(std::env::vars_os().filter(|(name, _)| is_allowed(name)));
     command
 }
 
-fn is_told(name: &OsStr) -> bool {
+fn is_allowed(name: &OsStr) -> bool {
     name.to_str()
-        .is_some_and(|name| TOLD.contains(&name) || name.starts_with("LC_"))
+        .is_some_and(|name| ALLOWED.contains(&name) || name.starts_with("LC_"))
 }
 
 #[cfg(test)]
@@ -53,8 +53,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_handed_on_that_may_be_a_secret() {
-        for (name, told) in [
+    fn variables_that_may_be_secret_are_not_passed_on() {
+        for (name, allowed) in [
             ("PATH", true),
             ("LC_ALL", true),
             ("SSH_AUTH_SOCK", true),
@@ -64,17 +64,17 @@ mod tests {
             ("path", false),
             ("", false),
         ] {
-            assert_eq!(is_told(OsStr::new(name)), told, "{name}");
+            assert_eq!(is_allowed(OsStr::new(name)), allowed, "{name}");
         }
     }
 
     #[test]
-    fn a_child_has_only_what_it_is_told() {
+    fn a_child_has_only_allowed_variables() {
         let output = command("env").output().unwrap();
         let lines = String::from_utf8(output.stdout).unwrap();
         let names: Vec<_> = lines.lines().filter_map(|line| line.split_once('=')).collect();
         assert!(names.iter().any(|(name, _)| *name == "PATH"), "{lines}");
-        // cargo's own are kept back.
-        assert!(names.iter().all(|(name, _)| is_told(OsStr::new(name))), "{lines}");
+        // cargo's own are removed.
+        assert!(names.iter().all(|(name, _)| is_allowed(OsStr::new(name))), "{lines}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a config fits its carrier, what makes it large, and smaller forms of the same config.
+//! Whether a config fits its carrier, its largest entries, and its compressed form.
 
 use std::fmt;
 use std::io::Write;
@@ -14,29 +14,29 @@ use crate::ignition::contents::{self, Contents};
 use crate::ignition::stub::can_pack;
 use crate::ignition::version;
 
-/// Over this a config is warned of even where nobody sets a bound: a guest reads fw_cfg page by page, each from the
+/// A larger config causes a warning even without a limit: a guest reads fw_cfg page by page, each from the
 /// start.
 pub const LARGE: usize = 1 << 20;
 
-/// How many of the largest entries a user is told.
-const TOLD: usize = 5;
+/// Number of the largest entries that are reported.
+const SHOWN: usize = 5;
 
-/// A config in the form in which its carrier takes it.
+/// A config in the form that its carrier accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fitted {
     pub bytes: Vec<u8>,
-    /// It is the packed form.
+    /// It is compressed.
     pub packed: bool,
 }
 
-/// A config that its carrier does not take in any form.
+/// A config that exceeds its carrier's limit in every form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct TooLarge {
     pub bytes: usize,
-    /// Bytes of the packed form, where the version of the spec has one.
+    /// Size of the compressed form in bytes, if the spec version supports it.
     pub packed: Option<usize>,
     pub carrier: &'static str,
-    /// Bytes for which the carrier has room.
+    /// The carrier's limit in bytes.
     pub room: usize,
     pub largest: Vec<Contributor>,
 }
@@ -58,15 +58,15 @@ impl fmt::Display for TooLarge {
     }
 }
 
-/// An entry of a config, by its size.
+/// An entry of a config, with its size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Contributor {
     /// `file`, `unit`, …
     pub kind: &'static str,
     pub key: String,
-    /// As it stands in the config, quotes and base64 included.
+    /// Its size in the config, including quotes and base64.
     pub bytes: usize,
-    /// Of the whole config.
+    /// Percentage of the whole config.
     pub percent: usize,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Contributor {
     }
 }
 
-/// Takes the config as it is where it fits, else its packed form.
+/// The config itself if it fits, otherwise its compressed form.
 pub fn fit(carrier: &Carrier, config: Vec<u8>) -> Result<Fitted, TooLarge> {
     let Some(room) = carrier.room().filter(|room| config.len() > *room) else {
         return Ok(Fitted {
@@ -98,15 +98,15 @@ pub fn fit(carrier: &Carrier, config: Vec<u8>) -> Result<Fitted, TooLarge> {
             packed: packed.map(|bytes| bytes.len()),
             carrier: carrier.name,
             room,
-            largest: contributors(&serde_json::from_slice(&config).unwrap_or_default(), TOLD),
+            largest: contributors(&serde_json::from_slice(&config).unwrap_or_default(), SHOWN),
         }),
     }
 }
 
-/// The same config, packed: one that does nothing but merge the gzip of it. `None` before 3.1.
+/// The compressed form: a config that only merges the gzip of the original. `None` before 3.1.
 ///
-/// `merge` and not `replace`: a replaced config also drops what the image itself brings (the groups of `core`), and the
-/// merge of nothing with a config is the config. Compressed references came with spec 3.1.
+/// `merge` instead of `replace`: replacing a config also drops what the image itself adds (the groups of `core`), and
+/// merging a config into an empty one does not change it. Compressed references require spec 3.1.
 pub fn pack(config: &[u8]) -> Option<Vec<u8>> {
     let document = serde_json::from_slice(config).ok()?;
     let version = version(&document).ok().filter(can_pack)?;
@@ -118,17 +118,17 @@ pub fn pack(config: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&packed).ok()
 }
 
-/// Gzip as small as it gets; the same bytes every time, for there is no time and no name in it.
+/// Gzip with the best compression; deterministic, without time and name.
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
-    // A vector takes everything.
+    // Writing to a vector cannot fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
 
 /// The largest entries of a config, largest first.
 ///
-/// A config within the config, as a pointer merges one, is looked into, its entries as large as they are in there.
+/// An embedded config, as in a pointer, is analyzed too, with the sizes that its entries have in it.
 pub fn contributors(config: &Value, most: usize) -> Vec<Contributor> {
     let mut all = Vec::new();
     collect(config, 1.0, &mut all);
@@ -147,7 +147,7 @@ pub fn contributors(config: &Value, most: usize) -> Vec<Contributor> {
     all
 }
 
-/// Lists of entries: their place, the field that names one, and what one is called.
+/// Lists of entries: their path, the field with the name, and the kind's name.
 const LISTS: [(&str, &str, &str); 9] = [
     ("/storage/files", "path", "file"),
     ("/storage/directories", "path", "directory"),
@@ -170,7 +170,7 @@ fn collect(config: &Value, scale: f64, all: &mut Vec<(&'static str, String, usiz
         for (index, entry) in entries.enumerate() {
             let bytes = size(entry) as f64 * scale;
             if let Some((inner, length)) = inner_config(kind, entry) {
-                // How many bytes one byte within takes up here: base64 makes more of it, gzip less.
+                // The average size here of one embedded byte: base64 increases it, gzip reduces it.
                 collect(&inner, bytes / length.max(1) as f64, all);
                 continue;
             }
@@ -286,7 +286,7 @@ mod tests {
             largest,
             [("file", "/large", 90), ("file", "/small", 9), ("unit", "a.service", 0)]
         );
-        // Before 3.1 there is no packed form.
+        // Before 3.1 there is no compressed form.
         let old = String::from_utf8(config).unwrap().replace("3.2.0", "3.0.0");
         assert_eq!(fit(&carrier(100), old.into_bytes()).unwrap_err().packed, None);
     }
@@ -301,7 +301,7 @@ mod tests {
         let found = contributors(&pointer, 3);
         let keys: Vec<_> = found.iter().map(|one| one.key.as_str()).collect();
         assert_eq!(keys, ["/large", "/small", "a.service"]);
-        // 9000 bytes in base64 in base64.
+        // 9000 bytes in nested base64.
         assert!((16_000..16_400).contains(&found[0].bytes), "{}", found[0]);
     }
 }

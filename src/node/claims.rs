@@ -1,6 +1,6 @@
-//! What a config says alone: paths, units and the like of which no other config may say a word.
+//! The exclusive parts of configs: paths, units and similar entries that only one config may set.
 //!
-//! Ignition lets the later config win without a word. Here nobody changes what somebody else writes.
+//! In Ignition the later config overrides silently. Here two configs must not set the same entry.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use serde_json::Value;
 
 use crate::ignition::IgnitionError;
 
-/// One thing that a config writes.
+/// One entry that a config sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Claim {
-    /// What two configs cannot both have; for whatever ends up as a file it is the path.
+    /// What two configs cannot both have; for everything that becomes a file, its path.
     key: String,
     kind: &'static str,
-    /// As the user is told, e.g. `unit kubelet.service`.
+    /// For messages, e.g. `unit kubelet.service`.
     what: String,
 }
 
-/// Who writes what.
+/// The owner of each entry.
 #[derive(Clone, Debug, Default)]
 pub struct Claims(BTreeMap<String, (Claim, String)>);
 
 impl Claims {
-    /// Adds all that a config writes. What was claimed before stays with its first owner.
+    /// Adds all entries of a config. An entry that was added before keeps its first owner.
     pub fn add(&mut self, owner: &str, config: &Value) {
         for claim in claims(config) {
             self.0
@@ -32,7 +32,7 @@ impl Claims {
         }
     }
 
-    /// Fails when a config writes what somebody else has claimed.
+    /// Fails if a config sets an entry of another owner.
     pub fn refuse(&self, owner: &str, config: &Value) -> Result<(), IgnitionError> {
         for claim in claims(config) {
             let Some((first, other)) = self.0.get(&claim.key) else {
@@ -55,7 +55,7 @@ impl Claims {
     }
 }
 
-/// Lists of `storage` whose entries are told apart by one field.
+/// Lists of `storage` whose entries are identified by one field.
 const STORAGE: [(&str, &str, &str); 7] = [
     ("files", "path", "file"),
     ("directories", "path", "directory"),
@@ -66,7 +66,7 @@ const STORAGE: [(&str, &str, &str); 7] = [
     ("raid", "name", "RAID array"),
 ];
 
-/// Fields that say who an entry is, or that add to what others say.
+/// Fields that identify an entry, or that several configs may extend.
 const SHARED: [&str; 3] = ["name", "sshAuthorizedKeys", "groups"];
 
 fn claims(config: &Value) -> Vec<Claim> {
@@ -91,7 +91,7 @@ fn claims(config: &Value) -> Vec<Claim> {
         if is_whole {
             claim(format!("/etc/systemd/system/{name}"), "unit", format!("unit {name}"));
         }
-        // Drop-ins are there so that several can add to one unit.
+        // Several configs may add drop-ins to one unit.
         for dropin in dropins {
             let key = format!("/etc/systemd/system/{name}.d/{dropin}");
             claim(key, "drop-in", format!("drop-in {dropin} of unit {name}"));
@@ -138,12 +138,14 @@ mod tests {
     fn clash(first: Value, second: Value) -> Option<String> {
         let mut claims = Claims::default();
         claims.add("a.ign", &first);
-        claims.refuse("a.ign", &first).expect("nobody is in his own way");
+        claims
+            .refuse("a.ign", &first)
+            .expect("a config does not conflict with itself");
         claims.refuse("b.ign", &second).err().map(|error| error.to_string())
     }
 
     #[test]
-    fn what_two_configs_write_is_told_with_both_names() {
+    fn what_two_configs_write_is_reported_with_both_names() {
         let storage = |list: &str, entry: Value| json!({"storage": {list: [entry]}});
         let unit = |unit: Value| json!({"systemd": {"units": [unit]}});
         let user = |user: Value| json!({"passwd": {"users": [user]}});
@@ -162,7 +164,7 @@ mod tests {
                 storage("disks", json!({"device": "/dev/vda"})),
                 Some("disk /dev/vda"),
             ),
-            // A disk may carry a filesystem.
+            // A disk may contain a filesystem.
             (
                 storage("disks", json!({"device": "/dev/vda"})),
                 storage("filesystems", json!({"device": "/dev/vda"})),

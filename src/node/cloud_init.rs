@@ -1,4 +1,4 @@
-//! cloud-init's documents for the CentOS machines of pass one.
+//! cloud-init documents for the CentOS machines of pass one.
 
 use serde_json::json;
 
@@ -6,8 +6,8 @@ use crate::backend::Payload;
 use crate::cluster::Mac;
 use crate::templates::{TemplateError, render};
 
-/// What a CentOS machine of pass one is told by cloud-init: its name, who may log in, and to name itself to the
-/// DHCP server by its MAC, as CoreOS does in pass two.
+/// The cloud-init documents of a CentOS machine of pass one: its name, its SSH keys, and the use of its MAC as DHCP
+/// client id, as in CoreOS in pass two.
 pub fn helper_payload(host_name: &str, mac: Mac, ssh_keys: &[String]) -> Result<Payload, TemplateError> {
     let values = json!({"host_name": host_name, "mac": mac, "ssh_keys": ssh_keys});
     Ok(Payload::CloudInit {
@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// What PyYAML, cloud-init's own reader, makes of documents; a process for all of them.
+    /// Parses documents with PyYAML, cloud-init's own parser; one process for all of them.
     fn python_reads(documents: &[String]) -> Vec<Value> {
         let script = "import json,sys,yaml\nprint(json.dumps([yaml.safe_load(d) for d in json.load(sys.stdin)]))";
         let mut python = std::process::Command::new("python3")

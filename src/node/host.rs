@@ -1,8 +1,8 @@
-//! The nouns of what we put on a node: files and units, whatever way they get there.
+//! Files and units on a node, independent of how they get there.
 
 use serde::Serialize;
 
-/// A file, owned by root, in place of any that is there.
+/// A file owned by root; replaces an existing one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostFile {
     /// Absolute.
@@ -22,19 +22,19 @@ impl HostFile {
     }
 }
 
-/// A systemd unit, or what we change in one that is there.
+/// A systemd unit, or changes of an existing one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostUnit {
     /// With its suffix, e.g. `ocpdeploy-vip.service`.
     pub name: String,
-    /// `None` leaves it as it is.
+    /// `None` does not change it.
     pub enabled: Option<bool>,
     pub contents: Option<String>,
     /// File name, ending in `.conf`, and text.
     pub dropins: Vec<(String, String)>,
 }
 
-/// All that goes onto one node, or onto every node of a role.
+/// All files and units of one node, or of every node of a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostParts {
     pub files: Vec<HostFile>,
@@ -42,7 +42,7 @@ pub struct HostParts {
 }
 
 impl HostParts {
-    /// Puts more behind what is there.
+    /// Appends further files and units.
     pub fn extend(&mut self, more: Self) {
         self.files.extend(more.files);
         self.units.extend(more.units);

@@ -1,7 +1,8 @@
-//! What the machine config operator will own on each role's nodes, as far as it is known before the first boot.
+//! The files and units that the machine config operator will own on each role's nodes, as far as known before the first
+//! boot.
 //!
-//! bootstrap.ign carries every manifest that openshift-install was given or made itself; source: openshift/installer,
-//! `pkg/asset/ignition/bootstrap/common.go`. What the operator renders from its own templates is not in it.
+//! bootstrap.ign contains every manifest of openshift-install; source: openshift/installer,
+//! `pkg/asset/ignition/bootstrap/common.go`. The operator's own templates are not in it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::cluster::Role;
 use crate::ignition::contents::{self, Contents};
 
-/// Where the manifests are on the bootstrap machine, as in the installer's own folder.
+/// The manifests' folder on the bootstrap machine, as in the installer's own folder.
 const FOLDER: &str = "/opt/openshift/";
 
 /// A MachineConfig among the manifests.
@@ -26,17 +27,17 @@ pub struct MachineConfig {
 }
 
 impl MachineConfig {
-    /// As the user is told.
+    /// For messages.
     pub fn origin(&self) -> String {
         format!("MachineConfig {} ({})", self.name, self.file)
     }
 }
 
-/// What was found in a bootstrap.ign.
+/// The MachineConfigs of a bootstrap.ign.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     pub configs: Vec<MachineConfig>,
-    /// Manifests that look like a MachineConfig and cannot be read.
+    /// Manifests that look like a MachineConfig and cannot be parsed.
     pub unread: Vec<String>,
 }
 
@@ -52,7 +53,7 @@ pub fn find(bootstrap: &Value) -> Found {
         let Some(Ok(Contents::Bytes(bytes))) = file.get("contents").map(contents::of) else {
             continue;
         };
-        // Most manifests are something else, and YAML takes its time.
+        // Most manifests are of other kinds, and parsing YAML is slow.
         let text = String::from_utf8_lossy(&bytes);
         if !text.contains("MachineConfig") {
             continue;
@@ -93,7 +94,7 @@ struct Metadata {
 }
 
 impl Manifest {
-    /// `None` where it is something else, or for machines of no role of ours.
+    /// `None` for other kinds and other roles.
     fn read(self, file: &str) -> Option<MachineConfig> {
         let metadata = self
             .metadata
@@ -128,9 +129,9 @@ mod tests {
 
     fn manifest(name: &str, role: &str) -> String {
         format!(
-            "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata:\n  name: {name}\n  labels:\n    \
-             machineconfiguration.openshift.io/role: {role}\nspec:\n  config:\n    ignition:\n      version: 3.2.0\n    \
-             storage:\n      files:\n      - path: /etc/x\n        mode: 420\n"
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata:\n  name: {name}\n  \
+             labels:\n    machineconfiguration.openshift.io/role: {role}\nspec:\n  config:\n    ignition:\n      \
+             version: 3.2.0\n    storage:\n      files:\n      - path: /etc/x\n        mode: 420\n"
         )
     }
 

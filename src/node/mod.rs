@@ -1,4 +1,4 @@
-//! What a node receives: its Ignition config, with the files and services that this program adds. Pure.
+//! What a node receives: its Ignition config, with the files and services of this program. Pure.
 
 pub mod budget;
 mod claims;

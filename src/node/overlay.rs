@@ -1,4 +1,5 @@
-//! What ocpdeploy adds to a node's Ignition: only what is the node's own. What a whole role shares is a MachineConfig's business.
+//! The overlay: the parts of a node's Ignition config that belong to this node only. Common parts of a role are in a
+//! MachineConfig.
 
 use std::net::Ipv4Addr;
 
@@ -10,11 +11,11 @@ use crate::ignition::{Major, Version};
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::Parameters;
 
-/// What a node gets that is its own: its name, and which of its addresses is a VIP.
+/// The node's own files: its name, and a hint which of its addresses is a VIP.
 pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeName) -> HostParts {
-    // kubelet and etcd would bind a VIP that happens to be on the node. The hint is taken for a VIP: its
-    // subnet's other address is chosen. The first spelling is read from 4.8, the second from 4.12.
-    // On a network of its own a node's gateway is the neighbour beneath it.
+    // Otherwise kubelet and etcd would bind a VIP that is on the node. The address in the hint counts as a VIP: another
+    // address of its subnet is chosen. The first file is read from 4.8, the second from 4.12.
+    // On a network of its own a node's gateway is the next lower address.
     let near = match (&parameters.peer_domain, parameters.node(node)) {
         (Some(_), Some(node)) => Ipv4Addr::from_bits(node.ip.to_bits().saturating_sub(1)),
         _ => parameters.api_ip,
@@ -32,9 +33,9 @@ pub fn own_parts(config: &ClusterConfig, parameters: &Parameters, node: &NodeNam
     HostParts { files, units: vec![] }
 }
 
-/// Puts a node's NIC under a bridge that has the NIC's MAC, and so its address too.
+/// Adds a node's NIC to a bridge with the NIC's MAC, so that it gets the same address.
 ///
-/// NetworkManager, `nm-settings-keyfile(5)`. It reads such files only when nobody else may.
+/// NetworkManager, `nm-settings-keyfile(5)`. It reads such files only if other users cannot.
 fn bridge_connections(bridge: &str, mac: Mac) -> [HostFile; 2] {
     let file = |name: &str, text: String| {
         let path = format!("/etc/NetworkManager/system-connections/{name}.nmconnection");
@@ -51,7 +52,7 @@ fn bridge_connections(bridge: &str, mac: Mac) -> [HostFile; 2] {
     [file("ocpdeploy-bridge", over), file("ocpdeploy-bridge-nic", under)]
 }
 
-/// Our part of a node's config: files, units, and the ssh keys of `core`.
+/// Our part of a node's config: files, units, and the SSH keys of `core`.
 pub fn overlay(config: &ClusterConfig, parts: &HostParts, version: Version) -> Value {
     let mut overlay = document(parts, version);
     let keys = ssh_keys(config);
@@ -63,7 +64,7 @@ pub fn overlay(config: &ClusterConfig, parts: &HostParts, version: Version) -> V
 
 /// Files and units as an Ignition config.
 ///
-/// It is written at the version given, but with words of 3.0 only, or of 2.2.
+/// It has the given version, but uses only fields of 3.0, or of 2.2.
 pub fn document(parts: &HostParts, version: Version) -> Value {
     let mut document = json!({"ignition": {"version": version.to_string()}});
     if !parts.files.is_empty() {
@@ -77,7 +78,7 @@ pub fn document(parts: &HostParts, version: Version) -> Value {
     document
 }
 
-/// The keys that may log in, each once: a key twice in one list is an error to Ignition.
+/// The authorized keys without duplicates, which Ignition rejects.
 pub fn ssh_keys(config: &ClusterConfig) -> Vec<&str> {
     let mut keys = Vec::new();
     for key in config.ssh_keys.iter().map(|key| key.trim()) {
@@ -93,7 +94,7 @@ fn file_entry(file: &HostFile, major: Major) -> Value {
         "path": file.path,
         "overwrite": true,
         "user": {"name": "root"},
-        // Said aloud, or an entry for this path beneath ours would lend its own compression to our plain text.
+        // Explicit, because otherwise a lower entry for this path would apply its compression to our plain text.
         "contents": {"compression": "", "source": data_url(file.content.as_bytes())},
         "mode": file.mode,
     });
@@ -162,7 +163,7 @@ mod tests {
             "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]}]},
         });
         let keys = ["ssh-ed25519 AAAA a", " ssh-ed25519 AAAA a\n", "ssh-rsa BBBB b", ""];
-        // As text: the order counts, since the same input must give the same bytes.
+        // Compared as text: the order matters, because the same input must give the same bytes.
         assert_eq!(at(V3, &keys).to_string(), expected.to_string());
     }
 

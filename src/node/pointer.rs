@@ -1,4 +1,4 @@
-//! The pointer: the installer's small `master.ign` or `worker.ign`, and the machine config server that it names.
+//! The pointer config: the installer's small `master.ign` or `worker.ign`, and its machine config server.
 
 use std::net::Ipv4Addr;
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Value, json};
 use crate::ignition::contents::{self, Contents};
 use crate::ignition::{IgnitionError, Major, version};
 
-/// Where a pointer fetches from, and whom it trusts there.
+/// The server of a pointer config, and the CAs it trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The one name in its certificate, `api-int.<cluster>.<domain>`.
+    /// The only name in its certificate, `api-int.<cluster>.<domain>`.
     pub host: String,
     pub port: u16,
     /// `/config/master`.
     pub path: String,
-    /// PEM, each with one certificate or several.
+    /// PEM, each with one or more certificates.
     pub authorities: Vec<Vec<u8>>,
 }
 
-/// The machine config server that a pointer names.
+/// The machine config server of a pointer config.
 pub fn server(pointer: &Value) -> Result<Server, IgnitionError> {
     let list = version(pointer)?.major.merge_list();
     let sources = |place: &str| {
@@ -49,7 +49,8 @@ pub fn server(pointer: &Value) -> Result<Server, IgnitionError> {
 const SECURE: u16 = 22623;
 const IN_CLEAR: u16 = 22624;
 
-/// Lets a pointer fetch from `http://<api_ip>:22624` what it would from `https://api-int.<cluster>.<domain>:22623`.
+/// Changes a pointer config to fetch from `http://<api_ip>:22624` instead of
+/// `https://api-int.<cluster>.<domain>:22623`.
 pub(super) fn ask_in_clear(pointer: &mut Value, api_ip: Ipv4Addr) -> Result<(), IgnitionError> {
     let major = version(pointer)?.major;
     let mut found = false;
@@ -63,7 +64,7 @@ pub(super) fn ask_in_clear(pointer: &mut Value, api_ip: Ipv4Addr) -> Result<(), 
     if found { Ok(()) } else { Err(IgnitionError::NoMcs) }
 }
 
-/// A pointer that does not ask the machine config server.
+/// A pointer config without the machine config server.
 pub(super) fn without_server(pointer: &Value) -> Result<Value, IgnitionError> {
     let mut pointer = pointer.clone();
     let major = version(&pointer)?.major;
@@ -74,14 +75,14 @@ pub(super) fn without_server(pointer: &Value) -> Result<Value, IgnitionError> {
     Ok(pointer)
 }
 
-/// The host and the path, without its first slash, in a URL of the machine config server.
+/// The host and the path, without its leading slash, in a URL of the machine config server.
 fn named(url: &str) -> Option<(&str, &str)> {
     let (host, path) = url.strip_prefix("https://")?.split_once('/')?;
     let host = host.strip_suffix(&format!(":{SECURE}"))?;
     Some((host, path))
 }
 
-/// The configs that a config merges; the list is made where there is none.
+/// The list of configs that a config merges; created if missing.
 pub(super) fn entries(config: &mut Value, major: Major) -> Result<&mut Vec<Value>, IgnitionError> {
     let shape = |path: &str, wanted| IgnitionError::Shape {
         path: path.to_owned(),

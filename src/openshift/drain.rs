@@ -1,7 +1,7 @@
-//! Empties a node: no new pods, and those there leave as far as their disruption budgets allow.
+//! Drains a node: cordons it and evicts its pods, as far as their disruption budgets allow.
 //!
-//! What leaves is what `kubectl drain` takes away: not the pods of DaemonSets, which belong to the node, nor static ones,
-//! which the kubelet runs by itself. Source: kubernetes/kubernetes: `staging/src/k8s.io/kubectl/pkg/drain/filters.go`.
+//! Evicts the same pods as `kubectl drain`: neither DaemonSet pods, which belong to the node, nor static pods, which
+//! the kubelet starts itself. Source: kubernetes/kubernetes: `staging/src/k8s.io/kubectl/pkg/drain/filters.go`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,37 +14,37 @@ use tracing::{info, warn};
 use crate::PROGRESS;
 use crate::openshift::api::{ApiError, ClusterApi, Eviction};
 
-/// Marks a pod of the kubelet's own.
+/// Annotation of a static pod.
 const STATIC: &str = "kubernetes.io/config.mirror";
 
-/// Between two looks at the pods that still are there.
+/// Time between two queries of the remaining pods.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The label of a guard pod: it stands for a static pod before its disruption budget (openshift/library-go:
-/// `pkg/operator/staticpod/controller/guard/manifests/guard-pod.yaml`). Its operator makes it anew, with no owner.
+/// The label of a guard pod: it represents a static pod in its disruption budget (openshift/library-go:
+/// `pkg/operator/staticpod/controller/guard/manifests/guard-pod.yaml`). Its operator recreates it, without an owner.
 const GUARD: (&str, &str) = ("app", "guard");
 
-/// The kind whose operator makes a pod anew that it owns without controlling it (operator-framework/
+/// The kind whose operator recreates a pod that it owns without controlling it (operator-framework/
 /// operator-lifecycle-manager: `pkg/controller/registry/reconciler/grpc.go`; newer ones control it).
 const CATALOG: &str = "CatalogSource";
 
-/// How a node is emptied.
+/// Options of a drain.
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
     pub limit: Duration,
-    /// Pods that do not leave in time, or that nothing would start elsewhere, are lost.
+    /// Delete pods that are not evicted in time or have no controller.
     pub force: bool,
-    /// What pods keep in emptyDir volumes is lost.
+    /// Delete the data of emptyDir volumes.
     pub delete_emptydir_data: bool,
 }
 
-/// Why a node is not empty.
+/// Why a node could not be drained.
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
     #[error("draining {node} would delete:{}{}", lines(lonely), lines(local))]
     Loses {
         node: String,
-        /// Pods that nothing would start elsewhere.
+        /// Pods without a controller.
         lonely: Vec<String>,
         /// Pods with data in emptyDir volumes.
         local: Vec<String>,
@@ -53,7 +53,7 @@ pub enum DrainError {
     Stuck {
         node: String,
         after: Duration,
-        /// With the reason, where the cluster gave one.
+        /// With the reason, if the cluster reported one.
         pods: Vec<String>,
     },
     #[error(transparent)]
@@ -74,8 +74,8 @@ impl DrainError {
                 "nothing was changed; save the data of these pods, then use --force --delete-emptydir-data to delete the rest",
             ),
             Self::Stuck { .. } => Some(
-                "nothing was removed, and the node is cordoned; to wait longer, run the same command again with a larger \
-                 --drain-timeout; to delete these pods, use --force; to use the node again, run `oc adm uncordon`",
+                "nothing was removed, and the node is cordoned; to wait longer, run the same command again with a \
+                 larger --drain-timeout; to delete these pods, use --force; to use the node again, run `oc adm uncordon`",
             ),
             Self::Api(_) => None,
         }
@@ -86,8 +86,8 @@ fn lines(pods: &[String]) -> String {
     pods.iter().map(|pod| format!("\n  {pod}")).collect()
 }
 
-/// Empties a node, by its full name. One that is not in the cluster is empty. `is_off` is what the platform says of its
-/// machine.
+/// Drains a node, by its full name. A node that is not in the cluster is drained. `is_off`: the platform reports its
+/// machine as off.
 pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Result<(), DrainError> {
     if api.node(node).await?.is_none() {
         return Ok(());
@@ -95,8 +95,8 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
     let begun = Instant::now();
     refuse_losses(node, &leaving(api, node).await?, how)?;
     api.cordon(node).await?;
-    // Some pods come again at once, on this very node: guards are bound to it, and some tolerate everything. As for
-    // kubectl, those that are here now are to leave.
+    // Some pods are recreated at once on this very node: guards are bound to it, and some tolerate every taint. As in
+    // kubectl, only the pods that exist now must leave.
     let here: BTreeSet<String> = leaving(api, node).await?.iter().filter_map(ResourceExt::uid).collect();
     let (mut reported, mut silence_reported) = (0, false);
     loop {
@@ -110,7 +110,8 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
             info!(target: PROGRESS, step = "drain", "{node}: evicting {reported} pods");
         }
         let asked = ask(api, &pods).await?;
-        // Pods end when their kubelet says so. Where none runs, it is enough that they may go: they do with the node.
+        // Pods terminate only when their kubelet confirms it. Without a kubelet it is sufficient that they may be
+        // evicted.
         let is_silent = is_off || api.node(node).await?.as_ref().is_some_and(is_unreachable);
         let stay = match is_silent {
             true => asked.refused,
@@ -139,7 +140,7 @@ pub async fn drain(api: &ClusterApi, node: &str, is_off: bool, how: Drain) -> Re
     }
 }
 
-/// Names what would be lost that the user has not given up.
+/// Lists the losses that the user has not allowed.
 fn refuse_losses(node: &str, pods: &[Pod], how: Drain) -> Result<(), DrainError> {
     let lonely = pods.iter().filter(|pod| is_lonely(pod)).map(name);
     let lonely: Vec<String> = lonely
@@ -166,7 +167,7 @@ fn refuse_losses(node: &str, pods: &[Pod], how: Drain) -> Result<(), DrainError>
     Ok(())
 }
 
-/// Whether the node lifecycle controller has not heard of a node's kubelet for too long.
+/// Whether the node lifecycle controller has lost contact with a node's kubelet.
 ///
 /// Source: kubernetes/kubernetes: `pkg/controller/nodelifecycle/node_lifecycle_controller.go`, `tryUpdateNodeHealth`.
 fn is_unreachable(node: &Node) -> bool {
@@ -174,14 +175,14 @@ fn is_unreachable(node: &Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
 }
 
-/// What became of pods that were asked to leave, with the reason.
+/// The state of evicted pods, with the reason.
 #[derive(Default)]
 struct Asked {
     ending: Vec<String>,
     refused: Vec<String>,
 }
 
-/// Asks each pod to leave that is not about to.
+/// Evicts each pod that is not terminating yet.
 async fn ask(api: &ClusterApi, pods: &[Pod]) -> Result<Asked, ApiError> {
     let mut asked = Asked::default();
     for pod in pods {
@@ -198,7 +199,7 @@ async fn ask(api: &ClusterApi, pods: &[Pod]) -> Result<Asked, ApiError> {
     Ok(asked)
 }
 
-/// The pods that must leave a node before it goes.
+/// The pods that must leave a node.
 async fn leaving(api: &ClusterApi, node: &str) -> Result<Vec<Pod>, ApiError> {
     let mut pods = api.pods_on(node).await?;
     pods.retain(|pod| {
@@ -209,7 +210,7 @@ async fn leaving(api: &ClusterApi, node: &str) -> Result<Vec<Pod>, ApiError> {
     Ok(pods)
 }
 
-/// The kind of what would start the pod elsewhere.
+/// The kind of the owner that would recreate the pod elsewhere.
 fn owner(pod: &Pod) -> Option<&str> {
     let owners = pod.owner_references().iter();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
@@ -222,13 +223,13 @@ fn is_lonely(pod: &Pod) -> bool {
     owner(pod).is_none() && !comes_again
 }
 
-/// Only the cluster itself makes pods in these namespaces.
+/// Only the cluster itself creates pods in these namespaces.
 fn is_of_openshift(pod: &Pod) -> bool {
     pod.namespace()
         .is_some_and(|namespace| namespace.starts_with("openshift-"))
 }
 
-/// The emptyDir volumes of a pod, by name; `None` where it has none.
+/// The emptyDir volumes of a pod, by name; `None` without any.
 fn local_data(pod: &Pod) -> Option<String> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let local = volumes.filter(|volume| volume.empty_dir.is_some());

@@ -1,7 +1,7 @@
-//! Asks the machine config server for what it serves, so that nodes without a DNS that knows it need not.
+//! Queries the machine config server, so that nodes whose DNS does not resolve it do not need to.
 //!
-//! Its certificate has one name, `api-int.<cluster>.<domain>`, and the installer's root CA has signed it. This program
-//! knows the address that belongs to the name; a node at its first boot knows only what DHCP told it.
+//! Its certificate has one name, `api-int.<cluster>.<domain>`, and is signed by the installer's root CA. This program
+//! knows the address of that name; a node at its first boot knows only what DHCP provides.
 //! Source: openshift/machine-config-operator, `pkg/server/api.go`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,15 +17,15 @@ use crate::ignition::Version;
 use crate::node::pointer::Server;
 use crate::openshift::cluster_of_host;
 
-/// A rendered config has some 200 KB. It is an object in etcd, which takes no more than 1.5 MiB (etcd-io/etcd:
+/// A rendered config has about 200 KB. It is an object in etcd, which accepts at most 1.5 MiB (etcd-io/etcd:
 /// `server/embed/config.go`, `DefaultMaxRequestBytes`).
 const LARGEST: usize = 4 << 20;
-/// One request; the server answers from memory.
+/// Limit for one request; the server answers from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 const SOONEST: Duration = Duration::from_millis(500);
 const LATEST: Duration = Duration::from_secs(5);
 
-/// Why there is no config from the machine config server.
+/// Why the machine config server returned no config.
 #[derive(Debug, thiserror::Error)]
 pub enum McsError {
     #[error("the machine config server {url} at {ip} served no config within {} s: {last}", waited.as_secs())]
@@ -50,9 +50,9 @@ impl McsError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Silent { url, .. } => Some(format!(
-                "it runs on the bootstrap machine first: `ocpdeploy node ssh bootstrap --cluster {} -- journalctl -b -u \
-                 bootkube` shows the progress; check that this computer can reach port 22623, then run the same command \
-                 again",
+                "it runs on the bootstrap machine first: `ocpdeploy node ssh bootstrap --cluster {} -- journalctl -b \
+                 -u bootkube` shows the progress; check that this computer can reach port 22623, then run the same \
+                 command again",
                 cluster_of_host(host(url))
             )),
             Self::Untrusted { .. } => Some(
@@ -62,7 +62,7 @@ impl McsError {
         }
     }
 
-    /// Something was waited for too long.
+    /// Whether a wait timed out.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::Silent { .. })
     }
@@ -81,9 +81,9 @@ enum Failed {
     Never(McsError),
 }
 
-/// What the server has for a role, in the spec that the role's nodes read. It holds secrets.
+/// The server's config of a role, in the spec that the role's nodes read. It contains secrets.
 ///
-/// Waits until the server has rendered it: until then it refuses connections or answers 500.
+/// Waits until the server has rendered it: before, it refuses connections or answers 500.
 pub async fn fetch(server: &Server, ip: Ipv4Addr, version: Version, limit: Duration) -> Result<Vec<u8>, McsError> {
     let ask = Ask::new(server, ip, version)?;
     let begun = Instant::now();
@@ -136,7 +136,7 @@ impl Ask {
             .timeout(ANSWER)
             .build()
             .map_err(|error| pointer(innermost(&error)))?;
-        // Without it the server answers in spec 2.2.
+        // Without this header the server answers in spec 2.2.
         let accept = format!("application/vnd.coreos.ignition+json;version={version}, */*;q=0.1");
         Ok(Self {
             client,
@@ -168,7 +168,7 @@ impl Ask {
 
     fn failed(&self, error: &reqwest::Error) -> Failed {
         let why = innermost(error);
-        // Ignition would ask such a server for ever; nobody's patience changes a certificate.
+        // Ignition would retry forever, but waiting does not change a certificate.
         if why.contains("certificate") {
             let (url, ip) = (self.url.to_string(), self.ip);
             return Failed::Never(McsError::Untrusted { url, ip, why });

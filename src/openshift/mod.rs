@@ -1,4 +1,4 @@
-//! The cluster's own software: the installer, the API server and the machine config server, and their clients.
+//! The cluster's software: the installer, and clients of the API server and the machine config server.
 
 pub mod api;
 pub mod csr;
@@ -7,7 +7,7 @@ pub mod installer;
 pub mod mcs;
 pub mod wait;
 
-/// The cluster's name in the host name of one of its API servers, `api.<cluster>.<domain>` or `api-int.…`, for hints.
+/// The cluster's name from the host name of its API server, `api.<cluster>.<domain>` or `api-int.…`, for hints.
 fn cluster_of_host(host: &str) -> &str {
     let name = host.strip_prefix("api.").or_else(|| host.strip_prefix("api-int."));
     name.and_then(|name| name.split('.').next()).unwrap_or("CLUSTER")

@@ -1,4 +1,4 @@
-//! What is looked at before anything is made.
+//! Checks that run before anything is created.
 
 use std::collections::BTreeSet;
 
@@ -27,25 +27,25 @@ use crate::state::inventory::{self, Cluster, Known};
 use crate::state::journal::{self, Entry};
 use crate::state::parameters::Parameters;
 
-/// Looks at everything that can be looked at before anything is made; the installer comes later, see `find_installer`.
+/// Runs all checks that need no installer, before anything is created; for the installer see `find_installer`.
 pub(super) async fn check(
     backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
 ) -> Result<(NetworkFacts, Seen)> {
-    info!(target: PROGRESS, step = "checks", "looking at {} before anything is made", platform_names(&config.backend, config.workers_on.as_ref()));
+    info!(target: PROGRESS, step = "checks", "checking {} before anything is created", platform_names(&config.backend, config.workers_on.as_ref()));
     let mut report = Report::for_deployment();
     let mut seen = look_around(backend, config, home, options, &mut report).await?;
     report.judged()?;
     let facts = seen
         .facts
         .take()
-        .with_context(|| format!("look at network {}", config.network))?;
+        .with_context(|| format!("read network {}", config.network))?;
     Ok((facts, seen))
 }
 
-/// What settings, files, platform and network show.
+/// Findings about settings, files, platform and network.
 pub(super) async fn look_around(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -77,7 +77,7 @@ pub(super) async fn look_around(
         .iter()
         .any(|looked| looked.finding.verdict == Verdict::Fail);
     seen.facts = match look(backend, config).await {
-        // A platform that will not do may well not know the network, and has said so.
+        // An unusable platform often cannot read the network either, and has reported a failure already.
         Err(_) if failed => None,
         looked => report.take("platform", looked)?,
     };
@@ -117,7 +117,7 @@ pub(super) async fn look_around(
     Ok(seen)
 }
 
-/// Refuses settings that do not fit the cluster that is known by this name; gives its addresses, if it has some.
+/// Rejects settings that conflict with the existing cluster of this name; returns its addresses, if it has any.
 async fn known_table(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -138,7 +138,7 @@ async fn known_table(
     Ok(table)
 }
 
-/// The user's own Ignition configs and what should be known of them; each alone is judged.
+/// The user's own Ignition configs, and the findings about each of them alone.
 fn own_configs(backend: &dyn Backend, config: &ClusterConfig) -> Result<(Vec<Fragment>, Vec<String>)> {
     let own = fragments::read(config)?;
     let warnings = node::config::check_fragments(&own)?;
@@ -146,7 +146,7 @@ fn own_configs(backend: &dyn Backend, config: &ClusterConfig) -> Result<(Vec<Fra
     Ok((own, warnings))
 }
 
-/// A real cluster on the pretend platform: nobody would ever answer at its addresses, or somebody else.
+/// A real cluster on the simulated platform: nothing answers at its addresses, or an unrelated machine does.
 fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     if config.is_rehearsal() {
         return None;
@@ -154,14 +154,14 @@ fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
     let api = machines::given_vip(config, Vip::Api).or(facts.cidr.map(|network| network.network()))?;
     refuse_pretend(&config.name, &config.backend, api).err()?;
     Some(Finding {
-        hint: Some("`ocpdeploy deploy --rehearse` plays both passes on it".to_owned()),
-        ..fail("the pretend platform runs no machines, so a real cluster cannot be installed on it".to_owned())
+        hint: Some("`ocpdeploy deploy --rehearse` runs both passes on it".to_owned()),
+        ..fail("the simulated platform runs no machines, so a real cluster cannot be installed on it".to_owned())
     })
 }
 
-/// Which installer is taken, and whether settings, images and the user's own files go with its release.
+/// Which installer is used, and whether settings, images and the user's files are compatible with its release.
 ///
-/// The mirror is asked where it must say; nothing is fetched.
+/// Queries the mirror where necessary; downloads nothing.
 pub(super) async fn find_installer(
     backend: Option<&dyn Backend>,
     config: &ClusterConfig,
@@ -185,7 +185,7 @@ pub(super) async fn find_installer(
         let artifact = Capabilities::of(config.backend_of(role)).image_artifact;
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
         if report.take("images", fits)?.is_some() {
-            report.add("images", [ok(format!("{image} goes with {version}"))]);
+            report.add("images", [ok(format!("{image} is compatible with {version}"))]);
         }
     }
     if let (Some(backend), Some(facts)) = (backend, facts) {
@@ -201,7 +201,7 @@ fn installer_words(choice: &Choice) -> String {
             installer: Installer::Rehearsal(_),
             ..
         } => "a rehearsal needs neither openshift-install nor a pull secret".to_owned(),
-        Choice::Here { version, .. } => format!("openshift-install {version} is here and knows all settings"),
+        Choice::Here { version, .. } => format!("openshift-install {version} is installed and supports all settings"),
         Choice::Published(_) => format!(
             "the mirror has openshift-install {}, which `deploy` fetches",
             choice.version()
@@ -223,14 +223,14 @@ pub(super) async fn check_installer(
     choice.context("find openshift-install")
 }
 
-/// What is known of the cluster's network.
+/// The network of the cluster as its platform describes it.
 pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Result<NetworkFacts> {
     let mut facts = backend.look_at_network(&config.network).await?;
     facts.cidr = facts.cidr.or(config.given.machine_network);
     Ok(facts)
 }
 
-/// The carrier with the least room for a node's config.
+/// The carrier with the lowest limit for a node's config.
 fn carrier(backend: &dyn Backend) -> Carrier {
     let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.capabilities(role).carrier);
     match (masters.room(), workers.room()) {
@@ -240,20 +240,20 @@ fn carrier(backend: &dyn Backend) -> Carrier {
     }
 }
 
-/// The configuration with its way to the machine config server decided, or why there is no safe one.
+/// The configuration with the machine config server's mode chosen, or why there is no safe one.
 fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> Result<ClusterConfig, Finding> {
     let dns_knows = facts.answers_dns || config.dns == Dns::User;
     match config.mcs.resolve_mcs(dns_knows, carrier.room()) {
         Some(mcs) => Ok(ClusterConfig { mcs, ..config.clone() }),
         None => Err(Finding {
             hint: Some(format!(
-                "have the network's DNS resolve api-int.{} to api_ip and set dns=user; or set mcs=http, with which anybody \
-                 on the network can give nodes their root configuration and read the secrets in it",
+                "have the network's DNS resolve api-int.{} to api_ip and set dns=user; or set mcs=http, which lets \
+                 anyone on the network can give nodes their root configuration and read the secrets in it",
                 config.id()
             )),
             ..fail(format!(
-                "nodes cannot fetch their configuration securely: the DNS of network {} does not resolve api-int.{}, and a \
-                 node's whole configuration is too large for {}",
+                "nodes cannot fetch their configuration securely: the DNS of network {} does not resolve api-int.{}, \
+                 and a node's whole configuration is too large for {}",
                 config.network,
                 config.id(),
                 carrier.name
@@ -262,7 +262,7 @@ fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -
     }
 }
 
-/// As `resolve_mcs`, for what is done without the other checks.
+/// As `resolve_mcs`, for commands that skip the other checks.
 pub(super) fn with_mcs(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -273,11 +273,11 @@ pub(super) fn with_mcs(
     })
 }
 
-/// Addresses of the settings that something on the network answers for, before this cluster has any machine.
+/// Addresses of the settings that are in use on the network before this cluster has any machine.
 async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
     let mut leases = machines::static_leases(config, &machines::macs(config, &Default::default()));
     if config.lb == Lb::User {
-        // The user's balancer has the VIPs already.
+        // With lb=user the load balancer already has the VIPs.
         leases.retain(|lease| Vip::ALL.iter().all(|vip| lease.name != NodeName::vip(*vip)));
     }
     let addresses: BTreeSet<_> = leases.iter().map(|lease| lease.ip).collect();
@@ -287,16 +287,13 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
             Some(mac) => mac.to_string(),
             None => "something".to_owned(),
         };
-        Some(fail(format!(
-            "{} {} is in use: {who} answers for it",
-            lease.name, lease.ip
-        )))
+        Some(fail(format!("{} {} is in use by {who}", lease.name, lease.ip)))
     };
     leases.iter().filter_map(finding).collect()
 }
 
-/// A rehearsal and a real cluster never share a name. Where nothing was begun and no machine is there, it is neither: its
-/// addresses were kept.
+/// Rejects a rehearsal under the name of a real cluster, and the reverse. A cluster without completed steps and without
+/// machines is neither: only its addresses were kept.
 pub(super) async fn refuse_other_kind(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -317,9 +314,9 @@ pub(super) fn refuse_other_cluster(config: &ClusterConfig, known: &Known) -> Res
     let what = if known.domain != config.domain {
         format!("domain {}", known.domain)
     } else if known.backend != config.backend {
-        format!("other settings of backend {}", known.backend.name())
+        format!("different settings of backend {}", known.backend.name())
     } else if known.workers_on != config.workers_on {
-        format!("another place of its workers: it is on {}", known.platforms())
+        format!("another platform of its workers: it is on {}", known.platforms())
     } else {
         return Ok(());
     };
@@ -341,9 +338,10 @@ fn given_vip_findings(
         if let Some(problem) = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses) {
             return Some(fail(problem));
         }
-        // The user's balancer has them already.
+        // With lb=user the load balancer already has them.
         let taken = vip_taken(vip, ip, facts, own).filter(|_| config.lb != Lb::User)?;
-        let hint = format!("give another {vip}_ip, or have it given back: it is never taken from who has it");
+        let hint =
+            format!("set another {vip}_ip, or release this address: `ocpdeploy` does not take it from its owner");
         Some(Finding {
             hint: Some(hint),
             ..fail(taken)

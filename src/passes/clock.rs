@@ -1,4 +1,4 @@
-//! Whether this computer and the platform agree on the time.
+//! Compares this computer's clock with the platform's.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,11 +7,11 @@ use anyhow::Result;
 use crate::backend::{Backend, Finding, Verdict};
 use crate::cluster::Role;
 
-/// Clocks apart by more than that make trouble sooner or later, and by `TOO_FAR` at once.
+/// A larger difference causes problems later; `TOO_FAR` causes them at once.
 const APART: Duration = Duration::from_secs(10);
 const TOO_FAR: Duration = Duration::from_secs(300);
 
-/// Compares both clocks, where the platform tells its own.
+/// Compares both clocks, if the platform reports its time.
 pub(super) async fn compare(backend: &dyn Backend) -> Result<Option<Finding>> {
     let Some(diagnostics) = backend.diagnostics(Role::Master) else {
         return Ok(None);
@@ -33,7 +33,7 @@ fn apart(here: SystemTime, there: SystemTime) -> Finding {
         ),
         hint: hint.map(str::to_owned),
     };
-    let hint = Some("set both by NTP: the first certificates are valid from the moment they are made");
+    let hint = Some("synchronize both with NTP: the first certificates are valid from the moment they are created");
     match apart {
         apart if apart > TOO_FAR => finding(Verdict::Fail, hint),
         apart if apart > APART => finding(Verdict::Warn, hint),

@@ -1,4 +1,4 @@
-//! A cluster that is installed: `deploy` looks at it again, and changes nothing of it.
+//! An installed cluster: `deploy` verifies it and changes nothing.
 
 use crate::cluster::{ClusterConfig, Role, Size};
 use crate::plan::machines;
@@ -9,9 +9,9 @@ use crate::state::parameters::Parameters;
 use super::error::PassError;
 use super::options::DeployOptions;
 
-/// Refuses a deployment that differs from the cluster that is installed.
+/// Rejects a deployment whose settings differ from the installed cluster.
 ///
-/// What goes into the installer's files alone is not compared here: their step of the journal knows it.
+/// Settings that only affect the installer's files are not compared here, but by their journal step.
 pub(super) fn refuse_changes(
     config: &ClusterConfig,
     cluster: &Cluster,
@@ -44,7 +44,7 @@ pub(super) fn refuse_changes(
         false => Err(PassError::Complete {
             cluster: name,
             what: what.join("; "),
-            // The routers of a cluster run on its workers: one stays.
+            // A cluster's routers run on its workers: one must remain.
             workers: only.then(|| config.workers.max(1)),
         }),
     }
@@ -55,7 +55,7 @@ fn workers(config: &ClusterConfig, table: &Parameters) -> Option<String> {
     (has != config.workers).then(|| format!("it has {has} workers, the settings say {}", config.workers))
 }
 
-/// What differs beside the number of workers.
+/// All differences except the number of workers.
 fn others(config: &ClusterConfig, cluster: &Cluster, table: &Parameters) -> Vec<String> {
     let mut what = Vec::new();
     let has = table.of_role(Role::Master).count();

@@ -1,4 +1,4 @@
-//! `deploy` and `harvest`: both passes from top to bottom.
+//! `deploy` and `harvest`: both passes.
 
 use std::collections::BTreeMap;
 
@@ -23,35 +23,35 @@ use crate::plan::machines::{self, MacTable};
 use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// A deployment that ended well.
+/// A successful deployment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Deployed {
     pub parameters: Parameters,
-    /// Pass one was not needed: the parameter file was there.
+    /// Pass one was skipped because the parameter file existed.
     pub skipped_pass_one: bool,
     /// One for each node, bootstrap first.
     pub rows: Vec<NodeRow>,
 }
 
-/// What was planned for a node in pass one and found in pass two.
+/// A node's planned address of pass one and its observed address of pass two.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeRow {
     pub planned: NodeAddress,
     pub held: ReservationState,
-    /// sha512 of the Ignition config written for the node, hex.
+    /// SHA-512 of the Ignition config written for the node, in hex.
     pub ignition_sha512: String,
     pub ignition_bytes: usize,
     pub report: NodeReport,
 }
 
-/// Deploys a cluster, or goes on with a deployment that was interrupted.
+/// Deploys a cluster, or continues an interrupted deployment.
 pub async fn deploy(
     backend: &dyn Backend,
     config: &ClusterConfig,
     home: &Home,
     options: DeployOptions,
 ) -> Result<Deployed> {
-    // All that is decidable comes before the first download, which comes before the first machine.
+    // All checks come before the first download, which comes before the first machine.
     let (facts, seen) = check::check(backend, config, home, options).await?;
     let choice = check::check_installer(backend, config, home, &facts, &seen).await?;
     let version = choice.version().to_owned();
@@ -68,7 +68,7 @@ pub async fn deploy(
     run.with_leftovers("deploy", deployed).await
 }
 
-/// Does pass one alone and keeps its table.
+/// Runs only pass one and keeps its table.
 pub async fn harvest(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -88,7 +88,7 @@ pub async fn harvest(
 }
 
 impl Run<'_> {
-    /// Both passes.
+    /// Runs both passes.
     async fn through(&self, installer: &Installer, options: DeployOptions) -> Result<Deployed> {
         let starts_over = self.starts_over(options).await?;
         let release = match starts_over {
@@ -107,7 +107,7 @@ impl Run<'_> {
         let skipped_pass_one = self.dir.parameters().exists();
         self.keep_release(installer, &release).await?;
 
-        // The node image is usually the longest upload; it does not need to wait for the addresses.
+        // The node image is usually the longest upload; it does not depend on the addresses.
         let ((parameters, held), images) = futures::try_join!(self.pass_one(), self.node_images(installer))?;
         let services = services::Input {
             config: self.config,
@@ -116,7 +116,8 @@ impl Run<'_> {
             leased: &leased_vips(self.config, &parameters, &held),
         };
         let assets = self.assets(installer, &services).await?;
-        // Nodes that ask the machine config server themselves may be made at once; for the others it is asked when it runs.
+        // Nodes that query the machine config server themselves may be created at once; for the others it must run
+        // first.
         let embeds = self.config.mcs == Mcs::Embed;
         let first: &[Role] = match self.config.workers_when {
             _ if embeds => &[Role::Bootstrap],
@@ -148,7 +149,7 @@ impl Run<'_> {
         reports.extend(self.install_complete(installer, &wait).await?);
         self.dir
             .remove_old_installer()
-            .context("remove the installer's files of before")?;
+            .context("remove the previous installer's files")?;
         self.dir
             .sweep()
             .context("remove unfinished files from the cluster's folder")?;
@@ -160,8 +161,8 @@ impl Run<'_> {
         })
     }
 
-    /// Refuses what an earlier run did with other settings, before anything is written. Steps that come later are judged
-    /// when they are reached: until then nothing is written where the steps before them were done.
+    /// Rejects what an earlier run did with other settings, before anything is written. Later steps are compared
+    /// when they are reached: until then nothing is written where the steps before them are done.
     async fn judge(&self, installer: &Installer) -> Result<()> {
         let version = installer.version().await?;
         self.journal.judge("release", &self.release_input(&version))?;
@@ -181,7 +182,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether pass one is to be forgotten. Nothing of pass two may exist.
+    /// Whether pass one is to be discarded. Nothing of pass two may exist.
     async fn starts_over(&self, options: DeployOptions) -> Result<bool> {
         if !options.harvest_again || !self.dir.parameters().exists() {
             return Ok(false);
@@ -194,9 +195,9 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Forgets pass one, so that it is done anew; first comes what may still refuse.
+    /// Discards pass one, so that it is repeated. Everything that may still be rejected comes first.
     ///
-    /// The parameter file goes last: while it is there, a run that was cut comes here again.
+    /// The parameter file is removed last: while it exists, an interrupted run returns here.
     async fn start_over(&self) -> Result<()> {
         let id = self.config.id();
         if self.config.harvest == Harvest::Boot {
@@ -209,7 +210,7 @@ impl Run<'_> {
         remove_file(&self.dir.parameters())
     }
 
-    /// Pass one: the table of addresses, held by the platform where it can, and no machine left.
+    /// Pass one: the address table, reserved where the platform supports it, with all of its machines deleted.
     async fn pass_one(&self) -> Result<(Parameters, BTreeMap<NodeName, ReservationState>)> {
         let parameters = match Parameters::read(&self.dir.parameters())? {
             Some(parameters) => {

@@ -1,4 +1,4 @@
-//! Removing exactly what carries a cluster's id.
+//! Deletes exactly the objects that carry a cluster's tag.
 
 use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -12,13 +12,13 @@ use crate::cluster::ClusterId;
 use crate::state::home::ClusterDir;
 use crate::state::journal;
 
-/// How often all is deleted: a call of a run that was killed may be done by the platform only after the first look.
+/// How often everything is deleted: the platform may complete a request of a killed run after the first listing.
 const ROUNDS: usize = 3;
 
-/// Destroys exactly what carries the cluster's id, and its folder here, if it has one.
+/// Deletes exactly the objects with the cluster's tag, and the cluster's folder in the state directory, if it exists.
 ///
-/// With `keep_addresses` the parameter file and what holds the addresses stay for the next deployment. `begun` is called
-/// once nothing speaks against it any more.
+/// With `keep_addresses` the parameter file and the reservations stay for the next deployment. `begun` is called when
+/// all checks have passed.
 pub async fn destroy(
     backend: &dyn Backend,
     cluster: &ClusterId,

@@ -1,4 +1,4 @@
-//! What a deployment goes by, kept in the journal for those who read it later.
+//! The settings that a deployment uses, recorded in the journal for later readers.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Backend;
 use crate::cluster::{ClusterConfig, Dhcp, Dns, Lb, Mcs, Role};
 
-/// Choices of the settings and facts of the platform; no secret is among them.
+/// Chosen settings and facts of the platform; contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectiveSettings {
-    /// Of this program.
+    /// Version of this program.
     pub program: String,
     pub installer: String,
     pub lb: Lb,
     pub dns: Dns,
     pub dhcp: Dhcp,
     pub mcs: Mcs,
-    /// Where routers may run.
+    /// Roles on which routers may run.
     pub routers: Vec<Role>,
     pub carriers: BTreeMap<Role, CarrierLimit>,
-    /// Of the nodes' further NICs, in their order; journals of earlier programs have none.
+    /// Networks of the nodes' additional NICs, in their order; missing in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_networks: Vec<String>,
 }
@@ -29,9 +29,9 @@ pub struct EffectiveSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarrierLimit {
     pub name: String,
-    /// Most bytes of a config; `None`: there is no bound.
+    /// Largest size of a config in bytes; `None` if there is no limit.
     pub bytes: Option<usize>,
-    /// What is larger is put where the machine fetches it.
+    /// A larger config is stored where the machine fetches it.
     pub fetches: bool,
 }
 

@@ -1,4 +1,6 @@
-//! Why the passes stop, in words.
+//! Errors of the passes, with hints.
+//!
+//! More than 500 lines: every error and its hint in one enum, with a test that lists them all.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,17 +10,17 @@ use crate::cluster::{MachineName, NodeName, Pass, Role};
 use crate::node::budget::TooLarge;
 use crate::plan::harvest::Seen;
 
-/// Why the passes stopped, where it is neither a platform's refusal nor a tool's failure.
+/// Why the passes stopped, unless a platform rejected a request or a tool failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    #[error("{} found before anything was made:{}", count(findings.len(), "problem"), lines(findings))]
+    #[error("{} found before anything was created:{}", count(findings.len(), "problem"), lines(findings))]
     Preflight { findings: Vec<Finding> },
-    #[error("cluster {cluster} is known here with {what}")]
+    #[error("cluster {cluster} exists with {what}")]
     OtherCluster { cluster: String, what: String },
     #[error("{}", other_kind(cluster, *rehearsal))]
     OtherKind {
         cluster: String,
-        /// What is there.
+        /// What exists under this name.
         rehearsal: bool,
     },
     #[error("{} of cluster {cluster} {} switched off: {}", count(machines.len(), "machine"), is_or_are(machines.len()), names(machines))]
@@ -34,7 +36,7 @@ pub enum PassError {
     Complete {
         cluster: String,
         what: String,
-        /// The number of workers that is wanted, where nothing else differs.
+        /// The requested number of workers, if nothing else differs.
         workers: Option<usize>,
     },
     #[error("pass {pass}: {} of {total} without the expected address after {} s:{}", count(missing.len(), "machine"), waited.as_secs(), missing_lines(missing))]
@@ -51,7 +53,7 @@ pub enum PassError {
         pass: Pass,
         machines: Vec<Missing>,
     },
-    #[error("pass two: {machine} has address {seen}, pass one found {planned}: {why}")]
+    #[error("pass two: {machine} has address {seen}, planned is {planned}: {why}")]
     Moved {
         of: Subject,
         machine: MachineName,
@@ -63,31 +65,31 @@ pub enum PassError {
     NoRouterId { network: String },
     #[error("no free address is left on network {network} for {node}")]
     NoAddress { network: String, node: NodeName },
-    #[error("cluster {cluster} is on the pretend platform: {ip} is no address of a real machine of it")]
+    #[error("cluster {cluster} is on the simulated platform: none of its real machines has {ip}")]
     Pretend { cluster: String, ip: Ipv4Addr },
-    #[error("network {network} does not tell its address range")]
+    #[error("network {network} does not report its address range")]
     NoRange { network: String },
     #[error(
-        "the installer's files are {hours} hours old; the certificates in them last 24, and machines were made with them"
+        "the installer's files are {hours} hours old; their certificates are valid for 24 hours, and machines were created with them"
     )]
     StaleAssets { cluster: String, hours: i64 },
     #[error("the Ignition config of {node} is {too_large}")]
     TooLarge { node: NodeName, too_large: TooLarge },
-    #[error("{} not wanted to go:{}", count(left.len(), "thing"), owned_lines(left))]
+    #[error("{} could not be deleted:{}", count(left.len(), "object"), owned_lines(left))]
     Leftovers { left: Vec<Owned> },
     #[error("cluster {cluster} is not installed yet")]
     NotInstalled { cluster: String },
-    #[error("the addresses of cluster {cluster} are not known yet")]
+    #[error("cluster {cluster} has no addresses yet")]
     NotHarvested { cluster: String },
     #[error("cluster {cluster} was installed and has been scaled since: there is nothing to deploy")]
     Scaled { cluster: String },
-    #[error("cluster {cluster} was installed with workers, and its routers run on them: one must stay")]
+    #[error("cluster {cluster} was installed with workers, and its routers run on them: one worker must remain")]
     LastWorker { cluster: String },
     #[error(
         "the cluster has no pointer for a later {role}: neither Secret {role}-user-data-managed nor {role}-user-data is in openshift-machine-api"
     )]
     NoPointer { role: Role },
-    #[error("{node} is none of the cluster's nodes: {}", names(known))]
+    #[error("{node} is not a node of the cluster: {}", names(known))]
     NoNode {
         cluster: String,
         node: NodeName,
@@ -97,7 +99,7 @@ pub enum PassError {
     UnsafeMaster { node: NodeName, why: String },
     #[error("{node} cannot be replaced now: {ip} still is a member of etcd")]
     StillMember { node: NodeName, ip: Ipv4Addr },
-    #[error("cluster {cluster} must not be off yet: {clock}")]
+    #[error("cluster {cluster} must not be stopped yet: {clock}")]
     TooYoung { cluster: String, clock: String },
     #[error("{} still on after {} s: {}", count(machines.len(), "machine"), after.as_secs(), names(machines))]
     StillOn {
@@ -105,14 +107,14 @@ pub enum PassError {
         machines: Vec<MachineName>,
         after: Duration,
     },
-    #[error("{machine} came back with {seen}, the table has {planned}")]
+    #[error("{machine} started with {seen}, the table has {planned}")]
     CameBackElsewhere {
         cluster: String,
         machine: MachineName,
         planned: Ipv4Addr,
         seen: Ipv4Addr,
     },
-    #[error("{} not back after {} s:{}", count(missing.len(), "machine"), after.as_secs(), seen_lines(missing))]
+    #[error("{} not running after {} s:{}", count(missing.len(), "machine"), after.as_secs(), seen_lines(missing))]
     NotBack {
         cluster: String,
         missing: Vec<(MachineName, Seen)>,
@@ -123,42 +125,42 @@ pub enum PassError {
 impl PassError {
     /// What a user can do about it, as a command where there is one.
     ///
-    /// `destroy` is named only where no installed cluster can be meant; `tests::destroy_is_named_only_where_nothing_works`
-    /// lists these with their reasons.
+    /// Suggests `destroy` only where the cluster cannot be an installed one;
+    /// `tests::destroy_is_named_only_where_nothing_works` lists these cases with their reasons.
     pub fn hint(&self) -> String {
         match self {
             Self::OtherKind {
                 cluster,
                 rehearsal: true,
             } => format!(
-                "OpenShift is not installed in a rehearsal: `ocpdeploy destroy {cluster}` removes it, then run the same \
-                 command again; or choose another name with `--cluster NAME`"
+                "OpenShift is not installed in a rehearsal: `ocpdeploy destroy {cluster}` removes it, then run the \
+                 same command again; or choose another name with `--cluster NAME`"
             ),
             Self::OtherKind { cluster, .. } => {
-                format!("rehearse under another name: `ocpdeploy deploy --rehearse --cluster {cluster}-rehearsal`")
+                format!("use another name for the rehearsal: `ocpdeploy deploy --rehearse --cluster {cluster}-rehearsal`")
             }
-            Self::SwitchedOff { cluster, .. } => format!("`ocpdeploy start {cluster}` starts the cluster"),
-            Self::Preflight { .. } => "mend these and run the same command again".to_owned(),
+            Self::SwitchedOff { cluster, .. } => format!("start the cluster with `ocpdeploy start {cluster}`"),
+            Self::Preflight { .. } => "fix these problems and run the same command again".to_owned(),
             Self::Complete {
                 cluster,
                 workers: Some(workers),
                 ..
             } => format!("`ocpdeploy scale {cluster} --workers {workers}`"),
             Self::Complete { cluster, .. } => format!(
-                "put the settings back. `ocpdeploy scale {cluster} --workers N` changes the number of workers. New sizes \
-                 take effect when a node is recreated: `ocpdeploy node replace NODE --cluster {cluster}`. The number of \
-                 masters, networks and addresses of an installed cluster cannot be changed"
+                "restore the settings. `ocpdeploy scale {cluster} --workers N` changes the number of workers. New \
+                 sizes take effect when a node is recreated: `ocpdeploy node replace NODE --cluster {cluster}`. The \
+                 number of masters, networks and addresses of an installed cluster cannot be changed"
             ),
             Self::OtherCluster { cluster, .. } => format!(
-                "choose another cluster name or put the settings back; `ocpdeploy status {cluster}` shows the cluster \
+                "choose another cluster name or restore the settings; `ocpdeploy status {cluster}` shows the cluster \
                  that has this name"
             ),
             Self::Mismatch { .. } => {
-                "put the settings back, or run again with `--harvest` to harvest anew before any node is made".to_owned()
+                "restore the settings, or repeat pass one with `--harvest`".to_owned()
             }
             Self::Running { cluster } => format!(
-                "`ocpdeploy deploy` without `--harvest` continues with its addresses. The cluster is not installed yet: \
-                 `ocpdeploy destroy {cluster}` and then `ocpdeploy deploy` begin anew"
+                "`ocpdeploy deploy` without `--harvest` continues with its addresses. The cluster is not installed \
+                 yet: `ocpdeploy destroy {cluster}` and then `ocpdeploy deploy` start over"
             ),
             Self::Addresses { of, missing, .. } => {
                 let agent = match missing.iter().any(|missing| missing.seen == Seen::Silent) {
@@ -183,12 +185,12 @@ impl PassError {
             ),
             Self::Moved { of, .. } if of.installed => format!(
                 "reserve the planned address for this MAC (`ocpdeploy verify {} --repair` does it where the platform \
-                 can), restart the machine, and run the same command again",
+                 can), restart the machine and run the same command again",
                 of.cluster
             ),
             Self::Moved { of, .. } => format!(
-                "reserve the planned address for this MAC. The cluster is not installed yet: `ocpdeploy destroy {}`, then \
-                 deploy again",
+                "reserve the planned address for this MAC. The cluster is not installed yet: `ocpdeploy destroy {}`, \
+                 then deploy again",
                 of.cluster
             ),
             Self::NoRouterId { .. } => {
@@ -201,47 +203,47 @@ impl PassError {
                 "set machine_network in the env file, e.g. machine_network=192.168.122.0/24".to_owned()
             }
             Self::StaleAssets { cluster, .. } => format!(
-                "the cluster is not installed and cannot be any more: `ocpdeploy destroy {cluster} --keep-addresses`, then \
-                 deploy again: new files are made, addresses stay"
+                "the cluster is not installed and cannot be any more: `ocpdeploy destroy {cluster} --keep-addresses`, \
+                 then deploy again: this creates new files and keeps the addresses"
             ),
             Self::Pretend { cluster, .. } => format!(
                 "on a real network another machine may have this address, so nothing is sent to it and it is not \
-                 published; `ocpdeploy status {cluster}` shows what the pretend platform has"
+                 published; `ocpdeploy status {cluster}` shows its addresses"
             ),
-            Self::TooLarge { .. } => "leave out files of your own, or make them smaller".to_owned(),
-            Self::Leftovers { .. } => "run the same command again; the platform's own log may say more".to_owned(),
+            Self::TooLarge { .. } => "remove files from your own configs, or make them smaller".to_owned(),
+            Self::Leftovers { .. } => "run the same command again; the platform's log may show the cause".to_owned(),
             Self::NotInstalled { cluster } => format!(
-                "`ocpdeploy deploy` begins or continues the installation; `ocpdeploy status {cluster}` shows its progress"
+                "`ocpdeploy deploy` starts or continues the installation; `ocpdeploy status {cluster}` shows its progress"
             ),
-            Self::NotHarvested { .. } => "`ocpdeploy harvest` finds them, and so does `ocpdeploy deploy`".to_owned(),
+            Self::NotHarvested { .. } => "run `ocpdeploy harvest` or `ocpdeploy deploy`".to_owned(),
             Self::Scaled { cluster } => format!(
                 "`ocpdeploy status {cluster}` shows its nodes; `ocpdeploy scale {cluster} --workers N` changes them"
             ),
             Self::LastWorker { cluster } => format!("`ocpdeploy scale {cluster} --workers 1`"),
-            Self::NoPointer { .. } => "`oc -n openshift-machine-api get secrets` shows what there is".to_owned(),
-            Self::NoNode { cluster, .. } => format!("`ocpdeploy status {cluster}` shows them"),
-            // Nobody is told to remove a member while the others are in doubt.
+            Self::NoPointer { .. } => "`oc -n openshift-machine-api get secrets` lists the existing secrets".to_owned(),
+            Self::NoNode { cluster, .. } => format!("`ocpdeploy status {cluster}` shows its nodes"),
+            // Removing a member is never suggested while the other members are in doubt.
             Self::UnsafeMaster { .. } => {
-                "the cluster needs two other masters that are Ready and voting members of etcd. `oc get nodes` and `oc -n \
-                 openshift-etcd get configmap etcd-endpoints -o yaml` show them; repair these first, and remove no member"
+                "the cluster needs two other masters that are Ready and voting members of etcd. `oc get nodes` and `oc \
+                 -n openshift-etcd get configmap etcd-endpoints -o yaml` show them; repair these first, and remove no member"
                     .to_owned()
             }
             Self::StillMember { .. } => {
-                "the others are well: switch the machine off, then take its member out of etcd as OpenShift's \
-                 documentation tells (\"replacing an unhealthy etcd member\": `oc -n openshift-etcd rsh` into the etcd pod \
-                 of another master, `etcdctl member list`, `etcdctl member remove ID`), and run the same command again"
+                "the other members are healthy: switch the machine off, then remove its member from etcd as described \
+                 in OpenShift's documentation (\"replacing an unhealthy etcd member\": `oc -n openshift-etcd rsh` into \
+                 the etcd pod of another master, `etcdctl member list`, `etcdctl member remove ID`), and run the same command again"
                     .to_owned()
             }
             Self::TooYoung { cluster, .. } => format!(
-                "nodes that are off when these certificates end must be let in by hand; if that is meant, \
-                 `ocpdeploy stop {cluster} --force`"
+                "the requests of nodes that are off when these certificates expire must be approved by hand; to stop \
+                 anyway, run `ocpdeploy stop {cluster} --force`"
             ),
             Self::StillOn { cluster, .. } => format!(
-                "they may take longer: run the same command again, or `ocpdeploy stop {cluster} --power-off` to take \
-                 their power"
+                "run the same command again to wait longer, or power them off with \
+                 `ocpdeploy stop {cluster} --power-off`"
             ),
             Self::CameBackElsewhere { cluster, .. } => {
-                format!("`ocpdeploy verify {cluster} --repair` corrects the reservations; then restart the machine")
+                format!("`ocpdeploy verify {cluster} --repair` corrects the reservations; restart the machine afterwards")
             }
             Self::NotBack { cluster, .. } => format!(
                 "run the same command again to wait longer; `ocpdeploy status {cluster}` shows the machines, and \
@@ -251,14 +253,14 @@ impl PassError {
     }
 }
 
-/// The cluster that an error is about. One that is installed works, and is never to be destroyed for the error.
+/// The cluster that an error is about. An installed cluster works, and no hint may suggest to destroy it.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub cluster: String,
     pub installed: bool,
 }
 
-/// A machine that was waited for in vain.
+/// A machine whose address was not found in time.
 #[derive(Debug)]
 pub struct Missing {
     pub name: MachineName,
@@ -354,7 +356,8 @@ mod tests {
         NodeName::node(Role::Worker, 0)
     }
 
-    /// One of every variant, two where what they say depends on more. A new variant does not compile until it is here.
+    /// One of every variant, two where the hint depends on a field. A new variant does not compile until it is listed
+    /// here.
     fn all() -> Vec<(&'static str, anyhow::Error)> {
         let cluster = || "prod7".to_owned();
         let machine = || MachineName::of_node("prod7", &node());
@@ -562,7 +565,7 @@ mod tests {
         }
     }
 
-    /// Where a hint may name `destroy`, and why no cluster that works can be meant.
+    /// Where a hint may suggest `destroy`, and why the cluster cannot be a working one.
     const DESTROYS: [(&str, &str); 8] = [
         (
             "OtherKind, rehearsal",
@@ -599,7 +602,7 @@ mod tests {
 
     #[test]
     fn a_hint_is_a_command_with_the_clusters_own_name() {
-        // These take no cluster, or find it by ./env.sh.
+        // These take no cluster, or use ./env.sh.
         let without = ["deploy", "harvest", "list"];
         for (variant, error) in all() {
             let hints = explain(&error).hints;

@@ -1,4 +1,4 @@
-//! Reads the user's own Ignition configs from their files.
+//! Reads the user's own Ignition configs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const FOLDERS: [(&str, Option<Role>); 4] = [
     ("worker", Some(Role::Worker)),
 ];
 
-/// All fragments, the lowest first. They may hold secrets.
+/// All fragments, lowest precedence first. They may contain secrets.
 pub(super) fn read(config: &ClusterConfig) -> Result<Vec<Fragment>> {
     let mut fragments = Vec::new();
     for source in &config.fragments {
@@ -42,7 +42,8 @@ pub(super) fn read(config: &ClusterConfig) -> Result<Vec<Fragment>> {
     Ok(fragments)
 }
 
-/// Refuses a fragment that alone is more than the carrier takes. Whether all of a node's fit is known when they are merged.
+/// Rejects a fragment that exceeds the carrier's limit by itself. Whether a node's config fits is checked after the
+/// merge.
 pub(super) fn refuse_too_large(
     config: &ClusterConfig,
     fragments: &[Fragment],
@@ -66,11 +67,11 @@ pub(super) fn refuse_too_large(
 }
 
 fn read_one(origin: String, role: Option<Role>, path: &Path) -> Result<Fragment> {
-    let content = fs::read(path).context("read an Ignition config of yours")?;
+    let content = fs::read(path).context("read your Ignition config")?;
     Ok(Fragment { origin, role, content })
 }
 
-/// The folder's files that end in `.ign`, by name; no folder, no files.
+/// The folder's files that end in `.ign`, by name; a missing folder has none.
 fn ign_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -87,7 +88,7 @@ fn ign_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Names the fragments without telling what is in them.
+/// Identifies the fragments without revealing their content.
 pub(super) fn fingerprints(fragments: &[Fragment]) -> Vec<(&str, Option<Role>, String)> {
     fragments
         .iter()

@@ -1,4 +1,4 @@
-//! Images: from what the settings name to a file that is here and what a backend is asked for.
+//! Image sources: from the settings to a local file and the request to a backend.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use crate::backend::ImageRequest;
 use crate::cluster::{Downloads, ImageSource, major_minor};
 use crate::openshift::installer::Installer;
 
-/// Why an image cannot be the right one.
+/// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     #[error("image {image} is the CoreOS of {}.{}, and openshift-install is {version}", release.0, release.1)]
@@ -24,17 +24,17 @@ pub enum ImageError {
         release: (u32, u32),
         version: String,
     },
-    #[error("image {image} is made for {platform}, and this platform boots the one for {wanted}")]
+    #[error("image {image} is for {platform}; this platform requires the image for {wanted}")]
     OtherPlatform {
         image: String,
         platform: &'static str,
         wanted: &'static str,
     },
-    #[error("{url} lists no sum of {file}")]
+    #[error("{url} has no checksum of {file}")]
     NoSum { url: String, file: String },
     #[error("find the CoreOS of openshift-install {version}: {why}")]
     NoCoreOs { version: String, why: String },
-    #[error("the catalogue has no image {name}")]
+    #[error("no image {name} in the catalog")]
     NotInCatalogue { name: String },
 }
 
@@ -43,19 +43,17 @@ impl ImageError {
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Newer { .. } => {
-                "an image of the same minor version or an older one boots; image=auto takes the installer's own"
+                "use an image of the same or an older minor version, or image=auto for the installer's own"
             }
-            Self::OtherPlatform { .. } => {
-                "it would look for its Ignition config in the wrong place; image=auto takes the right one"
-            }
-            Self::NoSum { .. } => "does image_mirror have the list beside the file?",
+            Self::OtherPlatform { .. } => "it would read its Ignition config from the wrong source; set image=auto",
+            Self::NoSum { .. } => "the checksum file must be in the same folder as the image on image_mirror",
             Self::NoCoreOs { .. } => "set image to a file, a URL or a name on the platform",
-            Self::NotInCatalogue { .. } => "`ocpdeploy image list` shows all",
+            Self::NotInCatalogue { .. } => "list all images with `ocpdeploy image list`",
         })
     }
 }
 
-/// Refuses a CoreOS that the name of its file tells to be for a later release or another platform.
+/// Rejects a CoreOS image whose file name belongs to a later release or another platform.
 pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result<(), ImageError> {
     let image = match image {
         ImageSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -83,20 +81,20 @@ pub fn check(image: &ImageSource, version: &str, wanted: &'static str) -> Result
     }
 }
 
-/// Where images are fetched from and kept, and for whom.
+/// Where images are downloaded from and stored, and for which platform.
 #[derive(Clone, Copy)]
 pub struct Shop<'a> {
     pub downloads: &'a Downloads,
-    /// Tells which CoreOS belongs to its release.
+    /// Provides the CoreOS of its release.
     pub installer: Option<&'a Installer>,
     /// `qemu`, `openstack` or `kubevirt`.
     pub platform: &'static str,
-    /// The platform itself fetches what is given by URL.
+    /// The platform itself downloads images given by URL.
     pub fetched_there: bool,
 }
 
 impl Shop<'_> {
-    /// Brings an image here, if it is not, and tells its digest, which is its identity on every platform.
+    /// Provides an image, downloading it if necessary, with its digest, which identifies it on every platform.
     pub async fn request(&self, source: &ImageSource) -> Result<ImageRequest> {
         match source {
             ImageSource::Platform(name) => Ok(ImageRequest::Platform(name.clone())),
@@ -115,7 +113,7 @@ impl Shop<'_> {
         Cache::new(&self.downloads.cache)
     }
 
-    /// A plain file is taken where it is; a packed one is unpacked into the cache, once for each of its states.
+    /// A plain file is used in place; a compressed one is unpacked into the cache once per state of the file.
     async fn file(&self, path: &Path) -> Result<ImageRequest> {
         let data = fs::metadata(path)?;
         let artifact = Artifact {
@@ -142,14 +140,14 @@ impl Shop<'_> {
         Ok(digest?)
     }
 
-    /// What is at a URL of the user's, with the sum that stands behind it.
+    /// Downloads an image from the user's URL, verified by its checksum if the URL has one.
     pub async fn url(&self, url: &str) -> Result<Cached, DownloadError> {
         let (url, sum) = match url.split_once("#sha256=") {
             Some((url, sum)) => (url, Some(sum.to_ascii_lowercase())),
             None => (url, None),
         };
         if sum.is_none() {
-            warn!("nothing tells whether {url} is the right file; #sha256=… behind it would");
+            warn!("{url} is not verified; append #sha256=… to verify it");
         }
         let artifact = Artifact {
             url: url.to_owned(),
@@ -160,7 +158,7 @@ impl Shop<'_> {
         self.cache().fetch(&artifact).await
     }
 
-    /// A helper of the catalogue, as its publisher has it now.
+    /// A helper image of the catalog, in its publisher's current version.
     pub async fn helper(&self, name: &str) -> Result<Cached> {
         let helper = catalogue::helper(name).ok_or_else(|| ImageError::NotInCatalogue { name: name.to_owned() })?;
         let folder = self.downloads.image_mirror.as_deref();
@@ -176,13 +174,13 @@ impl Shop<'_> {
             None => helper.sums.clone(),
         };
         let cache = self.cache();
-        let text = match download::text(&sums, cache.patience()).await {
+        let text = match download::text(&sums, cache.retries()).await {
             Ok(text) => text,
-            // Yesterday's is as good for an address.
+            // For harvesting addresses an older version is sufficient.
             Err(error @ DownloadError::Unreachable { .. }) => {
                 let known = cache.list().into_iter().find(|cached| cached.url == artifact.url);
                 let known = known.ok_or(error)?;
-                warn!("{sums} cannot be reached; image {name} is the one of {}", known.fetched);
+                warn!("{sums} cannot be reached; using image {name} of {}", known.fetched);
                 return Ok(known);
             }
             Err(error) => return Err(error.into()),
@@ -193,11 +191,11 @@ impl Shop<'_> {
         Ok(cache.fetch(&artifact).await?)
     }
 
-    /// The CoreOS that the installer's release wants on this platform.
+    /// The CoreOS image of the installer's release for this platform.
     pub async fn coreos(&self) -> Result<CoreOs> {
         let installer = self
             .installer
-            .context("no openshift-install tells which CoreOS is meant")?;
+            .context("the CoreOS version is unknown without openshift-install")?;
         let version = installer.version().await?;
         let stream = installer.coreos_stream(self.downloads).await?;
         let found = catalogue::coreos(&stream, self.platform);

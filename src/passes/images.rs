@@ -1,4 +1,4 @@
-//! The images that machines are made from, on each of the cluster's platforms.
+//! The images of the machines, on each of the cluster's platforms.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::cluster::{ImageSource, Role};
 use crate::openshift::installer::Installer;
 use crate::passes::image_sources::Shop;
 
-/// One kind of image as each platform knows it.
+/// The handles of one kind of image, one per platform.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Handles {
     all: ImageHandle,
@@ -29,32 +29,37 @@ impl Handles {
     }
 }
 
-/// Whether an image is fetched to this computer first, and then stays the same for its cluster.
+/// Whether an image is downloaded to this computer first, and then stays the same for its cluster.
 fn is_fetched(source: &ImageSource) -> bool {
     !matches!(source, ImageSource::File(_) | ImageSource::Platform(_))
 }
 
 impl Run<'_> {
-    /// CoreOS.
+    /// The CoreOS images.
     pub(super) async fn node_images(&self, installer: &Installer) -> Result<Handles> {
         let [all, workers] = [&self.config.image, &self.config.worker_image];
         self.images("pass-two", [all, workers], Some(installer)).await
     }
 
-    /// What pass one's machines boot.
-    pub(super) async fn helper_images(&self, story: &str) -> Result<Handles> {
+    /// The images of pass one's machines.
+    pub(super) async fn helper_images(&self, workflow: &str) -> Result<Handles> {
         let [all, workers] = [&self.config.helper_image, &self.config.worker_helper_image];
-        self.images(story, [all, workers], None).await
+        self.images(workflow, [all, workers], None).await
     }
 
-    async fn images(&self, story: &str, sources: [&ImageSource; 2], installer: Option<&Installer>) -> Result<Handles> {
+    async fn images(
+        &self,
+        workflow: &str,
+        sources: [&ImageSource; 2],
+        installer: Option<&Installer>,
+    ) -> Result<Handles> {
         let [all, workers] = sources;
-        let step = format!("{story}/image");
+        let step = format!("{workflow}/image");
         let all = self.image(&step, Role::Master, all, installer);
         let workers = async {
             match self.config.workers_on {
                 Some(_) if self.config.workers > 0 => {
-                    let step = format!("{story}/worker-image");
+                    let step = format!("{workflow}/worker-image");
                     self.image(&step, Role::Worker, workers, installer).await.map(Some)
                 }
                 _ => Ok(None),
@@ -64,21 +69,21 @@ impl Run<'_> {
         Ok(Handles { all, workers })
     }
 
-    /// Refuses node images that are others than those of earlier runs.
+    /// Rejects node images that differ from those of earlier runs.
     pub(super) async fn judge_node_images(&self, installer: &Installer) -> Result<()> {
         let sources = [&self.config.image, &self.config.worker_image];
         self.judge_images("pass-two", sources, Some(installer)).await.map(drop)
     }
 
-    /// As `judge_node_images`; gives the helpers' images where the platform has all of them already.
-    pub(super) async fn judge_helper_images(&self, story: &str) -> Result<Option<Handles>> {
+    /// As `judge_node_images`; returns the helper images if the platform has all of them already.
+    pub(super) async fn judge_helper_images(&self, workflow: &str) -> Result<Option<Handles>> {
         let sources = [&self.config.helper_image, &self.config.worker_helper_image];
-        self.judge_images(story, sources, None).await
+        self.judge_images(workflow, sources, None).await
     }
 
     async fn judge_images(
         &self,
-        story: &str,
+        workflow: &str,
         sources: [&ImageSource; 2],
         installer: Option<&Installer>,
     ) -> Result<Option<Handles>> {
@@ -89,7 +94,7 @@ impl Run<'_> {
             .zip(sources)
         {
             let Some(role) = role else { continue };
-            let step = format!("{story}/{step}");
+            let step = format!("{workflow}/{step}");
             if is_fetched(source) {
                 self.journal.judge(&format!("{step}/fetch"), source)?;
             } else if self.journal.done_at(&step).is_some() {
@@ -121,7 +126,7 @@ impl Run<'_> {
             .await
             .with_context(|| format!("get image {source}"))?;
         let ensure = async {
-            // Not a step of its own: it goes on beside pass one.
+            // Not a step of its own: it runs concurrently with pass one.
             info!(target: PROGRESS, "image {source}");
             let id = self.config.id();
             Ok(self.backend.ensure_image(role, &id, &request).await?)
@@ -129,7 +134,7 @@ impl Run<'_> {
         self.journal.step(step, &request, ensure).await
     }
 
-    /// What is asked of the platform; an image that was fetched stays the same when the same command is run again.
+    /// The request to the platform; a downloaded image stays the same when the command is repeated.
     async fn request(
         &self,
         step: &str,
@@ -144,7 +149,7 @@ impl Run<'_> {
         let fetch = format!("{step}/fetch");
         let fetched = self.journal.step(&fetch, source, shop.request(source)).await?;
         match &fetched {
-            // Pruned before it was uploaded.
+            // Pruned from the cache before it was uploaded.
             ImageRequest::File { path, .. } if !path.exists() && self.journal.done_at(step).is_none() => {
                 self.journal.forget(&fetch)?;
                 self.journal.step(&fetch, source, shop.request(source)).await
@@ -153,7 +158,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sees to it that pass one can boot its machines once more; no step is done by it.
+    /// Makes sure that pass one can boot its machines again; records no step.
     pub(super) async fn helper_images_again(&self) -> Result<()> {
         let sources = [&self.config.helper_image, &self.config.worker_helper_image];
         let workers = Some(Role::Worker).filter(|_| self.config.workers_on.is_some() && self.config.workers > 0);
@@ -166,7 +171,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The images that the first nodes were made with: newer ones may belong to another release.
+    /// The images of the first nodes: newer ones may belong to another release.
     pub(super) async fn node_images_again(&self) -> Result<Handles> {
         let all = self.again("pass-two/image", Role::Master, &self.config.image).await?;
         let workers = match self.config.workers_on {

@@ -1,4 +1,4 @@
-//! Every check at once, for `ocpdeploy check`: what fails does not hide what comes after it.
+//! All checks of `ocpdeploy check`: a failed check does not hide the later ones.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -22,17 +22,17 @@ use crate::plan::machines;
 use crate::state::home::Home;
 use crate::state::inventory;
 
-/// Looks at everything, and tells all that was seen. Makes nothing, and fetches no installer and no image.
+/// Runs all checks and returns all findings. Creates nothing, and downloads no installer and no image.
 ///
-/// `with_leftovers` turns an error into the finding that it is.
+/// `to_finding` converts an error into a finding.
 pub async fn inspect(
     backend: Result<&dyn Backend>,
     config: &ClusterConfig,
     home: &Home,
-    with_leftovers: impl Fn(&anyhow::Error) -> Finding + Sync,
+    to_finding: impl Fn(&anyhow::Error) -> Finding + Sync,
 ) -> Vec<CheckResult> {
-    let mut report = Report::for_people(&with_leftovers);
-    // Errors are findings there, so none is left.
+    let mut report = Report::for_people(&to_finding);
+    // Errors become findings here, so none is returned.
     let _ = look(backend, config, home, &mut report).await;
     report.looked
 }
@@ -66,14 +66,14 @@ fn finding(verdict: Verdict, text: impl Into<String>, hint: Option<&str>) -> Fin
     }
 }
 
-/// What `deploy` takes for granted when nothing speaks against it, and what only makes it slower.
+/// Checks what `deploy` assumes without checking, and what only slows it down.
 async fn more_of_platform(
     backend: &dyn Backend,
     config: &ClusterConfig,
     facts: Option<&NetworkFacts>,
     report: &mut Report<'_>,
 ) {
-    // Where the platform will not do, its network was not looked at.
+    // If the platform is unusable, its network was not read.
     if let Some(facts) = facts {
         if !report.looked.iter().any(|looked| looked.check == "addresses") {
             report.add("addresses", [addresses(config, facts)]);
@@ -85,7 +85,7 @@ async fn more_of_platform(
     report.add("etcd disk", etcd_disk(backend).await);
 }
 
-/// The virtual IPs against what the network's DHCP server hands out.
+/// Compares the virtual IPs with the ranges of the network's DHCP server.
 fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
     let given: Vec<_> = Vip::ALL
         .into_iter()
@@ -97,23 +97,23 @@ fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
         .map(|(first, last)| format!("{first} to {last}"))
         .collect();
     let ranges = match ranges.is_empty() {
-        true => "nobody tells what DHCP gives out".to_owned(),
-        false => format!("DHCP gives out {}", ranges.join(", ")),
+        true => "the DHCP ranges are unknown".to_owned(),
+        false => format!("DHCP ranges: {}", ranges.join(", ")),
     };
     match given.is_empty() {
         true => ok(format!("both virtual IPs come from pass one; {ranges}")),
         false if facts.dhcp_ranges.is_empty() => finding(
             Verdict::Warn,
             format!("{}: {ranges}", given.join(", ")),
-            Some("make sure that they are outside the DHCP server's range"),
+            Some("make sure that they are outside of the DHCP server's range"),
         ),
-        false => ok(format!("{}: nothing speaks against it; {ranges}", given.join(", "))),
+        false => ok(format!("{}: no conflict found; {ranges}", given.join(", "))),
     }
 }
 
-/// Measured only where the masters' disks are on this computer.
+/// Measured only if the masters' disks are on this computer.
 async fn etcd_disk(backend: &dyn Backend) -> Option<Finding> {
-    // A pool that is not there was told of already.
+    // A missing pool has been reported already.
     let folder = backend
         .diagnostics(Role::Master)?
         .local_disk_dir()
@@ -125,19 +125,22 @@ async fn etcd_disk(backend: &dyn Backend) -> Option<Finding> {
     Some(match measured {
         Ok(latency) if latency.p99 > ETCD_WANTS => finding(
             Verdict::Warn,
-            format!("{shown}: {latency}; etcd wants {} ms", ETCD_WANTS.as_millis()),
-            Some("use a pool on an SSD: with slow disks etcd loses its leader, and the installation hangs"),
+            format!(
+                "{shown}: {latency}; etcd requires at most {} ms",
+                ETCD_WANTS.as_millis()
+            ),
+            Some("use a pool on an SSD: with slow disks etcd loses its leader and the installation hangs"),
         ),
         Ok(latency) => ok(format!("{shown}: {latency}")),
         Err(error) => finding(
             Verdict::Warn,
-            format!("how fast {shown} is for etcd was not measured: {error}"),
-            Some("run it as a user that may write there"),
+            format!("cannot measure the write latency of {shown}: {error}"),
+            Some("run `ocpdeploy check` as a user who may write there"),
         ),
     })
 }
 
-/// Whether the registry of the release takes the pull secret; `deploy` asks it for the release before its first machine.
+/// Whether the release's registry accepts the pull secret; `deploy` reads the release from it before its first machine.
 async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut Report<'_>) -> Result<()> {
     if config.is_rehearsal() {
         return Ok(());
@@ -145,8 +148,8 @@ async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut
     if let Some(image) = installer.release_image().await {
         let registry = image.split('/').next().unwrap_or_default();
         if !knows(config.pull_secret.expose_secret(), registry) {
-            let text = format!("the pull secret has no entry for {registry}, where the release is");
-            let hint = Some("a registry that asks for no password needs none; else download the pull secret anew");
+            let text = format!("the pull secret has no entry for {registry}, the registry of the release");
+            let hint = Some("a registry without authentication needs none; otherwise download the pull secret again");
             report.add("pull secret", [finding(Verdict::Warn, text, hint)]);
         }
     }
@@ -155,7 +158,7 @@ async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut
         Err(error) => Err(error.into()),
     };
     if report.take("pull secret", asked)?.is_some() {
-        report.add("pull secret", [ok("the release's registry takes it")]);
+        report.add("pull secret", [ok("accepted by the release's registry")]);
     }
     Ok(())
 }
@@ -167,7 +170,7 @@ fn knows(secret: &str, registry: &str) -> bool {
     entries.is_some_and(|entries| entries.keys().any(|entry| entry.split('/').next() == Some(registry)))
 }
 
-/// The api VIP where it is known already.
+/// The api VIP if it is already known.
 fn api_vip(config: &ClusterConfig, home: &Home) -> Option<Ipv4Addr> {
     let known = inventory::find(home, &config.name).ok().flatten();
     let parameters = known.and_then(|cluster| cluster.parameters);
@@ -176,7 +179,7 @@ fn api_vip(config: &ClusterConfig, home: &Home) -> Option<Ipv4Addr> {
         .or_else(|| machines::given_vip(config, Vip::Api))
 }
 
-/// What this computer's resolver says of the API. `deploy` itself does without.
+/// How this computer resolves the API's name. `deploy` itself does not need it.
 async fn client_dns(config: &ClusterConfig, vip: Option<Ipv4Addr>) -> Finding {
     let name = config.id().fqdn("api");
     let asked = timeout(Duration::from_secs(5), lookup_host((name.as_str(), 6443))).await;
@@ -187,35 +190,33 @@ async fn client_dns(config: &ClusterConfig, vip: Option<Ipv4Addr>) -> Finding {
     match (found.as_slice(), vip) {
         ([], _) => finding(
             Verdict::Ok,
-            format!("this computer does not know {name} yet; `deploy` does not need it"),
-            Some("`ocpdeploy dns apply` tells it the names when the addresses are known"),
+            format!("this computer cannot resolve {name} yet; `deploy` does not need it"),
+            Some("after pass one, add the names with `ocpdeploy dns apply`"),
         ),
-        (found, Some(vip)) if found.contains(&IpAddr::V4(vip)) => ok(format!("{name} leads to {vip}")),
+        (found, Some(vip)) if found.contains(&IpAddr::V4(vip)) => ok(format!("{name} resolves to {vip}")),
         ([first, ..], vip) => {
-            let wanted = vip.map_or("and no api_ip is given".to_owned(), |vip| {
-                format!("and api_ip is {vip}")
-            });
+            let wanted = vip.map_or("and api_ip is not set".to_owned(), |vip| format!("and api_ip is {vip}"));
             finding(
                 Verdict::Warn,
-                format!("{name} leads to {first} on this computer, {wanted}"),
-                Some("a wildcard record or an older cluster? `ocpdeploy dns` looks after this computer's names"),
+                format!("{name} resolves to {first} on this computer, {wanted}"),
+                Some("check for a wildcard record or an older cluster; `ocpdeploy dns` manages this computer's names"),
             )
         }
     }
 }
 
-/// Whether this computer sees the machines' network, by which the cluster is waited for.
+/// Whether this computer is on the machines' network, which the waits for the cluster depend on.
 fn reach(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     let network = facts.cidr?;
     let near = facts.gateway.unwrap_or(network.network());
     Some(match network_probe::device_to(near) {
-        Some(device) => ok(format!("this computer is on {network} by {device}")),
+        Some(device) => ok(format!("this computer is on {network} through {device}")),
         None => finding(
             Verdict::Warn,
-            format!("this computer is not on {network}: addresses in use there are not seen from here"),
+            format!("this computer is not on {network}: it cannot detect addresses in use there"),
             Some(match config.harvest {
-                Harvest::Static => "check by hand that nobody has the addresses, and that a router leads there",
-                _ => "a router must lead there, or `deploy` waits for the API in vain",
+                Harvest::Static => "make sure that the addresses are free and that this computer has a route to them",
+                _ => "`deploy` requires a route from this computer to the cluster's API",
             }),
         ),
     })

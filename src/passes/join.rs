@@ -1,7 +1,7 @@
-//! Nodes that come to an installed cluster and go from it; what `scale` and `replace` have in common.
+//! Adding nodes to an installed cluster and removing them: common to `scale` and `replace`.
 //!
-//! The platform and the cluster are the truth: what is there is not made again, and what is gone is not drained. The
-//! journal only remembers which nodes are still to become Ready.
+//! The platform and the cluster are the source of truth: an existing machine is not created again, and a missing one is
+//! not drained. The journal only stores which nodes are not Ready yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,18 +28,18 @@ use crate::plan::machines::{self, MacTable, Planned};
 use crate::state::home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// Where Kubernetes keeps the pointers of later nodes; the machine config operator keeps the first one current.
+/// Where OpenShift stores the pointers of later nodes; the machine config operator keeps the first one current.
 const POINTERS: (&str, [&str; 2]) = ("openshift-machine-api", ["user-data-managed", "user-data"]);
 
-/// Who is asked about the cluster's nodes.
+/// The source of information about the cluster's nodes.
 pub(super) enum Reach {
     Api(ClusterApi),
-    /// There is no API: the guests tell of themselves.
+    /// There is no API: the guests report their own state.
     Rehearsal,
 }
 
 impl Run<'_> {
-    /// The table of a cluster that is installed; another is refused.
+    /// The table of an installed cluster; an error for any other.
     pub(super) fn installed(&self) -> Result<Parameters> {
         let cluster = self.config.name.clone();
         let table = Parameters::read(&self.dir.parameters())?;
@@ -49,10 +49,10 @@ impl Run<'_> {
         }
     }
 
-    /// Asks the cluster's API for a sign of life.
+    /// Connects to the cluster's API.
     pub(super) async fn reach(&self, table: &Parameters) -> Result<Reach> {
         if self.config.installer == InstallerChoice::Rehearsal {
-            info!(target: PROGRESS, step = "cluster", "a rehearsal has no API: nothing is drained, and no certificate approved");
+            info!(target: PROGRESS, step = "cluster", "a rehearsal has no API: no node is drained and no certificate is approved");
             return Ok(Reach::Rehearsal);
         }
         refuse_pretend(&self.config.name, &self.config.backend, table.api_ip)?;
@@ -62,7 +62,7 @@ impl Run<'_> {
         Ok(Reach::Api(api))
     }
 
-    /// Makes the machines that lack, and waits until these nodes are in the cluster.
+    /// Creates the missing machines and waits until these nodes are in the cluster.
     pub(super) async fn join(&self, reach: &Reach, table: &Parameters, nodes: &[NodeAddress]) -> Result<()> {
         let machines = self.backend.list_machines(&self.config.id()).await?;
         let is_there = |node: &NodeName| {
@@ -101,7 +101,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether a machine was to be made for the node since the installation, and the node is not Ready yet.
+    /// Whether the journal records a machine for the node since the installation that is not Ready yet.
     pub(super) fn is_joining(&self, node: &NodeName) -> bool {
         let done = |step: &str| self.journal.done_at(&format!("join/{node}/{step}")).is_some();
         done("begun") && !done("ready")
@@ -128,7 +128,7 @@ impl Run<'_> {
         Ok(held)
     }
 
-    /// Makes machines with a pointer that the cluster gives now: the installer's own may lead to a CA that was replaced.
+    /// Creates machines with the cluster's current pointer: the installer's own may name a CA that was replaced.
     async fn make_later(&self, reach: &Reach, table: &Parameters, lacking: &BTreeSet<(NodeName, Role)>) -> Result<()> {
         if lacking.is_empty() {
             return Ok(());
@@ -137,7 +137,7 @@ impl Run<'_> {
         let roles: BTreeSet<Role> = lacking.iter().map(|(_, role)| *role).collect();
         let assets = self.pointers(reach, &roles).await?;
         if let Reach::Api(api) = reach {
-            // A node that is known may not ask for a first certificate.
+            // An existing node must not request a first certificate.
             for (node, _) in lacking {
                 api.delete_node(&table.id().fqdn(node.as_str())).await?;
             }
@@ -163,7 +163,7 @@ impl Run<'_> {
             .await
     }
 
-    /// What later nodes of a role begin with, as the cluster has it now; `None` in a rehearsal.
+    /// The pointer of later nodes of a role, as the cluster has it now; `None` in a rehearsal.
     pub(super) async fn pointer(&self, reach: &Reach, role: Role) -> Result<Option<Vec<u8>>> {
         let Reach::Api(api) = reach else { return Ok(None) };
         let (namespace, kinds) = POINTERS;
@@ -176,9 +176,9 @@ impl Run<'_> {
         Err(PassError::NoPointer { role }.into())
     }
 
-    /// The installer's files, with the pointers of these roles as the cluster has them now.
+    /// The installer's files, with the cluster's current pointers of these roles.
     async fn pointers(&self, reach: &Reach, roles: &BTreeSet<Role>) -> Result<Assets> {
-        let mut assets: Assets = self.journal.output("assets")?.context("the journal knows no assets")?;
+        let mut assets: Assets = self.journal.output("assets")?.context("the journal has no assets")?;
         for role in roles {
             let Some(pointer) = self.pointer(reach, *role).await? else {
                 continue;
@@ -207,14 +207,14 @@ impl Run<'_> {
                 if masters.is_empty() {
                     return Ok(());
                 }
-                // Only then etcd bears that another one goes.
+                // Only then can etcd lose another member.
                 Ok(cluster.etcd_members(&masters, limit).await?)
             }
             Reach::Rehearsal => self.ask_guests(table, joining).await,
         }
     }
 
-    /// Compares the guests of a rehearsal with what they should be.
+    /// Compares the guests of a rehearsal with the table.
     async fn ask_guests(&self, table: &Parameters, nodes: &BTreeSet<NodeName>) -> Result<()> {
         let mut table = table.clone();
         table.nodes.retain(|node| nodes.contains(&node.name));
@@ -232,18 +232,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Empties a node and takes it out of the cluster and off the platform; its address stays its own.
+    /// Drains a node and removes it from the cluster and the platform; its address stays reserved.
     pub(super) async fn leave(&self, reach: &Reach, node: &NodeAddress, how: Drain) -> Result<()> {
         let (id, machine) = (self.config.id(), MachineName::of_node(&self.config.name, &node.name));
         let host = id.fqdn(node.name.as_str());
         let machines = self.backend.list_machines(&id).await?;
-        // What runs on a machine that is gone cannot leave it.
+        // A missing machine cannot be drained.
         let seen = machines.iter().find(|seen| seen.name == machine);
         if let (Reach::Api(api), Some(seen)) = (reach, seen) {
             info!(target: PROGRESS, machine = %machine, state = "draining");
             drain::drain(api, &host, seen.power == Power::Off, how).await?;
         }
-        // First the machine: a kubelet that still runs could bring its node back.
+        // First the machine: a running kubelet would register its node again.
         self.backend.delete_machine(&id, &machine).await?;
         if let Reach::Api(api) = reach {
             api.delete_node(&host).await?;
@@ -253,20 +253,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the services were made of at the installation.
+    /// The inputs of the services at the installation.
     pub(super) fn services(&self, table: &Parameters) -> Result<Services> {
         let held = self.journal.output("pass-one/hold")?.unwrap_or_default();
         Ok(Services {
-            release: self
-                .journal
-                .output("release")?
-                .context("the journal knows no release")?,
+            release: self.journal.output("release")?.context("the journal has no release")?,
             leased: leased_vips(self.config, table, &held),
         })
     }
 }
 
-/// What the files for the nodes' services are made of, besides settings and table.
+/// The inputs of the services' files, besides settings and table.
 pub(super) struct Services {
     release: services::Release,
     leased: Vec<AddressAssignment>,

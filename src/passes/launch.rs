@@ -1,4 +1,4 @@
-//! Machines that go down soon after their start are started again, on another host where the platform chooses one.
+//! Restarts machines that stop soon after their start, on another host where the platform chooses one.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Launches {
 }
 
 impl Run<'_> {
-    /// Starts those that are off as they were first started: one that never came up still needs its payload.
+    /// Starts stopped machines as at their first start: one that never came up still needs its payload.
     pub(super) async fn start_again(
         &self,
         launches: &mut Launches,
@@ -58,7 +58,7 @@ impl Run<'_> {
                 .into());
             }
             (*starts, *since) = (*starts + 1, Instant::now());
-            warn!(target: PROGRESS, "{} went down and is started again, for the {starts}. time of {all}", plan.name);
+            warn!(target: PROGRESS, "{} stopped and is started again ({starts} of {all})", plan.name);
             self.backend.create_machine(&spec(plan)?).await?;
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! The workflow: two passes, from a checked configuration to a cluster, in straight lines; `deploy.rs` first.
+//! The workflow: two passes, from a validated configuration to a cluster. Start with `deploy.rs`.
 //!
-//! Every line that changes something is a journal step or can safely be repeated, so that the same command continues
-//! after any interruption.
+//! Every statement that changes something is a journal step or can safely be repeated, so that the same command
+//! continues after any interruption.
 
 mod check;
 mod clock;

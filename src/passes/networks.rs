@@ -1,4 +1,4 @@
-//! Networks that may not overlap: the machines' own, the cluster's, and those within OVN-Kubernetes.
+//! Networks that must not overlap: the machines', the cluster's, and the internal ones of OVN-Kubernetes.
 
 use ipnetwork::Ipv4Network;
 
@@ -6,11 +6,11 @@ use super::report::fail;
 use crate::backend::{Finding, NetworkFacts, Verdict};
 use crate::cluster::ClusterConfig;
 
-/// What OVN-Kubernetes uses on every node unless it is told otherwise; `(name, range, field of the Network operator)`.
+/// OVN-Kubernetes uses these on every node by default: `(name, range, field of the Network operator)`.
 ///
 /// Source: openshift/cluster-network-operator: pkg/network/ovn_kubernetes.go, `defaultV4InternalSubnet`,
-/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet`; `validateOVNKubernetesSubnets` refuses a cluster or service
-/// network that overlaps with one of them.
+/// `defaultV4TransitSwitchSubnet`, `defaultV4MasqueradeSubnet`; `validateOVNKubernetesSubnets` rejects a cluster or
+/// service network that overlaps with one of them.
 const OVN_KUBERNETES: [(&str, [u8; 4], u8, &str); 3] = [
     ("join", [100, 64, 0, 0], 16, "ipv4.internalJoinSubnet"),
     ("transit", [100, 88, 0, 0], 16, "ipv4.internalTransitSwitchSubnet"),
@@ -22,19 +22,19 @@ const OVN_KUBERNETES: [(&str, [u8; 4], u8, &str); 3] = [
     ),
 ];
 
-/// What overlaps. `settings` has compared those of the networks that the env file itself names.
+/// The overlaps. `settings` has already compared the networks of the env file with each other.
 pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Finding> {
     let inner = [
         ("cluster_network", config.networks.cluster_network),
         ("service_network", config.networks.service_network),
     ];
-    // What the settings say is more exact than a platform's whole range.
+    // The setting is more exact than a platform's whole range.
     let machines = config.given.machine_network.or(facts.cidr);
     let mut found = Vec::new();
     for (name, range) in inner {
         if let Some(machines) = machines.filter(|machines| overlap(*machines, range)) {
             found.push(Finding {
-                hint: Some(format!("set {name} to a range that is used nowhere near the machines")),
+                hint: Some(format!("set {name} to a range that the machines do not use")),
                 ..fail(format!(
                     "network {} is {machines}, which overlaps with {name} {range}",
                     config.network
@@ -54,14 +54,14 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
         for (what, other) in machines.into_iter().chain(inner) {
             if overlap(other, range) {
                 found.push(Finding {
-                    // A manifest of the user's may have moved it.
+                    // One of the user's manifests may have moved it.
                     verdict: match config.manifests {
                         Some(_) => Verdict::Warn,
                         None => Verdict::Fail,
                     },
                     hint: Some(format!(
-                        "use another range, or move that of OVN-Kubernetes by a manifest for the Network operator ({field}) \
-                         in the folder `manifests`"
+                        "use another range, or move that of OVN-Kubernetes with a manifest for the Network operator \
+                         ({field}) in the folder `manifests`"
                     )),
                     ..fail(format!(
                         "{what} {other}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_meet_are_told_with_both_names() {
+    fn ranges_that_meet_are_reported_with_both_names() {
         for (machines, cluster, kind, manifests, expected) in [
             ("192.168.122.0/24", "10.128.0.0/14", "OVNKubernetes", false, vec![]),
             (
@@ -105,8 +105,8 @@ mod tests {
                 "OVNKubernetes",
                 false,
                 vec![
-                    "network lan is 100.64.7.0/24, which overlaps with 100.64.0.0/16, the join network of OVN-Kubernetes on \
-                     every node",
+                    "network lan is 100.64.7.0/24, which overlaps with 100.64.0.0/16, the join network of \
+                     OVN-Kubernetes on every node",
                 ],
             ),
             ("100.64.7.0/24", "10.128.0.0/14", "OpenShiftSDN", false, vec![]),

@@ -1,4 +1,4 @@
-//! The steps of pass one: MACs, leases, the parameter file, and what holds the addresses.
+//! The steps of pass one: MACs, addresses, the parameter file, and reservations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -35,7 +35,7 @@ const LISTEN: Duration = Duration::from_secs(4);
 /// The step that chooses the MACs.
 pub(super) const MACS: &str = "pass-one/macs";
 
-/// The step that makes the platform hold the table's addresses.
+/// The step that reserves the table's addresses on the platform.
 const HOLD: &str = "pass-one/hold";
 
 impl Run<'_> {
@@ -50,12 +50,13 @@ impl Run<'_> {
         }
     }
 
-    /// Judges what `boot_and_look` did in earlier runs.
-    pub(super) async fn judge_boot(&self, story: &str, macs: &MacTable) -> Result<()> {
+    /// Compares the inputs of `boot_and_look` with those of earlier runs.
+    pub(super) async fn judge_boot(&self, workflow: &str, macs: &MacTable) -> Result<()> {
         let planned = machines::pass_one(self.config, macs);
-        self.journal.judge(&format!("{story}/leases"), &planned)?;
-        if let Some(images) = self.judge_helper_images(story).await? {
-            self.journal.judge(&format!("{story}/create"), &(&planned, &images))?;
+        self.journal.judge(&format!("{workflow}/leases"), &planned)?;
+        if let Some(images) = self.judge_helper_images(workflow).await? {
+            self.journal
+                .judge(&format!("{workflow}/create"), &(&planned, &images))?;
         }
         Ok(())
     }
@@ -71,29 +72,30 @@ impl Run<'_> {
             .await
     }
 
-    /// Boots throwaway machines and waits until each has shown one stable address; the steps are beneath `story`.
-    pub(super) async fn boot_and_look(&self, story: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
+    /// Boots throwaway machines and waits until each has shown one stable address; the steps' names begin with
+    /// `workflow`.
+    pub(super) async fn boot_and_look(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let planned = machines::pass_one(self.config, macs);
         let total = planned.len();
-        let images = self.helper_images(story).await?;
+        let images = self.helper_images(workflow).await?;
         let create = async {
             info!(target: PROGRESS, step = "pass one", total, "booting {total} throwaway machines");
             stream::iter(&planned)
-                .map(|machine| self.create_helper(story, machine, &images))
+                .map(|machine| self.create_helper(workflow, machine, &images))
                 .buffer_unordered(self.backend.common_capabilities().concurrency)
                 .try_collect::<Vec<()>>()
                 .await?;
             Ok(())
         };
         self.journal
-            .step(&format!("{story}/create"), &(&planned, &images), create)
+            .step(&format!("{workflow}/create"), &(&planned, &images), create)
             .await?;
         let mut leases = self
             .journal
             .step(
-                &format!("{story}/leases"),
+                &format!("{workflow}/leases"),
                 &planned,
-                self.look_for_leases(story, &planned, &images),
+                self.look_for_leases(workflow, &planned, &images),
             )
             .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
@@ -107,11 +109,11 @@ impl Run<'_> {
         Ok(leases)
     }
 
-    async fn create_helper(&self, story: &str, machine: &Planned, images: &Handles) -> Result<()> {
+    async fn create_helper(&self, workflow: &str, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
         self.backend.create_machine(&self.helper_spec(machine, images)?).await?;
         info!(target: PROGRESS, machine = %machine.name, state = "booting");
-        self.journal.note(&format!("{story}/create/{}", machine.node), &())
+        self.journal.note(&format!("{workflow}/create/{}", machine.node), &())
     }
 
     fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
@@ -122,7 +124,7 @@ impl Run<'_> {
 
     async fn look_for_leases(
         &self,
-        story: &str,
+        workflow: &str,
         planned: &[Planned],
         images: &Handles,
     ) -> Result<Vec<AddressAssignment>> {
@@ -139,7 +141,7 @@ impl Run<'_> {
                 info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{change}");
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
-                    self.journal.note(&format!("{story}/leases/{}", plan.node), &ip)?;
+                    self.journal.note(&format!("{workflow}/leases/{}", plan.node), &ip)?;
                 }
             }
             if watch.is_complete(planned) {
@@ -161,15 +163,15 @@ impl Run<'_> {
         Ok(planned.iter().filter_map(lease).collect())
     }
 
-    /// Chooses free addresses; the platform's refusal of a clash makes each choice atomic.
-    pub(super) async fn reserve(&self, story: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
+    /// Chooses free addresses; each choice is atomic because the platform rejects a conflict.
+    pub(super) async fn reserve(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let choose = async {
             let network = self.machine_network()?;
             let _allocation = inventory::allocate(self.home)?;
             let clusters = inventory::clusters(self.home)?;
             let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
             let ours = self.backend.list_reservations(&self.config.id()).await?;
-            // The bootstrap's address is nobody's any more, and stays in the table.
+            // The bootstrap's address is free, but stays in the table.
             let table = Parameters::read(&self.dir.parameters()).ok().flatten();
             let leases = table.iter().flat_map(Parameters::leases);
             let kept: Vec<Ipv4Addr> = leases
@@ -202,10 +204,10 @@ impl Run<'_> {
             }
             Ok(leases)
         };
-        self.journal.step(&format!("{story}/leases"), macs, choose).await
+        self.journal.step(&format!("{workflow}/leases"), macs, choose).await
     }
 
-    /// A VIP that the platform's own balancer has; made where it is not there.
+    /// A VIP on the platform's own load balancer, which is created if missing.
     pub(super) async fn balanced(&self, vip: Vip) -> Result<Option<BalancedVip>> {
         if self.config.lb != Lb::Platform {
             return Ok(None);
@@ -252,7 +254,7 @@ impl Run<'_> {
         .into())
     }
 
-    /// VRRP ids that somebody on the network uses, where this computer can hear it.
+    /// VRRP ids in use on the network, if this computer receives their advertisements.
     pub(super) async fn listen_for_routers(&self) -> Result<BTreeMap<u8, Ipv4Addr>> {
         let near = self
             .facts
@@ -271,7 +273,7 @@ impl Run<'_> {
         })
     }
 
-    /// Chooses VRIDs among all clusters of the network and writes the table, under one lock.
+    /// Chooses VRIDs that no cluster of the network uses and writes the table, under one lock.
     pub(super) fn write_parameters(
         &self,
         leases: Vec<AddressAssignment>,
@@ -285,7 +287,7 @@ impl Run<'_> {
         let by_name: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
         let missing = |name: &NodeName| PassError::Mismatch {
             cluster: self.config.name.clone(),
-            what: format!("no address is known for {name}"),
+            what: format!("{name} has no address"),
         };
         let mut nodes = Vec::new();
         for (name, role) in self.config.nodes() {
@@ -353,7 +355,7 @@ impl Run<'_> {
         Ok(parameters)
     }
 
-    /// Makes the platform keep every address of the table, unless the user's own DHCP server does.
+    /// Reserves every address of the table on the platform, unless the user's own DHCP server does.
     pub(super) async fn hold(&self, parameters: &Parameters) -> Result<BTreeMap<NodeName, ReservationState>> {
         if self.config.dhcp == Dhcp::User {
             let leases = parameters.leases().into_iter();
@@ -361,7 +363,7 @@ impl Run<'_> {
         }
         let holds = holds(parameters);
         let hold_all = async {
-            info!(target: PROGRESS, step = "addresses", "{} addresses to be held", holds.len());
+            info!(target: PROGRESS, step = "addresses", "reserving {} addresses", holds.len());
             let one = |hold: &AddressReservation| {
                 let (name, hold) = (hold.lease.name.clone(), hold.clone());
                 async move { Ok((name, self.backend.reserve_address(&hold).await?)) }
@@ -375,7 +377,7 @@ impl Run<'_> {
         self.journal.step(HOLD, &holds, hold_all).await
     }
 
-    /// Deletes what pass one booted and looks that none is left.
+    /// Deletes the machines of pass one and verifies that none is left.
     pub(super) async fn sweep_pass_one(&self) -> Result<()> {
         self.journal
             .step("pass-one/gone", &(), self.delete_throwaway_machines())
@@ -387,7 +389,7 @@ impl Run<'_> {
         let mut machines = self.backend.list_machines(&id).await?;
         machines.retain(|machine| machine.pass == Pass::One);
         delete_machines(self.backend, &id, &machines).await?;
-        // A run that was killed while it deleted may have left a machine's disks, which no list of machines shows.
+        // A run that was killed while deleting may have left a machine's disks, which no list of machines shows.
         let owned = self.backend.list_owned(&id).await?;
         let of_machine = |thing: &Owned| MachineName::of_harvest_in(&self.config.name, &thing.name);
         for name in owned.iter().filter_map(of_machine).collect::<BTreeSet<_>>() {
@@ -397,7 +399,7 @@ impl Run<'_> {
     }
 }
 
-/// The order to keep an address, with the names that lead to it.
+/// The reservation of an address, with its DNS names.
 pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &AddressAssignment) -> AddressReservation {
     let hosts: Vec<&str> = match lease.name.as_str() {
         "api" => vec!["api", "api-int"],
@@ -412,7 +414,7 @@ pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &AddressAssignm
     }
 }
 
-/// What is to be held: one hold for each address, also when both VIPs are one.
+/// The reservations: one for each address, also when both VIPs are the same.
 pub(super) fn holds(parameters: &Parameters) -> Vec<AddressReservation> {
     let mut holds: Vec<AddressReservation> = Vec::new();
     for lease in parameters.leases() {
@@ -427,6 +429,6 @@ pub(super) fn holds(parameters: &Parameters) -> Vec<AddressReservation> {
 
 fn vrrp_password() -> Result<VrrpPassword> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).context("take random bytes for the VRRP password")?;
+    getrandom::fill(&mut bytes).context("read random bytes for the VRRP password")?;
     Ok(VrrpPassword::from_random(bytes))
 }

@@ -1,8 +1,8 @@
 //! The options of a deployment.
 
-/// How a deployment is to be done.
+/// Options of `deploy` and `harvest`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeployOptions {
-    /// Forget the parameter file and harvest anew.
+    /// Discard the parameter file and repeat pass one.
     pub harvest_again: bool,
 }

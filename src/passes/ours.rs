@@ -1,5 +1,5 @@
-//! What ocpdeploy itself gives to the nodes, made before any address is known: a config of the user's that would write the
-//! same is refused before pass one, by the code that merges them in the end.
+//! What ocpdeploy itself adds to the nodes, computed before any address is known: a conflicting config of the user is
+//! rejected before pass one, by the same code that merges them later.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -19,12 +19,12 @@ use crate::openshift::installer;
 use crate::plan::machines;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// Addresses that stand for those which pass one finds; RFC 2544 keeps them for tests.
+/// Placeholder addresses for those that pass one finds; RFC 2544 reserves them for tests.
 const STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// Refuses configs of the user's that write what ocpdeploy or the user's own MachineConfigs write.
+/// Rejects user configs that write what ocpdeploy or the user's own MachineConfigs write.
 ///
-/// What the installer itself writes is not known yet; that is compared when its files are there.
+/// The installer's files do not exist yet; they are compared after they are created.
 pub(super) fn refuse_conflicts(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -56,7 +56,7 @@ pub(super) fn refuse_conflicts(
     Ok(())
 }
 
-/// The cluster's table with addresses that stand for the ones to be found.
+/// The cluster's table with placeholder addresses.
 fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
     let macs = machines::macs(config, &Default::default());
     let mut addresses = (0..).map(|offset| Ipv4Addr::from_bits(STAND_IN.to_bits() + offset));
@@ -86,7 +86,7 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
     )
 }
 
-/// The virtual IPs that nobody will keep, as far as that is known.
+/// The virtual IPs that will not be reserved, as far as that is known.
 fn leased(backend: &dyn Backend, config: &ClusterConfig, parameters: &Parameters) -> Vec<AddressAssignment> {
     let kept = backend.capabilities(Role::Master).holds_addresses
         || config.dhcp == Dhcp::User
@@ -97,23 +97,23 @@ fn leased(backend: &dyn Backend, config: &ClusterConfig, parameters: &Parameters
     leased.map(|vip| parameters.vip(vip)).collect()
 }
 
-/// A release of this version with all images; what they are called does not matter.
+/// A release of this version with all images; their names are irrelevant.
 fn release(version: &str) -> Release {
     let image = |name: &&str| ((*name).to_owned(), format!("stand-in/{name}"));
     Release {
-        // Without one it is no older than those of today.
+        // Without a version it is assumed to be recent.
         version: major_minor(version).unwrap_or((4, 19)),
         images: services::IMAGES.iter().map(image).collect(),
     }
 }
 
-/// As much of the installer's files as is known: its spec, its pointers, and our manifests and the user's within.
+/// The known part of the installer's files: the spec, the pointers, and the manifests of ocpdeploy and the user.
 fn installers_files(
     config: &ClusterConfig,
     services: &services::Input<'_>,
     version: (u32, u32),
 ) -> Result<BTreeMap<Role, Vec<u8>>> {
-    // openshift/installer writes spec 3 since 4.6, and its list of what to fetch has another name there.
+    // openshift/installer writes spec 3 since 4.6, and its list of configs to fetch has another name there.
     let (spec, list) = match version >= (4, 6) {
         true => ("3.1.0", "merge"),
         false => ("2.2.0", "append"),

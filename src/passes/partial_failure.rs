@@ -1,4 +1,4 @@
-//! A platform that failed half way: what failed, what is there by now, and what to type next.
+//! A platform failure during an operation: the error, the existing objects, and the next command.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -8,41 +8,39 @@ use anyhow::Result;
 use crate::backend::{Backend, BackendError, Owned};
 use crate::cluster::ClusterId;
 
-/// A command that a platform's failure stopped after it had begun.
+/// A command that has begun and was stopped by a platform failure.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation} of cluster {cluster} stopped half way; {there}")]
+#[error("{operation} of cluster {cluster} was interrupted; {there}")]
 pub struct PartialFailure {
     operation: &'static str,
     cluster: ClusterId,
-    /// Then it is not to be removed.
+    /// An installed cluster must not be removed.
     installed: bool,
     there: String,
     source: Box<dyn Error + Send + Sync>,
 }
 
 impl PartialFailure {
-    /// What to type next.
+    /// The next command.
     pub fn hint(&self) -> String {
         let name = self.cluster.as_str().split('.').next().unwrap_or_default();
         match self.operation {
-            "destroy" => "run the same command again: what is gone is no obstacle".to_owned(),
+            "destroy" => "run the same command again: deleted objects are skipped".to_owned(),
             "stop" | "start" => format!(
-                "run the same command again: machines that are so already stay so; `ocpdeploy status {name}` shows them"
+                "run the same command again: machines already in that state are skipped; `ocpdeploy status {name}` shows them"
             ),
             _ if self.installed => {
-                format!(
-                    "run the same command again: it goes on where it stopped; `ocpdeploy status {name}` shows what is there"
-                )
+                format!("to resume, run the same command again; `ocpdeploy status {name}` shows the existing objects")
             }
             _ => format!(
-                "run the same command again: it goes on where it stopped; `ocpdeploy status {name}` shows what is there, \
-                 `ocpdeploy destroy {name}` removes it"
+                "to resume, run the same command again; `ocpdeploy status {name}` shows the existing objects, \
+                 `ocpdeploy destroy {name}` removes them"
             ),
         }
     }
 }
 
-/// Adds to a platform's failure what is there by now; where that is nothing, the failure stays as it is.
+/// Adds the existing objects to a platform failure; without any, the failure is unchanged.
 pub async fn with_leftovers<T>(
     backend: &dyn Backend,
     cluster: &ClusterId,
@@ -56,8 +54,8 @@ pub async fn with_leftovers<T>(
     };
     let there = match backend.list_owned(cluster).await {
         Ok(owned) if owned.is_empty() => return Err(error),
-        Ok(owned) => format!("on the platform now: {}", counted(&owned)),
-        Err(_) => "what is on the platform cannot be seen now".to_owned(),
+        Ok(owned) => format!("existing objects: {}", counted(&owned)),
+        Err(_) => "the platform cannot list the existing objects".to_owned(),
     };
     Err(PartialFailure {
         operation,

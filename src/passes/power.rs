@@ -1,4 +1,4 @@
-//! A cluster at rest: its machines are switched off in order, and come back with the addresses they had.
+//! Stops and starts a cluster: machines are switched off in order, and return with the same addresses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,27 +28,27 @@ use crate::state::inventory::Known;
 use crate::state::journal::{INSTALLED, Journal};
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// A guest in its first seconds does not hear the power button.
+/// A guest ignores the power button in its first seconds.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
 
-/// A machine whose power was taken is off at once.
+/// A machine that was powered off stops at once.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
-/// The steps of the journal that say which machines were seen off, one for each node.
+/// The journal steps that record which machines were off, one for each node.
 const OFF: &str = "off";
 
-/// How a cluster is stopped.
+/// Options of `stop`.
 #[derive(Clone, Copy, Debug)]
 pub struct StopOptions {
-    /// For the machines of one role.
+    /// Limit for the machines of one role.
     pub limit: Duration,
-    /// Also before the cluster has certificates of its own.
+    /// Stop even if the cluster still uses the installer's certificates.
     pub force: bool,
-    /// Take the power of machines that do not shut down in time.
+    /// Power off machines that do not shut down in time.
     pub power_off: bool,
 }
 
-/// Nodes whose machines were off when `start` or `stop` ended: a note of the journal, for those who do not ask the
+/// Nodes whose machines were off when `start` or `stop` ended: a note of the journal, for readers that do not query the
 /// platform.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SwitchedOff {
@@ -60,7 +60,7 @@ impl SwitchedOff {
     pub const NOTE: &str = "power";
 }
 
-/// A cluster that is installed, and what is known of it here.
+/// An installed cluster and its local state.
 struct Installed<'a> {
     backend: &'a dyn Backend,
     known: &'a Known,
@@ -69,7 +69,7 @@ struct Installed<'a> {
     table: Parameters,
 }
 
-/// Shuts a cluster down, workers before masters; again is success. Tells whether anything was on.
+/// Shuts a cluster down, workers before masters; idempotent. Returns whether any machine was on.
 pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: StopOptions) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
     let was_on = !cluster.machines().await?.iter().all(is_off);
@@ -83,7 +83,7 @@ pub async fn stop(backend: &dyn Backend, known: &Known, home: &Home, options: St
     Ok(was_on)
 }
 
-/// Starts a cluster, masters before workers, and waits until its nodes are Ready. Tells whether anything was off.
+/// Starts a cluster, masters before workers, and waits until its nodes are Ready. Returns whether any machine was off.
 pub async fn start(backend: &dyn Backend, known: &Known, home: &Home, limit: Duration) -> Result<bool> {
     let cluster = Installed::open(backend, known, home)?;
     let was_off = cluster.machines().await?.iter().any(is_off);
@@ -123,7 +123,7 @@ impl<'a> Installed<'a> {
         Ok(machines)
     }
 
-    /// Keeps which machines are off by now, for those who do not ask the platform.
+    /// Records which machines are off, for readers that do not query the platform.
     fn note(&self, off: Vec<NodeName>) -> Result<()> {
         self.journal.note(SwitchedOff::NOTE, &SwitchedOff { off })
     }
@@ -133,7 +133,7 @@ impl<'a> Installed<'a> {
         Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_endpoint()).await?)
     }
 
-    /// While the cluster lives on the installer's certificates, it must be there to replace them.
+    /// While the cluster uses the installer's certificates, it must run to replace them.
     async fn refuse_young(&self) -> Result<()> {
         let assets: Option<Assets> = self.journal.output("assets")?;
         let (Some(assets), false) = (assets, self.known.rehearsal) else {
@@ -155,7 +155,7 @@ impl<'a> Installed<'a> {
     }
 
     async fn off(&self, options: StopOptions) -> Result<()> {
-        // Only this rest counts, not one whose end nobody here saw.
+        // Only this stop counts, not an earlier one whose end was not recorded.
         if !self.known.rehearsal {
             self.journal.forget(OFF)?;
         }
@@ -181,7 +181,7 @@ impl<'a> Installed<'a> {
     async fn shut_down(&self, role: Role, options: StopOptions) -> Result<()> {
         let mut left = self.stop_all(role, Stop::Ask, options.limit).await?;
         if !left.is_empty() && options.power_off {
-            warn!(target: PROGRESS, step = "stop", "taking the power of {} machines that did not shut down", left.len());
+            warn!(target: PROGRESS, step = "stop", "powering off {} machines that did not shut down", left.len());
             left = self.stop_all(role, Stop::Force, AT_ONCE).await?;
         }
         match left.is_empty() {
@@ -195,7 +195,7 @@ impl<'a> Installed<'a> {
         }
     }
 
-    /// Stops the machines of a role; gives those that still run when the time is over.
+    /// Stops the machines of a role; returns those that still run when the time is over.
     async fn stop_all(&self, role: Role, how: Stop, limit: Duration) -> Result<Vec<MachineName>> {
         let (id, begun) = (self.known.id(), Instant::now());
         let (mut asked, mut with_leftovers) = (None, BTreeSet::new());
@@ -228,9 +228,10 @@ impl<'a> Installed<'a> {
         }
     }
 
-    /// Remembers that a machine was off: its node may need a new first certificate, and nobody else is it meanwhile.
+    /// Records that a machine was off: its node may need a new first certificate, and no other machine uses its name
+    /// meanwhile.
     ///
-    /// Noted before it is switched on, so that a run that is cut in between knows it, too.
+    /// Recorded before it is switched on, so that an interruption in between does not lose it.
     async fn note_off(&self, machine: &Machine) -> Result<()> {
         // A rehearsal has no certificates.
         if self.known.rehearsal {
@@ -240,7 +241,7 @@ impl<'a> Installed<'a> {
         self.journal.step(&step, &(), async { Ok(()) }).await
     }
 
-    /// Nodes whose machines this program has seen off since they were last Ready.
+    /// Nodes whose machines were off since they were last Ready.
     fn seen_off(&self) -> BTreeSet<NodeName> {
         let off = |node: &&NodeAddress| self.journal.done_at(&format!("{OFF}/{}", node.name)).is_some();
         self.nodes().filter(off).map(|node| node.name.clone()).collect()
@@ -274,7 +275,7 @@ impl<'a> Installed<'a> {
         self.table.nodes.iter().filter(|node| node.role != Role::Bootstrap)
     }
 
-    /// Waits until each machine shows its planned address, beside others that it may carry.
+    /// Waits until each machine has its planned address; additional addresses are allowed.
     async fn addresses_are_back(&self, limit: Duration) -> Result<()> {
         let begun = Instant::now();
         let mut before = Vec::new();
@@ -293,7 +294,7 @@ impl<'a> Installed<'a> {
             if away.is_empty() {
                 return Ok(());
             }
-            // One that shows another address twice has settled there.
+            // A machine that shows another address twice keeps it.
             for (node, seen) in &away {
                 if let (Seen::Address(ip), true) = (seen, before.contains(&(node.clone(), seen.clone()))) {
                     return Err(PassError::CameBackElsewhere {
@@ -324,7 +325,7 @@ impl<'a> Installed<'a> {
         }
     }
 
-    /// Lets the nodes in again, whose certificates may have ended meanwhile.
+    /// Approves the certificates of the nodes, which may have expired meanwhile, and waits until they are Ready.
     async fn nodes_are_back(&self, limit: Duration) -> Result<()> {
         if !self.known.rehearsal {
             let (api, nodes) = (self.api().await?, self.nodes().map(|node| node.name.clone()).collect());

@@ -1,4 +1,4 @@
-//! Addresses of the pretend platform, which nothing real has.
+//! Addresses of the simulated platform, which no real machine has.
 
 use std::net::Ipv4Addr;
 
@@ -8,9 +8,9 @@ use crate::cluster::{BackendConfig, Vip};
 use crate::state::inventory::Known;
 use crate::state::parameters::Parameters;
 
-/// Refuses an address of the pretend platform: on a real network somebody else may have it.
+/// Rejects an address of the simulated platform: on a real network it may belong to another machine.
 ///
-/// The loopback is this computer's own: a test puts there what answers.
+/// Loopback addresses belong to this computer: tests use them.
 pub fn refuse_pretend(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> Result<(), PassError> {
     match Capabilities::of(backend).pretend && !ip.is_loopback() {
         true => Err(PassError::Pretend {
@@ -21,7 +21,7 @@ pub fn refuse_pretend(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> R
     }
 }
 
-/// As `refuse_pretend`, for all addresses of a cluster: what publishes them publishes the whole table.
+/// As `refuse_pretend`, for all addresses of a cluster, before the whole table is published.
 pub fn refuse_pretend_table(known: &Known, table: &Parameters) -> Result<(), PassError> {
     for vip in Vip::ALL {
         refuse_pretend(&known.name, &known.backend, table.vip(vip).ip)?;

@@ -1,4 +1,4 @@
-//! One node made anew: same name, MAC and address, an empty disk.
+//! Recreates one node with the same name, MAC and address, and an empty disk.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ use crate::openshift::wait::seen::{Nodes, is_etcd_member};
 use crate::state::home::Home;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// Empties a node, deletes its machine, and makes it anew; or goes on with that.
+/// Drains a node, deletes its machine and creates it again; or continues with that.
 pub async fn replace(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -48,7 +48,7 @@ impl Run<'_> {
             if let (Role::Master, Reach::Api(api)) = (node.role, &reach) {
                 refuse_unsafe(api, &table, &node).await?;
             }
-            // What the new machine needs: without it the old one stays.
+            // The new machine needs the pointer: without it the old machine is kept.
             self.pointer(&reach, node.role).await?;
             self.node_images_again().await?;
             self.leave(&reach, &node, drain).await?;
@@ -57,9 +57,9 @@ impl Run<'_> {
         Ok(node)
     }
 
-    /// Whether an earlier run has removed the node already, so that it only has to come back.
+    /// Whether an earlier run has already removed the node, so that it only has to be created.
     ///
-    /// A machine that is there and whose node is not Ready is none of these: whoever asks for another gets one.
+    /// An existing machine whose node is not Ready does not count: it is replaced on request.
     async fn is_coming(&self, reach: &Reach, table: &Parameters, name: &NodeName) -> Result<bool> {
         if !self.is_joining(name) {
             return Ok(false);
@@ -83,7 +83,7 @@ fn node(table: &Parameters, name: &NodeName) -> Result<NodeAddress, PassError> {
     })
 }
 
-/// A master is replaced only when etcd does without it already and the others are well.
+/// Rejects replacing a master unless etcd no longer has its member and the other masters are healthy.
 async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress) -> Result<()> {
     let unsafe_for = |why: String| PassError::UnsafeMaster {
         node: node.name.clone(),
@@ -95,14 +95,14 @@ async fn refuse_unsafe(api: &ClusterApi, table: &Parameters, node: &NodeAddress)
         .cloned()
         .collect();
     if others.len() < 2 {
-        let why = "with fewer than two others etcd cannot agree on anything while it is away";
+        let why = "etcd has no quorum with fewer than two other members";
         return Err(unsafe_for(why.to_owned()).into());
     }
     let names = others.iter().map(|master| master.name.clone()).collect();
     let seen = Nodes::of(table, &api.nodes().await?);
     if !seen.are_ready(&names) {
         return Err(unsafe_for(format!(
-            "the others must be well first: {}",
+            "the other masters must be healthy first: {}",
             seen.text("masters", &names)
         ))
         .into());

@@ -1,4 +1,4 @@
-//! What was looked at before anything is made: for a deployment, which an error ends, and for people.
+//! Results of the checks: `deploy` stops at the first error, `check` shows all findings.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::backend::{Finding, NetworkFacts, Verdict};
 use crate::node::config::Fragment;
 use crate::state::parameters::Parameters;
 
-/// One thing that was looked at, and under which name a person finds it.
+/// One finding, with the name of its check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckResult {
     pub check: &'static str,
@@ -18,21 +18,21 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
-    /// Puts findings under one name.
+    /// Assigns findings to a check.
     pub fn at(check: &'static str) -> impl Fn(Finding) -> Self {
         move |finding| Self { check, finding }
     }
 }
 
-/// What is found, in the order in which it was looked at.
+/// The findings, in the order of the checks.
 ///
-/// The same looks are for a deployment, which an error ends, and for people, to whom an error is one of the findings.
+/// A deployment stops at the first error; for `check` an error becomes a finding.
 pub(super) struct Report<'t> {
     pub looked: Vec<CheckResult>,
     to_finding: Option<&'t ToFinding<'t>>,
 }
 
-/// Turns an error into a finding.
+/// Converts an error into a finding.
 pub(super) type ToFinding<'t> = dyn Fn(&anyhow::Error) -> Finding + Sync + 't;
 
 impl<'t> Report<'t> {
@@ -50,7 +50,7 @@ impl<'t> Report<'t> {
         self.looked.extend(findings.into_iter().map(CheckResult::at(check)));
     }
 
-    /// The value, or `None` where an error became a finding.
+    /// The value, or `None` if the error became a finding.
     pub(super) fn take<T>(&mut self, check: &'static str, outcome: Result<T>) -> Result<Option<T>> {
         match (outcome, self.to_finding) {
             (Ok(value), _) => Ok(Some(value)),
@@ -63,7 +63,7 @@ impl<'t> Report<'t> {
         }
     }
 
-    /// Warnings go to the screen; failures end a deployment, all of them at once.
+    /// Prints warnings; failures stop a deployment, all of them together.
     pub(super) fn judged(self) -> Result<()> {
         let mut findings: Vec<Finding> = self.looked.into_iter().map(|looked| looked.finding).collect();
         for finding in &findings {
@@ -79,14 +79,14 @@ impl<'t> Report<'t> {
     }
 }
 
-/// What the looks at settings, files and platform brought, for those that come later.
+/// Results of the checks of settings, files and platform, for later checks.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// `None` where the platform will not do and does not know the network.
+    /// `None` if the platform is unusable and does not know the network.
     pub facts: Option<NetworkFacts>,
-    /// Of the user's, one after the other.
+    /// The user's configs, in order.
     pub fragments: Vec<Fragment>,
-    /// The addresses that pass one found.
+    /// The addresses of pass one.
     pub table: Option<Parameters>,
 }
 

@@ -1,4 +1,4 @@
-//! One run over one cluster: its lock, its record, and what its errors say.
+//! One run on a cluster: its lock, its record, and the context of its errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::state::inventory::Known;
 use crate::state::journal::{self, INSTALLED, Journal, RUN};
 use crate::state::parameters::Parameters;
 
-/// One run over one cluster: what every step needs.
+/// One run on a cluster: the inputs of every step.
 pub(super) struct Run<'a> {
     pub(super) backend: &'a dyn Backend,
     pub(super) config: &'a ClusterConfig,
@@ -26,12 +26,12 @@ pub(super) struct Run<'a> {
     pub(super) facts: &'a NetworkFacts,
     pub(super) dir: ClusterDir,
     pub(super) journal: Journal,
-    /// As `cluster.json` says it from the journal's first line on.
+    /// The content of `cluster.json` from the journal's first line on.
     pub(super) known: Known,
 }
 
 impl<'a> Run<'a> {
-    /// Takes the cluster's lock. What is recorded of the cluster is written with the journal's first line of this run.
+    /// Acquires the cluster's lock. The cluster's record is written with the journal's first line of this run.
     pub(super) async fn begin(
         backend: &'a dyn Backend,
         config: &'a ClusterConfig,
@@ -41,9 +41,9 @@ impl<'a> Run<'a> {
         let dir = home.cluster(&config.name);
         let journal = Journal::open(&dir, &config.name)?;
         let mut known = Known::of(config);
-        // Looked at again, now that nobody else can change it.
+        // Checked again, now that the lock is held.
         if let Some(before) = Known::read(&dir)? {
-            // Of the same place other things may have changed, e.g. a CA file or the flavor of machines to be made.
+            // On the same platform other settings may have changed, e.g. a CA file or the flavor of later machines.
             let mut there = before.clone();
             if there.backend.place() == config.backend.place() {
                 there.backend = config.backend.clone();
@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// As `with_leftovers`, of what was begun: a refusal before that stays as it is.
+    /// As `partial_failure::with_leftovers`, for operations that have begun: a rejection before that is unchanged.
     pub(super) async fn with_leftovers<T>(&self, operation: &'static str, outcome: Result<T>) -> Result<T> {
         match self.journal.is_begun() {
             true => with_leftovers(self.backend, &self.config.id(), operation, self.is_installed(), outcome).await,
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes what the settings say of the cluster, now that all of it is known to be so.
+    /// Writes the cluster's settings, after they were validated.
     pub(super) fn record(&self) -> Result<()> {
         let mut known = self.known.clone();
         if let Some(Known { sizes: Some(sizes), .. }) = Known::read(&self.dir)? {
@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
         Ok(known.write(&self.dir)?)
     }
 
-    /// Records how large the machines of a role are from now on: one of them is about to be made.
+    /// Records the size of the machines of a role: one of them is about to be created.
     pub(super) fn record_size(&self, role: Role) -> Result<()> {
         let mut known = Known::read(&self.dir)?.unwrap_or_else(|| self.known.clone());
         let mut sizes = known.sizes.take().unwrap_or_else(|| self.config.sizes());
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
         Ok(known.write(&self.dir)?)
     }
 
-    /// The steps of a deployment know nothing of nodes that came or went since.
+    /// Nodes that were added or removed later have no step of the deployment.
     pub(super) fn refuse_scaled(&self) -> Result<(), PassError> {
         match self.journal.done_at("scaled") {
             Some(_) => Err(PassError::Scaled {
@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A cluster at rest is started by `start`, in order, and not by whoever waits for its addresses.
+    /// A stopped cluster is started in order by `start`, not by a command that waits for its addresses.
     pub(super) async fn refuse_switched_off(&self) -> Result<()> {
         if !self.is_installed() {
             return Ok(());
@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The end of a wait in vain: at once where a machine cannot recover, else when the time is over.
+    /// The error of a failed wait: at once if a machine cannot recover, otherwise after the time limit.
     pub(super) async fn wait_failure(
         &self,
         watch: &Watch,
@@ -159,7 +159,7 @@ impl<'a> Run<'a> {
         self.journal.done_at(INSTALLED).is_some()
     }
 
-    /// What an error of this run is about.
+    /// The cluster that an error of this run is about.
     pub(super) fn subject(&self) -> Subject {
         Subject {
             cluster: self.config.name.clone(),
@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// How large a cluster's machines are: of a role that had machines before as they were made, else as planned now.
+/// The sizes of a cluster's machines: for a role with existing machines their sizes, otherwise the planned ones.
 fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Option<Sizes> {
     let mut sizes = before?;
     for role in [Role::Bootstrap, Role::Master, Role::Worker] {
@@ -199,7 +199,7 @@ fn sizes(config: &ClusterConfig, before: Option<Sizes>, journal: &Journal) -> Op
     Some(sizes)
 }
 
-/// Virtual IPs that pass one's helpers leased and that nobody keeps.
+/// Virtual IPs that pass one's helpers leased and that are not reserved.
 pub(super) fn leased_vips(
     config: &ClusterConfig,
     parameters: &Parameters,

@@ -1,4 +1,4 @@
-//! More workers or fewer: addresses of the new ones are harvested first, and those that go are emptied first.
+//! Adds or removes workers: the addresses of new ones are harvested first, and removed ones are drained first.
 
 use std::collections::BTreeMap;
 
@@ -22,27 +22,27 @@ use crate::state::home::Home;
 use crate::state::inventory;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// How a cluster is scaled.
+/// Options of `scale`.
 #[derive(Clone, Copy, Debug)]
 pub struct ScaleOptions {
     pub drain: Drain,
-    /// How many workers it was installed with: without any, its routers are on the masters and stay there.
+    /// How many workers it was installed with: without any, its routers run on the masters and stay there.
     pub installed_workers: usize,
 }
 
-/// A cluster that was scaled.
+/// The result of scaling a cluster.
 #[derive(Clone, Debug)]
 pub struct Scaled {
     pub table: Parameters,
-    pub came: Vec<NodeName>,
-    pub went: Vec<NodeName>,
-    /// Roles whose nodes the machine config operator renews now, one after the other.
+    pub added: Vec<NodeName>,
+    pub removed: Vec<NodeName>,
+    /// Roles whose nodes the machine config operator updates now, one after the other.
     pub renewed: Vec<String>,
-    /// There was no API to ask.
+    /// The cluster has no API.
     pub is_rehearsal: bool,
 }
 
-/// Brings an installed cluster to as many workers as its settings say, or goes on with that.
+/// Scales an installed cluster to the number of workers in its settings, or continues with that.
 pub async fn scale(
     backend: &dyn Backend,
     config: &ClusterConfig,
@@ -69,10 +69,10 @@ impl Run<'_> {
             self.pointer(&reach, Role::Worker).await?;
         }
 
-        let mut went = Vec::new();
+        let mut removed = Vec::new();
         while let Some(last) = self.surplus()? {
             self.remove(&reach, &last, options.drain).await?;
-            went.push(last.name);
+            removed.push(last.name);
         }
         self.check_new(&before).await?;
         let table = self.harvest_new().await?;
@@ -84,19 +84,19 @@ impl Run<'_> {
             .step("scaled", &self.config.workers, async { Ok(()) })
             .await?;
         Ok(Scaled {
-            came: workers
+            added: workers
                 .into_iter()
                 .map(|worker| worker.name)
                 .filter(|name| before.node(name).is_none())
                 .collect(),
-            went,
+            removed,
             table,
             renewed,
             is_rehearsal: matches!(reach, Reach::Rehearsal),
         })
     }
 
-    /// Everything but the number of workers must be as it was.
+    /// Rejects any change except the number of workers.
     pub(super) fn refuse_other_settings(&self, table: &Parameters) -> Result<()> {
         let as_it_is = ClusterConfig {
             workers: table.of_role(Role::Worker).count(),
@@ -114,7 +114,7 @@ impl Run<'_> {
     }
 
     fn table(&self) -> Result<Parameters> {
-        Parameters::read(&self.dir.parameters())?.context("the parameter file is gone")
+        Parameters::read(&self.dir.parameters())?.context("the parameter file does not exist")
     }
 
     /// The worker with the highest number, while there are too many.
@@ -127,7 +127,7 @@ impl Run<'_> {
         })
     }
 
-    /// Takes a worker out of the cluster, off the platform and out of the table, in this order.
+    /// Removes a worker from the cluster, the platform and the table, in this order.
     async fn remove(&self, reach: &Reach, node: &NodeAddress, drain: Drain) -> Result<()> {
         self.leave(reach, node, drain).await?;
         let hold = hold_of(&self.config.id(), &self.config.network, &node.lease());
@@ -143,7 +143,7 @@ impl Run<'_> {
         Ok(table.write(&self.dir.parameters())?)
     }
 
-    /// What is to be made, before any of it is.
+    /// Checks all new machines before any of them is created.
     async fn check_new(&self, before: &Parameters) -> Result<()> {
         let is_new = |node: &NodeName| before.node(node).is_none();
         let mut macs = machines::macs(self.config, &Default::default());
@@ -177,7 +177,7 @@ impl Run<'_> {
             .collect()
     }
 
-    /// Pass one for the new numbers alone; their lines are added to the table at once.
+    /// Pass one for the new nodes only; they are added to the table at once.
     async fn harvest_new(&self) -> Result<Parameters> {
         let table = self.table()?;
         let choose = async {
@@ -195,7 +195,7 @@ impl Run<'_> {
         let table = if missing.is_empty() {
             table
         } else {
-            // A try for another number of workers is of no use.
+            // An earlier attempt for another number of workers cannot be reused.
             if self.journal.is_outdated("scale/macs", &missing)? {
                 self.journal.forget("scale")?;
             }
@@ -240,7 +240,7 @@ impl Run<'_> {
         Ok(table)
     }
 
-    /// Gives the cluster the files that name its workers; the roles for which that changed something.
+    /// Updates the manifests that name the cluster's workers; returns the roles whose manifests changed.
     async fn renew(&self, reach: &Reach, table: &Parameters, installed_workers: usize) -> Result<Vec<String>> {
         let Reach::Api(api) = reach else { return Ok(Vec::new()) };
         let with_routers_where_they_are = ClusterConfig {
@@ -266,23 +266,23 @@ impl Run<'_> {
                 .as_ref()
                 .and_then(|labels| labels.get(ROLE).cloned());
             if api.apply(object).await? {
-                info!(target: PROGRESS, step = "tables", "{} is renewed", manifest.path);
+                info!(target: PROGRESS, step = "tables", "{} is updated", manifest.path);
                 renewed.extend(role);
             }
         }
         if !renewed.is_empty() {
             let roles = renewed.join(" and ");
             warn!(target: PROGRESS, step = "tables",
-                "the machine config operator renews the {roles} nodes now, one after the other, with a reboot of each");
+                "the machine config operator updates the {roles} nodes now, one after the other, with a reboot of each");
         }
         Ok(renewed)
     }
 }
 
-/// The label by which a MachineConfig belongs to a pool.
+/// The label that assigns a MachineConfig to a pool.
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 
-/// What we write of YAML is JSON.
+/// The YAML that ocpdeploy writes is JSON.
 fn object(manifest: &Manifest) -> Result<DynamicObject> {
     serde_json::from_str(&manifest.content).with_context(|| format!("read {}", manifest.path))
 }

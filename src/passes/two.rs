@@ -1,4 +1,6 @@
 //! The steps of pass two: the installer's files, one config for each node, the machines, and the waits.
+//!
+//! More than 500 lines: all steps of one pass, in the order in which they run.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -40,12 +42,12 @@ use crate::state::parameters::Parameters;
 /// The step that writes the nodes' Ignition configs.
 const MERGE: &str = "merge";
 
-/// The step that makes a machine.
+/// The step that creates a machine.
 fn create_step(machine: &Planned) -> String {
     format!("pass-two/create/{}", machine.node)
 }
 
-/// The step that asks the machine config server.
+/// The step that queries the machine config server.
 pub(super) fn served_step(role: Role) -> String {
     format!("mcs/{role}")
 }
@@ -55,26 +57,26 @@ impl Run<'_> {
         (&self.config.installer, version)
     }
 
-    /// The release to be installed: the one of earlier runs, else its registry is asked. Nothing is written, for the
-    /// registry may refuse.
+    /// The release to install: that of earlier runs, or as its registry describes it. Nothing is written, because the
+    /// registry may reject the request.
     pub(super) async fn ask_release(&self, installer: &Installer) -> Result<Release> {
         let version = installer.version().await?;
         let is_other = self.journal.is_outdated("release", &self.release_input(&version))?;
         if let Some(release) = self.journal.output("release")?.filter(|_| !is_other) {
             return Ok(release);
         }
-        info!(target: PROGRESS, step = "release", "{version}: asking for its images");
+        info!(target: PROGRESS, step = "release", "{version}: reading its images");
         installer.release(self.config, self.dir.path()).await
     }
 
-    /// Keeps the release, the first of a deployment's steps.
+    /// Records the release, the first step of a deployment.
     pub(super) async fn keep_release(&self, installer: &Installer, release: &Release) -> Result<Release> {
         let version = installer.version().await?;
         let keep = async { Ok(release.clone()) };
         self.journal.step("release", &self.release_input(&version), keep).await
     }
 
-    /// The installer's files; made after pass one, since the certificates in them last 24 hours.
+    /// Creates the installer's files after pass one, because their certificates are valid for 24 hours.
     pub(super) async fn assets(&self, installer: &Installer, services: &services::Input<'_>) -> Result<Assets> {
         let parameters = services.parameters;
         let ours = services::manifests(services)?;
@@ -82,12 +84,12 @@ impl Run<'_> {
         let input = (self.config.asset_fingerprint(), users, &ours, parameters);
         let make = || async {
             let version = installer.version().await?;
-            info!(target: PROGRESS, step = "assets", "installer {version} makes manifests and Ignition configs");
+            info!(target: PROGRESS, step = "assets", "installer {version} creates manifests and Ignition configs");
             installer.make_assets(self.config, parameters, &ours, &self.dir).await
         };
         let assets = self.journal.step("assets", &input, make()).await?;
         let hours = assets.age_hours(Timestamp::now());
-        // A cluster that carries itself renews its certificates.
+        // A bootstrapped cluster renews its certificates.
         if hours < clock::STALE_HOURS || self.journal.done_at("bootstrap-complete").is_some() {
             return Ok(assets);
         }
@@ -96,15 +98,15 @@ impl Run<'_> {
             let cluster = self.config.name.clone();
             return Err(PassError::StaleAssets { cluster, hours }.into());
         }
-        info!(target: PROGRESS, step = "assets", "the files are {hours} hours old; no machine has them, so they are made anew");
+        info!(target: PROGRESS, step = "assets", "the files are {hours} hours old; no machine uses them, so they are created again");
         for step in ["pass-two/create", MERGE, "mcs", "assets"] {
             self.journal.forget(step)?;
         }
         self.journal.step("assets", &input, make()).await
     }
 
-    /// One Ignition config for each node of these roles: the installer's, the user's and ours, in a form that fits the
-    /// carrier.
+    /// One Ignition config for each node of these roles: the installer's, the user's and ocpdeploy's, in a form that
+    /// fits the carrier.
     pub(super) async fn node_configs(
         &self,
         services: &services::Input<'_>,
@@ -118,7 +120,7 @@ impl Run<'_> {
         let mut all = self.layers(parameters, assets, &fragments, &bootstrap)?;
         let mut asked = BTreeMap::new();
         for role in [Role::Master, Role::Worker] {
-            // What was put into the configs of an earlier role is still told of.
+            // Files embedded in the configs of an earlier role must still be reported.
             if self.config.mcs == Mcs::Embed && (roles.contains(&role) || self.is_served(role)) {
                 let served = self.served(&all, role, parameters).await?;
                 all.serve(role, &served)?;
@@ -138,7 +140,7 @@ impl Run<'_> {
             if !is_outdated && self.are_written(&configs) {
                 return Ok(configs);
             }
-            // What the user changed since is merged anew, unless a machine has its config already.
+            // Changes of the user are merged again, unless a machine already has its config.
             let now = self.fit(&all, wanted)?;
             let configs = now
                 .iter()
@@ -181,7 +183,7 @@ impl Run<'_> {
         self.journal.done_at(&served_step(role)).is_some()
     }
 
-    /// What the machine config server has for a role; asked once, for what it has changes and machines must not.
+    /// The machine config server's config of a role; queried once, because it may change and machines must not.
     pub(super) async fn served(&self, all: &NodeConfigs<'_>, role: Role, parameters: &Parameters) -> Result<Vec<u8>> {
         let (server, version) = all.server(role)?;
         let endpoint = parameters.api_endpoint().to(server.port);
@@ -191,7 +193,7 @@ impl Run<'_> {
         let (path, step) = (self.dir.served(&role.to_string()), served_step(role));
         let input = (&server.path, sha512(server.authorities.concat()), api_ip);
         let ask = || async {
-            info!(target: PROGRESS, step = "mcs", "asking the machine config server at {endpoint} for {role}");
+            info!(target: PROGRESS, step = "mcs", "fetching the {role} config from the machine config server at {endpoint}");
             let served = mcs::fetch(&at_endpoint, *endpoint.ip(), version, self.config.timeouts.bootstrap).await?;
             home::write_private(&path, &served)?;
             Ok(sha512(&served))
@@ -208,7 +210,7 @@ impl Run<'_> {
         Ok(fs_err::read(&path)?)
     }
 
-    /// Merges the configs of the nodes that are wanted, in a form that fits their carriers.
+    /// Merges the configs of the requested nodes, in a form that fits their carriers.
     pub(super) fn fit(
         &self,
         all: &NodeConfigs<'_>,
@@ -228,22 +230,22 @@ impl Run<'_> {
                 Err(too_large) => return Err(PassError::TooLarge { node, too_large }.into()),
             };
             if fitted.packed {
-                info!(target: PROGRESS, step = "merge", "{node}: packed, so that {} carries it", carrier.name);
+                info!(target: PROGRESS, step = "merge", "{node}: compressed to fit {}", carrier.name);
             }
             if fitted.bytes.len() > budget::LARGE {
-                warn!(target: PROGRESS, step = "merge", "{node}: {} bytes, which {} carries slowly", fitted.bytes.len(), carrier.name);
+                warn!(target: PROGRESS, step = "merge", "{node}: {} bytes, which is slow with {}", fitted.bytes.len(), carrier.name);
             }
             configs.insert(node, fitted);
         }
         Ok(configs)
     }
 
-    /// Whether a node's machine was made anew after the installation: the config on disk is that of the later machine.
+    /// Whether a node's machine was recreated after the installation: the config on disk belongs to the later machine.
     fn came_later(&self, node: &NodeName) -> bool {
         self.journal.done_at(&format!("join/{node}/begun")).is_some()
     }
 
-    /// Writes the configs of the nodes that are wanted, and the layers that all of them were made of.
+    /// Writes the configs of the requested nodes, and the layers of all of them.
     pub(super) fn write_configs(
         &self,
         all: &NodeConfigs<'_>,
@@ -264,7 +266,7 @@ impl Run<'_> {
         Ok(configs)
     }
 
-    /// Whether the configs are on disk as the journal knows them; nothing else makes sure that they outlive a crash.
+    /// Whether the configs on disk match the journal; they are not synced, so a crash may lose them.
     fn are_written(&self, configs: &BTreeMap<NodeName, NodeConfig>) -> bool {
         let mut first = configs.iter().filter(|(node, _)| !self.came_later(node));
         first.all(|(node, config)| {
@@ -273,7 +275,7 @@ impl Run<'_> {
         })
     }
 
-    /// Pass two: the machines of these configs, with the MACs of the table.
+    /// Pass two: creates the machines of these configs, with the MACs of the table.
     pub(super) async fn pass_two(
         &self,
         parameters: &Parameters,
@@ -291,7 +293,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Refuses other settings than those of the machines that were made, before any more are.
+    /// Rejects settings that differ from those of existing machines, before more are created.
     fn judge_machines(
         &self,
         planned: &[Planned],
@@ -324,7 +326,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes a machine with the config that is written for its node.
+    /// Creates a machine with its node's config.
     pub(super) async fn make(&self, machine: &Planned, images: &Handles) -> Result<()> {
         info!(target: PROGRESS, machine = %machine.name, state = "creating");
         self.record_size(machine.role)?;
@@ -337,7 +339,7 @@ impl Run<'_> {
         Ok(machine.spec(self.config, images.of(machine.role), Payload::Ignition(ignition)))
     }
 
-    /// Compares each node's address with the table: same MAC, same address is a hope until it was seen.
+    /// Compares each node's address with the table: the same MAC does not guarantee the same address.
     pub(super) async fn compare_addresses(
         &self,
         parameters: &Parameters,
@@ -346,7 +348,7 @@ impl Run<'_> {
         images: &Handles,
     ) -> Result<()> {
         let mut planned = self.planned_nodes(parameters, configs);
-        // From then on it may be gone, also when the run that removed it could not say so any more.
+        // From then on it may be missing, even if the run that removed it was killed before recording it.
         if self.journal.done_at("bootstrap-complete").is_some() {
             planned.retain(|machine| machine.role != Role::Bootstrap);
         }
@@ -373,11 +375,11 @@ impl Run<'_> {
                 info!(target: PROGRESS, machine = %change.name, state = "address", done = change.stable, "{change}");
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
-                    let story = match self.is_joining(&plan.node) {
+                    let workflow = match self.is_joining(&plan.node) {
                         true => "join",
                         false => "pass-two/create",
                     };
-                    self.journal.note(&format!("{story}/{}/address", plan.node), &ip)?;
+                    self.journal.note(&format!("{workflow}/{}/address", plan.node), &ip)?;
                 }
             }
             if let Some(moved) = planned
@@ -397,7 +399,7 @@ impl Run<'_> {
         }
     }
 
-    /// CoreOS has no agent: a node of which the platform knows no address has the planned one when it answers there.
+    /// CoreOS has no guest agent: if the platform reports no address of a node, it has the planned one if that answers.
     async fn ask_the_silent(&self, planned: &[Planned], machines: &mut [Machine]) {
         if !self.backend.common_capabilities().guests_answer {
             return;
@@ -413,7 +415,7 @@ impl Run<'_> {
             let (Some(ip), Some(mac)) = (plan.ip, plan.mac()) else {
                 continue;
             };
-            // Behind a router nobody's MAC is seen.
+            // Behind a router the MAC is not visible.
             let is_its = answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac));
             let machine = machines.iter_mut().find(|machine| machine.name == plan.name);
             let nic = machine.and_then(|machine| machine.nics.iter_mut().find(|nic| nic.mac == mac));
@@ -438,14 +440,14 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until the bootstrap is no member of etcd, also in a run that finds it after bootstrap-complete.
+    /// Waits until the bootstrap is no longer a member of etcd, even if a run starts after bootstrap-complete.
     ///
-    /// It is waited for where the machine is to be kept, too: whoever removes it later has nobody to ask.
+    /// Also if the machine is kept: whoever removes it later cannot check this.
     pub(super) async fn etcd_without_bootstrap(&self, installer: &Installer, wait: &WaitContext<'_>) -> Result<()> {
         if self.config.installer == InstallerChoice::Rehearsal || self.journal.done_at("bootstrap-removed").is_some() {
             return Ok(());
         }
-        info!(target: PROGRESS, step = "bootstrap", "waiting until etcd's operator has removed the bootstrap from etcd");
+        info!(target: PROGRESS, step = "bootstrap", "waiting until the etcd operator has removed the bootstrap from etcd");
         let waited = self
             .journal
             .step("bootstrap-member-removed", &(), installer.wait_for_etcd(wait));
@@ -455,7 +457,7 @@ impl Run<'_> {
         }
     }
 
-    /// A wait in vain, with what is known of its causes.
+    /// Adds the probable causes to a failed wait.
     async fn explained(
         &self,
         installer: &Installer,
@@ -471,7 +473,7 @@ impl Run<'_> {
         }
     }
 
-    /// Removes the bootstrap machine and gives its address back; only after it has done its work.
+    /// Removes the bootstrap machine and releases its address, after bootstrap-complete.
     pub(super) async fn remove_bootstrap(&self, parameters: &Parameters) -> Result<()> {
         let node = NodeName::bootstrap();
         let name = MachineName::of_node(&self.config.name, &node);
@@ -507,12 +509,12 @@ impl Run<'_> {
     }
 }
 
-/// A node's config as it was written.
+/// A node's written config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeConfig {
     pub(super) sha512: String,
     pub(super) bytes: usize,
-    /// It is in the packed form.
+    /// The config is compressed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) packed: bool,
 }
@@ -527,7 +529,7 @@ impl NodeConfig {
     }
 }
 
-/// Whether a machine has settled on another address than planned, and why that may be.
+/// Whether a machine permanently has another address than planned, and why.
 fn moved(
     of: Subject,
     plan: &Planned,
@@ -549,9 +551,11 @@ fn moved(
                 "the platform's reservation was not honoured; another DHCP server may answer first"
             }
             Some(ReservationState::ByUser) => {
-                "your DHCP server gave another; `ocpdeploy export dhcp` writes what it needs to know"
+                "your DHCP server assigned another; `ocpdeploy export dhcp` writes its configuration"
             }
-            Some(ReservationState::Unreserved) | None => "nobody holds the address, and the DHCP server gave another",
+            Some(ReservationState::Unreserved) | None => {
+                "the address is not reserved, and the DHCP server assigned another"
+            }
         };
         return (seen != planned).then(|| error(seen.to_string(), why));
     }

@@ -1,4 +1,4 @@
-//! The table beside what the platform, its DHCP server and the cluster say; and reservations put right.
+//! Compares the table with the platform, its DHCP server and the cluster; repairs reservations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -45,31 +45,31 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is not as the table says.
+/// One difference from the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
     /// Node or VIP.
     pub name: String,
     pub place: Place,
-    /// What is there, and why that is not right.
+    /// The observed value, and why it is wrong.
     pub text: String,
 }
 
-/// What a look at a cluster brought.
+/// The result of `verify`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verified {
-    /// How many lines of the table were compared.
+    /// The number of compared lines of the table.
     pub lines: usize,
     pub differences: Vec<Difference>,
-    /// What could not be looked at, and why.
+    /// What could not be compared, and why.
     pub left_out: Vec<String>,
-    /// Reservations that were made anew.
+    /// Reservations that were recreated.
     pub repaired: Vec<AddressAssignment>,
-    /// Machines that had done their work and were still there.
+    /// Machines that were no longer needed and still existed.
     pub removed: Vec<MachineName>,
 }
 
-/// Compares; with `repair` it makes the reservations right first, and removes what has done its work.
+/// Compares; with `repair` it first corrects reservations and removes machines that are no longer needed.
 pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: bool) -> Result<Verified> {
     let dir = home.cluster(&known.name);
     let journal = Journal::open(&dir, &known.name)?;
@@ -90,7 +90,7 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
     };
     let mut left_out = Vec::new();
     if !is_held {
-        left_out.push("reservations: the platform was not asked to hold any address".to_owned());
+        left_out.push("reservations: the platform reserves no address of this cluster".to_owned());
     }
     if known.rehearsal {
         left_out.push("nodes: a rehearsal has no API".to_owned());
@@ -130,13 +130,14 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
 }
 
 impl Look<'_> {
-    /// Machines of pass one, and the bootstrap once it was removed: a request of a killed run may be done late.
+    /// Machines of pass one, and the bootstrap after its removal: the platform may complete a killed run's request
+    /// late.
     fn has_done_its_work(&self, machine: &Machine) -> bool {
         machine.pass == Pass::One || (machine.role == Role::Bootstrap && self.bootstrap_is_gone)
     }
 }
 
-/// Gives back what is held wrongly, and holds what is not held; tells what was made.
+/// Releases wrong reservations and creates missing ones; returns the created ones.
 async fn put_right(
     backend: &dyn Backend,
     table: &Parameters,
@@ -147,20 +148,20 @@ async fn put_right(
         backend
             .release_address(&hold_of(&table.id(), &table.network, lease))
             .await?;
-        info!(target: PROGRESS, step = "repair", "{} is held for {} no more", lease.ip, lease.mac);
+        info!(target: PROGRESS, step = "repair", "released {} for {}", lease.ip, lease.mac);
     }
     let mut made = Vec::new();
     for hold in holds(table) {
         if hold.lease.name != NodeName::bootstrap() && !held.contains(&hold.lease) {
             backend.reserve_address(&hold).await?;
-            info!(target: PROGRESS, step = "repair", "{} is held for {}", hold.lease.ip, hold.lease.name);
+            info!(target: PROGRESS, step = "repair", "reserved {} for {}", hold.lease.ip, hold.lease.name);
             made.push(hold.lease);
         }
     }
     Ok(made)
 }
 
-/// A node as the cluster has it.
+/// A node as the cluster reports it.
 #[derive(Clone, Debug)]
 struct ClusterNode {
     name: String,
@@ -186,14 +187,14 @@ impl ClusterNode {
     }
 }
 
-/// All that was seen, to be compared with the table.
+/// All observed values, to be compared with the table.
 struct Look<'a> {
     table: &'a Parameters,
     bootstrap_is_gone: bool,
     machines: Vec<Machine>,
-    /// `None`: nothing is held by the platform.
+    /// `None`: the platform reserves nothing.
     held: Option<Vec<AddressAssignment>>,
-    /// `None`: the cluster was not asked.
+    /// `None`: the cluster was not queried.
     nodes: Option<Vec<ClusterNode>>,
 }
 
@@ -250,9 +251,9 @@ impl Look<'_> {
         for machine in &self.machines {
             let text = match (machine.pass, self.expected().any(|node| node.name == machine.node)) {
                 (Pass::Two, true) => continue,
-                (Pass::One, _) => format!("{} is left of pass one", machine.name),
+                (Pass::One, _) => format!("{} is left over from pass one", machine.name),
                 (Pass::Two, false) if machine.role == Role::Bootstrap => {
-                    "is still there, and its work is done".to_owned()
+                    "still exists and is no longer needed".to_owned()
                 }
                 (Pass::Two, false) => format!("{} is not in the table", machine.name),
             };
@@ -272,13 +273,13 @@ impl Look<'_> {
             }
             let (ip, mac) = (lease.ip, lease.mac);
             let text = match held.iter().find(|other| other.name == lease.name) {
-                Some(other) => format!("holds {} for {}, the table has {ip} for {mac}", other.ip, other.mac),
-                None => format!("{ip} is not held for {mac}"),
+                Some(other) => format!("reserves {} for {}, the table has {ip} for {mac}", other.ip, other.mac),
+                None => format!("{ip} is not reserved for {mac}"),
             };
             differs(&lease, text);
         }
         for lease in held.iter().filter(|lease| !is_known(self.table, lease)) {
-            let text = format!("{} is held for {}, and is not in the table", lease.ip, lease.mac);
+            let text = format!("{} is reserved for {}, which is not in the table", lease.ip, lease.mac);
             differs(lease, text);
         }
     }
@@ -305,20 +306,20 @@ impl Look<'_> {
                 let theirs: Vec<_> = node.addresses.iter().map(String::as_str).collect();
                 differs(
                     &planned.name,
-                    format!("says it has {}, the table has {ip}", theirs.join(" and ")),
+                    format!("reports {}, the table has {ip}", theirs.join(" and ")),
                 );
             }
         }
         for node in nodes {
             let mut planned = self.table.nodes.iter().filter(of_cluster);
             if planned.all(|planned| id.fqdn(planned.name.as_str()) != node.name) {
-                differs(&node.name, "is in the cluster and not in the table".to_owned());
+                differs(&node.name, "is in the cluster, but not in the table".to_owned());
             }
         }
     }
 }
 
-/// What must be held: each address once, also when both VIPs are one. The bootstrap's is given back with it.
+/// The required reservations: each address once, also when both VIPs are the same. The bootstrap's is released with it.
 fn wanted(table: &Parameters) -> Vec<AddressAssignment> {
     let holds = holds(table).into_iter().map(|hold| hold.lease);
     holds.filter(|lease| lease.name != NodeName::bootstrap()).collect()
@@ -330,11 +331,11 @@ fn is_known(table: &Parameters, lease: &AddressAssignment) -> bool {
 
 fn why_moved(held: Option<&[AddressAssignment]>, node: &NodeAddress) -> &'static str {
     match held {
-        None => "nobody holds it",
+        None => "it is not reserved",
         Some(held) if held.contains(&node.lease()) => {
             "the reservation was not honoured; another DHCP server may answer first"
         }
-        Some(_) => "its reservation is missing; --repair makes it, and the machine has it after its next start",
+        Some(_) => "its reservation is missing; `--repair` creates it, and the machine uses it after its next start",
     }
 }
 

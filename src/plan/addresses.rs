@@ -1,4 +1,4 @@
-//! MACs, virtual IPs and VRIDs: chosen and checked, never looked up.
+//! Chooses and validates MACs, virtual IPs and VRIDs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 use crate::backend::NetworkFacts;
 use crate::cluster::{ClusterId, Mac, Vip};
 
-/// Derives the MAC of a NIC from its cluster and its name, avoiding those taken.
+/// Derives the MAC of a NIC from its cluster and its name, avoiding those in use.
 ///
-/// Chosen by us in pass one already, so that no platform's pool can hand it to a stranger between the
-/// passes, and a run after a crash asks for the same. `52:54:00` is QEMU's locally administered prefix.
+/// Chosen before pass one, so that a platform cannot assign it to another machine between the passes, and a run after a
+/// crash uses the same one. `52:54:00` is QEMU's locally administered prefix.
 pub fn derive_mac(cluster: &ClusterId, nic: &str, taken: &BTreeSet<Mac>) -> Mac {
     let mut salt = 0u32;
     loop {
@@ -25,9 +25,10 @@ pub fn derive_mac(cluster: &ClusterId, nic: &str, taken: &BTreeSet<Mac>) -> Mac 
     }
 }
 
-/// Chooses the VRRP ids of the api and ingress VIPs: the one wished, by default the VIP's last octet, else the next free one.
+/// Chooses the VRRP ids of the api and ingress VIPs: the preferred one, by default the VIP's last octet, otherwise the
+/// next free one.
 ///
-/// `None` when all of 1–255 are taken on this network.
+/// `None` if all of 1–255 are used on this network.
 pub fn virtual_router_ids([api, ingress]: [u8; 2], taken: &BTreeSet<u8>) -> Option<[u8; 2]> {
     let api = next_free_id(api, taken)?;
     let mut taken = taken.clone();
@@ -36,8 +37,8 @@ pub fn virtual_router_ids([api, ingress]: [u8; 2], taken: &BTreeSet<u8>) -> Opti
     Some([api, ingress])
 }
 
-/// The id that a VIP asks for: its last octet, by which VIPs of one /24 differ. In larger networks these may be 0 and 255,
-/// of which the one is no id and the other is kept for those who set it by hand.
+/// The preferred id of a VIP: its last octet, which differs between the VIPs of a /24. In larger networks it may be 0,
+/// which is not an id, or 255, which is reserved for manual settings.
 pub fn wished_router_id(vip: Ipv4Addr) -> u8 {
     match vip.octets() {
         [.., 0 | 255] => 1,
@@ -50,12 +51,12 @@ fn next_free_id(wish: u8, taken: &BTreeSet<u8>) -> Option<u8> {
     (wish..=255).chain(1..wish).find(|id| !taken.contains(id))
 }
 
-/// Addresses other clusters of the same network hold: address -> who, e.g. `api of cluster prod`.
+/// Addresses of other clusters on the same network: address -> owner, e.g. `api of cluster prod`.
 pub type Others = BTreeMap<Ipv4Addr, String>;
 
-/// Says why `ip` cannot be this VIP, or `None` when nothing speaks against it.
+/// Why `ip` cannot be this VIP, or `None` if it can.
 ///
-/// A VIP that was harvested or is reserved is `held`: it may lie within a DHCP range.
+/// A harvested or reserved VIP is `held`: it may be in a DHCP range.
 pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, others: &Others) -> Option<String> {
     if let Some(who) = others.get(&ip) {
         return Some(format!("{vip}_ip {ip} is already used by {who}"));
@@ -85,8 +86,8 @@ pub fn vip_problem(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, held: bool, oth
     }
 }
 
-/// Says who has the address of a VIP that is given, by leases and reservations; the cluster itself keeps it under one of
-/// its `own` MACs.
+/// The owner of a VIP's given address according to leases and reservations, unless it is one of the cluster's `own`
+/// MACs.
 pub fn vip_taken(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, own: &BTreeSet<Mac>) -> Option<String> {
     match facts.taken.get(&ip)? {
         Some(mac) if own.contains(mac) => None,
@@ -95,7 +96,7 @@ pub fn vip_taken(vip: Vip, ip: Ipv4Addr, facts: &NetworkFacts, own: &BTreeSet<Ma
     }
 }
 
-/// Addresses of a network that nobody has, lowest first: outside the DHCP ranges, then inside.
+/// Free addresses of a network, lowest first: outside the DHCP ranges, then inside.
 pub fn free_addresses(network: Ipv4Network, facts: &NetworkFacts, others: &Others) -> Vec<Ipv4Addr> {
     let usable = |ip: &Ipv4Addr| {
         *ip != network.network()
@@ -110,7 +111,7 @@ pub fn free_addresses(network: Ipv4Network, facts: &NetworkFacts, others: &Other
             .iter()
             .any(|(first, last)| (*first..=*last).contains(ip))
     };
-    // A /16 is plenty to choose from; larger networks are not walked to their end.
+    // A /16 has enough addresses; larger networks are not searched to their end.
     let (inside, outside): (Vec<_>, Vec<_>) = network.iter().take(65_536).filter(usable).partition(in_range);
     outside.into_iter().chain(inside).collect()
 }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vip_that_is_given_is_a_strangers_or_our_own() {
+    fn a_vip_that_is_given_is_another_users_or_our_own() {
         let (ours, theirs) = (Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2]));
         let ip = |last| Ipv4Addr::new(10, 0, 0, last);
         let facts = NetworkFacts {

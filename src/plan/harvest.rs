@@ -1,4 +1,4 @@
-//! Judging what the platform shows of a machine's address; pure.
+//! Evaluates the platform's report of a machine's address; pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName};
 use crate::plan::machines::Planned;
 
-/// What one look shows of one machine's address.
+/// The observed address of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Address(Ipv4Addr),
     NoLease,
-    /// As `NoLease`, where an agent in the guest would tell of one.
+    /// As `NoLease`, on platforms where a guest agent reports addresses.
     Silent,
     WrongNetwork(Ipv4Addr, Ipv4Network),
     Several(Vec<Ipv4Addr>),
@@ -23,7 +23,7 @@ pub enum Seen {
     Paused(String),
     Broken(String),
     Off,
-    /// After this many starts.
+    /// After this number of starts.
     Down(u32),
     Building,
     Absent,
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-/// Judges one machine by its MAC, never by the order of NICs or names.
+/// Evaluates one machine by its MAC, never by the order of NICs or names.
 pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) -> Seen {
     let Some(machine) = machine else { return Seen::Absent };
     match &machine.power {
@@ -91,14 +91,14 @@ pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) 
     }
 }
 
-/// Follows a set of machines over many looks until each has shown one address twice in a row.
+/// Observes machines until each has shown one address twice in a row.
 pub struct Watch {
     network: Option<Ipv4Network>,
     last: BTreeMap<MachineName, Seen>,
     stable: BTreeMap<MachineName, Ipv4Addr>,
 }
 
-/// What changed for one machine in one look.
+/// What changed for one machine between two queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub name: MachineName,
@@ -116,7 +116,7 @@ impl fmt::Display for Change {
 }
 
 impl Watch {
-    /// `network` is where addresses must lie, when the platform tells.
+    /// `network` is where addresses must be, if the platform reports it.
     pub fn new(network: Option<Ipv4Network>) -> Self {
         Self {
             network,
@@ -125,7 +125,7 @@ impl Watch {
         }
     }
 
-    /// Takes in one bulk look and tells what is new.
+    /// Processes one bulk query and returns the changes.
     pub fn look(&mut self, planned: &[Planned], machines: &[Machine]) -> Vec<Change> {
         let by_name: BTreeMap<_, _> = machines.iter().map(|machine| (&machine.name, machine)).collect();
         let mut changes = Vec::new();
@@ -145,7 +145,7 @@ impl Watch {
                 }
                 (_, true) => {}
                 (_, false) => {
-                    // An address that moved is not stable any more.
+                    // A changed address is no longer stable.
                     self.stable.remove(&plan.name);
                     changes.push(Change {
                         name: plan.name.clone(),
@@ -166,7 +166,7 @@ impl Watch {
         planned.iter().all(|plan| self.stable.contains_key(&plan.name))
     }
 
-    /// Machines without a stable address, with what was last seen of each.
+    /// Machines without a stable address, with the last observation of each.
     pub fn missing(&self, planned: &[Planned]) -> Vec<(MachineName, Seen)> {
         planned
             .iter()

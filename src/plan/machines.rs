@@ -1,4 +1,6 @@
-//! From a cluster's configuration to the machines of both passes.
+//! Derives the machines of both passes from a cluster's configuration.
+//!
+//! More than 500 lines with its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -22,12 +24,12 @@ pub struct Planned {
     pub pass: Pass,
     pub size: Size,
     pub nics: Vec<Nic>,
-    /// `None` until pass one has found it.
+    /// `None` before pass one.
     pub ip: Option<Ipv4Addr>,
 }
 
 impl Planned {
-    /// The order to the backend.
+    /// The specification for the backend.
     pub fn spec(&self, config: &ClusterConfig, image: &ImageHandle, payload: Payload) -> MachineSpec {
         MachineSpec {
             cluster: config.id(),
@@ -46,7 +48,7 @@ impl Planned {
         }
     }
 
-    /// The MAC by which the machine is known.
+    /// The MAC that identifies the machine.
     pub fn mac(&self) -> Option<Mac> {
         self.nics.first().map(|nic| nic.mac)
     }
@@ -55,7 +57,7 @@ impl Planned {
 /// The MAC of each node and VIP.
 pub type MacTable = BTreeMap<NodeName, Mac>;
 
-/// Chooses all MACs of a cluster: those given, else derived ones that avoid `taken`.
+/// Chooses all MACs of a cluster: the given ones, otherwise derived ones that avoid `taken`.
 pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
     let mut taken = taken.clone();
     let mut table = MacTable::new();
@@ -93,7 +95,7 @@ fn given_ip(config: &ClusterConfig, node: &NodeName, role: Role) -> Option<Ipv4A
     }
 }
 
-/// The entry of a list whose index is the node's number.
+/// The entry of a list at the node's index.
 fn by_index<T: Copy>(list: &[T], node: &NodeName, role: Role) -> Option<T> {
     list.iter()
         .enumerate()
@@ -101,7 +103,7 @@ fn by_index<T: Copy>(list: &[T], node: &NodeName, role: Role) -> Option<T> {
         .map(|(_, value)| *value)
 }
 
-/// The VIP's address where the env file gives it.
+/// The VIP's address, if the env file sets it.
 pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<Ipv4Addr> {
     match vip {
         Vip::Api => config.given.api_ip,
@@ -109,7 +111,7 @@ pub fn given_vip(config: &ClusterConfig, vip: Vip) -> Option<Ipv4Addr> {
     }
 }
 
-/// The whole table from the env file, for `harvest=static`; `settings` has seen to it that nothing is missing.
+/// The whole table from the env file, for `harvest=static`; `settings` has checked that it is complete.
 pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<AddressAssignment> {
     let nodes = config.nodes().into_iter().map(|(node, role)| {
         let ip = given_ip(config, &node, role);
@@ -129,7 +131,7 @@ pub fn static_leases(config: &ClusterConfig, macs: &MacTable) -> Vec<AddressAssi
         .collect()
 }
 
-/// The MACs under which a cluster keeps its VIPs: as they would be chosen now, and as a table has them.
+/// The MACs of a cluster's VIPs: as they would be chosen now, and as they are in the table.
 pub fn vip_macs(macs: &MacTable, table: Option<&Parameters>) -> BTreeSet<Mac> {
     let now = Vip::ALL
         .into_iter()
@@ -140,7 +142,7 @@ pub fn vip_macs(macs: &MacTable, table: Option<&Parameters>) -> BTreeSet<Mac> {
     now.chain(kept).collect()
 }
 
-/// What the platform's own balancer is to do for a VIP.
+/// The platform's load balancer for a VIP.
 pub fn balancer(config: &ClusterConfig, vip: Vip) -> LoadBalancer {
     let (ports, roles) = match vip {
         Vip::Api if config.mcs == Mcs::Http => (vec![6443, 22623, 22624], vec![Role::Bootstrap, Role::Master]),
@@ -157,7 +159,7 @@ pub fn balancer(config: &ClusterConfig, vip: Vip) -> LoadBalancer {
     }
 }
 
-/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not given.
+/// The throwaway machines of pass one: one for each node, and a helper for each VIP that is not set.
 pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
     let mut count = BTreeMap::<Role, usize>::new();
     let helpers = Vip::ALL
@@ -191,7 +193,7 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
         .collect()
 }
 
-/// The cluster's machines, with the MACs and addresses of the parameter file where there is one.
+/// The cluster's machines, with the MACs and addresses of the parameter file if it exists.
 pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Parameters>) -> Vec<Planned> {
     let mut machines = Vec::new();
     let mut taken: BTreeSet<Mac> = macs.values().copied().collect();
@@ -225,7 +227,7 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
     machines
 }
 
-/// What a parameter file lacks or has too much for this configuration, in words.
+/// How a parameter file contradicts this configuration.
 pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<String> {
     if parameters.id() != config.id() {
         return Some(format!("it belongs to cluster {}", parameters.id()));
@@ -260,7 +262,7 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
     None
 }
 
-/// What the platform is going to be asked for, and the workers' own.
+/// The requirements on the platform, and on the workers' own.
 pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
     let elsewhere = |machine: &&Planned| config.workers_on.is_some() && machine.role == Role::Worker;
     let on = |there: bool| {
@@ -309,30 +311,30 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Req
     }
 }
 
-/// What a deployment would make; touches nothing.
+/// What a deployment would create; changes nothing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     pub cluster: String,
     pub domain: String,
     pub backend: &'static str,
-    /// Where the workers are, when on a platform of their own.
+    /// The workers' own platform, if they have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_on: Option<PlannedPlace>,
     pub network: String,
     pub harvest: Harvest,
-    /// Whether a parameter file is there, so that pass one is skipped.
+    /// Whether a parameter file exists, so that pass one is skipped.
     pub harvested: bool,
     pub vips: Vec<PlannedVip>,
     pub pass_one: Vec<Planned>,
     pub pass_two: Vec<Planned>,
-    /// What this network cannot do, in words.
+    /// What this network does not support.
     pub limits: Vec<&'static str>,
-    /// Largest sums at one time, without what is elsewhere.
+    /// Peak usage, without the workers' own platform.
     pub memory_mib: u64,
     pub disk_gib: u64,
 }
 
-/// The workers' own platform, and what they take there at most at one time.
+/// The workers' own platform, and its peak usage.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedPlace {
     pub backend: &'static str,
@@ -349,12 +351,12 @@ pub struct PlannedVip {
     pub mac: Mac,
     /// `None` until the address is known.
     pub virtual_router_id: Option<u8>,
-    /// On a platform that keeps no addresses: whose affair it is.
+    /// On a platform that cannot reserve addresses: what keeps the VIP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<&'static str>,
 }
 
-/// Who sees to it that a VIP stays what it is, where the platform does not.
+/// What keeps a VIP's address if the platform does not reserve it.
 fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
     if Capabilities::of(&config.backend).holds_addresses || config.lb == Lb::Platform {
         return None;
@@ -367,7 +369,7 @@ fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
     })
 }
 
-/// What clusters on the pods' own network must do without.
+/// Limitations of clusters on the pod network.
 const ON_PODS: [&str; 5] = [
     "addresses cannot be learned by MAC: only the node itself sees its address, and nodes reach each other through Services",
     "this computer cannot reach the nodes: `node console` works, SSH and the probe of a rehearsal do not",
@@ -376,7 +378,7 @@ const ON_PODS: [&str; 5] = [
     "experimental: OpenShift expects nodes on one network",
 ];
 
-/// Plans both passes. Pass one is empty where it will not boot anything.
+/// Plans both passes. Pass one is empty if it boots no machine.
 pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTreeSet<Mac>) -> Plan {
     let macs = macs(config, taken);
     let one = match (parameters, config.harvest) {

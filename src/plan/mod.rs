@@ -1,4 +1,4 @@
-//! From a configuration, and later the table of addresses, to the machines of each pass. Pure.
+//! From a configuration, and later the address table, to the machines of each pass. Pure.
 
 pub mod addresses;
 pub mod harvest;

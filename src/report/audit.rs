@@ -1,4 +1,4 @@
-//! What of our clusters is on the platforms, and what of it should not be there.
+//! All objects of clusters on the platforms, and which of them should not exist.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{Entry, INSTALLED, is_done};
 
-/// All platforms that were looked at.
+/// All searched platforms.
 #[derive(Clone, Debug, Serialize)]
 pub struct Audit {
     pub platforms: Vec<OnPlatform>,
@@ -23,32 +23,32 @@ pub struct OnPlatform {
     pub clusters: Vec<Found>,
 }
 
-/// What there is of one cluster.
+/// The objects of one cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     pub cluster: ClusterId,
     pub state: State,
-    /// All that carries its mark.
+    /// All objects with its tag.
     pub objects: Vec<Owned>,
-    /// Machines that have done their work: those of pass one, the bootstrap.
+    /// Machines that are no longer needed: those of pass one, the bootstrap.
     pub should_be_gone: Vec<MachineName>,
-    /// What to type next; empty where all is as it should be.
+    /// The next commands; empty if nothing is to be done.
     pub hints: Vec<String>,
 }
 
-/// How a cluster is, as far as this computer can tell.
+/// The state of a cluster, as far as this computer can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Deployed from here, and all of its machines are there.
+    /// Deployed from here, and all of its machines exist.
     Alive,
-    /// Its deployment has not ended, or is under way.
+    /// Its deployment is not complete, or is running.
     Unfinished,
-    /// Machines that were made are not there: a `destroy` was cut, or somebody else deleted them.
+    /// Created machines are missing: a `destroy` was interrupted, or others deleted them.
     HalfGone,
-    /// Known here, and nothing is there.
+    /// In the state folder, but without any objects.
     Gone,
-    /// Another computer's, or one whose folder here is lost.
+    /// From another computer, or its folder is lost.
     NotKnownHere,
 }
 
@@ -65,7 +65,7 @@ impl State {
 }
 
 impl Found {
-    /// A cluster with a folder here.
+    /// A cluster with a folder in the state folder.
     pub fn known(cluster: &Cluster, journal: &[Entry], machines: &[Machine], objects: Vec<Owned>) -> Self {
         let name = &cluster.known.name;
         let status = Status::of(cluster, journal, None, machines);
@@ -77,7 +77,7 @@ impl Found {
             () => State::Unfinished,
         };
         let mut should_be_gone = Vec::new();
-        // Before there is a table, the machines of pass one have not done their work.
+        // Before there is a table, the machines of pass one are needed.
         if cluster.parameters.is_some() {
             should_be_gone.clone_from(&status.pass_one);
         }
@@ -116,7 +116,7 @@ impl Found {
         }
     }
 
-    /// A cluster that this computer knows nothing of; `more` is what else its `destroy` is told.
+    /// A cluster without a folder; `more` are further arguments of its `destroy` command.
     pub fn unknown(cluster: ClusterId, objects: Vec<Owned>, more: &str) -> Self {
         let destroy = format!("ocpdeploy destroy {cluster} --from-backend{more}");
         let hints = vec![
@@ -158,13 +158,13 @@ impl Found {
 }
 
 impl Audit {
-    /// Whether nothing is there but clusters that this computer knows to be alive.
+    /// Whether there are only clusters of the state folder that are alive.
     pub fn is_clean(&self) -> bool {
         let mut all = self.platforms.iter().flat_map(|platform| &platform.clusters);
         all.all(Found::is_as_it_should)
     }
 
-    /// One platform after the other.
+    /// The text for all platforms, one after the other.
     pub fn text(&self) -> String {
         if self.platforms.is_empty() {
             return "no platform to search; select one with `--env ENV`\n".to_owned();

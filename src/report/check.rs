@@ -1,4 +1,4 @@
-//! What `ocpdeploy check` saw, as a table.
+//! The results of `ocpdeploy check` as a table.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::backend::Verdict;
 use crate::passes::CheckResult;
 use crate::printable::printable_line;
 
-/// All that was looked at, and how much of it is well.
+/// The failed checks, and the number of passed ones.
 #[derive(Clone, Debug, Serialize)]
 pub struct Checked {
     pub looked: Vec<CheckResult>,
@@ -28,14 +28,14 @@ impl Checked {
     }
 }
 
-/// One row for each thing, its hint beneath it.
+/// One row for each finding, with its hint below.
 pub fn text(checked: &Checked) -> String {
     let word = |verdict| match verdict {
         Verdict::Ok => "ok",
         Verdict::Warn => "warn",
         Verdict::Fail => "FAIL",
     };
-    // A row is one line, whatever a platform says.
+    // A row is one line, whatever the platform's text.
     let one_line = |text: &str| printable_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
     let rows = checked.looked.iter().map(|CheckResult { check, finding }| {
         let (verdict, text) = (word(finding.verdict), one_line(&finding.text));

@@ -1,4 +1,4 @@
-//! The end of a deployment: each node's addresses in both passes, and where the cluster is.
+//! The result of a deployment: each node's addresses in both passes, and how to access the cluster.
 
 use crate::backend::ReservationState;
 use crate::cluster::{ClusterConfig, InstallerChoice, Vip};
@@ -7,7 +7,7 @@ use crate::state::home::ClusterDir;
 
 use super::{row, table};
 
-/// The table of nodes and how to reach the cluster.
+/// The table of nodes and how to access the cluster.
 pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
     let head = [
         "NODE",
@@ -32,13 +32,13 @@ pub fn text(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> St
     if deployed.skipped_pass_one {
         text += "pass one was skipped: the addresses were already known\n";
     }
-    let by_luck = deployed
+    let unreserved = deployed
         .rows
         .iter()
         .filter(|row| row.held == ReservationState::Unreserved)
         .count();
-    if by_luck > 0 {
-        text += &format!("{by_luck} addresses are not reserved; the DHCP server will probably assign them again\n");
+    if unreserved > 0 {
+        text += &format!("{unreserved} addresses are not reserved; the DHCP server will probably assign them again\n");
     }
     if config.installer != InstallerChoice::Rehearsal {
         text += &reach(config, deployed, dir);
@@ -61,7 +61,7 @@ fn node(node: &NodeRow) -> Vec<String> {
     ])
 }
 
-/// The kubeconfig, the console, and the lines that a client's hosts file needs where DNS does not know the cluster.
+/// The kubeconfig, the console, and the lines for a client's hosts file if DNS does not resolve the cluster's names.
 fn reach(config: &ClusterConfig, deployed: &Deployed, dir: &ClusterDir) -> String {
     let id = config.id();
     let [api, ingress] = Vip::ALL.map(|vip| deployed.parameters.vip(vip).ip);

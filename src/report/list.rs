@@ -1,4 +1,4 @@
-//! The clusters known here, by network: what must differ stands together.
+//! The clusters in the state folder, grouped by network, because their ids must be unique there.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -29,16 +29,16 @@ pub struct Entry {
     pub domain: String,
     pub backend: String,
     pub rehearsal: bool,
-    /// `None` until pass one has ended.
+    /// `None` before pass one is complete.
     pub addresses: Option<Addresses>,
     #[serde(flatten)]
     pub progress: Progress,
-    /// Absent in a rehearsal and before the installer has made its files.
+    /// `None` in a rehearsal and before the installer's files exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Clock>,
 }
 
-/// What a cluster holds on its network.
+/// A cluster's addresses and ids on its network.
 #[derive(Clone, Debug, Serialize)]
 pub struct Addresses {
     pub network: String,
@@ -52,7 +52,7 @@ pub struct Addresses {
 }
 
 impl List {
-    /// One table for each network, within a width.
+    /// One table for each network, with a limited width.
     pub fn text(&self, limit: Option<usize>) -> String {
         if self.clusters.is_empty() {
             return "no clusters in the state directory\n".to_owned();
@@ -86,7 +86,7 @@ impl List {
 }
 
 impl Entry {
-    /// From the cluster's folder, and its machines where the platform was seen.
+    /// From the cluster's folder, and its machines if the platform was queried.
     pub fn of(
         cluster: &Cluster,
         journal: &[journal::Entry],
@@ -125,7 +125,7 @@ impl Entry {
             true => format!("{} (rehearsal)", self.backend),
             false => self.backend.to_owned(),
         };
-        // A cluster that is complete has its own by the time when these end.
+        // When these expire, a complete cluster has its own.
         let certificates = match &self.certificates {
             Some(clock) if clock.minutes_left > 0 => format!("{} h", clock.minutes_left / 60),
             Some(_) if self.progress.power.is_none() => "ended".to_owned(),

@@ -1,4 +1,4 @@
-//! One machine: where it may run, what it does, how it is made.
+//! One machine: placement, state and hardware.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use crate::backend::{Description, Form, Machine, Power, SeenNic};
 use crate::cluster::{MachineName, NodeName, Pass, Role, Size, Sizes};
 use crate::printable::{printable_block, printable_line};
 
-/// What `machine show` tells, the same on every platform.
+/// The output of `machine show`, the same on every platform.
 #[derive(Debug, Serialize)]
 pub struct Shown {
     machine: MachineName,
@@ -32,9 +32,9 @@ struct Dynamic {
 struct Configuration {
     role: Role,
     pass: Pass,
-    /// Of the spec it was made from.
+    /// Of the spec it was created from.
     fingerprint: String,
-    /// As planned; not known of clusters that earlier programs made.
+    /// As planned; unknown for clusters of earlier versions.
     size: Option<Size>,
     platform: Option<Form>,
 }
@@ -69,7 +69,7 @@ impl Shown {
     pub fn text(&self) -> String {
         let mut text = format!("{} on {}\n", printable_line(self.machine.as_str()), self.platform);
         let mut line = |name: &str, value: &str| {
-            // Writing to a string never fails.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "  {}", printable_line(&format!("{name:<12} {value}")));
         };
         line("role", &self.configuration.role.to_string());

@@ -1,4 +1,4 @@
-//! What a person or a script reads of a cluster: pure functions from values to text and JSON.
+//! Output for users and scripts: pure functions from values to text and JSON.
 
 pub mod audit;
 pub mod check;
@@ -25,17 +25,17 @@ use crate::state::parameters::Parameters;
 /// Version of every JSON form.
 const VERSION: u32 = 1;
 
-/// Aligns rows in columns two spaces apart; the first row is the head.
+/// Aligns rows in columns two spaces apart; the first row is the header.
 ///
 /// Cells are one line each; an empty cell is shown as `-`.
 pub fn table(rows: &[Vec<String>]) -> String {
     fitted(rows, None, &[])
 }
 
-/// A table that keeps within a width, in characters; `None` is as wide as it wants.
+/// A table with a maximum width in characters; `None` is unlimited.
 ///
-/// What does not fit loses the columns of `spare`, in this order; then the last column breaks its lines, and where not
-/// even that is enough each row becomes a block of lines with all that it has.
+/// If it does not fit, the columns of `spare` are removed in this order; then the last column is wrapped, and if that
+/// is not sufficient each row becomes a block of lines with all of its cells.
 pub fn fitted(rows: &[Vec<String>], limit: Option<usize>, spare: &[usize]) -> String {
     for least in [None, Some(NARROWEST)] {
         for lost in 0..=spare.len() {
@@ -57,7 +57,7 @@ pub fn fitted(rows: &[Vec<String>], limit: Option<usize>, spare: &[usize]) -> St
 /// Between two columns.
 const GAP: usize = 2;
 
-/// A column whose lines are broken is at least so wide.
+/// Minimum width of a wrapped column.
 const NARROWEST: usize = 20;
 
 fn without<'a>(row: &'a [String], lost: &[usize]) -> Vec<&'a str> {
@@ -71,7 +71,7 @@ fn widths(rows: &[Vec<&str>]) -> Vec<usize> {
     (0..columns).map(|column| widest(column).unwrap_or(0)).collect()
 }
 
-/// One row, in several lines where its last cell is wider than its column.
+/// One row, wrapped if its last cell is wider than its column.
 fn aligned(row: &[&str], widths: &[usize]) -> String {
     let mut line = String::new();
     for (column, (cell, wide)) in row.iter().zip(widths).enumerate() {
@@ -87,7 +87,7 @@ fn aligned(row: &[&str], widths: &[usize]) -> String {
     line + "\n"
 }
 
-/// Each row as lines: the first cell, and beneath it the others with their columns' names.
+/// Each row as lines: the first cell, and below it the others with their columns' names.
 fn blocks(rows: &[Vec<String>], limit: Option<usize>) -> String {
     let Some((head, rows)) = rows.split_first() else {
         return String::new();
@@ -104,7 +104,7 @@ fn blocks(rows: &[Vec<String>], limit: Option<usize>) -> String {
     text
 }
 
-/// A label and its value, broken into lines that begin beneath the value.
+/// A label and its value, wrapped and aligned with the beginning of the value.
 fn labelled(label: &str, value: &str, limit: Option<usize>) -> String {
     let indent = width(label);
     let available = limit.map_or(usize::MAX, |limit| limit.saturating_sub(indent).max(NARROWEST));
@@ -112,7 +112,7 @@ fn labelled(label: &str, value: &str, limit: Option<usize>) -> String {
     format!("{label}{}\n", lines.join(&format!("\n{}", " ".repeat(indent))))
 }
 
-/// Breaks a text between words, and within those that are too long, into lines of at most so many characters.
+/// Wraps a text between words, and inside of words that are too long, into lines of at most this length.
 fn wrap(text: &str, available: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -141,7 +141,7 @@ fn width(cell: &str) -> usize {
     cell.chars().count()
 }
 
-/// The table of pass one.
+/// The address table of pass one.
 pub fn parameters(parameters: &Parameters, path: &Path) -> String {
     let head = row([&"NAME", &"MAC", &"IP"]);
     let leases = parameters.leases().into_iter();
@@ -151,7 +151,7 @@ pub fn parameters(parameters: &Parameters, path: &Path) -> String {
     format!("{}\nparameter file: {path}\n", table(&rows))
 }
 
-/// What a cluster has on the platform, before it is removed.
+/// A cluster's objects on the platform, before they are removed.
 pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
     if owned.is_empty() {
         return format!("no objects of {cluster} on the platform\n");
@@ -161,15 +161,15 @@ pub fn owned(cluster: &ClusterId, owned: &[Owned]) -> String {
     table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
 }
 
-/// What came and went.
+/// The added and removed nodes.
 pub fn scaled(scaled: &Scaled) -> String {
     let names = |names: &[NodeName]| names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
     let mut text = String::new();
-    if !scaled.came.is_empty() {
-        text += &format!("added: {}\n", names(&scaled.came));
+    if !scaled.added.is_empty() {
+        text += &format!("added: {}\n", names(&scaled.added));
     }
-    if !scaled.went.is_empty() {
-        text += &format!("removed: {}\n", names(&scaled.went));
+    if !scaled.removed.is_empty() {
+        text += &format!("removed: {}\n", names(&scaled.removed));
     }
     let count = scaled.table.of_role(Role::Worker).count();
     let workers = if count == 1 { "worker" } else { "workers" };
@@ -183,7 +183,7 @@ pub fn scaled(scaled: &Scaled) -> String {
     text
 }
 
-/// What is not as the table says, one line each.
+/// The differences from the table, one line each.
 pub fn verified(verified: &Verified) -> String {
     let mut text = String::new();
     for lease in &verified.repaired {
@@ -206,17 +206,17 @@ pub fn verified(verified: &Verified) -> String {
     text
 }
 
-/// A row of texts, one line each whatever they are.
+/// A row of single-line texts.
 fn row<const N: usize>(cells: [&dyn Display; N]) -> Vec<String> {
     cells.iter().map(|cell| printable_line(&cell.to_string())).collect()
 }
 
-/// The text of a value, or nothing.
+/// The text of a value, or an empty one.
 fn or_nothing<T: Display>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// The JSON form of a report: its own keys after `v`, the version of the form, and a new line at the end.
+/// The JSON form of a report: its own keys after `v`, the version of the form, with a trailing line break.
 pub fn json<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(&versioned(report)).map(|text| printable_json(&text) + "\n")
 }

@@ -5,7 +5,7 @@ use crate::cluster::{Harvest, Pass, Size};
 use crate::plan::machines::{Plan, Planned};
 use crate::printable::printable_line;
 
-/// The machines of both passes and what they need together.
+/// The machines of both passes and their total resources.
 pub fn text(plan: &Plan) -> String {
     let network = printable_line(&plan.network);
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! What a cluster is at: its state in one word, and the same in a sentence.
+//! The state of a cluster, as a keyword and as a sentence.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::passes::SwitchedOff;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{Entry, Event, Holder, INSTALLED, is_done};
 
-/// What happens to a cluster, or what it is.
+/// The state of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Known, and nothing was done.
+    /// It exists, and nothing was done.
     New,
-    /// A process installs it, or one did and was interrupted; the phase says which.
+    /// A process installs it, or one was interrupted; see the phase.
     Installing,
     /// The last step of its installation failed, or machines of an installed cluster are missing.
     Failed,
@@ -28,7 +28,7 @@ pub enum State {
     Stopped,
     /// Installed, and some of its machines are switched off.
     PartlyStopped,
-    /// A complete rehearsal, whatever its machines do.
+    /// A complete rehearsal, whatever the state of its machines.
     Rehearsal,
 }
 
@@ -56,7 +56,7 @@ pub enum Power {
     PartlyStopped,
 }
 
-/// How far a cluster is.
+/// The progress of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Progress {
     pub state: State,
@@ -66,12 +66,12 @@ pub struct Progress {
     /// Nodes of a complete cluster whose machines are switched off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub off: Vec<NodeName>,
-    /// The state in a sentence, and what is under way or was interrupted.
+    /// The state as a sentence, and what is running or was interrupted.
     pub phase: String,
 }
 
 impl Progress {
-    /// From the journal and one look at the platform; without a look from what `start` or `stop` saw last.
+    /// From the journal and one query of the platform; without a query, from the last `start` or `stop`.
     pub fn of(cluster: &Cluster, journal: &[Entry], holder: Option<&Holder>, machines: Option<&[Machine]>) -> Self {
         match is_done(journal, INSTALLED) {
             true => Self::complete(cluster, journal, holder, machines),
@@ -79,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// The state as a table shows it: that of a rehearsal's machines stands beside it.
+    /// The state for tables, including that of a rehearsal's machines.
     pub fn text(&self) -> String {
         match (self.state, self.power) {
             (State::Rehearsal, Some(Power::Stopped)) => "rehearsal, stopped".to_owned(),
@@ -127,7 +127,7 @@ impl Progress {
             None => Seen::last(&nodes, journal),
         };
         if holder.is_some() {
-            // While a process works on it, a machine may be gone for a moment.
+            // While a process works on it, a machine may be missing temporarily.
             missing.clear();
         }
         let power = match (on, off.len() + missing.len()) {
@@ -178,10 +178,10 @@ impl Progress {
 /// The machines of a complete cluster's nodes.
 #[derive(Default)]
 struct Seen {
-    /// So many are not switched off.
+    /// The number of machines that are not off.
     on: usize,
     off: Vec<NodeName>,
-    /// Those whose machines were made and are gone.
+    /// Nodes whose machines were created and are missing.
     missing: Vec<NodeName>,
 }
 
@@ -201,7 +201,7 @@ impl Seen {
         seen
     }
 
-    /// As `start` or `stop` saw them last.
+    /// As the last `start` or `stop` recorded them.
     fn last(nodes: &[&NodeName], journal: &[Entry]) -> Self {
         let note = journal
             .iter()
@@ -217,7 +217,7 @@ impl Seen {
     }
 }
 
-/// Whether a machine was made for a node.
+/// Whether a machine was created for a node.
 pub(super) fn was_made(journal: &[Entry], node: &NodeName) -> bool {
     is_done(journal, &format!("pass-two/create/{node}")) || is_done(journal, &format!("join/{node}/begun"))
 }
@@ -228,7 +228,7 @@ fn last(journal: &[Entry]) -> Option<&Entry> {
     journal.iter().rfind(is_step)
 }
 
-/// The first line says what happened; the rest, such as a console's text, is in the journal.
+/// The first line describes the failure; the rest, such as a console's text, is in the journal.
 fn failed(last: &Entry) -> String {
     let why = last.error.lines().next().unwrap_or_default();
     format!("failed at {}: {why}", last.step)
@@ -242,7 +242,7 @@ fn at(journal: &[Entry]) -> String {
     }
 }
 
-/// Steps that were begun and have not ended.
+/// Steps that have begun and not ended.
 fn open_steps(journal: &[Entry]) -> Vec<&str> {
     let mut open: Vec<&str> = Vec::new();
     for entry in journal {
@@ -256,7 +256,7 @@ fn open_steps(journal: &[Entry]) -> Vec<&str> {
     open
 }
 
-/// The first few of many; `None` for none.
+/// The first few of many; `None` if empty.
 fn several(steps: &[&str]) -> Option<String> {
     const SHOWN: usize = 2;
     let shown = steps.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
@@ -377,13 +377,13 @@ mod tests {
             assert_eq!(text_of(&journal, false, Some(machines(off, gone)), None), real);
             assert_eq!(text_of(&journal, true, Some(machines(off, gone)), None), rehearsal);
         }
-        // A node that is being replaced is not a failure.
+        // A node that is being replaced is not missing.
         let holder = holder();
         assert_eq!(
             text_of(&journal, false, Some(machines(&[], &["worker-0"])), Some(&holder)),
             "running: running; process 42 on here is working on it: after install-complete"
         );
-        // Later steps do not change what it is.
+        // Later steps do not change the state.
         journal.push(entry(Event::Begun, "scale/create", ""));
         assert_eq!(
             text_of(&journal, false, Some(machines(&[], &[])), None),
@@ -394,7 +394,7 @@ mod tests {
             text_of(&journal, false, Some(machines(&[], &[])), None),
             "running: running; failed at scale/create: no room"
         );
-        // Unseen it is as `stop` left it.
+        // Without a query the state is as `stop` left it.
         journal.pop();
         journal.pop();
         let mut note = entry(Event::Done, SwitchedOff::NOTE, "");

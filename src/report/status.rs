@@ -1,4 +1,6 @@
-//! A cluster's nodes: what was planned and what the platform shows.
+//! A cluster's nodes: planned and actual state.
+//!
+//! More than 500 lines with its tests.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +17,7 @@ use crate::printable::printable_line;
 use crate::state::inventory::Cluster;
 use crate::state::journal::{Entry, Event, Holder, is_done};
 
-/// Several clusters as they are now.
+/// The current state of several clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StatusList {
     pub clusters: Vec<Status>,
@@ -26,7 +28,7 @@ impl StatusList {
         Self { clusters }
     }
 
-    /// One cluster after the other, within a width.
+    /// One cluster after the other, with a limited width.
     pub fn text(&self, limit: Option<usize>) -> String {
         if self.clusters.is_empty() {
             return "no clusters in the state directory\n".to_owned();
@@ -36,7 +38,7 @@ impl StatusList {
     }
 }
 
-/// One cluster as it is now.
+/// The current state of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
     pub cluster: String,
@@ -45,15 +47,15 @@ pub struct Status {
     pub rehearsal: bool,
     #[serde(flatten)]
     pub progress: Progress,
-    /// The process that works on it now.
+    /// The process that works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<Holder>,
     pub network: Option<String>,
     pub vips: Vec<VipStatus>,
     pub nodes: Vec<NodeStatus>,
-    /// Throwaway machines that are there now.
+    /// Existing machines of pass one.
     pub pass_one: Vec<MachineName>,
-    /// Absent in a rehearsal and before the installer has made its files.
+    /// `None` in a rehearsal and before the installer's files exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<Clock>,
 }
@@ -67,23 +69,23 @@ pub struct VipStatus {
     pub virtual_router_id: u8,
 }
 
-/// A node, planned or seen.
+/// A node, planned or observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
     pub node: NodeName,
     pub role: Role,
     pub mac: Mac,
-    /// `None` for a machine that the parameter file does not know.
+    /// `None` for a machine that is not in the parameter file.
     pub planned_ip: Option<Ipv4Addr>,
     pub seen_ips: Vec<Ipv4Addr>,
     /// `None` without a machine.
     pub power: Option<&'static str>,
     pub verdict: Verdict,
-    /// The verdict in words.
+    /// The verdict as text.
     pub text: String,
 }
 
-/// How a node does.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -91,18 +93,18 @@ pub enum Verdict {
     Ok,
     /// Runs with another address.
     Moved,
-    /// There was a machine, and there is none.
+    /// Its machine was created and does not exist.
     Missing,
-    /// Pass two has not made it.
+    /// Pass two has not created it.
     NotMade,
-    /// The bootstrap, once it has done its work.
+    /// The bootstrap, after bootstrap-complete.
     Removed,
-    /// There is a machine, but no address to compare.
+    /// The machine exists, but has no address to compare.
     Unready,
 }
 
 impl Status {
-    /// Compares the parameter file and the journal with one bulk look at the platform.
+    /// Compares the parameter file and the journal with one bulk query of the platform.
     pub fn of(cluster: &Cluster, journal: &[Entry], holder: Option<Holder>, machines: &[Machine]) -> Self {
         let progress = Progress::of(cluster, journal, holder.as_ref(), Some(machines));
         let (known, parameters) = (&cluster.known, cluster.parameters.as_ref());
@@ -171,7 +173,7 @@ impl Status {
         }
     }
 
-    /// For people, within a width.
+    /// The text for users, with a limited width.
     pub fn text(&self, limit: Option<usize>) -> String {
         let rehearsal = if self.rehearsal { ", rehearsal" } else { "" };
         let mut text = labelled(
@@ -211,7 +213,7 @@ impl Status {
     }
 }
 
-/// What is other than before, one line each: for those who read along without a terminal.
+/// The changes since the previous status, one line each: for output without a terminal.
 pub fn changes(before: &[Status], now: &[Status]) -> Vec<String> {
     let mut lines = Vec::new();
     for status in now {
@@ -233,7 +235,7 @@ pub fn changes(before: &[Status], now: &[Status]) -> Vec<String> {
 }
 
 impl NodeStatus {
-    /// The addresses that are seen; the planned one is `same`.
+    /// The observed addresses; the planned one is shown as `same`.
     fn seen(&self) -> String {
         let word = |ip: &Ipv4Addr| match Some(*ip) == self.planned_ip {
             true => "same".to_owned(),
@@ -268,7 +270,7 @@ fn node_status(
         Seen::Several(ips) => ips.clone(),
         _ => Vec::new(),
     };
-    // A node that carries a virtual IP shows it beside its own address.
+    // A node that holds a virtual IP shows it in addition to its own address.
     let (verdict, text) = match planned_ip {
         Some(ip) if seen_ips.contains(&ip) => (Verdict::Ok, "ok".to_owned()),
         Some(_) if !seen_ips.is_empty() => (Verdict::Moved, "moved".to_owned()),
@@ -303,7 +305,7 @@ fn power(power: &Power) -> &'static str {
     }
 }
 
-/// When the installer made the files that are used now.
+/// When the installer's current files were created.
 pub fn made_at(journal: &[Entry]) -> Option<Timestamp> {
     let done = |entry: &&Entry| entry.event == Event::Done && entry.step == "assets";
     let last = journal.iter().rfind(done).filter(|_| is_done(journal, "assets"))?;
@@ -386,7 +388,7 @@ pub(super) mod tests {
     #[test]
     fn each_node_is_judged_by_its_planned_address() {
         let machines = [
-            // A node with a VIP on it shows two addresses.
+            // A node that holds a VIP shows two addresses.
             machine(
                 Pass::Two,
                 "master-0",
@@ -484,7 +486,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_changed_is_told_line_by_line() {
+    fn what_changed_is_reported_line_by_line() {
         let before = Status::of(&cluster(), &[], None, &[]);
         let machines = [machine(
             Pass::Two,

@@ -96,7 +96,8 @@ settings! {
         use_br: Switch = false;
         /// Schedule user workloads on masters. Always on without workers.
         masters_schedulable | ctlplane_schedulable: Switch = false;
-        /// Storage of the internal image registry. emptydir: images are lost with the registry pod. removed: no registry.
+        /// Storage of the internal image registry. emptydir: images are lost with the registry pod. removed: no
+        /// registry.
         registry: Choice<Registry> = "emptydir";
         /// NTP servers of the nodes. Default: those of CoreOS.
         ntp_servers | ntp_server: List<Text>;
@@ -108,11 +109,12 @@ settings! {
         additional_capabilities: List<Text>;
         /// Folder of additional manifests, added to those of the installer.
         manifests: Path;
-        /// Additional Ignition configs for the nodes. The prefix worker:, master: or bootstrap: limits a file to one role.
+        /// Additional Ignition configs for the nodes. The prefix worker:, master: or bootstrap: limits a file to one
+        /// role.
         ignition_extra: List<Path>;
     }
     "platform" on all {
-        /// Platform to deploy on: libvirt, ovirt, openstack, kubevirt, or sim (simulated, kept in a file).
+        /// Platform to deploy on: libvirt, ovirt, openstack, kubevirt, or sim (simulated, stored in a file).
         backend | master_backend: Choice<BackendConfig> = "libvirt";
         /// Network of the first NIC of every machine, in both passes.
         network: Text = "default";
@@ -139,7 +141,7 @@ settings! {
         virt_type: Choice<VirtType> = "auto";
     }
     "OpenStack" on openstack {
-        /// Cloud of clouds.yaml, which holds the credentials. Default: the OS_* environment variables.
+        /// Cloud of clouds.yaml, which contains the credentials. Default: the OS_* environment variables.
         os_cloud: Text;
         /// Region. Default: the region of clouds.yaml or OS_REGION_NAME.
         os_region: Text;
@@ -232,12 +234,13 @@ settings! {
         ovirt_worker_label: Text;
         /// Create disks as full copies of the template, instead of thin layers on top of it.
         ovirt_clone: Switch = false;
-        /// How machines receive Ignition configs. auto: built in, requires engine 4.3.4 or later. hook: a VDSM hook on the
+        /// How machines receive Ignition configs. auto: built in, requires engine 4.3.4 or later. hook: a VDSM hook on
+        /// the
         /// hosts that reads the custom property ignitiondata.
         ovirt_ignition: Choice<OvirtIgnition> = "auto";
     }
     "simulated platform" on sim {
-        /// File that holds the state of the simulated platform.
+        /// File with the state of the simulated platform.
         sim_state: Path = "$OCPDEPLOY_HOME/sim.json";
     }
     "sizes" on all {
@@ -267,7 +270,8 @@ settings! {
         extra_disks: List<Gib>;
     }
     "addresses" on all {
-        /// How pass one learns the IP addresses. boot: boot machines. reserve: the platform reserves addresses without a
+        /// How pass one learns the IP addresses. boot: boot machines. reserve: the platform reserves addresses without
+        /// a
         /// boot. static: the addresses in this file.
         harvest: Choice<Harvest> = "boot";
         /// Virtual IP of the API. Default: harvested.
@@ -322,7 +326,8 @@ settings! {
         worker_image: Text = "auto";
         /// The same as helper_image, for worker_backend.
         worker_helper_image: Text = "auto";
-        /// Path of openshift-install. Default: the one of the cluster, else the one downloaded for version, else the one in
+        /// Path of openshift-install. Default: the one of the cluster, else the one downloaded for version, else the
+        /// one in
         /// PATH.
         installer: Path;
         /// Release of openshift-install and oc to download: stable, candidate, nightly, okd, 4.N or 4.N.Z.
@@ -397,7 +402,7 @@ settings! {
         dns_ip: "each node resolves the names of the cluster itself";
         force: "to resume, run the same command again";
         haproxy_bootstrap: "the platform itself passes the Ignition config to the bootstrap machine";
-        helper_dedicated | dedicated_helper: "the nodes hold the virtual IPs; no helper remains";
+        helper_dedicated | dedicated_helper: "the nodes have the virtual IPs; no helper remains";
         helper_sleep: "the deployment waits for addresses, see harvest_timeout";
         macosx: "openshift-install runs on this computer, see installer";
         numa: "NUMA placement is not supported";

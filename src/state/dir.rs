@@ -1,8 +1,7 @@
-//! A folder held open by a descriptor: whoever renames folders or plants links meanwhile cannot redirect what is done
-//! in it.
+//! A folder accessed through a descriptor: renamed folders or added links cannot redirect operations in it.
 //!
-//! Every name is a single component and is opened without following a link. A folder counts as ours when it belongs to
-//! this user or to root and nobody else may write in it; only then do its entries stay what they are.
+//! Every name is a single component and is opened without following a link. A folder is trusted if it belongs to
+//! this user or to root and no other user can write to it; only then can no other user replace its entries.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,35 +13,35 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Who may change the entries of a folder.
+/// Who can change the entries of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// This user, and root.
+    /// This user and root.
     OnlyUs,
-    /// Others too, but only entries of their own: the sticky bit is set.
+    /// Others too, but only their own entries: the sticky bit is set.
     OwnEntries,
-    /// Others, ours included; why.
+    /// Others, including this user's entries; with the reason.
     Anybody(String),
 }
 
-/// For options of opening a file by its path: a link at its end is refused.
+/// For opening a file by its path: rejects a link as the last component.
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// An open folder.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
-    /// As it was named when it was opened; for messages and for programs that take paths only.
+    /// The path at the time of opening; for messages and for programs that require paths.
     path: PathBuf,
 }
 
 impl Dir {
-    /// Opens the folder at a path that the user chose: links that lead to it are followed.
+    /// Opens the folder at a path that the user chose: links are followed.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::at(CWD, path.as_os_str(), path.to_owned(), OFlags::empty())
     }
 
-    /// Opens the folder at a path whose last component is no link.
+    /// Opens the folder at a path whose last component is not a link.
     pub fn open_no_link(path: &Path) -> io::Result<Self> {
         Self::at(CWD, path.as_os_str(), path.to_owned(), OFlags::NOFOLLOW)
     }
@@ -51,7 +50,7 @@ impl Dir {
         let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         match fs::openat(parent, name, flags, Mode::empty()) {
             Ok(fd) => Ok(Self { fd, path }),
-            // Linux answers ENOTDIR for a link here.
+            // Linux returns ENOTDIR for a link here.
             Err(Errno::NOTDIR | Errno::LOOP) => Err(io::Error::new(
                 io::ErrorKind::NotADirectory,
                 format!("{} is a link or not a directory", path.display()),
@@ -64,23 +63,23 @@ impl Dir {
         &self.path
     }
 
-    /// The path of an entry, for messages and for programs that take paths only.
+    /// The path of an entry, for messages and for programs that require paths.
     pub fn join(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.path.join(name.as_ref())
     }
 
-    /// Who else may change what is in this folder.
+    /// Which other users can change the contents of this folder.
     pub fn writers(&self) -> io::Result<Writers> {
         Ok(writers(&fs::fstat(&self.fd)?))
     }
 
-    /// The folder of this name if it is there and no link, whoever owns it.
+    /// The existing folder of this name, which must not be a link; any owner.
     pub fn look(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = single(name.as_ref())?;
         Self::at(&self.fd, name, self.join(name), OFlags::NOFOLLOW)
     }
 
-    /// As `look`, but ours alone.
+    /// As `look`, but the folder must be trusted.
     pub fn look_ours(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let folder = self.look(name)?;
         match folder.writers()? {
@@ -90,13 +89,13 @@ impl Dir {
         }
     }
 
-    /// The folder of this name, ours alone; made with mode 0755 where it is not there.
+    /// The trusted folder of this name; created with mode 0755 if missing.
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = single(name.as_ref())?;
         match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => {
                 let folder = self.look_ours(name)?;
-                // The umask took something away.
+                // The umask removed permissions.
                 folder.set_mode(0o755)?;
                 Ok(folder)
             }
@@ -105,13 +104,13 @@ impl Dir {
         }
     }
 
-    /// An empty folder of this name, ours alone; what was there before is removed.
+    /// An empty, trusted folder of this name; an existing entry is removed.
     pub fn fresh(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         self.remove(&name)?;
         self.folder(name)
     }
 
-    /// Opens a regular file; neither a link is followed nor is a FIFO waited for.
+    /// Opens a regular file; does not follow a link or block on a FIFO.
     pub fn file(&self, name: impl AsRef<OsStr>, flags: OFlags) -> io::Result<File> {
         let name = single(name.as_ref())?;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -125,13 +124,13 @@ impl Dir {
         }
     }
 
-    /// A new file, mode 0600; what had the name is removed.
+    /// Creates a file with mode 0600; an existing entry is removed.
     pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.remove(&name)?;
         self.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// A regular file as a whole, if it is no longer than `limit` bytes.
+    /// Reads a regular file, if it is not longer than `limit` bytes.
     pub fn read(&self, name: impl AsRef<OsStr>, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let file = self.file(&name, OFlags::RDONLY)?;
@@ -148,28 +147,28 @@ impl Dir {
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
     }
 
-    /// Whether an entry of this name is there, a broken link included.
+    /// Whether an entry of this name exists, including a broken link.
     pub fn has(&self, name: impl AsRef<OsStr>) -> bool {
         single(name.as_ref()).is_ok_and(|name| fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok())
     }
 
-    /// The inode that a name leads to.
+    /// The inode of an entry.
     pub fn inode(&self, name: impl AsRef<OsStr>) -> io::Result<u64> {
         Ok(fs::statat(&self.fd, single(name.as_ref())?, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
-    /// Moves an entry, over what has the name there if that is of the same kind (a folder: if empty).
+    /// Moves an entry, replacing an existing one of the same kind (a folder: if empty).
     pub fn rename(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> io::Result<()> {
         fs::renameat(&self.fd, single(name.as_ref())?, &to.fd, single(new.as_ref())?).map_err(io::Error::from)
     }
 
-    /// Gives a file a second name.
+    /// Creates a hard link to a file.
     pub fn link(&self, name: impl AsRef<OsStr>, new: impl AsRef<OsStr>) -> io::Result<()> {
         let (name, new) = (single(name.as_ref())?, single(new.as_ref())?);
         fs::linkat(&self.fd, name, &self.fd, new, AtFlags::empty()).map_err(io::Error::from)
     }
 
-    /// Removes an entry with all that is in it; a link is removed, not followed. Absent is success.
+    /// Removes an entry with its contents; a link is removed, not followed. A missing entry is success.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let name = single(name.as_ref())?;
         match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
@@ -201,7 +200,7 @@ impl Dir {
         Ok(names)
     }
 
-    /// Who owns it.
+    /// The owner's user id.
     pub fn owner(&self) -> io::Result<u32> {
         Ok(fs::fstat(&self.fd)?.st_uid)
     }
@@ -215,7 +214,7 @@ impl Dir {
         fs::fchmod(&self.fd, Mode::from_raw_mode(mode)).map_err(io::Error::from)
     }
 
-    /// Makes renames in this folder last through a crash.
+    /// Makes renames in this folder durable.
     pub fn sync(&self) -> io::Result<()> {
         fs::fsync(&self.fd).map_err(io::Error::from)
     }
@@ -226,7 +225,7 @@ pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode)).map_err(io::Error::from)
 }
 
-/// Whether only this user or root can have written a file, and can change it.
+/// Whether only this user or root can have written a file and can change it.
 pub fn is_ours(file: &File) -> io::Result<bool> {
     Ok(writers(&fs::fstat(file)?) == Writers::OnlyUs)
 }
@@ -256,7 +255,7 @@ fn untrusted(path: &Path, why: &str) -> io::Error {
     )
 }
 
-/// A name that stays in its folder.
+/// A name without path components.
 fn single(name: &OsStr) -> io::Result<&OsStr> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(io::Error::other("not a file name")),
@@ -288,7 +287,7 @@ mod tests {
         assert!(dir.look("folder").is_err() && dir.folder("folder").is_err());
         assert!(dir.file("file", OFlags::RDWR).is_err() && dir.read("file", 100).is_err());
         assert!(Dir::open_no_link(&inside.join("folder")).is_err());
-        // A new file takes the place of the link.
+        // A new file replaces the link.
         dir.create("file").unwrap();
         dir.fresh("folder").unwrap();
         assert_eq!(std::fs::read(outside.join("key")).unwrap(), b"secret");

@@ -1,6 +1,6 @@
 //! The layout of the state folder, and durable private writes.
 //!
-//! `$OCPDEPLOY_HOME/clusters/<name>/` holds all of a cluster; folders are 0700, files 0600.
+//! `$OCPDEPLOY_HOME/clusters/<name>/` contains all files of a cluster; folders have mode 0700, files 0600.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 
 use crate::state::dir::{self, Dir};
 
-/// The folder of all clusters, in the root.
+/// The folder of all clusters.
 const CLUSTERS: &str = "clusters";
 
 /// The root of all state, `$OCPDEPLOY_HOME`.
@@ -30,15 +30,15 @@ impl Home {
         &self.root
     }
 
-    /// Why no secret should be kept here: somebody else could read it, or put something in its place.
+    /// Why no secret should be stored here: another user could read it or replace files.
     ///
-    /// The root may be reached by a link of this user's; below it no folder is a link.
+    /// The root may be a link of this user; no folder below it may be a link.
     pub fn distrust(&self) -> Option<String> {
         let link = std::fs::symlink_metadata(&self.root).ok()?;
         if link.is_symlink() && !is_trusted(link.uid()) {
             return Some(format!("{} is a link of user {}", self.root.display(), link.uid()));
         }
-        // What is not there yet is made, private; what cannot be opened is told of when it is used.
+        // A missing folder will be created with private permissions; errors of opening it are reported when it is used.
         let root = Dir::open(&self.root).ok()?;
         let below = |folder: &Dir, name: &OsStr| match folder.is_link(name) {
             true => Err(format!("{} is a link", folder.join(name).display())),
@@ -70,7 +70,7 @@ impl Home {
         }
     }
 
-    /// Names of all clusters with a folder here, sorted.
+    /// Names of all clusters with a folder, sorted.
     pub fn cluster_names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(self.clusters()) {
             Ok(entries) => entries,
@@ -89,14 +89,14 @@ impl Home {
     }
 }
 
-/// Whether a user may own the state: this one and root, and for root the user who called it with sudo.
+/// Whether a user may own the state: this user, root, and for root the user who called it with sudo.
 fn is_trusted(owner: u32) -> bool {
     let me = dir::me();
     let caller = || std::env::var("SUDO_UID").ok()?.parse().ok();
     owner == me || owner == 0 || (me == 0 && Some(owner) == caller())
 }
 
-/// Refuses a folder that somebody else owns or may write in.
+/// Rejects a folder that another user owns or can write to.
 fn judge(folder: &Dir) -> Result<(), String> {
     let shown = folder.path().display();
     let unknown = |error: io::Error| format!("{shown}: {error}");
@@ -126,12 +126,12 @@ impl ClusterDir {
         self.path.is_dir()
     }
 
-    /// The table of pass one.
+    /// The address table of pass one.
     pub fn parameters(&self) -> PathBuf {
         self.path.join("parameters.yaml")
     }
 
-    /// Where the cluster is: domain, backend.
+    /// The cluster's identity: domain, backend.
     pub fn known(&self) -> PathBuf {
         self.path.join("cluster.json")
     }
@@ -153,7 +153,7 @@ impl ClusterDir {
         self.path.join("installer")
     }
 
-    /// The installer's files of before; they stay until a cluster of the new ones is complete.
+    /// The previous installer's files; kept until a cluster with the new ones is complete.
     pub fn old_installer(&self) -> PathBuf {
         self.path.join("installer.old")
     }
@@ -168,32 +168,32 @@ impl ClusterDir {
         self.path.join("ignition")
     }
 
-    /// The config a node gets in pass two.
+    /// The config of a node in pass two.
     pub fn ignition(&self, node: &str) -> PathBuf {
         self.ignition_folder().join(format!("{node}.ign"))
     }
 
-    /// What the machine config server had for a role.
+    /// The machine config server's config of a role.
     pub fn served(&self, role: &str) -> PathBuf {
         self.ignition_folder().join(format!("served-{role}.ign"))
     }
 
-    /// What later nodes of a role begin with, as the cluster gave it last.
+    /// The latest pointer of later nodes of a role.
     pub fn pointer(&self, role: &str) -> PathBuf {
         self.path.join("pointers").join(format!("{role}.ign"))
     }
 
-    /// What the nodes' configs were made of.
+    /// The layers of the nodes' configs.
     pub fn ignition_layers(&self) -> PathBuf {
         self.ignition_folder().join("layers.json")
     }
 
-    /// What the settings of the last deployment were made of.
+    /// The origins of the last deployment's settings.
     pub fn settings(&self) -> PathBuf {
         self.path.join("settings.json")
     }
 
-    /// The keys by which `ssh` knows the nodes again.
+    /// The nodes' SSH host keys.
     pub fn known_hosts(&self) -> PathBuf {
         self.path.join("known_hosts")
     }
@@ -203,7 +203,7 @@ impl ClusterDir {
         self.installer().join("auth/kubeconfig")
     }
 
-    /// How this computer was told the cluster's names.
+    /// How this computer resolves the cluster's names.
     pub fn client_dns(&self) -> PathBuf {
         self.path.join("client-dns.json")
     }
@@ -212,13 +212,13 @@ impl ClusterDir {
         self.path.join("log")
     }
 
-    /// Makes the folder, private and with nothing in it.
+    /// Creates the empty folder with private permissions.
     pub fn create_bare(&self) -> io::Result<()> {
         create_private_dir(&self.path)?;
         Dir::open_no_link(&self.path)?.set_mode(0o700)
     }
 
-    /// Makes the folder, private, and keeps its secrets out of any git repository around it.
+    /// Creates the folder with private permissions, and keeps its secrets out of a surrounding git repository.
     pub fn create(&self) -> io::Result<()> {
         self.create_bare()?;
         let ignore = self.ignore();
@@ -228,7 +228,7 @@ impl ClusterDir {
         Ok(())
     }
 
-    /// Removes what writes that were cut have left. Only the holder of the cluster's lock may.
+    /// Removes the temporary files of interrupted writes. Requires the cluster's lock.
     pub fn sweep(&self) -> io::Result<()> {
         let mut folders = vec![self.path.clone()];
         while let Some(folder) = folders.pop() {
@@ -244,9 +244,9 @@ impl ClusterDir {
         Ok(())
     }
 
-    /// Removes all that a deployment made here, but for the table of addresses and where the cluster is.
+    /// Removes everything that a deployment created here, except the address table and the cluster's identity.
     pub fn remove_all_but_addresses(&self) -> io::Result<()> {
-        // The journal first: without the files it tells of, it would be wrong.
+        // The journal first: it would be wrong without the files that it records.
         match fs::remove_file(self.journal()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ if !self.exists() => return Ok(()),
@@ -268,7 +268,7 @@ impl ClusterDir {
         Ok(())
     }
 
-    /// Removes the installer's files of before. Absent is success.
+    /// Removes the previous installer's files. Missing is success.
     pub fn remove_old_installer(&self) -> io::Result<()> {
         match fs::remove_dir_all(self.old_installer()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -276,8 +276,8 @@ impl ClusterDir {
         }
     }
 
-    /// Removes the folder with all that is in it, and last of all what `destroy` knows the cluster by: where a removal
-    /// is cut, the same command goes on. Absent is success.
+    /// Removes the folder with its contents, the file that identifies the cluster for `destroy` last: an interrupted
+    /// removal can be repeated. Missing is success.
     pub fn remove(&self) -> io::Result<()> {
         let gone = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
@@ -297,10 +297,10 @@ impl ClusterDir {
     }
 }
 
-/// How the names of files begin that have not got their own yet.
+/// Name prefix of files that are not complete.
 const NEW: &str = ".new-";
 
-/// Makes a folder and its parents, mode 0700; an existing folder keeps its mode.
+/// Creates a folder and its parents with mode 0700; an existing folder keeps its mode.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -314,23 +314,23 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         })
 }
 
-/// Replaces a file, mode 0600, so that after a crash there is the old content or the new, never a part.
+/// Replaces a file with mode 0600, so that after a crash it has either the old content or the new one.
 ///
-/// Neither its folder nor what was there before may be a link that would be followed.
+/// Neither its folder nor the existing entry may be a link.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = state_folder(path)?;
     replace(&folder, path, content, |file| file.sync_all())?;
-    // The rename is only durable once the folder is synced as well.
+    // A rename is only durable after the folder is synced as well.
     folder.sync()
 }
 
-/// Replaces a file like `write_private`, but many times faster: not a crash of this program, but one of the computer
-/// may leave it empty or old. For what is compared with its digest when it is read, and can be made again.
+/// Replaces a file as `write_private` does, but much faster: a crash of the computer (not of this program) may leave it
+/// empty or old. For files that are compared with their digest when they are read, and can be recreated.
 pub fn write_private_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
     replace(&state_folder(path)?, path, content, |_| Ok(()))
 }
 
-/// Opens a log, mode 0600, to add to its end; neither it nor its folder may be a link.
+/// Opens a log with mode 0600 for appending; neither it nor its folder may be a link.
 pub fn append_private(path: &Path) -> io::Result<std::fs::File> {
     state_folder(path)?.file(
         path.file_name().unwrap_or_default(),
@@ -338,7 +338,7 @@ pub fn append_private(path: &Path) -> io::Result<std::fs::File> {
     )
 }
 
-/// Replaces a file like `write_private`, where the user said it belongs: its folder may be reached by a link.
+/// Replaces a file as `write_private` does, at the user's path: its folder may be a link.
 pub fn write_where_asked(path: &Path, content: &[u8]) -> io::Result<()> {
     create_private_dir(parent(path))?;
     let folder = Dir::open(parent(path))?;

@@ -1,4 +1,4 @@
-//! The clusters known on this computer, and what each holds on its network.
+//! The clusters in the state folder, and the addresses and ids that each uses on its network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,7 +19,7 @@ use crate::state::parameters::{Parameters, ParametersError};
 /// Version of `cluster.json`.
 const VERSION: u32 = 1;
 
-/// What is needed to find a cluster on its platform again without its env file; holds no secret.
+/// The data to find a cluster on its platform without its env file; contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
@@ -30,18 +30,18 @@ pub struct Known {
     /// The workers' own platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_on: Option<WorkersOn>,
-    /// Whether its machines are a rehearsal's.
+    /// Whether it is a rehearsal.
     pub rehearsal: bool,
-    /// How large the machines of each role were made last, or are planned while there is none; files of earlier
-    /// programs do not say.
+    /// The sizes of the last machines created for each role, or the planned ones if there are none; missing in files of
+    /// earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Sizes>,
-    /// How long its platforms may be silent, seconds; files of earlier programs do not say.
+    /// How long its platforms may be unresponsive, in seconds; missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform_timeout: Option<u64>,
 }
 
-/// What can go wrong with the inventory.
+/// Errors of the inventory.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
     #[error("cannot read or write {}", path.display())]
@@ -74,12 +74,12 @@ impl Known {
         ClusterId::new(&self.name, &self.domain)
     }
 
-    /// The backend that machines of this role are made on.
+    /// The backend of a role's machines.
     pub fn backend_of(&self, role: Role) -> &BackendConfig {
         backend_of(role, &self.backend, self.workers_on.as_ref())
     }
 
-    /// The platform of all, and that of the workers where they have their own.
+    /// All platforms: the main one, and the workers' own if they have one.
     pub fn all_platforms(&self) -> impl Iterator<Item = &BackendConfig> {
         std::iter::once(&self.backend).chain(self.workers_on.iter().map(|workers| &workers.backend))
     }
@@ -102,7 +102,7 @@ impl Known {
         write_private(&path, &text).map_err(|source| InventoryError::Io { path, source })
     }
 
-    /// `None` when the folder or the file is not there.
+    /// `None` if the folder or the file does not exist.
     pub fn read(dir: &ClusterDir) -> Result<Option<Self>, InventoryError> {
         #[derive(Deserialize)]
         struct Head {
@@ -126,7 +126,7 @@ impl Known {
     }
 }
 
-/// A cluster with what its folder tells.
+/// A cluster with the contents of its folder.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub known: Known,
@@ -134,7 +134,7 @@ pub struct Cluster {
     pub parameters: Option<Parameters>,
 }
 
-/// All clusters known here, by name.
+/// All clusters in the state folder, by name.
 pub fn clusters(home: &Home) -> Result<Vec<Cluster>, InventoryError> {
     let names = home.cluster_names().map_err(|source| InventoryError::Io {
         path: home.clusters(),
@@ -147,7 +147,7 @@ pub fn clusters(home: &Home) -> Result<Vec<Cluster>, InventoryError> {
     Ok(clusters)
 }
 
-/// One cluster by name; `None` when its folder tells nothing.
+/// One cluster by name; `None` if its folder does not identify it.
 pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> {
     let dir = home.cluster(name);
     let Some(known) = Known::read(&dir)? else {
@@ -159,17 +159,17 @@ pub fn find(home: &Home, name: &str) -> Result<Option<Cluster>, InventoryError> 
     }))
 }
 
-/// What all clusters but one hold on one network.
+/// The addresses, ids and MACs of all clusters but one on one network.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    /// Address -> who holds it, e.g. `api of cluster prod`.
+    /// Address -> owner, e.g. `api of cluster prod`.
     pub addresses: BTreeMap<Ipv4Addr, String>,
     pub macs: BTreeSet<Mac>,
     pub virtual_router_ids: BTreeMap<u8, String>,
 }
 
 impl Neighbours {
-    /// What a table claims and another cluster has: a hand's edit, or a file that was copied.
+    /// What a table has in common with another cluster's: it was edited or copied.
     pub fn clashes(&self, parameters: &Parameters) -> Vec<String> {
         let addresses = parameters.leases().into_iter().filter_map(|lease| {
             let owner = self.addresses.get(&lease.ip)?;
@@ -187,9 +187,9 @@ impl Neighbours {
     }
 }
 
-/// Collects what the clusters of a network hold, except cluster `me`.
+/// Collects the addresses, ids and MACs of a network's clusters, except cluster `me`.
 ///
-/// MACs count wherever they are: two networks may share one wire.
+/// MACs are collected from all networks: two of them may share a link.
 pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) -> Neighbours {
     let mut found = Neighbours::default();
     for parameters in clusters.iter().filter_map(|cluster| cluster.parameters.as_ref()) {
@@ -218,7 +218,7 @@ pub fn neighbours(clusters: &[Cluster], network_identity: &str, me: &ClusterId) 
     found
 }
 
-/// Held while addresses and VRIDs are chosen and written, so that clusters started at once never choose the same.
+/// Held while addresses and VRIDs are chosen and written, so that concurrent runs do not choose the same ones.
 pub struct Allocation {
     _file: File,
 }

@@ -1,11 +1,13 @@
-//! The journal of one cluster: which steps were done with which input, and the lock over it.
+//! The journal of one cluster: the completed steps with their inputs, and the cluster's lock.
 //!
-//! `journal.jsonl` holds one JSON object a line: `{v, seq, time, event, step, input, output|error}`.
-//! Effects come first, then `done`: after a crash a step is done again, so every effect must bear that.
+//! `journal.jsonl` has one JSON object in each line: `{v, seq, time, event, step, input, output|error}`.
+//! Effects come first, then `done`: after a crash the step is repeated, so every effect must be repeatable.
 //!
-//! Nothing is written before the first line of a run, not even the file itself: a command that is refused leaves the
-//! cluster's records as they were. What a run is to record besides is handed over (`at_first_line`,
-//! `note_at_first_line`) and written just before that line.
+//! Nothing is written before the first line of a run, not even the file itself: a rejected command leaves the cluster's
+//! records unchanged. A run's other records are registered (`at_first_line`, `note_at_first_line`) and written just
+//! before that line.
+//!
+//! More than 500 lines: steps, lock and reader share one file format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -25,16 +27,16 @@ use crate::digest::sha256;
 use crate::state::dir::NO_LINK;
 use crate::state::home::ClusterDir;
 
-/// Version of a line's layout.
+/// Version of a line's format.
 const VERSION: u32 = 1;
 
-/// The note that each run begins with: what was open before is not under way any more.
+/// The note at the beginning of each run: steps that were open before are no longer running.
 pub const RUN: &str = "run";
 
-/// The step after which a cluster is installed.
+/// When this step is done, the cluster is installed.
 pub const INSTALLED: &str = "install-complete";
 
-/// What can go wrong with the journal itself.
+/// Errors of the journal itself.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cluster {cluster} is locked by {holder}")]
@@ -51,7 +53,7 @@ pub enum JournalError {
     OtherInput {
         cluster: String,
         step: String,
-        /// Then it works as it is, and is not to be made again.
+        /// An installed cluster works, and is not to be created again.
         installed: bool,
     },
     #[error("cannot write the journal in {}", path.display())]
@@ -64,8 +66,8 @@ impl JournalError {
         match self {
             Self::ReservationState { .. } => "wait until that process ends, which releases the lock".to_owned(),
             Self::Damaged { path, .. } => format!(
-                "restore the file from a backup; the cluster itself is not affected. If it is not installed yet, you can remove \
-                 is removed without the journal: `ocpdeploy destroy {}`",
+                "restore the file from a backup; the cluster itself is not affected. If it is not installed yet, you \
+                 can remove is removed without the journal: `ocpdeploy destroy {}`",
                 cluster_of(path)
             ),
             Self::Version { .. } => "use the version of ocpdeploy that wrote it, or a newer one".to_owned(),
@@ -86,19 +88,19 @@ impl JournalError {
     }
 }
 
-/// What happened to a step.
+/// An event of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
     Begun,
     Done,
     Failed,
-    /// `step` and the steps beneath it count as never done from here on.
+    /// `step` and the steps below it count as not done from here on.
     Forgotten,
 }
 
 impl Event {
-    /// Whether a step is `forgotten` or beneath it, as `a/b` is beneath `a`; all are beneath the empty one.
+    /// Whether a step is `forgotten` or below it, as `a/b` is below `a`; all are below the empty name.
     pub fn forgets(forgotten: &str, step: &str) -> bool {
         forgotten.is_empty()
             || step
@@ -115,7 +117,7 @@ pub struct Entry {
     pub time: Timestamp,
     pub event: Event,
     pub step: String,
-    /// Names the step's input without telling it.
+    /// A digest of the step's input.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub input: String,
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
@@ -125,13 +127,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A fact kept by `note`: nothing was begun for it.
+    /// Whether it is a fact stored by `note`, not a step.
     pub fn is_note(&self) -> bool {
         self.event == Event::Done && self.input.is_empty()
     }
 }
 
-/// An open journal, which only one process has at a time.
+/// An open journal; locked by one process.
 pub struct Journal {
     dir: ClusterDir,
     path: PathBuf,
@@ -139,24 +141,24 @@ pub struct Journal {
     _lock: Lock,
 }
 
-/// Writes a record that belongs before a run's first line.
+/// Writes a record before a run's first line.
 type Record = Box<dyn Fn() -> anyhow::Result<()> + Send>;
 
 struct Open {
     /// `None` before the first line of this run.
     file: Option<File>,
-    /// Where the whole lines of earlier runs end; behind it is at most one torn line.
+    /// The end of the complete lines of earlier runs; at most one torn line follows.
     good: u64,
     seq: u64,
     done: BTreeMap<String, Entry>,
-    /// Steps of earlier runs that were begun, whatever came of them, and not forgotten since.
+    /// Steps that earlier runs began and that were not forgotten later, completed or not.
     begun: BTreeSet<String>,
     records: Vec<Record>,
     notes: Vec<(String, serde_json::Value)>,
 }
 
 impl Journal {
-    /// Locks the cluster's folder and reads what was done before. Nothing but the lock is written.
+    /// Locks the cluster's folder and reads the completed steps. Writes nothing but the lock.
     pub fn open(dir: &ClusterDir, cluster: &str) -> Result<Self, JournalError> {
         let path = dir.journal();
         let lock = Lock::take(dir, cluster)?;
@@ -182,7 +184,7 @@ impl Journal {
         })
     }
 
-    /// Writes a record just before this run's first line, and never where the run writes none.
+    /// Writes a record just before this run's first line, or never if the run writes none.
     pub fn at_first_line(&self, record: impl Fn() -> anyhow::Result<()> + Send + 'static) {
         self.locked().records.push(Box::new(record));
     }
@@ -194,7 +196,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether an earlier run began a step whose name begins like this, and no later one forgot it.
+    /// Whether an earlier run began a step with this prefix that was not forgotten later.
     pub fn was_begun(&self, beginning: &str) -> bool {
         self.locked().begun.iter().any(|step| step.starts_with(beginning))
     }
@@ -204,7 +206,7 @@ impl Journal {
         self.locked().file.is_some()
     }
 
-    /// Refuses an input that is not the one a step was done with; a step that was not done takes any.
+    /// Rejects an input that differs from the one of a completed step; a step that is not completed accepts any.
     pub fn judge(&self, step: &str, input: &impl Serialize) -> anyhow::Result<()> {
         match self.is_outdated(step, input)? {
             true => Err(self.other_input(step).into()),
@@ -220,9 +222,9 @@ impl Journal {
         }
     }
 
-    /// Runs `work` once for one input: a step done before returns what it returned then.
+    /// Runs `work` once for one input: a completed step returns its stored output.
     ///
-    /// The output must hold no secret. Other input than last time is an error, and `work` is not run.
+    /// The output must contain no secret. An input that differs from the last one is an error, and `work` is not run.
     pub async fn step<I, T, W>(&self, step: &str, input: &I, work: W) -> anyhow::Result<T>
     where
         I: Serialize,
@@ -255,9 +257,9 @@ impl Journal {
         }
     }
 
-    /// Keeps a fact for those who read the journal, as a step without an input; once as long as it stays the same.
+    /// Stores a fact for readers of the journal, as a step without an input; once while it does not change.
     ///
-    /// No run goes by it, so it does not wait for the disk.
+    /// No run depends on it, so it is not synced to the disk.
     pub fn note(&self, name: &str, fact: &impl Serialize) -> anyhow::Result<()> {
         let fact = serde_json::to_value(fact)?;
         if self.done_before(name).is_none_or(|before| before.output != fact) {
@@ -268,24 +270,24 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a step was done, with another input.
+    /// Whether a step was done with another input.
     pub fn is_outdated(&self, step: &str, input: &impl Serialize) -> anyhow::Result<bool> {
         let input = fingerprint(input)?;
         Ok(self.done_before(step).is_some_and(|before| before.input != input))
     }
 
-    /// When a step was done, if it was.
+    /// When a step was done; `None` if it was not.
     pub fn done_at(&self, step: &str) -> Option<Timestamp> {
         self.done_before(step).map(|entry| entry.time)
     }
 
-    /// What a step returned, if it was done.
+    /// The output of a completed step.
     pub fn output<T: DeserializeOwned>(&self, step: &str) -> anyhow::Result<Option<T>> {
         let done = self.done_before(step);
         Ok(done.map(|entry| serde_json::from_value(entry.output)).transpose()?)
     }
 
-    /// Makes a step and the steps beneath it count as never done; the empty name means all.
+    /// Makes a step and the steps below it count as not done; the empty name means all.
     pub fn forget(&self, forgotten: &str) -> anyhow::Result<()> {
         self.append(Event::Forgotten, forgotten, "", serde_json::Value::Null, String::new())?;
         self.locked().done.retain(|step, _| !Event::forgets(forgotten, step));
@@ -322,9 +324,9 @@ impl Journal {
         JournalError::Io { path, source }
     }
 
-    /// What comes before this run's first line: the records, a file without a torn line, and the notes.
+    /// Writes what precedes this run's first line: the records, a file without a torn line, and the notes.
     ///
-    /// Done again from its start where it failed, since no line may stand there without its records.
+    /// Repeated from its start after a failure, because no line may be written without its records.
     fn begin(&self, open: &mut Open) -> anyhow::Result<()> {
         if open.file.is_some() {
             return Ok(());
@@ -385,7 +387,7 @@ impl Journal {
     }
 }
 
-/// Whether a step was done and not forgotten since.
+/// Whether a step is done and was not forgotten later.
 pub fn is_done(journal: &[Entry], step: &str) -> bool {
     let last = journal.iter().rev().find(|entry| match entry.event {
         Event::Done => entry.step == step,
@@ -395,13 +397,13 @@ pub fn is_done(journal: &[Entry], step: &str) -> bool {
     last.is_some_and(|entry| entry.event == Event::Done)
 }
 
-/// The cluster whose journal this is: its folder bears its name.
+/// The cluster of a journal: the name of its folder.
 fn cluster_of(journal: &Path) -> &str {
     let folder = journal.parent().and_then(Path::file_name);
     folder.and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Reads a journal without locking it; what `status` and reports are made of.
+/// Reads a journal without locking it, for `status` and reports.
 pub fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     match File::open(path) {
         Ok(mut file) => Ok(read_entries(&mut file, path)?.0),
@@ -413,12 +415,12 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     }
 }
 
-/// Whether anything was begun that was not forgotten since.
+/// Whether any step was begun and not forgotten later.
 pub fn has_steps(entries: &[Entry]) -> bool {
     !begun_steps(entries).is_empty()
 }
 
-/// The whole lines of a journal and where they end; `path` is what errors name.
+/// The complete lines of a journal, and the position of their end; `path` is for errors.
 pub fn read_entries(file: impl Read, path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     let io = |source| JournalError::Io {
         path: path.to_owned(),
@@ -431,7 +433,7 @@ pub fn read_entries(file: impl Read, path: &Path) -> Result<(Vec<Entry>, u64), J
         line.clear();
         reader.read_until(b'\n', &mut line).map_err(io)?;
         if !line.ends_with(b"\n") {
-            // The end, or a line torn by a crash: its step simply was not recorded.
+            // The end, or a line torn by a crash: its step was not recorded.
             return Ok((entries, good));
         }
         let entry: Entry = serde_json::from_slice(&line).map_err(|source| JournalError::Damaged {
@@ -474,7 +476,7 @@ fn begun_steps(entries: &[Entry]) -> BTreeSet<String> {
     begun
 }
 
-/// Names a value without telling it.
+/// A digest of a value.
 fn fingerprint(value: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(sha256(serde_json::to_vec(value)?)[..16].to_owned())
 }
@@ -484,12 +486,12 @@ pub fn lock(dir: &ClusterDir, cluster: &str) -> Result<Lock, JournalError> {
     Lock::take(dir, cluster)
 }
 
-/// An exclusive lock on a cluster's folder; the kernel drops it with the process.
+/// An exclusive lock on a cluster's folder; the kernel releases it when the process ends.
 pub struct Lock {
     _file: File,
 }
 
-/// The process that has a cluster's lock.
+/// The process that holds a cluster's lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub host: String,
@@ -497,13 +499,13 @@ pub struct Holder {
     pub since: Timestamp,
 }
 
-/// Who works on a cluster now, without getting in its way; `None` when nobody does.
+/// The process that works on a cluster now, without taking its lock; `None` if there is none.
 pub fn holder(dir: &ClusterDir) -> Option<Holder> {
     let mut file = File::open(dir.lock()).ok()?;
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     let holder: Holder = serde_json::from_str(&text).ok()?;
-    // A lock that is tried must not be the one that a process beginning now does not get: here its pid will do.
+    // Trying the lock could make a process that is starting fail; here its process id is sufficient.
     if holder.host == host_name() && !Path::new("/proc").join(holder.pid.to_string()).exists() {
         return None;
     }
@@ -539,7 +541,7 @@ impl Lock {
                 }
                 Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
             }
-            // `destroy` may have removed the folder between the open and the lock; then this file is nobody's.
+            // `destroy` may have removed the folder between opening and locking; then this file is no longer the lock.
             let same =
                 fs_err::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
             if !same {
@@ -664,11 +666,11 @@ mod tests {
         let record = path.clone();
         open.at_first_line(move || Ok(std::fs::write(&record, "record")?));
         open.note_at_first_line(RUN, &1).unwrap();
-        // Done with this input, then refused for another.
+        // Done with this input, then rejected for another.
         run(&open, 4, &runs).await.unwrap();
         assert!(open.judge("one", &5).is_err() && run(&open, 5, &runs).await.is_err());
         assert_eq!((files(), std::fs::read(dir.journal()).unwrap()), (before, journal));
-        // The first line brings all of it.
+        // The first line writes all records.
         open.forget("one").unwrap();
         assert_eq!(std::fs::read(path).unwrap(), b"record");
         assert!(!dir.path().join(".new-x").exists());
@@ -747,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_inside_is_told_with_its_place() {
+    fn damage_inside_is_reported_with_its_place() {
         let (_folder, dir) = home();
         dir.create().unwrap();
         fs_err::write(dir.journal(), "nonsense\n{}\n").unwrap();

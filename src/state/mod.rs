@@ -1,4 +1,4 @@
-//! What this program records on this computer: a folder for each cluster, its journal and its table of addresses.
+//! The state on this computer: a folder for each cluster with its journal and its address table.
 
 pub mod dir;
 pub mod home;

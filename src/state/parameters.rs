@@ -1,6 +1,6 @@
-//! The parameter file: the table that pass one harvests and pass two, the checks and later runs live on.
+//! The parameter file: the address table, written by pass one and used by pass two, the checks and later runs.
 //!
-//! YAML that a person can read and edit; keys are kcli's where kcli has one.
+//! Editable YAML; keys are the same as kcli's if kcli has them.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Harvest, Mac, NodeName, Role, Vip};
 use crate::state::home;
 
-/// Version of the file's layout.
+/// Version of the file's format.
 const VERSION: u32 = 1;
 
 /// All addresses of one cluster.
@@ -21,24 +21,25 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
     v: u32,
-    /// Which program wrote it.
+    /// The version of the program that wrote it.
     written_by: String,
     pub cluster: String,
     pub domain: String,
     pub backend: String,
     pub network: String,
-    /// Tells networks of equal names apart; two clusters of one identity share addresses and VRIDs.
+    /// Distinguishes networks with the same name; two clusters with the same identity share addresses and VRIDs.
     pub network_identity: String,
     pub machine_network: Ipv4Network,
     pub gateway: Option<Ipv4Addr>,
-    /// Name servers that DHCP offers on the network.
+    /// Name servers that DHCP provides on the network.
     pub resolvers: Vec<Ipv4Addr>,
-    /// Where nodes do not reach each other at the addresses below: `<machine>.<peer_domain>` leads to where they do.
+    /// Set if nodes cannot reach each other at the addresses below: `<machine>.<peer_domain>` resolves to reachable
+    /// ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_domain: Option<String>,
-    /// How the table came about.
+    /// How the addresses were determined.
     pub harvest: Harvest,
-    /// Where this computer reaches `api_ip`, if not there.
+    /// Where this computer reaches `api_ip`, if not at that address.
     #[serde(default, alias = "api_door", skip_serializing_if = "Option::is_none")]
     pub api_endpoint: Option<ApiEndpoint>,
     pub api_ip: Ipv4Addr,
@@ -49,19 +50,19 @@ pub struct Parameters {
     pub virtual_router_id: u8,
     /// VRRP id of `ingress_ip`.
     pub ingress_virtual_router_id: u8,
-    /// What the cluster's keepalived know each other by; files of earlier programs have none.
+    /// The password of the cluster's keepalived instances; missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vrrp_password: Option<VrrpPassword>,
     pub nodes: Vec<NodeAddress>,
 }
 
-/// The password in VRRP adverts, which cross the network in clear: it keeps clusters apart, not intruders out.
+/// The password in VRRP advertisements, which are not encrypted: it separates clusters, but stops no attacker.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VrrpPassword(String);
 
 impl VrrpPassword {
-    /// Eight characters, as many as keepalived takes, from as many random bytes.
+    /// Eight characters, keepalived's maximum, from as many random bytes.
     pub fn from_random(bytes: [u8; 8]) -> Self {
         const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
         Self(
@@ -76,7 +77,7 @@ impl VrrpPassword {
         &self.0
     }
 
-    /// Others would be cut by keepalived, or read as something else.
+    /// keepalived would truncate others or parse them differently.
     fn is_fit(&self) -> bool {
         (1..=8).contains(&self.0.len()) && self.0.bytes().all(|byte| byte.is_ascii_alphanumeric())
     }
@@ -125,10 +126,10 @@ pub enum ParametersError {
 }
 
 impl Parameters {
-    /// The table of a finished harvest; `leases` hold every node and both VIPs.
+    /// The table of a completed harvest; `leases` contains every node and both VIPs.
     #[expect(
         clippy::too_many_arguments,
-        reason = "one call site, each argument a line of the file"
+        reason = "one call site, each argument is a line of the file"
     )]
     pub fn new(
         cluster: &str,
@@ -169,7 +170,7 @@ impl Parameters {
         }
     }
 
-    /// Reads and checks a parameter file. `None` when there is none.
+    /// Reads and validates a parameter file. `None` if it does not exist.
     pub fn read(path: &Path) -> Result<Option<Self>, ParametersError> {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, path).map(Some),
@@ -181,7 +182,7 @@ impl Parameters {
         }
     }
 
-    /// The table in a text; `path` is what errors name.
+    /// Parses a table; `path` is for errors.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ParametersError> {
         #[derive(Deserialize)]
         struct Head {
@@ -193,7 +194,7 @@ impl Parameters {
             path: path.to_owned(),
             source: Box::new(source),
         };
-        // The version is judged first: a newer layout's unknown keys are not the reader's business.
+        // The version is checked first: a newer format may have unknown keys.
         let head: Head = serde_saphyr::from_str(text).map_err(syntax)?;
         if head.v != VERSION {
             return Err(ParametersError::Version {
@@ -212,7 +213,7 @@ impl Parameters {
         }
     }
 
-    /// Writes the file whole or not at all, mode 0600; and not at all what `read` would refuse.
+    /// Writes the file atomically with mode 0600, unless `read` would reject it.
     pub fn write(&self, path: &Path) -> Result<(), ParametersError> {
         if let Some(problem) = self.problem() {
             return Err(ParametersError::Content {
@@ -229,7 +230,7 @@ impl Parameters {
 
     /// The file's text.
     pub fn to_yaml(&self) -> std::io::Result<String> {
-        // Quoted throughout: a YAML 1.1 reader takes a plain 52:54:00:12:34:56 for a number of base 60.
+        // Quoted everywhere: YAML 1.1 parses a plain 52:54:00:12:34:56 as a number of base 60.
         let options = serde_saphyr::ser_options! { quote_all: true };
         let body = serde_saphyr::to_string_with_options(self, options).map_err(std::io::Error::other)?;
         Ok(format!(
@@ -274,7 +275,7 @@ impl Parameters {
         Vip::ALL.into_iter().map(|vip| self.vip(vip)).chain(nodes).collect()
     }
 
-    /// The first thing that a hand's edit may have broken.
+    /// The first error that a manual change may have caused.
     fn problem(&self) -> Option<String> {
         let leases = self.leases();
         for (index, lease) in leases.iter().enumerate() {
@@ -295,7 +296,7 @@ impl Parameters {
                     ));
                 }
             }
-            // A balancer of the platform's may be anywhere.
+            // A load balancer of the platform may be on another network.
             let is_elsewhere = self.peer_domain.is_some() && is_vip(&lease.name);
             if !self.machine_network.contains(lease.ip) && !is_elsewhere {
                 return Some(format!(
@@ -317,7 +318,7 @@ impl Parameters {
     }
 }
 
-/// Both VIPs may be one address, as kcli allows.
+/// Both VIPs may be the same address, as in kcli.
 fn is_vip(name: &NodeName) -> bool {
     Vip::ALL.into_iter().any(|vip| *name == NodeName::vip(vip))
 }
@@ -401,7 +402,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_hand_s_slip_is_told_in_words() {
+    fn a_hand_s_slip_is_reported_in_words() {
         let good = example().to_yaml().unwrap();
         let cases = [
             ("v: 1", "v: 2", "has unsupported version 2, written by ocpdeploy"),

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Download, both sums and decompression of 1 GiB against `curl | gunzip`, which checks nothing, in turns.
+# Compares download, checksums and decompression of 1 GiB with `curl | gunzip`, which verifies nothing, alternately.
 # Usage: tests/bench/download.sh [ROUNDS]; MIB=1024. Everything is on the loopback and under target/bench.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -9,7 +9,7 @@ dir=target/bench/download
 mkdir -p $dir/www
 cd $dir
 if [ "$(stat -c %s content-$mib 2>/dev/null || echo 0)" != $((mib << 20)) ]; then
-  # What an image of a system is made of.
+  # Typical content of a system image.
   { tar c /usr/lib /usr/bin /usr/share 2>/dev/null; cat /dev/urandom; } | head -c $((mib << 20)) > content-$mib || true
   gzip -6 < content-$mib > www/$mib.img.gz
 fi
@@ -32,7 +32,7 @@ seconds() { # of a command
 plain() { curl -sf "$url" | gunzip > out; }
 ours() { HOME=$PWD "$program" -q image pull --cache cache --image "$url#sha256=$sum"; }
 for ((round = 1; round <= rounds; round++)); do
-  # What the round before wrote is on the disk, and neither writes over old blocks.
+  # The previous round's data is synced, so that neither command overwrites old blocks.
   rm -rf out cache; sync
   a=$(seconds plain)
   rm -rf out cache; sync

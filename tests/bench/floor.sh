@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# floor.sh create|delete PARALLEL XML-FOLDER: what nobody can do faster with virsh: one process for each
-# step, PARALLEL machines at a time. XML-FOLDER has NAME.xml for each machine and NAME.vol.xml for its disk.
+# floor.sh create|delete PARALLEL XML-FOLDER: the lower bound with virsh: one process for each step, PARALLEL machines at
+# a time. XML-FOLDER has NAME.xml for each machine and NAME.vol.xml for its disk.
 set -euo pipefail
 export LIBVIRT_DEFAULT_URI=qemu:///system
 create() {

@@ -145,8 +145,8 @@ fn a_platform_out_of_reach_is_one_finding() {
     sandbox.write(
         "clouds.yaml",
         &format!(
-            "clouds:\n  lab:\n    auth:\n      auth_url: http://127.0.0.1:1/v3\n      username: demo\n      project_name: demo\n      \
-             password: {PASSWORD}\n"
+            "clouds:\n  lab:\n    auth:\n      auth_url: http://127.0.0.1:1/v3\n      username: demo\n      \
+             project_name: demo\n      password: {PASSWORD}\n"
         ),
     );
     insta::assert_snapshot!("out_of_reach", sandbox.table(&[], 4));
@@ -160,7 +160,7 @@ fn a_pool_that_is_not_there_for_etcd_is_told() {
     sandbox.write("coreos.qcow2", "");
     sandbox.write("helper.qcow2", "");
     let table = sandbox.table(&["--rehearse"], 0);
-    let wanted = "warn    etcd disk   how fast /default-pool is for etcd was not measured: ";
+    let wanted = "warn    etcd disk   cannot measure the write latency of /default-pool: ";
     assert!(table.lines().any(|line| line.starts_with(wanted)), "{table}");
 }
 
@@ -182,8 +182,8 @@ fn clocks_quotas_and_rights_are_asked_of_the_platform() {
     sandbox.write(
         "clouds.yaml",
         &format!(
-            "clouds:\n  lab:\n    region_name: one\n    auth:\n      auth_url: {}\n      username: demo\n      project_name: demo\n      \
-             password: {PASSWORD}\n",
+            "clouds:\n  lab:\n    region_name: one\n    auth:\n      auth_url: {}\n      username: demo\n      \
+             project_name: demo\n      password: {PASSWORD}\n",
             cloud.auth_url()
         ),
     );
@@ -370,7 +370,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         real(
             "a real cluster on pretend machines",
             "",
-            "the pretend platform runs no machines, so a real cluster cannot be installed on it",
+            "the simulated platform runs no machines, so a real cluster cannot be installed on it",
         )
         .on(json!({"images": ["coreos", "helper"]})),
         real(
@@ -431,7 +431,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
 fn refused(stderr: &str) -> Vec<String> {
     let message = stderr.find("error: ").map_or("", |at| &stderr[at + "error: ".len()..]);
     let message = message.split("\nhint: ").next().unwrap_or_default().trim_end();
-    match message.split_once(" found before anything was made:\n") {
+    match message.split_once(" found before anything was created:\n") {
         Some((_, lines)) => lines.lines().map(|line| line.trim_start().to_owned()).collect(),
         None => vec![message.replace("\ncaused by: ", ": ")],
     }

@@ -122,7 +122,7 @@ fn scaling_down_removes_the_highest_numbers_with_all_that_was_theirs() {
     assert_eq!(workers(&table(&sandbox)), ["worker-0", "worker-1", "worker-2"]);
     let none = sandbox.run(&["scale", "lab", "--workers", "0"]);
     assert_eq!(none.code, Some(2), "{}", none.stderr);
-    assert!(none.message().contains("one must stay"), "{}", none.stderr);
+    assert!(none.message().contains("one worker must remain"), "{}", none.stderr);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_node_that_is_replaced_keeps_name_mac_and_address() {
         let refused = sandbox.run(&["node", "replace", absent]);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
         assert!(
-            refused.message().contains("is none of the cluster's nodes: master-0, "),
+            refused.message().contains("is not a node of the cluster: master-0, "),
             "{}",
             refused.stderr
         );
@@ -290,7 +290,7 @@ fn a_machine_that_comes_back_elsewhere_is_told_of() {
     let moved = sandbox.run(&["start", "lab"]);
     assert_eq!(moved.code, Some(5), "{}", moved.stderr);
     assert!(
-        moved.message().contains("lab-worker-0 came back with"),
+        moved.message().contains("lab-worker-0 started with"),
         "{}",
         moved.stderr
     );
@@ -343,8 +343,8 @@ fn verify_tells_each_difference_and_repairs_reservations() {
             "NAME WHERE DIFFERENCE".to_owned(),
             "master-1 machine is powered off".to_owned(),
             "master-2 machine does not exist on the platform".to_owned(),
-            "worker-0 machine lab-harvest-worker-0 is left of pass one".to_owned(),
-            format!("worker-0 reservation {ip_0} is not held for {mac_0}"),
+            "worker-0 machine lab-harvest-worker-0 is left over from pass one".to_owned(),
+            format!("worker-0 reservation {ip_0} is not reserved for {mac_0}"),
             format!(
                 "worker-1 reservation holds 192.168.122.251 for 52:54:00:00:00:99, the table has {ip_1} for {mac_1}"
             ),
@@ -502,7 +502,8 @@ fn the_journal_tells_of_day_two_and_holds_no_secret() {
     }
 }
 
-/// What `node ssh worker-1` ends with where `ssh` prints its arguments, and this when it is asked for its configuration.
+/// What `node ssh worker-1` ends with where `ssh` prints its arguments, and this when it is asked for its
+/// configuration.
 fn ssh(sandbox: &Sandbox, configuration: &str) -> std::process::Output {
     let tools = sandbox.path().join("tools");
     std::fs::create_dir_all(&tools).unwrap();
@@ -563,8 +564,7 @@ fn nobody_is_led_to_an_address_that_only_the_pretend_platform_has() {
         assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
         assert_eq!(refused.stdout, "", "{arguments:?}");
         let api = table(&sandbox).api_ip;
-        let words =
-            format!("error: cluster lab is on the pretend platform: {api} is no address of a real machine of it\n");
+        let words = format!("error: cluster lab is on the simulated platform: none of its real machines has {api}\n");
         assert!(refused.stderr.starts_with(&words), "{arguments:?}: {}", refused.stderr);
     }
     // What leads nowhere stays, and so does all of a cluster on the loopback.
@@ -595,7 +595,7 @@ fn a_complete_cluster_is_never_led_to_its_destruction() {
         (
             &["--masters", "5"],
             "it has 3 masters, the settings say 5",
-            "hint: put the settings back.",
+            "hint: restore the settings.",
         ),
         (
             &["--set", "master_memory=20000"],
@@ -605,12 +605,12 @@ fn a_complete_cluster_is_never_led_to_its_destruction() {
         (
             &["--harvest"],
             "its addresses are in use",
-            "hint: put the settings back.",
+            "hint: restore the settings.",
         ),
         (
             &["--network", "other"],
             "it was harvested on network default",
-            "hint: put the settings back.",
+            "hint: restore the settings.",
         ),
     ] {
         let refused = sandbox.run(&[&["deploy", "lab.sh", "--rehearse"][..], changes].concat());

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use ocpdeploy::artifacts::catalogue::Artifact;
-use ocpdeploy::artifacts::download::{Cache, Cached, DownloadError, Patience};
+use ocpdeploy::artifacts::download::{Cache, Cached, DownloadError, RetryPolicy};
 use ocpdeploy::digest::sha256;
 
 use crate::support::mirror::{Mirror, Served};
@@ -45,7 +45,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 /// A cache that gives up soon.
 fn cache(folder: &Path) -> Cache {
-    Cache::new(folder).with_patience(Patience {
+    Cache::new(folder).with_retries(RetryPolicy {
         tries: 3,
         first_pause: Duration::from_millis(5),
     })

@@ -390,6 +390,6 @@ fn a_helper_is_what_its_publisher_lists_and_the_last_one_when_nobody_answers() {
     let error = explain(&helper(&bench).unwrap_err());
     assert_eq!(
         error.chain,
-        [format!("{folder}/{name}.SHA256SUM lists no sum of {name}")]
+        [format!("{folder}/{name}.SHA256SUM has no checksum of {name}")]
     );
 }

@@ -208,7 +208,7 @@ fn a_cluster_does_not_move_its_workers() {
     two.env("lab", "worker_backend=sim");
     let refused = two.masters.deploy("lab");
     assert!(
-        refused.message().contains("another place of its workers"),
+        refused.message().contains("another platform of its workers"),
         "{}",
         refused.stderr
     );

@@ -606,7 +606,7 @@ fn words(sandbox: &Sandbox, outcome: &Outcome) -> String {
 const FILTERS: [(&str, &str); 3] = [
     (r"correlation id ocpdeploy-[0-9a-f]+-\d+", "correlation id <id>"),
     // Others are under way when one fails.
-    (r"on the platform now: .*", "on the platform now: <what is there>"),
+    (r"existing objects: .*", "existing objects: <objects>"),
     (r"after \d+ s", "after <n> s"),
 ];
 

@@ -99,7 +99,7 @@ fn an_installed_cluster_is_not_rehearsed_over_and_never_to_be_destroyed_for_it()
         assert!(!outcome.message().contains("destroy"), "{}", outcome.stderr);
     }
     // What the installed cluster needs is asked of it still.
-    refused(sandbox, &["stop", "lab"], "must not be off yet");
+    refused(sandbox, &["stop", "lab"], "must not be stopped yet");
     refused(sandbox, &["deploy", "lab.sh", "--harvest"], "cannot be harvested again");
 }
 

@@ -1,5 +1,6 @@
-//! Whatever commands follow each other on one cluster, refused, failing and killed ones among them: the record describes
-//! what is on the platform, a refused command changes nothing, and a complete cluster is lost by `destroy` only.
+//! Whatever commands follow each other on one cluster, refused, failing and killed ones among them: the record
+//! describes what is on the platform, a refused command changes nothing, and a complete cluster is lost by `destroy`
+//! only.
 //!
 //! `OCPDEPLOY_SEQUENCES=n` tries so many (`make reliability`); a failing one is shortened and told as commands.
 
@@ -599,17 +600,17 @@ impl Ground {
     }
 }
 
-/// Whether a command ended before it began anything: by its words, since exit codes are those of many errors; a twist of
-/// the settings never gets further on a cluster that is there.
+/// Whether a command ended before it began anything: by its words, since exit codes are those of many errors; a twist
+/// of the settings never gets further on a cluster that is there.
 fn is_refusal(step: Step, outcome: &Outcome) -> bool {
     if matches!(outcome.code, None | Some(0)) || (outcome.code == Some(1) && outcome.stderr.is_empty()) {
         return false;
     }
     let words = [
-        "found before anything was made",
+        "found before anything was created",
         "is a rehearsal; ",
         "is a real cluster; ",
-        "is known here with",
+        "exists with",
         "does not fit the settings",
         "has machines of pass two",
         "was done with other settings",
@@ -617,10 +618,10 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
         "is installed, and `deploy` does not change it",
         "the addresses of cluster lab are not known yet",
         "has been scaled since",
-        "one must stay",
-        "is none of the cluster's nodes",
+        "one worker must remain",
+        "is not a node of the cluster",
         "cannot be replaced now",
-        "must not be off yet",
+        "must not be stopped yet",
         "switched off: ",
         "no cluster lab in the state directory",
         "the settings describe cluster",
@@ -636,7 +637,7 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
     );
     let message = outcome.message();
     let refused_words = words.iter().any(|words| message.contains(words));
-    let is_new = message.contains("stopped half way");
+    let is_new = message.contains("was interrupted");
     refused_words || (is_before && !is_new) || outcome.code == Some(2) || outcome.code == Some(3)
 }
 

@@ -431,8 +431,8 @@ fn a_machine_that_goes_down_is_started_again_and_told() {
         let sandbox = dying(name, 2);
         let outcome = sandbox.deploy("lab").succeeded();
         is_deployed(&sandbox, "lab");
-        for words in ["for the 2. time of 3", "for the 3. time of 3"] {
-            let told = format!("{name} went down and is started again, {words}");
+        for words in ["(2 of 3)", "(3 of 3)"] {
+            let told = format!("{name} stopped and is started again {words}");
             assert!(outcome.stderr.contains(&told), "{told}: {}", outcome.stderr);
         }
     }
@@ -774,7 +774,7 @@ fn a_config_that_does_not_fit_its_carrier_is_packed() {
     let run = sandbox.deploy("lab").succeeded();
     is_deployed(&sandbox, "lab");
     assert!(
-        run.stderr.contains("bootstrap: packed, so that fw_cfg carries it"),
+        run.stderr.contains("bootstrap: compressed to fit fw_cfg"),
         "{}",
         run.stderr
     );

@@ -154,7 +154,7 @@ fn masters_are_replaced_one_at_a_time_and_each_becomes_a_member_of_etcd() {
     is_refused("master-1", "still is a member of etcd");
     is_refused(
         "master-1",
-        "the others are well: switch the machine off, then take its member out of etcd",
+        "the other members are healthy: switch the machine off, then remove its member from etcd",
     );
     life.leave_etcd("master-1");
     life.leave_etcd("master-2");

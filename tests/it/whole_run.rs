@@ -1,4 +1,5 @@
-//! The binary from nothing to a running cluster: pretend machines, a strict fake of openshift-install, and a fake API on the VIP.
+//! The binary from nothing to a running cluster: pretend machines, a strict fake of openshift-install, and a fake API
+//! on the VIP.
 
 use crate::support::mcs_server;
 use std::net::SocketAddr;
@@ -227,7 +228,7 @@ fn the_bootstrap_of_a_single_master_goes_only_after_it_left_etcd() {
         kube.with(|world| world.gate = Stage::Installed);
         let told = outcome(child).succeeded().stderr;
         for words in [
-            "waiting until etcd's operator has removed the bootstrap from etcd",
+            "waiting until the etcd operator has removed the bootstrap from etcd",
             "etcd: the operator has not removed the bootstrap member yet: enough members found",
         ] {
             assert!(told.contains(words), "{told}");
@@ -267,7 +268,7 @@ fn files_that_are_too_old_are_made_anew_unless_machines_have_them() {
     let anew = site.deploy().succeeded();
     assert!(
         anew.stderr
-            .contains("the files are 21 hours old; no machine has them, so they are made anew"),
+            .contains("the files are 21 hours old; no machine uses them, so they are created again"),
         "{}",
         anew.stderr
     );

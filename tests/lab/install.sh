@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh [LIST...]: installs the packages of these lists, or what all tests, the lab and the rehearsal's guests need, on Debian 12.
-# A line `a | b` is satisfied by either package; a is installed where neither is there. Fast when nothing is missing.
+# install.sh [LIST...]: installs the packages of these lists, by default of all tests, the lab and the rehearsal's guests, on Debian 12.
+# A line `a | b` is satisfied by either package; a is installed if neither is. Fast if nothing is missing.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,7 +23,7 @@ for line in "${lines[@]}"; do
     fi
 done
 if [ ${#missing[@]} -eq 0 ]; then
-    echo "install: all ${#wanted[@]} packages are there"
+    echo "install: all ${#wanted[@]} packages are installed"
     exit 0
 fi
 
@@ -33,7 +33,7 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
-# Only the tests start these, each in a namespace: their packages must not.
+# Only the tests start these, each in a namespace: their packages must not start them.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
     trap 'rm -f $policy' EXIT
@@ -43,7 +43,7 @@ fi
 
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q -q update
-# A newer backport of qemu-utils refuses to live beside the release's qemu-system,
+# A newer backport of qemu-utils conflicts with the release's qemu-system,
 # so it is pinned to the emulator's version.
 qemu=$(apt-cache policy qemu-system-x86 | awk '/Candidate:/{print $2}')
 apt-get -q -q -y -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \

@@ -13,7 +13,7 @@ usage() {
 usage: lab.sh up             start libvirtd in namespace $NS (or use the one that runs here)
        lab.sh down [--force] stop what 'up' started; --force also powers off running domains
        lab.sh exec CMD...    run CMD where the guests can be reached
-       lab.sh status         say what is there (exit 0: up, 3: down)
+       lab.sh status         print the state (exit 0: up, 3: down)
 EOF
 }
 
@@ -22,13 +22,13 @@ die() { echo "lab: $*" >&2; exit 1; }
 
 # Every call is bounded: a dead libvirtd must be an error, not a hang.
 virsh_() { timeout -k 2 "${T:-20}" virsh -q -c "$URI" "$@" </dev/null; }
-# The first question takes seconds: libvirtd asks its QEMUs what they can.
+# The first request takes seconds: libvirtd queries the capabilities of its QEMUs.
 answers() { T=10 virsh_ version >/dev/null 2>&1; }
 in_ns() { ip netns exec "$NS" "$@"; }
 deserted() { [ -z "$(ip netns pids "$NS")" ]; }
 have_ns() { [ -e "/run/netns/$NS" ]; }
 
-# The pid this lab wrote down for a daemon, if that process is still that daemon.
+# The recorded pid of a daemon, if that process is still that daemon.
 pid_of() {
     local pid exe
     pid=$(cat "$RUN/$1.pid" 2>/dev/null) && [ -n "$pid" ] || return 1
@@ -36,7 +36,7 @@ pid_of() {
     echo "$pid"
 }
 
-# until_ SECONDS CMD...: poll instead of sleeping a guessed time.
+# until_ SECONDS CMD...: polls until CMD succeeds.
 until_() {
     local end=$((SECONDS + $1)); shift
     until "$@"; do
@@ -56,7 +56,7 @@ lock() {
 }
 
 start_daemons() {
-    # A namespace that outlived its daemons holds a bridge that libvirt would take for a stranger's.
+    # A namespace that outlived its daemons has a bridge that libvirt does not recognize as its own.
     if have_ns && deserted; then ip netns del "$NS"; fi
     have_ns || ip netns add "$NS"
     ip -n "$NS" link set lo up
@@ -70,7 +70,7 @@ start_daemons() {
     until_ 60 answers || die "libvirtd started but does not answer on $URI within 60 s"
 }
 
-# The names in a virsh listing, one a line (pool names come padded with spaces).
+# The names in a virsh listing, one in each line (pool names are padded with spaces).
 names() { virsh_ "$@" --name | sed -e 's/[[:space:]]*$//' -e '/^$/d'; }
 has() { local want=$1; shift; names "$@" | grep -xF "$want" >/dev/null; }
 
@@ -145,7 +145,7 @@ down() {
         else say "already down"; fi
         return 0
     fi
-    # Only libvirtd can say what still runs and take its networks down, so have one that answers.
+    # Only libvirtd can list the running objects and remove its networks, so one must run.
     if ! pid_of libvirtd >/dev/null || ! answers; then start_daemons; fi
     running=$(names list)
     if [ -n "$running" ] && [ -z "$force" ]; then
@@ -161,7 +161,7 @@ down() {
     stop libvirtd
     stop virtlogd
     if have_ns; then
-        # A network's dnsmasq ends a moment after its network, when the script it runs has ended.
+        # A network's dnsmasq ends shortly after its network, when its script has ended.
         until_ 30 deserted || true
         local left
         left=$(ip netns pids "$NS")

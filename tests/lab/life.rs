@@ -1,4 +1,5 @@
-//! The whole life of a cluster, from the commands of `docs/how-to/day-two.md`: real guests on a real libvirt, and a fake API at their VIP.
+//! The whole life of a cluster, from the commands of `docs/how-to/day-two.md`: real guests on a real libvirt, and a
+//! fake API at their VIP.
 //!
 //! The guests of a rehearsal play CoreOS, a strict fake plays openshift-install, and this process is the cluster's API
 //! and its machine config server, on the api VIP: a node of it is there while its guest answers.
@@ -339,7 +340,7 @@ fn the_life_of_a_cluster_from_the_commands_of_its_page() {
                 assert!(kube.with(|world| world.get(MACHINE_CONFIGS, "99-worker-ocpdeploy").is_some()));
             }
             ["stop", ..] => {
-                lab.is_refused(&line, 4, "must not be off yet");
+                lab.is_refused(&line, 4, "must not be stopped yet");
                 kube.with(|world| {
                     world.put(SIGNERS, signer(28));
                     world.certificates_ended = true;

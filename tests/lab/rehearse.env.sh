@@ -5,9 +5,9 @@ backend=libvirt
 libvirt_uri=qemu:///system
 pool=default
 network=default
-# Emulation works everywhere; a KVM that is offered may still be broken.
+# Emulation works everywhere; an available KVM may still be broken.
 virt_type=qemu
 masters=3
 workers=2
-# Where `images/build.sh` puts the guests.
+# The output folder of `images/build.sh`.
 images_dir=../../target/images

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Both passes of a small cluster on the lab's libvirt, then away with it (KEEP=1: it stays).
-# OCPDEPLOY_CLUSTER gives it another name, PROGRAM is who does it.
+# Runs both passes of a small cluster on the lab's libvirt, then removes it (KEEP=1 keeps it).
+# OCPDEPLOY_CLUSTER sets another name, PROGRAM the program.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OCPDEPLOY_HOME=${OCPDEPLOY_HOME:-$PWD/target/rehearsal}

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# with.sh CMD...: runs CMD with the lab up. A lab that was started so is taken down by the last one that uses it;
-# KEEP=1 keeps it. A lab or libvirtd that was up before stays.
+# with.sh CMD...: runs CMD with the lab up. A lab that was started by this script is stopped by its last user;
+# KEEP=1 keeps it. A lab or libvirtd that was up before keeps running.
 set -euo pipefail
 lab=$(dirname "$0")/lab.sh
 started=/run/ocpdeploy-lab.started
 
-# Whoever uses the lab holds the lock, shared; children get it closed (8>&-), or a daemon would hold it for ever.
+# Users of the lab hold the lock, shared; children get it closed (8>&-), otherwise a daemon would hold it forever.
 exec 8>/run/ocpdeploy-lab.users
 flock -s -w 600 8
 if ! "$lab" status >/dev/null 8>&-; then touch "$started"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs oVirt's SDK and its image daemon, the judges of the pretend engine, into target/ovirt-sdk; root is not needed.
-# Fast when they are there. Building them needs a C compiler and the headers of Python and libxml2.
+# Installs oVirt's SDK and its image daemon, which verify the fake engine, into target/ovirt-sdk; requires no root.
+# Fast if they are installed. Building them requires a C compiler and the headers of Python and libxml2.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -246,10 +246,10 @@ pub fn told(sandbox: &Sandbox, lines: &str) -> String {
     let message = message.replace(&sandbox.server.address.port().to_string(), "<port>");
     // Others are under way when one fails.
     let there = message
-        .split("on the platform now: ")
+        .split("existing objects: ")
         .nth(1)
         .and_then(|text| text.lines().next());
-    let message = there.map_or(message.clone(), |there| message.replace(there, "<what is there>"));
+    let message = there.map_or(message.clone(), |there| message.replace(there, "<objects>"));
     format!("exit code {}\n{message}", output.status.code().unwrap_or(-1))
 }
 

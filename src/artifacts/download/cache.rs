@@ -1,11 +1,11 @@
-//! The folder of what was downloaded: named by its digest, shared by clusters and, where it allows, by users.
+//! The download cache: files named by digest, shared by clusters and, if its permissions allow it, by users.
 //!
-//! A cache that only this user may write in is filled itself. In one that others may write in, too (`chmod 1777`), each
-//! user fills a folder of their own, named by the user id: what another user has is copied from there, and compared
-//! with its digest on the way. So nobody else can change or replace what was verified.
+//! A cache that only this user can write to is used directly. In one that others can write to as well (`chmod 1777`),
+//! each user has an own folder, named by the user id: another user's file is copied from there, and its digest is
+//! verified during the copy. So no other user can change or replace a verified file.
 //!
-//! `files/<digest>/` holds one file and `about.json`, and appears by one rename. `partial/` holds what is not whole
-//! yet, one folder and one lock each.
+//! `files/<digest>/` contains one file and `about.json`, and appears by one rename. `partial/` contains incomplete
+//! files, one folder and one lock each.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,29 +22,29 @@ use tracing::{debug, info};
 use super::entry::{ABOUT, About, Cached, Entry};
 use super::error::{DownloadError, disk, shown};
 use super::partial::Partial;
-use super::patience::Patience;
 use super::pipeline::Space;
+use super::retry::RetryPolicy;
 use super::sums::{Content, Sums};
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
 use crate::digest::{hex, sha256};
 use crate::state::dir::{self, Dir, Writers};
 
-/// How long a look at a lock may be apart from the next.
+/// Pause between two attempts to get a lock.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A file of 16 GiB is the largest that CoreOS is published as.
+/// CoreOS's largest published file has 16 GiB.
 const LARGEST: u64 = 64 << 30;
 
 /// The folder of all downloads.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
-    pub(super) patience: Patience,
+    pub(super) retries: RetryPolicy,
     largest: u64,
 }
 
-/// What was removed from the cache, or would be.
+/// What was or would be removed from the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pruned {
     pub path: PathBuf,
@@ -55,17 +55,17 @@ impl Cache {
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
-            patience: Patience::default(),
+            retries: RetryPolicy::default(),
             largest: LARGEST,
         }
     }
 
-    /// Tries as often, with such pauses.
-    pub fn with_patience(self, patience: Patience) -> Self {
-        Self { patience, ..self }
+    /// Sets the number of attempts and their pauses.
+    pub fn with_retries(self, retries: RetryPolicy) -> Self {
+        Self { retries, ..self }
     }
 
-    /// Takes no file that is larger, in bytes, packed or unpacked.
+    /// Sets the largest file in bytes, compressed or uncompressed.
     pub fn with_largest(self, largest: u64) -> Self {
         Self { largest, ..self }
     }
@@ -74,12 +74,12 @@ impl Cache {
         &self.root
     }
 
-    /// How often and with which pauses a download is tried.
-    pub fn patience(&self) -> Patience {
-        self.patience
+    /// The number of attempts of a download and their pauses.
+    pub fn retries(&self) -> RetryPolicy {
+        self.retries
     }
 
-    /// What is here of an artifact, by the sums that are known; with none, by its URL where that is a file's.
+    /// Finds an artifact by its known checksums; without any, by its URL if that is a local file's.
     pub fn find(&self, artifact: &Artifact) -> Option<Cached> {
         let by_url = artifact.url.starts_with("file:") && artifact.sha256.is_none();
         let fits = |about: &About| match (&artifact.content_sha256, &artifact.sha256) {
@@ -95,13 +95,13 @@ impl Cache {
         };
         let mut entries = names.iter().filter_map(|name| Entry::ours(&files, name));
         let entry = entries.find(|entry| fits(&entry.about))?;
-        // Its time says when it was last used.
+        // The modification time is the time of the last use.
         let touched = entry.folder.file(ABOUT, OFlags::RDONLY);
         drop(touched.and_then(|file| file.set_modified(SystemTime::now())));
         entry.cached()
     }
 
-    /// All whole files, by the time of their last use, the last first.
+    /// All complete files, most recently used first.
     pub fn list(&self) -> Vec<Cached> {
         let Some(files) = self.files() else { return Vec::new() };
         let one = |name: &String| Entry::ours(&files, name)?.cached();
@@ -110,7 +110,7 @@ impl Cache {
         all
     }
 
-    /// The folder that this user fills, made where it is not there.
+    /// This user's folder; created if missing.
     fn own(&self) -> Result<Dir, DownloadError> {
         let mut make = std::fs::DirBuilder::new();
         make.recursive(true).mode(0o755);
@@ -129,7 +129,7 @@ impl Cache {
         }
     }
 
-    /// The folder that this user has filled, if there is one.
+    /// This user's folder, if it exists.
     fn existing(&self) -> Option<Dir> {
         let root = Dir::open(&self.root).ok()?;
         match root.writers().ok()? {
@@ -143,8 +143,8 @@ impl Cache {
         self.existing()?.look_ours("files").ok()
     }
 
-    /// Copies of an artifact that other users have, so far as their names and lengths promise it. Nothing of it is to
-    /// be believed: what is copied must have the digest that the artifact has by a source of our own.
+    /// Other users' possible copies of an artifact, by name and length. They are not trusted: a copy must have the
+    /// digest that the artifact has according to this user's own source.
     fn of_others(&self, artifact: &Artifact) -> Vec<(PathBuf, File, u64)> {
         let wanted = match (&artifact.content_sha256, &artifact.sha256) {
             (Some(content), _) => content,
@@ -168,7 +168,7 @@ impl Cache {
             .collect()
     }
 
-    /// Takes an artifact from another user of the cache. `None`: nobody has it.
+    /// Copies an artifact from another user of the cache. `None`: no user has it.
     pub(super) async fn copy(&self, artifact: &Artifact, partial: &Partial) -> Option<Sums> {
         for (path, file, bytes) in self.of_others(artifact) {
             let space = self.space();
@@ -195,12 +195,12 @@ impl Cache {
         None
     }
 
-    /// How much a download may write.
+    /// Limits of a download's size.
     pub(super) fn space(&self) -> Space {
         Space::new(self.largest)
     }
 
-    /// The place of an artifact while it is not whole, for this process alone.
+    /// The folder of an incomplete artifact, locked by this process.
     pub(super) async fn partial(&self, artifact: &Artifact) -> Result<Partial, DownloadError> {
         let key = sha256(format!(
             "{}\n{}\n{}",
@@ -221,13 +221,13 @@ impl Cache {
         })
     }
 
-    /// A folder of this cache that only this user fills, made where it is not there.
+    /// A folder of this cache that only this user writes to; created if missing.
     pub fn place(&self, name: &str) -> Result<Dir, DownloadError> {
         let own = self.own()?;
         own.folder(name).map_err(disk(&own.join(name)))
     }
 
-    /// Folders of this name that this user or root has filled: what is in them may be run.
+    /// Folders of this name that belong to this user or root: their contents may be run.
     pub fn trusted_places(&self, name: &str) -> Vec<Dir> {
         let of_root = || Dir::open(&self.root).ok()?.look_ours("0").ok();
         let stores = [self.existing(), of_root()];
@@ -238,12 +238,12 @@ impl Cache {
             .collect()
     }
 
-    /// Removes one file that is not needed any more.
+    /// Removes one file that is no longer needed.
     pub fn forget(&self, cached: &Cached) {
         drop(self.files().map(|files| files.remove(&cached.sha256)));
     }
 
-    /// Removes files not used for so long, and what is left of broken downloads that no process is at.
+    /// Removes files that were not used for this time, and incomplete downloads that no process works on.
     pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Pruned>, DownloadError> {
         let mut gone = Vec::new();
         let old = |time: SystemTime| time.elapsed().is_ok_and(|age| age >= unused);
@@ -252,7 +252,7 @@ impl Cache {
             for name in digests(&files) {
                 let about = files.look(&name).and_then(|folder| folder.file(ABOUT, OFlags::RDONLY));
                 let used = about.and_then(|file| file.metadata()?.modified());
-                // Without a word about it, it is nobody's.
+                // Without `about.json` it is incomplete.
                 if used.map_or(true, old) {
                     gone.push(remove(&files, &name, dry_run)?);
                 }
@@ -273,7 +273,7 @@ impl Cache {
             if file.try_lock().is_ok() && used.map_or(true, old) {
                 gone.push(remove(&partial, key, dry_run)?);
                 if !dry_run {
-                    // While it is locked: who waits for it looks whether it is still there.
+                    // While it is locked: a waiting process checks whether it still exists.
                     drop(partial.remove(&lock));
                 }
             }
@@ -282,7 +282,7 @@ impl Cache {
     }
 }
 
-/// The names of all whole files.
+/// The names of all complete files.
 fn digests(files: &Dir) -> Vec<String> {
     let names = files.names().unwrap_or_default().into_iter();
     names
@@ -291,7 +291,7 @@ fn digests(files: &Dir) -> Vec<String> {
         .collect()
 }
 
-/// Removes a folder with plain files.
+/// Removes a folder of plain files.
 fn remove(parent: &Dir, name: &str, dry_run: bool) -> Result<Pruned, DownloadError> {
     let path = parent.join(name);
     let sizes = fs::read_dir(&path).into_iter().flatten().flatten();
@@ -321,7 +321,7 @@ fn copy(mut from: impl Read, mut to: File, mut space: Space) -> io::Result<Conte
     Ok(Content { sha256, bytes })
 }
 
-/// sha256 of a file, read whole.
+/// SHA-256 of a whole file.
 pub fn digest_of(mut file: impl Read) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut file, &mut HashWriter(&mut hash))?;
@@ -341,7 +341,7 @@ impl Write for HashWriter<'_> {
     }
 }
 
-/// Takes a lock, and waits for who has it. Only this user may open its file, and so hold it.
+/// Acquires a lock, waiting for its holder. Only this user can open its file.
 pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, DownloadError> {
     let path = folder.join(name);
     let mut is_announced = false;
@@ -349,7 +349,7 @@ pub async fn lock(folder: &Dir, name: &str, what: &str) -> Result<File, Download
         let file = folder.file(name, OFlags::RDWR | OFlags::CREATE).map_err(disk(&path))?;
         match file.try_lock() {
             Ok(()) => {
-                // The one that had it may have removed it; then a newer one is the lock.
+                // The previous holder may have removed it; then a newer file is the lock.
                 let ours = file.metadata().map_err(disk(&path))?.ino();
                 if folder.inode(name).is_ok_and(|there| there == ours) {
                     return Ok(file);

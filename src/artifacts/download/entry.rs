@@ -1,4 +1,4 @@
-//! A file in the cache, and what is noted of it.
+//! A file in the cache and its metadata.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,34 +16,34 @@ pub(super) const ABOUT: &str = "about.json";
 /// `about.json` has a few hundred bytes.
 pub(super) const LONGEST_ABOUT: u64 = 64 << 10;
 
-/// A whole file of the cache.
+/// A complete file of the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cached {
     pub path: PathBuf,
-    /// Of its content, hex.
+    /// Of its content, in hex.
     pub sha256: String,
     pub bytes: u64,
-    /// Where it came from.
+    /// Its source.
     pub url: String,
     pub fetched: Timestamp,
-    /// When it was last asked for.
+    /// When it was last used.
     pub used: Timestamp,
 }
 
-/// What is beside a file in the cache.
+/// The metadata of a file in the cache.
 #[derive(Deserialize, Serialize)]
 pub(super) struct About {
     pub v: u32,
     pub url: String,
     pub file: String,
     pub sha256: String,
-    /// Of the bytes that came over the network.
+    /// Of the downloaded bytes.
     pub packed_sha256: String,
     pub bytes: u64,
     pub fetched: Timestamp,
 }
 
-/// A whole file, open, and what is known of it.
+/// A complete file, open, with its metadata.
 pub(super) struct Entry {
     pub folder: Dir,
     pub about: About,
@@ -59,7 +59,7 @@ impl Entry {
         fits.then_some(Self { folder, about, file })
     }
 
-    /// As `open`, but nobody else can have put it there, as in a cache that was open to others once.
+    /// As `open`, but only if no other user can have created it, for example in a cache that was shared before.
     pub fn ours(files: &Dir, digest: &str) -> Option<Self> {
         let entry = Self::open(files, digest)?;
         let is_ours = entry.folder.writers().ok()? == Writers::OnlyUs && dir::is_ours(&entry.file).ok()?;

@@ -1,9 +1,9 @@
-//! Why a download did not come to its end.
+//! Why a download failed.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a download did not come to its end.
+/// Why a download failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     #[error("cannot download {url}: the server returned {status}")]
@@ -33,7 +33,7 @@ pub enum DownloadError {
 }
 
 impl DownloadError {
-    /// The server has no such file.
+    /// Whether the server does not have the file.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Refused { status: 404 | 410, .. })
     }
@@ -51,8 +51,8 @@ impl DownloadError {
                 "the server failed; try again later, or set another mirror".to_owned()
             }
             Self::Unreachable { .. } => {
-                "the partial download is kept; to resume, run the same command again. Set https_proxy in the environment to use \
-                 a proxy, or the settings mirror and image_mirror to use a mirror"
+                "the partial download is kept; to resume, run the same command again. Set https_proxy in the \
+                 environment to use a proxy, or the settings mirror and image_mirror to use a mirror"
                     .to_owned()
             }
             Self::WrongSum { .. } | Self::Damaged { .. } => {
@@ -78,7 +78,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// A URL as it may be shown: without what follows `?`, where keys to it may stand. In that of a file it is its state.
+/// A URL for display: without the query, which may contain credentials. For a local file the query is its state.
 pub(super) fn shown(url: &str) -> &str {
     match url.starts_with("file:") {
         true => url,

@@ -1,15 +1,15 @@
 //! Downloads: one pass from a URL to a verified file in the cache.
 //!
-//! Bytes are hashed as they come, decompressed, and what comes out is hashed again. They lie in a partial file until
-//! both sums are right; then one rename shows the whole. A partial file is gone on with, also by another process, and
-//! two processes that want the same wait for one another.
+//! Bytes are hashed as they arrive, decompressed, and the output is hashed again. They are stored in a partial file
+//! until both checksums match; then one rename publishes the file. Another process can resume a partial file, and two
+//! processes that need the same file wait for each other.
 
 mod cache;
 mod entry;
 mod error;
 mod partial;
-mod patience;
 mod pipeline;
+mod retry;
 mod sums;
 mod transfer;
 
@@ -20,8 +20,8 @@ use tracing::info;
 pub use cache::{Cache, Pruned, digest_of, lock};
 pub use entry::Cached;
 pub use error::DownloadError;
-pub use patience::Patience;
 pub use pipeline::Space;
+pub use retry::RetryPolicy;
 
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
@@ -29,34 +29,34 @@ use error::shown;
 use sums::Sums;
 use transfer::{Client, Transfer};
 
-/// As `bytes`, but gives up at a moment; `before_try` is called before each try.
+/// As `bytes`, but with a deadline; `before_try` is called before each attempt.
 pub async fn bytes_until(
     url: &str,
-    patience: Patience,
+    retries: RetryPolicy,
     until: Instant,
     before_try: impl Fn(),
 ) -> Result<Vec<u8>, DownloadError> {
-    Client::new(patience)?.bytes_until(url, Some(until), before_try).await
+    Client::new(retries)?.bytes_until(url, Some(until), before_try).await
 }
 
-/// Fetches a short text, such as a list of sums.
-pub async fn text(url: &str, patience: Patience) -> Result<String, DownloadError> {
-    Ok(String::from_utf8_lossy(&bytes(url, patience).await?).into_owned())
+/// Downloads a short text, such as a checksum list.
+pub async fn text(url: &str, retries: RetryPolicy) -> Result<String, DownloadError> {
+    Ok(String::from_utf8_lossy(&bytes(url, retries).await?).into_owned())
 }
 
-/// Fetches a short file as it is.
-pub async fn bytes(url: &str, patience: Patience) -> Result<Vec<u8>, DownloadError> {
-    Client::new(patience)?.bytes(url).await
+/// Downloads a short file.
+pub async fn bytes(url: &str, retries: RetryPolicy) -> Result<Vec<u8>, DownloadError> {
+    Client::new(retries)?.bytes(url).await
 }
 
 impl Cache {
-    /// The content of an artifact, from the cache or else from its URL; both sums, where they are known, are right.
+    /// The content of an artifact, from the cache or its URL; known checksums are verified.
     pub async fn fetch(&self, artifact: &Artifact) -> Result<Cached, DownloadError> {
         if let Some(found) = self.find(artifact) {
             return Ok(found);
         }
         let partial = self.partial(artifact).await?;
-        // Another process may have come to the end of it meanwhile.
+        // Another process may have completed it meanwhile.
         if let Some(found) = self.find(artifact) {
             partial.discard()?;
             return Ok(found);
@@ -80,7 +80,7 @@ impl Cache {
                 Ok(sums) => return partial.finish(artifact, &sums),
                 Err(error @ (DownloadError::WrongSum { .. } | DownloadError::Damaged { .. })) => {
                     partial.clear()?;
-                    // Its parts may be of two files.
+                    // Its parts may be from different versions.
                     if !(stitched && attempt == 1) {
                         return Err(error);
                     }
@@ -88,7 +88,7 @@ impl Cache {
                     attempt += 1;
                 }
                 Err(error) => {
-                    // It is made anew from what came.
+                    // It is decompressed again from the download.
                     partial.discard_content()?;
                     return Err(error);
                 }
@@ -105,7 +105,7 @@ fn check(artifact: &Artifact, sums: Sums) -> Result<Sums, DownloadError> {
     for (what, expected, found) in pairs {
         if let (Some(expected), Some(found)) = (expected, found)
             && expected != found
-            // Empty: it was not taken to its end.
+            // Empty: it was not read to its end.
             && !found.is_empty()
         {
             return Err(DownloadError::WrongSum {

@@ -1,4 +1,4 @@
-//! A download that is not whole yet, and how it becomes a file of the cache.
+//! An incomplete download, and how it becomes a file of the cache.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,45 +15,45 @@ use super::sums::Sums;
 use crate::artifacts::catalogue::Artifact;
 use crate::state::dir::{self, Dir};
 
-/// What a server said of a file when its download began.
+/// The server's description of a file when its download began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Origin {
-    /// A strong ETag, or else the time of the last change.
+    /// A strong ETag, otherwise the time of the last change.
     pub validator: Option<String>,
-    /// Of the whole file.
+    /// Size of the whole file.
     pub total: Option<u64>,
 }
 
-/// A download that is not whole yet; the lock ends with it, or with its process.
+/// An incomplete download; the lock ends with it, or with its process.
 pub(super) struct Partial {
     pub folder: Dir,
-    /// The folder that it is in, and its name there.
+    /// The folder that contains it, and its name there.
     pub all: Dir,
     pub key: String,
     pub files: Dir,
     pub _lock: File,
 }
 
-/// The bytes as they came.
+/// The downloaded bytes.
 const PACKED: &str = "packed";
-/// What they hold.
+/// The decompressed content.
 const CONTENT: &str = "content";
 const ORIGIN: &str = "origin.json";
-/// The folder that will be shown.
+/// The folder that will be published.
 const WHOLE: &str = "whole";
 
 impl Partial {
-    /// Where the bytes are as they came.
+    /// Path of the downloaded bytes.
     pub fn packed(&self) -> PathBuf {
         self.folder.join(PACKED)
     }
 
-    /// Where is what they hold.
+    /// Path of the decompressed content.
     pub fn content(&self) -> PathBuf {
         self.folder.join(CONTENT)
     }
 
-    /// Bytes that are here already.
+    /// Number of bytes downloaded so far.
     pub fn have(&self) -> u64 {
         let file = self.folder.file(PACKED, OFlags::RDONLY);
         file.and_then(|file| Ok(file.metadata()?.len())).unwrap_or_default()
@@ -64,7 +64,7 @@ impl Partial {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Before the first byte, so that bytes of an unknown origin are never gone on with.
+    /// Written before the first byte, so that bytes of unknown origin are never continued.
     pub fn set_origin(&self, origin: &Origin) -> Result<(), DownloadError> {
         let text = serde_json::to_vec(origin).unwrap_or_default();
         let file = self.folder.create(ORIGIN);
@@ -85,12 +85,12 @@ impl Partial {
         self.folder.remove(CONTENT).map_err(disk(&self.content()))
     }
 
-    /// It is not needed any more.
+    /// Removes it.
     pub fn discard(self) -> Result<(), DownloadError> {
         self.all.remove(&self.key).map_err(disk(self.folder.path()))
     }
 
-    /// Begins anew.
+    /// Removes its contents, to start over.
     pub fn clear(&self) -> Result<(), DownloadError> {
         for name in [PACKED, CONTENT, ORIGIN] {
             self.folder.remove(name).map_err(disk(&self.folder.join(name)))?;
@@ -98,7 +98,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Shows the whole file under its name; what it was made of is gone then.
+    /// Publishes the complete file under its name and removes the partial one.
     pub fn finish(self, artifact: &Artifact, sums: &Sums) -> Result<Cached, DownloadError> {
         let target = self.files.path().to_owned();
         let content = sums.content.as_ref();
@@ -123,7 +123,7 @@ impl Partial {
         let whole = self.folder.fresh(WHOLE)?;
         let made = if self.folder.has(CONTENT) { CONTENT } else { PACKED };
         self.folder.rename(made, &whole, &about.file)?;
-        // Nobody writes it any more.
+        // It is no longer modified.
         dir::set_mode(&whole.file(&about.file, OFlags::RDONLY)?, 0o444)?;
         let mut file = whole.file(ABOUT, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
         file.write_all(&serde_json::to_vec(about).map_err(io::Error::other)?)?;
@@ -131,7 +131,7 @@ impl Partial {
         file.sync_all()?;
         whole.sync()?;
         if self.files.has(&about.sha256) {
-            // What is there under this digest gives way: it may have another name, or be damaged.
+            // An existing entry with this digest is replaced: it may have another name, or be damaged.
             self.folder.remove("old")?;
             self.files.rename(&about.sha256, &self.folder, "old")?;
             info!("replacing existing {}", about.sha256);

@@ -1,4 +1,4 @@
-//! From bytes to a verified file, on threads: hash and keep, decompress, hash and write.
+//! From bytes to a verified file, on threads: hash and store, decompress, hash and write.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -16,18 +16,18 @@ use super::partial::Partial;
 use super::sums::{Content, Sums};
 use crate::digest::hex;
 
-/// Bytes that pass between threads at once.
+/// Size of a block passed between threads.
 const BLOCK: usize = 256 << 10;
-/// Blocks that wait between two threads.
+/// Number of blocks queued between two threads.
 const DEPTH: usize = 16;
-/// Written bytes after which the disk is told to begin.
+/// Written bytes after which a sync begins.
 const SYNC: u64 = 64 << 20;
-/// What a download leaves free on its disk.
+/// Free space that a download leaves on its disk.
 const RESERVE: u64 = 256 << 20;
-/// Written bytes after which is looked how much is free.
+/// Written bytes after which the free space is checked.
 const MEASURE: u64 = 16 << 20;
 
-/// How much may be written: what is told to be a compressed image may hold any number of zeros.
+/// Limits the size of written data: a compressed image may expand to any number of zeros.
 pub struct Space {
     largest: u64,
     written: u64,
@@ -43,10 +43,10 @@ impl Space {
         }
     }
 
-    /// Before `bytes` more are written to this file.
+    /// Called before `bytes` more are written to this file.
     ///
     /// # Errors
-    /// `InvalidData` where the file would be larger than one may be, `StorageFull` where too little would stay free.
+    /// `InvalidData` if the file would be too large, `StorageFull` if too little space would remain free.
     pub fn take(&mut self, file: &File, bytes: usize) -> io::Result<()> {
         self.written += bytes as u64;
         if self.written > self.largest {
@@ -68,9 +68,9 @@ impl Space {
 /// Why a stage stopped.
 enum Fault {
     Disk(PathBuf, io::Error),
-    /// The bytes are not what they should be.
+    /// The data is invalid.
     Content(io::Error),
-    /// A later stage stopped and tells why.
+    /// A later stage stopped and has the reason.
     Later,
 }
 
@@ -80,18 +80,18 @@ struct Unpack {
     write: JoinHandle<Result<Content, Fault>>,
 }
 
-/// The threads; dropped without `finish`, they end and the partial file stays.
+/// The threads; if dropped without `finish`, they end and the partial file remains.
 pub(super) struct Pipeline {
     input: mpsc::Sender<Vec<u8>>,
     keep: JoinHandle<Result<Content, Fault>>,
-    /// `None` where nothing is to be decompressed.
+    /// `None` if nothing is decompressed.
     unpack: Option<Unpack>,
-    /// The content cannot be written: all that still comes is in vain.
+    /// The content cannot be written: further data is useless.
     full: Arc<AtomicBool>,
 }
 
 impl Pipeline {
-    /// Begins with what the partial file has already.
+    /// Starts with the existing data of the partial file.
     pub fn start(partial: &Partial, unpack: bool, space: impl Fn() -> Space) -> Result<Self, DownloadError> {
         let path = partial.packed();
         let file = partial.open_packed()?;
@@ -108,7 +108,7 @@ impl Pipeline {
             let failed = Arc::clone(&full);
             let write = spawn("write", move || {
                 let outcome = write(out, content, &written, free);
-                // Of bytes that hold too much the rest is still wanted: their sum tells whose fault it is.
+                // The rest of invalid data is still needed: its checksum shows the cause.
                 failed.store(matches!(outcome, Err(Fault::Disk(..))), Ordering::Relaxed);
                 outcome
             })?;
@@ -124,12 +124,12 @@ impl Pipeline {
         })
     }
 
-    /// Takes the next bytes; false when a thread has stopped, which `finish` explains.
+    /// Passes the next bytes; false if a thread has stopped, which `finish` explains.
     pub async fn feed(&self, bytes: Vec<u8>) -> bool {
         self.input.send(bytes).await.is_ok() && !self.full.load(Ordering::Relaxed)
     }
 
-    /// Waits for the last byte to be written.
+    /// Waits until the last byte is written.
     pub async fn finish(self) -> Result<Sums, DownloadError> {
         let Self {
             input, keep, unpack, ..
@@ -157,7 +157,7 @@ impl Pipeline {
                 content: content.unwrap_or(Ok(kept)),
             }),
             Err(Fault::Disk(path, source)) => Err(DownloadError::Disk { path, source }),
-            // Not whole, so it has no sum.
+            // Incomplete, so it has no checksum.
             Err(Fault::Content(error)) => Ok(Sums {
                 packed: String::new(),
                 content: Err(error),
@@ -182,7 +182,7 @@ fn join<T>(thread: JoinHandle<Result<T, Fault>>) -> Result<T, Fault> {
     thread.join().unwrap_or(Err(Fault::Later))
 }
 
-/// Hashes and keeps what comes, after what is kept already, and hands it on.
+/// Hashes and stores incoming data after the stored data, and passes it on.
 fn keep(
     mut file: File,
     path: PathBuf,
@@ -195,7 +195,7 @@ fn keep(
     let (mut hash, mut bytes) = (Sha256::new(), 0);
     let mut hand_on = |hash: &mut Sha256, block: Vec<u8>| {
         hash.update(&block);
-        // A decompressor that stopped has found damage; the sum of all bytes tells whose fault it is.
+        // A stopped decompressor has found damage; the checksum of all bytes shows the cause.
         if forward.as_ref().is_some_and(|next| next.send(block).is_err()) {
             forward = None;
         }
@@ -222,7 +222,7 @@ fn keep(
     Ok(Content { sha256, bytes })
 }
 
-/// What an error of writing means.
+/// Classifies an error of writing.
 fn fault(path: &Path, error: io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::InvalidData => Fault::Content(error),
@@ -230,7 +230,7 @@ fn fault(path: &Path, error: io::Error) -> Fault {
     }
 }
 
-/// How bytes are packed, by how they begin.
+/// A compression format, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
     Gzip,
@@ -304,15 +304,15 @@ fn decompress(receiver: Receiver<Vec<u8>>, out: &SyncSender<Vec<u8>>) -> Result<
 
 fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>, mut space: Space) -> Result<Content, Fault> {
     let fault = |error| fault(&path, error);
-    let (mut hash, mut bytes, mut told) = (Sha256::new(), 0, 0);
+    let (mut hash, mut bytes, mut synced) = (Sha256::new(), 0, 0);
     let sync = Sync::new(&out).map_err(fault)?;
     while let Ok(block) = blocks.recv() {
         space.take(&out, block.len()).map_err(fault)?;
         out.write_all(&block).map_err(fault)?;
         hash.update(&block);
         bytes += block.len() as u64;
-        if bytes - told >= SYNC {
-            told = bytes;
+        if bytes - synced >= SYNC {
+            synced = bytes;
             sync.begin();
         }
     }
@@ -321,18 +321,18 @@ fn write(mut out: File, path: PathBuf, blocks: &Receiver<Vec<u8>>, mut space: Sp
     Ok(Content { sha256, bytes })
 }
 
-/// Brings written bytes to the disk beside the writing, so that little is left to wait for at the end.
+/// Syncs written data concurrently, so that little is left at the end.
 struct Sync {
-    tell: SyncSender<()>,
+    request: SyncSender<()>,
     thread: JoinHandle<io::Result<()>>,
 }
 
 impl Sync {
     fn new(file: &File) -> io::Result<Self> {
         let file = file.try_clone()?;
-        let (tell, told) = sync_channel(1);
+        let (request, requests) = sync_channel(1);
         let work = move || {
-            while told.recv().is_ok() {
+            while requests.recv().is_ok() {
                 file.sync_data()?;
             }
             file.sync_all()
@@ -340,16 +340,16 @@ impl Sync {
         let thread = std::thread::Builder::new()
             .name("download-sync".to_owned())
             .spawn(work)?;
-        Ok(Self { tell, thread })
+        Ok(Self { request, thread })
     }
 
     fn begin(&self) {
-        // Full: it is at it already.
-        let _ = self.tell.try_send(());
+        // Full: it is already syncing.
+        let _ = self.request.try_send(());
     }
 
     fn end(self) -> io::Result<()> {
-        drop(self.tell);
+        drop(self.request);
         self.thread
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("a thread stopped")))

@@ -1,12 +1,12 @@
-//! The sums of what was downloaded.
+//! The checksums of a download.
 
 use std::io;
 
-/// What came out.
+/// The result of a download.
 pub(super) struct Sums {
-    /// sha256 of the bytes as they came.
+    /// SHA-256 of the downloaded bytes.
     pub packed: String,
-    /// What they hold; the error is the decompressor's.
+    /// The decompressed content; the error is the decompressor's.
     pub content: io::Result<Content>,
 }
 

@@ -1,4 +1,4 @@
-//! The bytes of one file, however often the connection breaks.
+//! Transfers one file, resuming when the connection breaks.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use tracing::{debug, info};
 use super::cache::Cache;
 use super::error::{DownloadError, shown};
 use super::partial::{Origin, Partial};
-use super::patience::Patience;
 use super::pipeline::Pipeline;
+use super::retry::RetryPolicy;
 use super::sums::Sums;
 use crate::PROGRESS;
 use crate::artifacts::catalogue::Artifact;
@@ -21,43 +21,43 @@ use crate::backoff::asked_pause;
 use crate::http_limits::innermost;
 use crate::http_limits::{self, CapError};
 
-/// A server that says nothing for so long has gone away.
+/// A server without data for this time counts as unreachable.
 const SILENCE: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(5);
-/// A list of sums is a few kilobytes.
+/// A checksum list has a few kilobytes.
 const LONGEST_TEXT: usize = 4 << 20;
 /// How often progress is reported.
-const TELL: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a try ended before its end.
+/// Why an attempt failed.
 enum Broken {
-    /// The next one may do better.
-    Again {
+    /// The next attempt may succeed.
+    Retry {
         why: String,
         pause: Option<Duration>,
     },
-    /// What is here is of another file, or the server cannot go on.
-    Anew(String),
+    /// The stored bytes belong to another file, or the server cannot resume.
+    Restart(String),
     Final(DownloadError),
-    /// The pipeline stopped; it knows why.
+    /// The pipeline stopped and has the reason.
     Stopped,
 }
 
 fn again(why: impl Into<String>) -> Broken {
-    Broken::Again {
+    Broken::Retry {
         why: why.into(),
         pause: None,
     }
 }
 
-/// An HTTP client that never leaves https for http.
+/// An HTTP client that rejects redirects from https to http.
 pub(super) struct Client {
     client: reqwest::Client,
-    patience: Patience,
+    retries: RetryPolicy,
 }
 
 impl Client {
-    pub fn new(patience: Patience) -> Result<Self, DownloadError> {
+    pub fn new(retries: RetryPolicy) -> Result<Self, DownloadError> {
         let policy = redirect::Policy::custom(|attempt| {
             let was_safe = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
             if was_safe && attempt.url().scheme() != "https" {
@@ -70,14 +70,14 @@ impl Client {
         });
         let built = reqwest::Client::builder()
             .redirect(policy)
-            // A query may hold what lets a user in at a mirror, and is nobody else's business.
+            // A query may contain credentials of a mirror, which other servers must not receive.
             .referer(false)
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
             .user_agent(concat!("ocpdeploy/", env!("CARGO_PKG_VERSION")))
             .build();
         match built {
-            Ok(client) => Ok(Self { client, patience }),
+            Ok(client) => Ok(Self { client, retries }),
             Err(error) => Err(DownloadError::Unreachable {
                 url: "anything".to_owned(),
                 why: words(&error),
@@ -86,12 +86,12 @@ impl Client {
         }
     }
 
-    /// A whole short file.
+    /// A complete short file.
     pub async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
         self.bytes_until(url, None, || ()).await
     }
 
-    /// A whole short file, by a moment if there is one; `before_try` is called before each try.
+    /// A complete short file, with an optional deadline; `before_try` is called before each attempt.
     pub async fn bytes_until(
         &self,
         url: &str,
@@ -115,19 +115,19 @@ impl Client {
             let (why, pause) = match outcome {
                 Ok(bytes) => return Ok(bytes),
                 Err(Broken::Final(error)) => return Err(error),
-                Err(Broken::Again { why, pause }) => (why, pause),
-                Err(Broken::Anew(why)) => (why, None),
+                Err(Broken::Retry { why, pause }) => (why, pause),
+                Err(Broken::Restart(why)) => (why, None),
                 Err(Broken::Stopped) => (String::new(), None),
             };
             tried += 1;
-            if tried >= self.patience.tries {
+            if tried >= self.retries.tries {
                 return Err(unreachable(url, why, tried));
             }
             debug!("{}: {why}; retrying", shown(url));
             match left() {
-                None => self.patience.pause(tried, pause).await,
-                // The pause alone would take what is left.
-                Some(left) if timeout(left, self.patience.pause(tried, pause)).await.is_err() => {
+                None => self.retries.pause(tried, pause).await,
+                // The pause would exceed the remaining time.
+                Some(left) if timeout(left, self.retries.pause(tried, pause)).await.is_err() => {
                     return Err(unreachable(url, why, tried));
                 }
                 Some(_) => {}
@@ -155,11 +155,11 @@ fn unreachable(url: &str, why: String, tries: u32) -> DownloadError {
     DownloadError::Unreachable { url, why, tries }
 }
 
-/// A response of success, or what its absence means.
+/// A successful response, or the meaning of a failure.
 fn answer(url: &str, sent: reqwest::Result<Response>) -> Result<Response, Broken> {
     let response = sent.map_err(|error| {
         let why = words(&error);
-        // Trying again makes no certificate better.
+        // Retrying does not change a certificate.
         let lasting = error.is_builder() || error.is_redirect() || why.contains("certificate");
         match lasting {
             true => Broken::Final(unreachable(url, why, 1)),
@@ -171,7 +171,7 @@ fn answer(url: &str, sent: reqwest::Result<Response>) -> Result<Response, Broken
         return Ok(response);
     }
     if status.is_server_error() || [408, 425, 429].contains(&status.as_u16()) {
-        return Err(Broken::Again {
+        return Err(Broken::Retry {
             why: format!("the server returned {status}"),
             pause: asked_pause(status, response.headers()),
         });
@@ -186,7 +186,7 @@ fn text_of(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// The innermost cause says most, the outer ones repeat the URL.
+/// The innermost cause is the most specific; the outer ones repeat the URL.
 fn words(error: &reqwest::Error) -> String {
     match innermost(error) {
         text if text.is_empty() => "connection lost".to_owned(),
@@ -195,7 +195,7 @@ fn words(error: &reqwest::Error) -> String {
     }
 }
 
-/// One file on its way into the pipeline.
+/// The transfer of one file into the pipeline.
 pub(super) struct Transfer<'a> {
     cache: &'a Cache,
     client: Client,
@@ -203,10 +203,10 @@ pub(super) struct Transfer<'a> {
     partial: &'a Partial,
     pipeline: Option<Pipeline>,
     have: u64,
-    /// The most that was ever here.
+    /// The largest number of bytes reached so far.
     best: u64,
     reported: Instant,
-    /// Its parts came by several requests.
+    /// Its parts come from several requests.
     pub stitched: bool,
 }
 
@@ -216,7 +216,7 @@ impl<'a> Transfer<'a> {
         let have = partial.have();
         Ok(Self {
             cache,
-            client: Client::new(cache.patience)?,
+            client: Client::new(cache.retries)?,
             artifact,
             partial,
             pipeline: Some(pipeline),
@@ -227,7 +227,7 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// Waits for the sums of all that came.
+    /// Waits for the checksums of the data.
     pub async fn finish(self) -> Result<Sums, DownloadError> {
         match self.pipeline {
             Some(pipeline) => pipeline.finish().await,
@@ -239,7 +239,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Feeds the pipeline until the file is whole.
+    /// Feeds the pipeline until the file is complete.
     pub async fn run(&mut self) -> Result<(), DownloadError> {
         let url = shown(&self.artifact.url).to_owned();
         if let Some(path) = local_path(&self.artifact.url) {
@@ -258,16 +258,16 @@ impl<'a> Transfer<'a> {
             let (why, pause) = match outcome {
                 Ok(()) | Err(Broken::Stopped) => return Ok(()),
                 Err(Broken::Final(error)) => return Err(error),
-                Err(Broken::Again { why, pause }) => (why, pause),
-                Err(Broken::Anew(why)) => {
+                Err(Broken::Retry { why, pause }) => (why, pause),
+                Err(Broken::Restart(why)) => {
                     self.begin_anew().await?;
                     (format!("{why}; restarting"), None)
                 }
             };
             tried += 1;
-            if tried >= self.client.patience.tries {
+            if tried >= self.client.retries.tries {
                 return Err(match self.partial.origin().total {
-                    // It answers, and the end never comes.
+                    // The server responds, but never completes the file.
                     Some(said) if self.have > 0 && self.have < said && why.contains(ENDED) => DownloadError::Short {
                         url,
                         said,
@@ -277,13 +277,13 @@ impl<'a> Transfer<'a> {
                 });
             }
             info!(target: PROGRESS, "download {url}: {why}; retrying at {} MiB", self.have >> 20);
-            self.client.patience.pause(tried, pause).await;
+            self.client.retries.pause(tried, pause).await;
         }
     }
 
     async fn begin_anew(&mut self) -> Result<(), DownloadError> {
         if let Some(pipeline) = self.pipeline.take() {
-            // Its threads must have left the files.
+            // Its threads must have closed the files.
             drop(pipeline.finish().await);
         }
         self.partial.clear()?;
@@ -294,7 +294,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// One request: the whole file, or what is missing of it.
+    /// One request: for the whole file, or for its missing part.
     async fn attempt(&mut self) -> Result<(), Broken> {
         let mut origin = self.partial.origin();
         if self.have > 0 && origin.total == Some(self.have) {
@@ -306,10 +306,10 @@ impl<'a> Transfer<'a> {
             let has_sum = self.artifact.sha256.is_some() || self.artifact.content_sha256.is_some();
             match &origin.validator {
                 Some(validator) => request = request.header(header::IF_RANGE, validator),
-                // The sum tells in the end.
+                // The checksum decides at the end.
                 None if has_sum => {}
                 None => {
-                    return Err(Broken::Anew(
+                    return Err(Broken::Restart(
                         "the server sends no ETag or date to identify the file".to_owned(),
                     ));
                 }
@@ -329,17 +329,17 @@ impl<'a> Transfer<'a> {
                 return match range {
                     Some((_, Some(total))) if total == have => Ok(()),
                     Some((_, Some(total))) if total > have => Err(again(ENDED)),
-                    _ => Err(Broken::Anew("the file has changed on the server".to_owned())),
+                    _ => Err(Broken::Restart("the file has changed on the server".to_owned())),
                 };
             }
             (StatusCode::PARTIAL_CONTENT, have) => {
                 let same = range.is_some_and(|(start, total)| {
                     start == Some(have) && (total.is_none() || origin.total.is_none() || total == origin.total)
                 });
-                // A server that heeds If-Range may still be several, of which one does not.
+                // A server that supports If-Range may be one of several, and others may not.
                 let now = validator(headers);
                 if !same || (now.is_some() && now != origin.validator) {
-                    return Err(Broken::Anew("the file has changed on the server".to_owned()));
+                    return Err(Broken::Restart("the file has changed on the server".to_owned()));
                 }
             }
             (_, 0) => {
@@ -350,7 +350,7 @@ impl<'a> Transfer<'a> {
                 self.partial.set_origin(&origin).map_err(Broken::Final)?;
             }
             (_, _) => {
-                return Err(Broken::Anew(
+                return Err(Broken::Restart(
                     "the server sent the whole file: it changed, or the server does not support ranges".to_owned(),
                 ));
             }
@@ -367,7 +367,9 @@ impl<'a> Transfer<'a> {
             };
             self.have += chunk.len() as u64;
             if total.is_some_and(|total| self.have > total) {
-                return Err(Broken::Anew("received more bytes than the server announced".to_owned()));
+                return Err(Broken::Restart(
+                    "received more bytes than the server announced".to_owned(),
+                ));
             }
             let Some(pipeline) = &self.pipeline else {
                 return Err(Broken::Stopped);
@@ -375,7 +377,7 @@ impl<'a> Transfer<'a> {
             if !pipeline.feed(chunk.into()).await {
                 return Err(Broken::Stopped);
             }
-            self.tell(total);
+            self.report(total);
         }
         match total {
             Some(total) if self.have < total => Err(again(ENDED)),
@@ -383,8 +385,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    fn tell(&mut self, total: Option<u64>) {
-        if self.reported.elapsed() < TELL {
+    fn report(&mut self, total: Option<u64>) {
+        if self.reported.elapsed() < REPORT_INTERVAL {
             return;
         }
         self.reported = Instant::now();
@@ -417,27 +419,27 @@ impl<'a> Transfer<'a> {
             if count == 0 || !pipeline.feed(block).await {
                 return Ok(());
             }
-            self.tell(Some(total));
+            self.report(Some(total));
         }
     }
 }
 
 const ENDED: &str = "the connection closed before the end of the file";
 
-/// The path of a `file:` URL; what asks for a state of it, after `?`, is not part of it.
+/// The path of a `file:` URL; the query, which identifies its state, is not part of it.
 fn local_path(url: &str) -> Option<PathBuf> {
     let path = url.strip_prefix("file://")?;
     Some(PathBuf::from(path.split('?').next()?))
 }
 
-/// What tells this state of the file from others, as `If-Range` takes it: a strong ETag, or a date.
+/// Identifies the state of the file for `If-Range`: a strong ETag, or a date.
 fn validator(headers: &HeaderMap) -> Option<String> {
     let etag = text_of(headers, header::ETAG).filter(|tag| tag.starts_with('"'));
     etag.or_else(|| text_of(headers, header::LAST_MODIFIED))
         .map(str::to_owned)
 }
 
-/// First byte and size of the whole, of `bytes 5-9/10` and `bytes */10`.
+/// First byte and total size from `bytes 5-9/10` or `bytes */10`.
 fn range(text: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let start = range.split_once('-').and_then(|(start, _)| start.parse().ok());

@@ -1,12 +1,12 @@
-//! A place in a config: a value, and the path that leads to it.
+//! A value in a config and its path.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A value in a config that knows where it is. It displays as its path, `$.storage.files.0`.
+/// A value in a config with its path. It displays as the path, `$.storage.files.0`.
 ///
-/// What is absent, `null`, or of another type than asked for counts as not given.
+/// A value that is missing, `null`, or of another type than requested counts as not set.
 #[derive(Clone, Copy)]
 pub struct At<'p, 'v> {
     pub value: &'v Value,
@@ -57,7 +57,7 @@ impl<'v> At<'_, 'v> {
         })
     }
 
-    /// The entries, where this is itself a list.
+    /// The entries, if this value is a list.
     pub fn items<'q>(&'q self) -> impl Iterator<Item = At<'q, 'v>> {
         let items = self.value.as_array().map_or(&[][..], Vec::as_slice);
         items.iter().enumerate().map(move |(index, value)| At {
@@ -75,7 +75,7 @@ impl<'v> At<'_, 'v> {
         self.value.get(name).and_then(Value::as_str)
     }
 
-    /// The text, where there is one that is not empty.
+    /// The text, if it is not empty.
     pub fn words(&self, name: &str) -> Option<&'v str> {
         self.text(name).filter(|text| !text.is_empty())
     }
@@ -103,7 +103,7 @@ impl fmt::Display for At<'_, '_> {
     }
 }
 
-/// A key of a config as messages show it: one that is no plain word may be anything, a secret or a terminal's codes.
+/// A key of a config for messages: unusual characters could be a secret or terminal codes.
 pub fn shown(key: &str) -> &str {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if !key.is_empty() && key.len() <= 40 && key.bytes().all(plain) {
@@ -113,7 +113,7 @@ pub fn shown(key: &str) -> &str {
     }
 }
 
-/// A name or path out of a config as messages show it: on one line, not too long.
+/// A name or path of a config for messages: on one line, of limited length.
 pub fn quoted(text: &str) -> String {
     let mut quoted: String = text.chars().take(100).flat_map(char::escape_debug).collect();
     if text.chars().nth(100).is_some() {

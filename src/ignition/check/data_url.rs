@@ -1,4 +1,4 @@
-//! Which data URLs Ignition takes. Source: vincent-petithory/dataurl, `lex.go`.
+//! Which data URLs Ignition accepts. Source: vincent-petithory/dataurl, `lex.go`.
 
 use super::escape::percent;
 
@@ -6,7 +6,7 @@ const NO_COMMA: &str = "the data URL has no comma before its data";
 const ATTRIBUTE: &str = "the data URL's media type has a parameter that is not terminated";
 const BASE64: &str = "the data is not base64: standard alphabet, padded with `=`";
 
-/// Judges a data URL without decoding it.
+/// Validates a data URL without decoding it.
 pub fn judge(url: &str) -> Result<(), &'static str> {
     let rest = url.strip_prefix("data:").ok_or("`data:` must be in lower case")?;
     let rest = media_type(rest)?;
@@ -17,7 +17,7 @@ pub fn judge(url: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Passes over `text/plain`, if it is there.
+/// Skips `text/plain`, if present.
 fn media_type(text: &str) -> Result<&str, &'static str> {
     if text.starts_with([';', ',']) {
         return Ok(text);
@@ -40,7 +40,7 @@ fn media_type(text: &str) -> Result<&str, &'static str> {
     }
 }
 
-/// Passes over `;charset=utf-8;base64,`: whether base64 is said, and the data.
+/// Skips `;charset=utf-8;base64,`; returns whether base64 is set, and the data.
 fn parameters(mut text: &str) -> Result<(bool, &str), &'static str> {
     let mut quoted = false;
     loop {
@@ -70,7 +70,7 @@ fn parameters(mut text: &str) -> Result<(bool, &str), &'static str> {
                 found => found,
             },
         };
-        // Behind an empty quoted value the reference takes the next value for a quoted one.
+        // After an empty quoted value the reference implementation treats the next value as quoted.
         if !value.is_empty() {
             let good = match quoted {
                 true => unquotes(value),
@@ -84,13 +84,13 @@ fn parameters(mut text: &str) -> Result<(bool, &str), &'static str> {
     }
 }
 
-/// The characters of a token (RFC 2045) in front, and the rest.
+/// The characters of a token (RFC 2045) at the beginning, and the rest.
 fn token(text: &str) -> (&str, &str) {
     let outside = |c: char| !c.is_ascii_graphic() || "()<>@,;:\\\"/[]?=".contains(c);
     text.split_at(text.find(outside).unwrap_or(text.len()))
 }
 
-/// A value up to its closing quote, and what is behind.
+/// A value up to its closing quote, and the rest.
 fn quoted_value(text: &str) -> Result<(&str, &str), &'static str> {
     let mut escaped = false;
     for (index, byte) in text.bytes().enumerate() {
@@ -105,7 +105,7 @@ fn quoted_value(text: &str) -> Result<(&str, &str), &'static str> {
     Err("the data URL's media type has a quote that is not closed")
 }
 
-/// Whether Go reads this between double quotes (`strconv.Unquote`).
+/// Whether Go accepts this between double quotes (`strconv.Unquote`).
 fn unquotes(value: &str) -> bool {
     let mut rest = value;
     while let Some((_, after)) = rest.split_once('\\') {
@@ -145,7 +145,7 @@ fn escaped_data(data: &str) -> Result<(), &'static str> {
     percent(data)
 }
 
-/// Go's `StdEncoding`: bits behind the last byte may be any.
+/// Go's `StdEncoding`: trailing bits after the last byte are ignored.
 fn base64_data(data: &[u8]) -> Result<(), &'static str> {
     let padding = data.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
     let digits = &data[..data.len() - padding];

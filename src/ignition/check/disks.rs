@@ -51,7 +51,7 @@ fn one_disk(judge: &mut Judge, disk: &At) {
     let number = |partition: &At| partition.number("number").unwrap_or_default();
     for (index, partition) in partitions.iter().enumerate() {
         let before = &partitions[..index];
-        // A number twice, or a label twice without numbers, is said already: these are the list's keys.
+        // Duplicate numbers, or duplicate labels without numbers, are already reported: these are the list's keys.
         let label = partition.text("label");
         let same = |other: &At| other.text("label") == label && (number(other) != 0 || number(partition) != 0);
         if label.is_some() && before.iter().any(same) {
@@ -73,11 +73,11 @@ fn one_disk(judge: &mut Judge, disk: &At) {
     }
 }
 
-/// Whether one partition reaches into another; what has no start, no size or starts anywhere is not known.
+/// Whether two partitions overlap; without start or size this is unknown.
 fn overlap(one: &At, other: &At) -> bool {
     let range = |partition: &At| {
         let (start, size) = (partition.number("startMiB")?, partition.number("sizeMiB")?);
-        // A size of 0 fills what is free.
+        // A size of 0 uses the free space.
         let end = if size == 0 {
             start
         } else {
@@ -153,7 +153,7 @@ fn luks(judge: &mut Judge, volume: &At) {
 
     let clevis = volume.get("clevis");
     let custom = clevis.get("custom");
-    // Before 3.3 an empty object counts as well.
+    // Before 3.3 an empty object counts as custom, too.
     let is_custom = match judge.rules {
         ..=2 => !custom.value.is_null(),
         _ => custom.words("pin").is_some(),

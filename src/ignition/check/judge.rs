@@ -1,21 +1,21 @@
-//! The judge of one config.
+//! Collects the findings of one config.
 
 use std::fmt::Display;
 
 use super::at::At;
 use crate::ignition::finding::{Finding, Severity, is_refused};
 
-/// More than anybody reads; what is no config at all would give as many as it has bytes.
+/// Limit of findings; a file that is not a config would have as many as it has bytes.
 pub(super) const MOST_FINDINGS: usize = 1000;
 
-/// What is known while a config is judged, and what was found.
+/// State and results while a config is checked.
 pub(super) struct Judge {
-    /// The minor version the config is written in: fields that are newer are not there.
+    /// The minor version of the config: newer fields do not exist in it.
     pub spec: u32,
-    /// The minor version whose rules hold.
+    /// The minor version whose rules apply.
     pub rules: u32,
     pub found: Vec<Finding>,
-    /// Places of values of a wrong type. They count as absent, and nothing is said of that where it is missed.
+    /// Paths of values of a wrong type. They count as not set, without a further error if they are required.
     pub mistyped: Vec<String>,
 }
 
@@ -28,8 +28,8 @@ impl Judge {
         self.add(Severity::Warning, at, text);
     }
 
-    /// An error of newer versions is a warning in older ones: the config alone passes, and what becomes of it is
-    /// judged by the newest rules all the same.
+    /// An error that only newer versions report is a warning in older ones: Ignition accepts the config alone, but the
+    /// newest rules apply after the merge.
     pub fn error_since(&mut self, minor: u32, at: &At, text: impl Display) {
         if self.rules >= minor {
             self.error(at, text);
@@ -50,12 +50,12 @@ impl Judge {
     }
 
     fn add(&mut self, severity: Severity, at: &At, text: impl Display) {
-        // The first error is told in any case: it decides.
+        // The first error is always kept: it decides the result.
         if self.found.len() >= MOST_FINDINGS && (severity == Severity::Warning || is_refused(&self.found)) {
             return;
         }
         let path = at.to_string();
-        // The wrong value itself, what is around it and what would be within.
+        // The wrong value itself, its parents and its children.
         let same = |mistyped: &String| {
             let (short, long) = if mistyped.len() < path.len() {
                 (mistyped, &path)

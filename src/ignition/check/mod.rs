@@ -1,7 +1,7 @@
-//! Tells before the first boot what Ignition would refuse, and what it would take without doing what was meant.
+//! Detects before the first boot what Ignition would reject, and what it would accept with an unexpected result.
 //!
-//! An error is what Ignition itself refuses, by the rules of the version of the spec that the config names; a
-//! warning is all else. Source of the rules: coreos/ignition, `config/v3_*/types/*.go`.
+//! Errors are what Ignition itself rejects, by the rules of the config's spec version; everything else is a
+//! warning. Source of the rules: coreos/ignition, `config/v3_*/types/*.go`.
 
 pub(super) mod at;
 mod data_url;
@@ -28,17 +28,18 @@ use super::version::Major;
 pub use self::traps::traps;
 pub use super::finding::{Finding, Severity, is_refused};
 
-/// Judges one config by the rules of the version it is written in.
+/// Checks one config by the rules of its own version.
 pub fn check(config: &Value) -> Vec<Finding> {
     judge(config, Rules::OfItsVersion)
 }
 
-/// Judges the result of a merge: Ignition translates all parts to the newest version it knows, and goes by that.
+/// Checks the result of a merge: Ignition translates all parts to the newest version it supports and applies that
+/// version's rules.
 pub fn check_merged(config: &Value) -> Vec<Finding> {
     judge(config, Rules::Newest)
 }
 
-/// Says so when a config is not in the language of the CoreOS it is for: none reads both.
+/// Reports a config whose spec the intended CoreOS does not support: no CoreOS supports both.
 pub fn other_major(config: &Value, wanted: Major) -> Option<Finding> {
     let version = document::known_version(config).ok()?;
     let text = match (version.major, wanted) {
@@ -59,7 +60,7 @@ enum Rules {
     Newest,
 }
 
-/// What Ignition 2.20 translates to, with which the corpus of our tests was recorded.
+/// The version that Ignition 2.20 translates to; the tests' corpus was recorded with it.
 const NEWEST: u32 = 5;
 
 fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
@@ -90,7 +91,7 @@ fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
 
     shape::config(&mut judge, &root);
     if rules == Rules::Newest {
-        // Each part was told so already.
+        // Warnings were already reported for each part.
         judge.found.retain(|finding| finding.severity == Severity::Error);
     }
     ignition(&mut judge, &root);
@@ -101,7 +102,7 @@ fn judge(config: &Value, rules: Rules) -> Vec<Finding> {
     judge.found
 }
 
-/// What is fetched before anything is made, and by which way.
+/// What is fetched first, and how.
 fn ignition(judge: &mut Judge, root: &At) {
     let ignition = root.get("ignition");
     let config = ignition.get("config");

@@ -1,4 +1,4 @@
-//! Files, directories and links: paths, modes, owners, and what stands in each other's way.
+//! Files, directories and links: paths, modes, owners, and conflicts between them.
 
 use std::collections::HashSet;
 
@@ -114,7 +114,8 @@ fn one_link(judge: &mut Judge, link: &At, directories: &HashSet<&str>) {
     }
 }
 
-/// Whether somebody may want this mode: the owner can read, and has no less than the group, nor that than others.
+/// Whether the mode is plausible: the owner can read, and has at least the group's permissions, which are at least
+/// those of others.
 fn plausible(mode: i64) -> bool {
     let (owner, group, others) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
     owner & 4 != 0 && group & !owner == 0 && others & !group == 0
@@ -145,7 +146,7 @@ fn mode(judge: &mut Judge, node: &At) {
     }
 }
 
-/// What is wrong with a path that must be absolute and written in the shortest way.
+/// What is wrong with a path that must be absolute and normalized.
 pub fn path_fault(path: &str) -> Option<&'static str> {
     let odd = |part: &str| matches!(part, "" | "." | "..");
     if path.is_empty() {
@@ -159,7 +160,7 @@ pub fn path_fault(path: &str) -> Option<&'static str> {
     }
 }
 
-/// A path in the shortest way to write it.
+/// The normalized path.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -181,12 +182,12 @@ fn clean(path: &str) -> String {
     }
 }
 
-/// All that a path is beneath: `/a` and nothing before it for `/a/b`.
+/// All parents of a path: only `/a` for `/a/b`.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(slash, _)| &path[..slash])
 }
 
-/// Where Ignition writes units and drop-ins that have contents.
+/// Where Ignition writes units and drop-ins with contents.
 fn unit_paths(systemd: &At) -> HashSet<String> {
     let mut paths = HashSet::new();
     for unit in systemd.entries("units") {

@@ -1,4 +1,4 @@
-//! What a config holds or fetches: sources, hashes, headers, compression.
+//! The content of resources: sources, hashes, headers, compression.
 
 use super::at::At;
 use super::judge::Judge;
@@ -6,7 +6,7 @@ use super::url;
 use crate::digest::{sha256, sha512};
 use crate::ignition::contents::{self, Contents, ContentsError};
 
-/// What is in a file or key file.
+/// The contents of a file or key file.
 pub fn contents(judge: &mut Judge, resource: &At) {
     if resource.has("compression") {
         compression(judge, resource);
@@ -20,9 +20,9 @@ pub fn contents(judge: &mut Judge, resource: &At) {
     common(judge, resource);
 }
 
-/// Another config, or a certificate authority.
+/// A reference to another config, or a certificate authority.
 pub fn reference(judge: &mut Judge, resource: &At) {
-    // Before 3.1 these are no resources of the same kind: no compression, and a hash may stand alone.
+    // Before 3.1 these differ from other resources: no compression, and a hash needs no source.
     if judge.spec >= 1 {
         return contents(judge, resource);
     }
@@ -78,7 +78,7 @@ pub fn hash(judge: &mut Judge, at: &At, text: &str) {
     }
 }
 
-/// What Ignition finds out only when it writes: whether bytes within the config are what is said of them.
+/// Errors that Ignition finds only when writing: embedded data that does not match its description.
 fn data(judge: &mut Judge, resource: &At) {
     let hash = resource.get("verification").words("hash");
     if resource.words("compression").is_none() && hash.is_none() {
@@ -89,7 +89,7 @@ fn data(judge: &mut Judge, resource: &At) {
             &resource.get("compression"),
             "the data is not gzip, which fails on the node; for uncompressed data, set `\"compression\": \"\"`",
         ),
-        // The hash is that of the unpacked bytes.
+        // The hash is that of the uncompressed data.
         Ok(Contents::Bytes(bytes)) => {
             let sum = match hash.and_then(|hash| hash.split_once('-')) {
                 Some(("sha512", sum)) => Some((sum, sha512(&bytes))),

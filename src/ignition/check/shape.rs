@@ -1,4 +1,4 @@
-//! Types, unknown keys and repeated entries, by the table of the spec.
+//! Types, unknown keys and duplicate entries, according to the spec's table.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ fn object(judge: &mut Judge, at: &At, fields: &[Field]) {
             Some(_) => {}
         }
     }
-    // In the order of the table, which is Ignition's: of two entries with one key it names the later in this order.
+    // In the order of the table, which is Ignition's: of two entries with one key the later one is reported.
     let mut shared: Vec<HashSet<Cow<str>>> = vec![HashSet::new(); SHARED_KEYS.len()];
     for field in fields {
         let child = at.get(field.name);
@@ -85,7 +85,7 @@ fn integer(judge: &mut Judge, at: &At) {
 
 fn wants(judge: &mut Judge, at: &At, wanted: &str) {
     let found = match at.value {
-        // As if it were not there.
+        // As if it were missing.
         Value::Null => return,
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
@@ -109,7 +109,7 @@ fn unknown(judge: &mut Judge, at: &At, key: &str, fields: &[Field]) {
     judge.warning(at, text);
 }
 
-/// What tells an entry from its neighbours; without a `key` the entry itself does.
+/// What identifies an entry in its list; without a `key`, the entry itself.
 fn key_of<'v>(item: &At<'_, 'v>, key: Option<Key>) -> Cow<'v, str> {
     match key {
         None => item.value.as_str().unwrap_or_default().into(),

@@ -1,3 +1,5 @@
+//! Tests of all checks, a table for each section of a config: therefore more than 500 lines.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -5,7 +7,7 @@ use super::judge::MOST_FINDINGS;
 use super::*;
 use crate::digest::sha256;
 
-/// A config of a spec 3 with these sections.
+/// A config of spec 3 with these sections.
 fn config(minor: u32, sections: &Value) -> Value {
     let mut config = json!({"ignition": {"version": format!("3.{minor}.0")}});
     for (name, section) in sections.as_object().unwrap() {
@@ -21,7 +23,7 @@ fn files(files: Value) -> Value {
     json!({"storage": {"files": files}})
 }
 
-fn told(findings: &[Finding]) -> Vec<String> {
+fn reported(findings: &[Finding]) -> Vec<String> {
     let mark = |severity| if severity == Severity::Error { "!" } else { "?" };
     findings
         .iter()
@@ -29,17 +31,17 @@ fn told(findings: &[Finding]) -> Vec<String> {
         .collect()
 }
 
-/// Each line: minor version, sections, and what is told: `!` an error, `?` a warning, and where.
-fn assert_told(cases: &[(u32, Value, &[&str])]) {
+/// Each line: minor version, sections, and the expected findings: `!` an error, `?` a warning, with the path.
+fn assert_reported(cases: &[(u32, Value, &[&str])]) {
     for (minor, sections, expected) in cases {
         let findings = check(&config(*minor, sections));
-        assert_eq!(told(&findings), *expected, "3.{minor} {sections}\n{findings:#?}");
+        assert_eq!(reported(&findings), *expected, "3.{minor} {sections}\n{findings:#?}");
     }
 }
 
 #[test]
 fn values_have_the_types_of_the_spec() {
-    assert_told(&[
+    assert_reported(&[
         (2, json!({"storage": []}), &["!storage"]),
         (2, json!({"storage": null, "passwd": {"users": null}}), &[]),
         (2, json!({"storage": {"files": {}}}), &["!storage.files"]),
@@ -75,7 +77,7 @@ fn values_have_the_types_of_the_spec() {
             json!({"passwd": {"users": [{"name": "a", "groups": [1]}]}}),
             &["!passwd.users.0.groups.0"],
         ),
-        // What is missed because of a wrong type is not told as well.
+        // A required value of a wrong type is reported once.
         (
             2,
             json!({"ignition": {"config": {"merge": [{"source": 5}]}}}),
@@ -85,8 +87,8 @@ fn values_have_the_types_of_the_spec() {
 }
 
 #[test]
-fn keys_that_do_nothing_are_told() {
-    assert_told(&[
+fn keys_that_do_nothing_are_reported() {
+    assert_reported(&[
         (2, json!({"x": 1}), &["?x"]),
         (2, json!({"x\u{1b}[2J": 1}), &["?…"]),
         (
@@ -128,7 +130,7 @@ fn keys_that_do_nothing_are_told() {
 
 #[test]
 fn an_entry_is_there_once() {
-    assert_told(&[
+    assert_reported(&[
         (
             2,
             json!({"storage": {"files": [{"path": "/a"}], "directories": [{"path": "/a"}]}}),
@@ -164,7 +166,7 @@ fn an_entry_is_there_once() {
             json!({"storage": {"disks": [{"device": "/d", "partitions": [{"number": 1, "label": "a"}, {"number": 1}]}]}}),
             &["!storage.disks.0.partitions.1"],
         ),
-        // These are no sets.
+        // These are not sets.
         (
             2,
             files(json!([{"path": "/a", "append": [{"source": "data:,a"}, {"source": "data:,a"}]}])),
@@ -180,7 +182,7 @@ fn an_entry_is_there_once() {
 
 #[test]
 fn paths_are_absolute_simple_and_free() {
-    assert_told(&[
+    assert_reported(&[
         (2, files(json!([{"path": "/"}, {"path": "/a/b.c/..d"}])), &[]),
         (2, files(json!([{}])), &["!storage.files.0.path"]),
         (2, files(json!([{"path": "a"}])), &["!storage.files.0.path"]),
@@ -253,7 +255,7 @@ fn paths_are_absolute_simple_and_free() {
 }
 
 #[test]
-fn a_mode_that_was_meant_in_octal_is_told() {
+fn a_mode_that_was_meant_in_octal_is_reported() {
     let said = |minor, mode: i64| {
         let findings = check(&config(minor, &files(json!([{"path": "/a", "mode": mode}]))));
         findings.first().map(|it| it.text.clone())
@@ -267,7 +269,7 @@ fn a_mode_that_was_meant_in_octal_is_told() {
             text.ends_with(&format!("; for octal {octal:04o}, write {octal}")),
             "{typed}: {text}"
         );
-        // The number that was meant is right.
+        // The suggested number is valid.
         assert_eq!(said(6, octal), None, "{octal:o}");
     }
     for mode in [0, 0o400, 0o500, 0o444, 0o555, 0o111] {
@@ -276,7 +278,7 @@ fn a_mode_that_was_meant_in_octal_is_told() {
     assert!(said(5, 0o1777).is_some_and(|text| text.contains("before spec 3.6")));
     assert!(said(2, 4096).is_some_and(|text| text.starts_with("a mode is 0 to 4095")));
     assert!(said(2, -1).is_some());
-    assert_told(&[
+    assert_reported(&[
         (
             2,
             json!({"storage": {"directories": [{"path": "/a", "mode": 420}]}}),
@@ -412,12 +414,12 @@ fn resources_are_judged_by_the_rules_of_their_spec() {
             vec![format!("{mark}{AT}{place}")]
         };
         assert_eq!(
-            told(&check(&config(minor, &sections))),
+            reported(&check(&config(minor, &sections))),
             expected,
             "3.{minor} {sections}"
         );
     }
-    assert_told(&[
+    assert_reported(&[
         (2, merge(json!({})), &["!ignition.config.merge.0"]),
         (2, merge(json!({"source": ""})), &["!ignition.config.merge.0"]),
         (0, merge(json!({})), &["?ignition.config.merge.0"]),
@@ -448,7 +450,7 @@ fn resources_are_judged_by_the_rules_of_their_spec() {
 #[test]
 fn units_have_names_and_texts_that_systemd_reads() {
     let units = |units: Value| json!({"systemd": {"units": units}});
-    assert_told(&[
+    assert_reported(&[
         (
             2,
             units(json!([{"name": "a.service"}, {"name": "b@x.timer", "mask": true}])),
@@ -504,7 +506,7 @@ fn units_have_names_and_texts_that_systemd_reads() {
 fn disks_and_what_is_on_them_are_possible() {
     let partitions = |partitions: Value| json!({"storage": {"disks": [{"device": "/d", "partitions": partitions}]}});
     let storage = |list: &str, entry: Value| json!({"storage": {list: [entry]}});
-    assert_told(&[
+    assert_reported(&[
         (2, storage("disks", json!({})), &["!storage.disks.0.device"]),
         (2, partitions(json!([{}])), &["!storage.disks.0.partitions.0"]),
         (
@@ -673,7 +675,7 @@ fn disks_and_what_is_on_them_are_possible() {
 
 #[test]
 fn users_have_names_and_keys_that_work() {
-    assert_told(&[
+    assert_reported(&[
         (
             2,
             json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 A b", "from=\"a\" ssh-rsa A"]}], "groups": [{"name": "a_b-1$"}]}}),
@@ -718,12 +720,12 @@ fn what_is_merged_is_judged_by_the_newest_rules() {
             json!({"storage": {"luks": [{"name": "a", "device": "/d", "clevis": {"custom": {"needsNetwork": true}}}]}}),
             &["!storage.luks.0.clevis.custom.pin"],
         ),
-        // Each part was told of its unknown keys.
+        // Unknown keys were already reported for each part.
         (2, json!({"unknown": 1}), &[]),
         (1, json!({"storage": {"luks": [{}]}}), &[]),
     ] {
         assert_eq!(
-            told(&check_merged(&config(minor, &sections))),
+            reported(&check_merged(&config(minor, &sections))),
             expected,
             "3.{minor} {sections}"
         );
@@ -738,14 +740,14 @@ fn spec_2_keeps_to_its_own_rules() {
             .as_object_mut()
             .unwrap()
             .extend(sections.as_object().unwrap().clone());
-        told(&check(&config))[1..].to_vec()
+        reported(&check(&config))[1..].to_vec()
     };
     let file = |more: Value| {
         let mut file = json!({"filesystem": "root", "path": "/a"});
         file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         files(json!([file]))
     };
-    // A path twice, unknown keys and unclean paths are allowed.
+    // A duplicate path, unknown keys and unnormalized paths are allowed.
     assert!(two(2, json!({"storage": {"files": [{"filesystem": "root", "path": "/a//b", "x": 1}, {"filesystem": "root", "path": "/a//b"}]}})).is_empty());
     for (sections, expected) in [
         (files(json!({})), "!storage.files"),
@@ -773,12 +775,12 @@ fn spec_2_keeps_to_its_own_rules() {
 }
 
 #[test]
-fn a_version_that_is_not_known_is_all_that_is_told() {
+fn a_version_that_is_not_known_is_all_that_is_reported() {
     for version in [json!("3.2"), json!("3.7.0"), json!("2.5.0"), json!(3), json!(null)] {
         let findings = check(&json!({"ignition": {"version": version}, "storage": 5}));
-        assert_eq!(told(&findings), ["!ignition.version"], "{version}");
+        assert_eq!(reported(&findings), ["!ignition.version"], "{version}");
     }
-    assert_eq!(told(&check(&json!([]))), ["!ignition.version"]);
+    assert_eq!(reported(&check(&json!([]))), ["!ignition.version"]);
 }
 
 #[test]
@@ -790,7 +792,7 @@ fn findings_have_an_end_but_an_error_is_never_lost() {
         .collect();
     warnings.push(json!({"path": "a"}));
     let findings = check(&config(2, &files(json!(warnings))));
-    assert_eq!(told(&findings[MOST_FINDINGS..]), ["!storage.files.2000.path"]);
+    assert_eq!(reported(&findings[MOST_FINDINGS..]), ["!storage.files.2000.path"]);
 }
 
 #[test]
@@ -881,13 +883,13 @@ fn a_merge_tells_what_it_will_do_in_silence() {
         ),
     ] {
         assert_eq!(
-            told(&traps(&config(2, &parent), &config(2, &child))),
+            reported(&traps(&config(2, &parent), &config(2, &child))),
             expected,
             "{parent} {child}"
         );
     }
     let two = json!({"ignition": {"version": "2.2.0"}, "storage": {"files": [{"path": "/a"}]}});
-    assert_eq!(told(&traps(&two, &two)), ["?storage.files.0.path"]);
+    assert_eq!(reported(&traps(&two, &two)), ["?storage.files.0.path"]);
     assert!(traps(&two, &config(2, &json!({}))).is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! What a merge of two configs does that neither of them says.
+//! Unexpected effects of merging two configs.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use super::judge::Judge;
 use crate::ignition::finding::Finding;
 use crate::ignition::{Major, version};
 
-/// Tells what a merge of exactly these two will do that neither of them says. Paths are the child's.
+/// Reports the unexpected effects of merging exactly these two. Paths are the child's.
 ///
-/// Nothing is told of two that cannot be merged.
+/// Empty if the two cannot be merged.
 pub fn traps(parent: &Value, child: &Value) -> Vec<Finding> {
     let (Ok(theirs), Ok(ours)) = (version(parent), version(child)) else {
         return Vec::new();
@@ -90,7 +90,7 @@ fn same_node(judge: &mut Judge, theirs: &At, ours: &At) {
     }
 }
 
-/// A resource of ours over one of theirs: what ours does not say stays.
+/// A resource of the child over one of the parent: fields that the child does not set are inherited.
 fn resource(judge: &mut Judge, theirs: &At, ours: &At) {
     if ours.text("source").is_none() {
         return;
@@ -142,7 +142,7 @@ fn units(judge: &mut Judge, parent: &At, child: &At) {
     }
 }
 
-/// Spec 2 knows no keys: a second entry for a path or unit stands beside the first.
+/// Spec 2 has no keys: a second entry for a path or unit is added to the first.
 fn twice(judge: &mut Judge, parent: &At, child: &At) {
     for (section, list, key) in [
         ("storage", "files", "path"),

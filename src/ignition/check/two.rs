@@ -1,6 +1,6 @@
-//! Spec 2, of OpenShift 4.1 to 4.5: what the parts of it that this program writes and merges must keep to.
+//! Checks the parts of spec 2 (OpenShift 4.1 to 4.5) that this program writes and merges.
 //!
-//! Source: coreos/ignition, branch spec2x, `config/v2_*/types/*.go`. Disks and the like are not looked at.
+//! Source: coreos/ignition, branch spec2x, `config/v2_*/types/*.go`. Disks and similar parts are not checked.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::nodes::path_fault;
 use super::{resource, units, url};
 
 pub fn config(judge: &mut Judge, root: &At) {
-    // What is judged as in spec 3 is so by its oldest rules.
+    // Common parts are checked by spec 3's oldest rules.
     judge.rules = 0;
     let ignition = root.get("ignition");
     let text = "spec 2 is for CoreOS of OpenShift 4.1 to 4.5; later releases reject it as an unsupported version";
@@ -74,7 +74,7 @@ fn one_node(judge: &mut Judge, node: &At) {
             "spec 2 requires the filesystem's name; the root filesystem is `root`",
         );
     }
-    // Spec 2 lets a path be written in any way.
+    // Spec 2 accepts unnormalized paths.
     match node.text("path").unwrap_or_default() {
         path if path.starts_with('/') => {}
         path => judge.error(&node.get("path"), path_fault(path).unwrap_or_default()),

@@ -1,22 +1,22 @@
-//! Reads the text of a systemd unit as Ignition does. Source: coreos/go-systemd, `unit/deserialize.go`.
+//! Parses the text of a systemd unit as Ignition does. Source: coreos/go-systemd, `unit/deserialize.go`.
 //!
-//! It is not systemd's own reading: what is before the first section is skipped, an unclosed bracket swallows lines,
-//! and whether a long line is refused depends on how much of the text has been buffered. All of that is kept,
-//! since a config must be refused here exactly when the machine would refuse it.
+//! It differs from systemd's own parser: text before the first section is skipped, an unclosed bracket swallows lines,
+//! and whether a long line is rejected depends on the buffered text. All of that is reproduced, because a config must
+//! be rejected here exactly if the machine would reject it.
 
 use std::fmt;
 
-/// What matters of a unit that could be read.
+/// The relevant properties of a valid unit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Whether there is an option in the section `[Install]`.
+    /// Whether the section `[Install]` has an option.
     pub has_install: bool,
 }
 
-/// Why a unit cannot be read.
+/// Why a unit is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// From 1.
+    /// Counted from 1.
     line: usize,
     reason: &'static str,
 }
@@ -52,9 +52,9 @@ pub fn read(text: &str) -> Result<Read, Fault> {
     })
 }
 
-/// The longest line that systemd reads.
+/// The longest line that systemd accepts.
 const LINE_MAX: usize = 2048;
-/// How much is read ahead.
+/// The size of the read buffer.
 const BUFFER: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ struct Lexer<'t> {
     text: &'t str,
     /// The next byte to read.
     pos: usize,
-    /// Up to here the text has been read ahead.
+    /// The end of the buffered text.
     buffered: usize,
     section: &'t str,
     has_install: bool,
@@ -160,13 +160,13 @@ impl<'t> Lexer<'t> {
         Some(next)
     }
 
-    /// The text up to a byte, which is passed over, and whether it came before the end.
+    /// The text up to a byte, which is skipped, and whether the byte was found.
     fn until(&mut self, end: u8) -> (&'t str, bool) {
         let rest = &self.text[self.pos..];
         let found = rest.bytes().position(|byte| byte == end);
         let stop = self.pos + found.map_or(rest.len(), |length| length + 1);
         while self.buffered < stop {
-            // A full buffer is emptied before it is filled again.
+            // A full buffer is consumed before it is filled again.
             if self.buffered - self.pos >= BUFFER {
                 self.pos = self.buffered;
             }
@@ -185,7 +185,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A comment goes on behind a backslash.
+    /// A comment continues after a backslash.
     fn skip_comment(&mut self) {
         loop {
             let line = self.line();
@@ -219,7 +219,7 @@ mod tests {
             ("[Unit]\nwords", Some((2, "option without `=`"))),
             (&long(2000), None),
             (&long(2100), Some((2, "longer than 2048 bytes"))),
-            // Less than a whole LINE_MAX is buffered behind the name: the reference does not look.
+            // Less than a whole LINE_MAX is buffered after the name: the reference implementation does not check it.
             (&long(2030)[..2050], None),
         ] {
             let fault = fault.map(|(line, reason)| Fault { line, reason });

@@ -1,4 +1,4 @@
-//! Units and drop-ins of systemd.
+//! Systemd units and drop-ins.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ const SUFFIXES: [&str; 12] = [
 ];
 
 pub fn systemd(judge: &mut Judge, systemd: &At) {
-    // Templates of which an instance can be enabled, and whether they say how.
+    // Templates whose instances can be enabled, and whether they have an [Install] section.
     let mut templates = HashMap::new();
     for unit in systemd.entries("units") {
         let name = unit.text("name").unwrap_or_default();
@@ -77,7 +77,7 @@ pub fn systemd(judge: &mut Judge, systemd: &At) {
     }
 }
 
-/// Reads a unit's or drop-in's text; none counts as empty.
+/// Parses the text of a unit or drop-in; a missing text counts as empty.
 fn text(judge: &mut Judge, at: &At) -> Option<unit_text::Read> {
     match unit_text::read(at.text("contents").unwrap_or_default()) {
         Ok(read) => Some(read),
@@ -88,7 +88,7 @@ fn text(judge: &mut Judge, at: &At) -> Option<unit_text::Read> {
     }
 }
 
-/// From the last dot on, or nothing.
+/// The text from the last dot on, or nothing.
 fn suffix(name: &str) -> &str {
     let last = name.rsplit('/').next().unwrap_or_default();
     last.rfind('.').map_or("", |dot| &last[dot..])

@@ -1,21 +1,21 @@
-//! Which URLs Ignition takes: its own rules, upon what Go's `net/url` can read.
+//! Which URLs Ignition accepts: its own rules, applied to what Go's `net/url` can parse.
 
 use std::borrow::Cow;
 
 use super::data_url;
 use super::escape::{BAD_PERCENT, hex_pair, percent};
 
-/// The parts of a URL that matter here.
+/// The relevant parts of a URL.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Url<'u> {
     /// In lower case.
     pub scheme: String,
-    /// What follows the scheme where that does not begin with a slash.
+    /// What follows the scheme if that does not begin with a slash.
     opaque: &'u str,
     query: &'u str,
 }
 
-/// Judges the source of a resource, by the rules of a minor version of spec 3.
+/// Validates the source of a resource, by the rules of a minor version of spec 3.
 pub fn source(text: &str, minor: u32) -> Result<(), &'static str> {
     let url = parse(text)?;
     match url.scheme.as_str() {
@@ -31,7 +31,7 @@ pub fn source(text: &str, minor: u32) -> Result<(), &'static str> {
     }
 }
 
-/// Reads a URL as Go does (`net/url`, `Parse`).
+/// Parses a URL as Go does (`net/url`, `Parse`).
 pub fn parse(text: &str) -> Result<Url<'_>, &'static str> {
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
     if rest.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
@@ -66,7 +66,7 @@ fn split_scheme(text: &str) -> Result<(&str, &str), &'static str> {
     Ok(("", text))
 }
 
-/// What begins with slashes, or is relative.
+/// A URL that begins with slashes, or is relative.
 fn hierarchy(scheme: &str, rest: &str) -> Result<(), &'static str> {
     if !rest.starts_with('/') && rest.split('/').next().is_some_and(|first| first.contains(':')) {
         return Err("the URL's first segment has a colon but no scheme");
@@ -102,7 +102,7 @@ fn host(text: &str) -> Result<(), &'static str> {
     if !port.is_empty() && !port.strip_prefix(':').is_some_and(digits) {
         return Err("the URL's port is not a number");
     }
-    // Within brackets a zone may follow the address, and be escaped.
+    // In brackets an escaped zone may follow the address.
     let zone = match text.starts_with('[') {
         true => text[..colon].find("%25").map_or(colon..colon, |zone| zone..colon - 1),
         false => colon..colon,
@@ -135,7 +135,7 @@ fn in_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$&'()*+,;=:[]<>\"-_.~".contains(&byte)
 }
 
-/// `versionId` of an object in S3, if asked for, must say which.
+/// `versionId` of an S3 object must have a value.
 fn version_id(url: &Url) -> Result<(), &'static str> {
     let pairs = url.query.split('&').filter(|pair| !pair.contains(';'));
     let mut values = pairs.filter_map(|pair| {

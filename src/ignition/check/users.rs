@@ -3,10 +3,10 @@
 use super::at::At;
 use super::judge::Judge;
 
-/// What the first word of a line in `authorized_keys` may be, beside options.
+/// Valid prefixes of a key type in a line of `authorized_keys`.
 const KEY_TYPES: [&str; 3] = ["ssh-", "ecdsa-", "sk-"];
 
-/// Ignition looks at none of this; `useradd` and sshd do.
+/// Ignition checks none of this; `useradd` and sshd do.
 pub fn passwd(judge: &mut Judge, passwd: &At) {
     for list in ["users", "groups"] {
         for entry in passwd.entries(list) {

@@ -1,8 +1,10 @@
-//! Reads one config from bytes that nobody has looked at yet.
+//! Parses one config from untrusted bytes.
 //!
-//! It reads what Ignition reads (Go's `encoding/json`), with its habits: of a key that is there twice the last counts,
-//! objects under it are put together, and the case of keys does not matter. Where the habit is a trap it is a
-//! warning. No message of this module quotes the file: there are passwords and keys in it.
+//! Accepts what Ignition accepts (Go's `encoding/json`), in the same way: the last of duplicate keys is used, duplicate
+//! objects are merged, and keys are not case-sensitive. Unexpected results are warnings. No message of this module
+//! quotes the file, because it contains passwords and keys.
+//!
+//! More than 500 lines: one parser with its error messages.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,28 +20,28 @@ use super::place::place;
 use super::spec::{CONFIG, Field, Shape};
 use super::version::{Major, Version, parse_version};
 
-/// Most bytes of a config; no carrier takes as much.
+/// Largest config in bytes; no carrier accepts this much.
 pub const MOST_BYTES: usize = 16 << 20;
-/// Most objects and lists within each other; a config of any spec has ten.
+/// Largest nesting depth; a config of any spec has at most ten levels.
 const DEEPEST: usize = 100;
 
-/// A config that could be read.
+/// A parsed config.
 #[derive(Debug)]
 pub struct Document {
     pub config: Value,
-    /// What of the text is not in `config` the way it was written.
+    /// Where `config` differs from what the text appears to say.
     pub warnings: Vec<Finding>,
 }
 
 /// Why bytes are not a config, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Line and column, both from 1, where it is the text that cannot be read.
+    /// Line and column, both counted from 1, if the text cannot be parsed.
     pub place: Option<(usize, usize)>,
-    /// The place in the document, `$.storage.files.2`, as far as it is known.
+    /// The path in the document, `$.storage.files.2`, if known.
     pub path: Option<String>,
     pub reason: String,
-    /// The line around the place, its letters and digits made unreadable, and a caret below.
+    /// The line, with its letters and digits masked, and a caret below the column.
     pub snippet: Option<String>,
     hint: Option<&'static str>,
 }
@@ -94,12 +96,12 @@ impl ParseError {
     }
 }
 
-/// The config in `bytes`: one JSON object, of a version of the spec that this program knows.
+/// The config in `bytes`: one JSON object of a supported spec version.
 pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
     Ok(read(bytes)?.config)
 }
 
-/// The config in `bytes`, and what was odd about the text.
+/// The config in `bytes`, and warnings about its text.
 pub fn read(bytes: &[u8]) -> Result<Document, ParseError> {
     let document = read_json(bytes)?;
     if let Err(reason) = known_version(&document.config) {
@@ -158,7 +160,7 @@ fn read_json(bytes: &[u8]) -> Result<Document, ParseError> {
     }
 }
 
-/// The bytes as text; what is no text at all, or too much of it, is refused.
+/// The bytes as text; rejects binary data and files that are too large.
 fn as_text(bytes: &[u8]) -> Result<Cow<'_, str>, ParseError> {
     if bytes.len() > MOST_BYTES {
         let (have, most) = (bytes.len().div_ceil(1 << 20), MOST_BYTES >> 20);
@@ -169,7 +171,7 @@ fn as_text(bytes: &[u8]) -> Result<Cow<'_, str>, ParseError> {
         [] => return Err(ParseError::of_all("it is empty", None)),
         [0x1f, 0x8b, ..] => Some(("it is compressed with gzip", Some("decompress it with `gunzip`"))),
         [0xfe, 0xff, ..] | [0xff, 0xfe, ..] => Some(("it is UTF-16; a config must be UTF-8", None)),
-        [0xef, 0xbb, 0xbf, ..] => Some(("it starts with a byte order mark, which JSON does not allow", None)),
+        [0xef, 0xbb, 0xbf, ..] => Some(("it starts with a BOM, which JSON does not allow", None)),
         _ if bytes.contains(&0) => Some(("it is not text", None)),
         _ => None,
     };
@@ -197,7 +199,7 @@ fn not_an_object(text: &str, start: usize) -> ParseError {
     ParseError::at(text, start, reason)
 }
 
-/// Whether the first line that says something is a key of YAML, a list's entry or a document's start.
+/// Whether the first relevant line is a YAML key, a list entry or a document start.
 fn is_yaml(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_end);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
@@ -213,17 +215,17 @@ fn is_yaml(text: &str) -> bool {
     }
 }
 
-/// What was found by the way.
+/// State collected while parsing.
 #[derive(Default)]
 struct State {
-    /// Keys that are there twice in one object.
+    /// Duplicate keys of one object.
     repeated: Vec<String>,
-    /// The innermost place that could not be read.
+    /// The innermost value that could not be parsed.
     failed: Option<String>,
     too_deep: bool,
 }
 
-/// The way from the root to a value.
+/// The path from the root to a value.
 enum Trail<'t> {
     Root,
     Key(&'t Trail<'t>, &'t str),
@@ -240,7 +242,7 @@ impl fmt::Display for Trail<'_> {
     }
 }
 
-/// Reads one value, wherever it is.
+/// Parses one value at its path.
 #[derive(Clone, Copy)]
 struct Seed<'t> {
     state: &'t RefCell<State>,
@@ -348,7 +350,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
-/// Sets a field as Go does: a second object goes into the first, any other value takes its place.
+/// Sets a field as Go does: a second object is merged into the first, any other value replaces it.
 fn put(fields: &mut Map<String, Value>, key: String, value: Value) {
     match fields.entry(key) {
         Entry::Vacant(free) => {
@@ -362,7 +364,7 @@ fn put(fields: &mut Map<String, Value>, key: String, value: Value) {
     }
 }
 
-/// Says in our words why the text is not JSON.
+/// Describes why the text is not JSON.
 fn explain(text: &str, error: &serde_json::Error, state: State) -> ParseError {
     let offset = offset_of(text, error);
     let path = state.failed;
@@ -402,7 +404,7 @@ fn explain(text: &str, error: &serde_json::Error, state: State) -> ParseError {
     }
 }
 
-/// The byte that the parser stopped at; it counts lines from 1, and bytes of a line up to and with that one.
+/// The byte at which the parser stopped; it counts lines from 1, and bytes of a line including that one.
 fn offset_of(text: &str, error: &serde_json::Error) -> usize {
     let line_start = match error.line() {
         0 | 1 => 0,
@@ -411,7 +413,7 @@ fn offset_of(text: &str, error: &serde_json::Error) -> usize {
             .nth(line - 2)
             .map_or(text.len(), |(newline, _)| newline + 1),
     };
-    // Column 0 is the line break before.
+    // Column 0 is the preceding line break.
     let mut offset = (line_start + error.column()).saturating_sub(1).min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
@@ -419,7 +421,7 @@ fn offset_of(text: &str, error: &serde_json::Error) -> usize {
     offset
 }
 
-/// A line with a caret under a column. What could be part of a secret is replaced by dots.
+/// A line with a caret below a column. Characters that may be part of a secret are replaced by dots.
 fn snippet(line: &str, column: usize) -> String {
     const AROUND: usize = 30;
     let first = column.saturating_sub(AROUND + 1);
@@ -428,7 +430,7 @@ fn snippet(line: &str, column: usize) -> String {
     format!("{shown}\n{}^", " ".repeat(column - 1 - first))
 }
 
-/// The version of a config, if it is one that this program knows.
+/// The version of a config, if it is supported.
 pub fn known_version(config: &Value) -> Result<Version, String> {
     let text = match config.pointer("/ignition/version") {
         Some(Value::String(text)) => text,
@@ -465,7 +467,7 @@ pub fn known_version(config: &Value) -> Result<Version, String> {
     }
 }
 
-/// Gives known keys that are written in another case their own name: Ignition reads them all the same.
+/// Corrects the case of known keys: Ignition accepts them in any case.
 fn settle_case(value: &mut Value, fields: &[Field], path: &str, found: &mut Vec<Finding>) {
     let Value::Object(entries) = value else {
         return;

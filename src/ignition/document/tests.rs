@@ -8,9 +8,9 @@ fn fault(text: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_place() {
+fn what_cannot_be_read_is_reported_with_its_place() {
     let deep = format!("{{\"a\":{}", "[".repeat(100_000));
-    for (text, told) in [
+    for (text, expected) in [
         ("", "it is empty"),
         (" \n\t", "it is empty"),
         (
@@ -91,22 +91,19 @@ fn what_cannot_be_read_is_told_with_its_place() {
             "line 1, column 105: objects and lists are nested more than 100 levels deep",
         ),
     ] {
-        assert_eq!(fault(text), told, "{}", &text[..text.len().min(80)]);
+        assert_eq!(fault(text), expected, "{}", &text[..text.len().min(80)]);
     }
 }
 
 #[test]
-fn what_is_no_text_is_told_as_a_whole() {
-    for (bytes, told) in [
+fn what_is_no_text_is_reported_as_a_whole() {
+    for (bytes, expected) in [
         (&b"\x1f\x8b\x08\x00"[..], "it is compressed with gzip"),
-        (
-            b"\xef\xbb\xbf{}",
-            "it starts with a byte order mark, which JSON does not allow",
-        ),
+        (b"\xef\xbb\xbf{}", "it starts with a BOM, which JSON does not allow"),
         (b"\xff\xfe{\x00}\x00", "it is UTF-16; a config must be UTF-8"),
         (b"\x7fELF\x00\x00", "it is not text"),
     ] {
-        assert_eq!(fault(bytes), told);
+        assert_eq!(fault(bytes), expected);
     }
     assert_eq!(
         fault(vec![b' '; 50 << 20]),
@@ -138,7 +135,7 @@ fn the_version_is_one_that_is_known() {
     let unknown = |version: &str| {
         format!("unsupported config version `{version}`: 2.0.0 to 2.4.0 and 3.0.0 to 3.6.0 are supported")
     };
-    for (version, told) in [
+    for (version, expected) in [
         (
             "\"3.2\"",
             "a version has three numbers: write `3.2.0` instead of `3.2`".to_owned(),
@@ -164,7 +161,7 @@ fn the_version_is_one_that_is_known() {
         ),
     ] {
         let error = parse(of(version).as_bytes()).unwrap_err();
-        assert_eq!((error.reason, error.place), (told, Some((1, 26))), "{version}");
+        assert_eq!((error.reason, error.place), (expected, Some((1, 26))), "{version}");
     }
     assert_eq!(
         fault("{}"),
@@ -173,14 +170,14 @@ fn the_version_is_one_that_is_known() {
 }
 
 #[test]
-fn oddities_are_read_as_ignition_reads_them_and_told() {
+fn oddities_are_read_as_ignition_reads_them_and_reported() {
     let text = br#"{"Ignition": {"VERSION": "3.2.0"}, "x": "\u00fc",
         "storage": {"files": [{"PATH": "/a", "Unknown": 1}], "links": []}, "storage": {"files": [{"path": "/b"}]},
         "storage": null, "passwd": {"users": [{"name": "a", "name": "b"}]}, "y": "ab"}"#;
     let text = String::from_utf8_lossy(text)
         .replace("\"ab\"", "\"a\u{0}b\"")
         .into_bytes();
-    // One byte that is no UTF-8.
+    // One byte that is not UTF-8.
     let text: Vec<u8> = text.iter().map(|byte| if *byte == 0 { 0xff } else { *byte }).collect();
     let document = read(&text).unwrap();
     assert_eq!(
@@ -191,13 +188,13 @@ fn oddities_are_read_as_ignition_reads_them_and_told() {
             "passwd": {"users": [{"name": "b"}]}, "y": "a\u{fffd}b",
         })
     );
-    let told: Vec<_> = document
+    let warnings: Vec<_> = document
         .warnings
         .iter()
         .map(|it| (it.path.as_str(), it.text.as_str()))
         .collect();
     assert_eq!(
-        told,
+        warnings,
         [
             (
                 "$",
@@ -230,8 +227,8 @@ fn no_error_shows_what_is_in_the_file() {
         format!("{{\"a\": 1 {secret}}}"),
     ] {
         let error = parse(text.as_bytes()).unwrap_err();
-        let told = format!("{error}{:?}", error.snippet);
-        assert!(!told.contains(secret), "{told}");
+        let message = format!("{error}{:?}", error.snippet);
+        assert!(!message.contains(secret), "{message}");
     }
     let error = parse(b"{\"ab\": [1,\n {\"password\": \"pw\", }]}").unwrap_err();
     assert_eq!(

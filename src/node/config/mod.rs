@@ -1,4 +1,4 @@
-//! One node's config: the layers it is made of, what none of them may change of another, and how they become one.
+//! One node's config: its layers, the conflicts between them, and their merge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,45 +17,45 @@ use crate::node::overlay;
 use crate::node::{machine_configs, pointer};
 use crate::state::parameters::Parameters;
 
-/// The roles that get an Ignition config.
+/// The roles with an Ignition config.
 const ROLES: [Role; 3] = [Role::Bootstrap, Role::Master, Role::Worker];
 
-/// A config of the user's own, for nodes of one role or of all.
+/// A config of the user, for nodes of one role or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// As shown to the user, e.g. `ignition_extra: my.ign`.
+    /// For display, e.g. `ignition_extra: my.ign`.
     pub origin: String,
     pub role: Option<Role>,
     pub content: Vec<u8>,
 }
 
-/// What the configs of all nodes of a cluster are made from, read and checked once.
+/// The inputs of all nodes' configs, read and checked once.
 pub struct NodeConfigs<'a> {
     config: &'a ClusterConfig,
     parameters: &'a Parameters,
     roles: BTreeMap<Role, RoleConfig>,
-    /// What the user should know of and nothing refuses, one line each.
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
 }
 
-/// What all nodes of a role have in common.
+/// The common part of all nodes of a role.
 struct RoleConfig {
-    /// The installer's file, the address of the MCS set.
+    /// The installer's file, with the address of the MCS set.
     installer: Layer,
     version: Version,
-    /// What they get of the services by their own config.
+    /// The services' files that are in the nodes' own configs.
     services: HostParts,
-    /// What the MCS serves, where the nodes do not fetch it themselves.
+    /// The config that the MCS serves, unless the nodes fetch it themselves.
     served: Option<Layer>,
     fragments: Fragments,
-    /// Who writes what, our own layer aside.
+    /// The owners of all entries, except our own layer's.
     claims: Claims,
 }
 
 impl<'a> NodeConfigs<'a> {
-    /// Reads the installer's file of each role, the MachineConfigs that bootstrap.ign carries, and the user's fragments.
+    /// Reads each role's installer file, the MachineConfigs in bootstrap.ign, and the user's fragments.
     ///
-    /// `bootstrap` is what that machine gets of the services; the other roles get theirs by MachineConfig.
+    /// `bootstrap` are that machine's service files; the other roles get theirs by MachineConfig.
     pub fn new(
         config: &'a ClusterConfig,
         parameters: &'a Parameters,
@@ -135,14 +135,14 @@ impl<'a> NodeConfigs<'a> {
         })
     }
 
-    /// The machine config server as the pointer of a role names it, and the spec its nodes read.
+    /// The machine config server in a role's pointer, and the spec version that its nodes read.
     pub fn server(&self, role: Role) -> Result<(pointer::Server, Version), IgnitionError> {
         let common = self.role(role)?;
         let server = pointer::server(&common.installer.config).map_err(|error| error.of(&common.installer.origin))?;
         Ok((server, common.version))
     }
 
-    /// Tells what the MCS serves to a role: its nodes get it within their configs and fetch nothing.
+    /// Sets the MCS's config of a role: its nodes have it embedded and fetch nothing.
     pub fn serve(&mut self, role: Role, served: &[u8]) -> Result<(), IgnitionError> {
         let common = self.roles.get_mut(&role).ok_or(IgnitionError::NoRole(role))?;
         let origin = format!("the machine config server's {role}");
@@ -163,7 +163,8 @@ impl<'a> NodeConfigs<'a> {
         Ok(())
     }
 
-    /// The layers of a node's config, lowest first: the installer's file, what is served, the user's fragments, ours.
+    /// The layers of a node's config, lowest first: the installer's file, the served config, the user's fragments,
+    /// ours.
     pub fn layers(&self, node: &NodeName, role: Role) -> Result<Vec<Layer>, IgnitionError> {
         let common = self.role(role)?;
         let mut layers = vec![common.installer.clone()];
@@ -175,10 +176,11 @@ impl<'a> NodeConfigs<'a> {
         Ok(layers)
     }
 
-    /// The whole config of one node, minified.
+    /// The complete config of one node, minified.
     ///
-    /// A pointer keeps the installer's entry first and merges all that is not the installer's last, as one config. On
-    /// bootstrap, and where it is known what is served, everything is merged into one. The same input always gives the same bytes. They hold secrets.
+    /// A pointer keeps the installer's entry first and merges everything else last, as one config. For bootstrap, and
+    /// if the served config is known, everything is merged into one. The same input always gives the same bytes. They
+    /// contain secrets.
     pub fn node_config(&self, node: &NodeName, role: Role) -> Result<Vec<u8>, IgnitionError> {
         let common = self.role(role)?;
         let own = self.own(common, node)?;
@@ -196,7 +198,7 @@ impl<'a> NodeConfigs<'a> {
             refuse_faults(&format!("ocpdeploy's overlay for {node}"), check::check_merged(&own))?;
             let mut pointer = installer.config.clone();
             let entries = pointer::entries(&mut pointer, common.version.major)?;
-            // No entry before ours has this source, so there is no compression or hash to inherit.
+            // No earlier entry has this source, so no compression or hash is inherited.
             entries.push(json!({"source": data_url(&serde_json::to_vec(&own)?)}));
             pointer
         };
@@ -204,7 +206,7 @@ impl<'a> NodeConfigs<'a> {
         Ok(serde_json::to_vec(&config)?)
     }
 
-    /// What `layers` tells, for all nodes, in a form that can be kept.
+    /// The `layers` of all nodes, in a form that can be stored.
     pub fn kept_layers(&self) -> Result<KeptLayers, IgnitionError> {
         let layers = |common: &RoleConfig| {
             let layers = common.served.iter().chain(&common.fragments.layers);
@@ -231,7 +233,7 @@ impl<'a> NodeConfigs<'a> {
         self.roles.get(&role).ok_or(IgnitionError::NoRole(role))
     }
 
-    /// Our own layer of a node, checked alone and against what others write.
+    /// Our own layer of a node, checked by itself and for conflicts.
     fn own(&self, common: &RoleConfig, node: &NodeName) -> Result<Value, IgnitionError> {
         let mut parts = overlay::own_parts(self.config, self.parameters, node);
         parts.extend(common.services.clone());
@@ -246,7 +248,7 @@ impl<'a> NodeConfigs<'a> {
 #[derive(Default)]
 struct Fragments {
     layers: Vec<Layer>,
-    /// All of them, the later over the earlier.
+    /// All of them merged, later ones over earlier ones.
     merged: Option<Value>,
     warnings: Vec<String>,
 }
@@ -286,7 +288,7 @@ impl Fragments {
     }
 }
 
-/// A config that a fragment fetches would win over everything, and nobody has seen it.
+/// A config that a fragment fetches would override everything, and cannot be checked.
 fn fetches(config: &Value) -> Option<Finding> {
     let section = config.pointer("/ignition/config").and_then(Value::as_object)?;
     let empty = |value: &Value| match value {
@@ -302,7 +304,7 @@ fn fetches(config: &Value) -> Option<Finding> {
     })
 }
 
-/// Judges fragments alone, before there is anything else of the cluster; returns what they should know of.
+/// Checks the fragments by themselves, before the installer's files exist; returns warnings.
 pub fn check_fragments(fragments: &[Fragment]) -> Result<Vec<String>, IgnitionError> {
     let mut warnings = Vec::new();
     for role in ROLES {
@@ -331,7 +333,7 @@ fn refuse_faults(origin: &str, findings: Vec<Finding>) -> Result<Vec<String>, Ig
     Ok(rest.into_iter().map(line).collect())
 }
 
-/// One config over another.
+/// Merges one config over another.
 fn over(below: &Value, config: &Value) -> Result<Value, IgnitionError> {
     let mut merged = merge(below, config)?;
     if version(&merged)?.major == Major::Two {
@@ -340,7 +342,7 @@ fn over(below: &Value, config: &Value) -> Result<Value, IgnitionError> {
     Ok(merged)
 }
 
-/// Makes one entry of those for one user: of two, a node with Ignition 2 keeps the last one's ssh keys only.
+/// Joins the entries of one user: of two, a node with Ignition 2 uses only the last one's SSH keys.
 fn join_users(config: &mut Value) {
     let Some(users) = config.pointer_mut("/passwd/users").and_then(Value::as_array_mut) else {
         return;
@@ -371,14 +373,14 @@ fn join_user(known: &mut Value, more: Value) {
     }
 }
 
-/// Version of the form of `KeptLayers`.
+/// Format version of `KeptLayers`.
 const KEPT_VERSION: u32 = 1;
 
-/// What the configs of a cluster's nodes were made of, beside the installer's files. It holds secrets.
+/// The inputs of the nodes' configs, besides the installer's files. Contains secrets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptLayers {
     v: u32,
-    /// What the MCS serves, where it is within, and the user's fragments.
+    /// The MCS's config if it is embedded, and the user's fragments.
     roles: BTreeMap<Role, Vec<KeptLayer>>,
     /// Our own layer.
     nodes: BTreeMap<NodeName, Value>,
@@ -398,13 +400,13 @@ impl KeptLayer {
 }
 
 impl KeptLayers {
-    /// Reads what was kept; `None` when a newer program wrote it.
+    /// Parses stored layers; `None` if a newer version of the program wrote them.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, serde_json::Error> {
         let kept: Self = serde_json::from_slice(bytes)?;
         Ok((kept.v == KEPT_VERSION).then_some(kept))
     }
 
-    /// The layers of a node's config over the installer's file of its role, lowest first; `None` for a node not known.
+    /// The layers of a node's config above the installer's file of its role, lowest first; `None` for an unknown node.
     pub fn layers(&self, node: &NodeName, role: Role) -> Option<Vec<Layer>> {
         let own = self.nodes.get(node)?.clone();
         let common = self.roles.get(&role).into_iter().flatten();

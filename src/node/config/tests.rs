@@ -7,7 +7,7 @@ use crate::ignition::unpack::unpack;
 
 const URL: &str = "https://api-int.lab.example.com:22623/config/";
 
-/// A cluster's files as an installer of spec 3.2 shapes them.
+/// A cluster's files in the form of an installer with spec 3.2.
 struct Files {
     config: ClusterConfig,
     parameters: Parameters,
@@ -55,7 +55,7 @@ impl Files {
         self
     }
 
-    /// Adds a manifest to what bootstrap.ign carries.
+    /// Adds a manifest to bootstrap.ign.
     fn manifest(mut self, name: &str, text: &str) -> Self {
         let path = format!("/opt/openshift/openshift/{name}");
         let file = json!({"path": path, "contents": {"source": data_url(text.as_bytes())}});
@@ -133,7 +133,7 @@ fn a_pointer_keeps_all_of_the_installers_and_merges_the_rest_last() {
         let mut expected = files.installer[&Role::Worker].clone();
         let ours = pointer["ignition"]["config"]["merge"][1].clone();
         expected["ignition"]["config"]["merge"] = json!([{"source": source}, ours]);
-        // As text, since the order of keys counts too.
+        // Compared as text, because the order of keys matters.
         assert_eq!(pointer.to_string(), expected.to_string());
     }
     assert_eq!(
@@ -205,7 +205,7 @@ fn the_layers_of_a_node_make_its_config() {
 }
 
 #[test]
-fn nobody_changes_what_another_writes() {
+fn no_one_changes_what_another_writes() {
     let mc = "kind: MachineConfig\nmetadata:\n  name: 99-worker-y\n  labels: {machineconfiguration.openshift.io/role: worker}\n\
         spec:\n  config:\n    ignition: {version: 3.2.0}\n    storage:\n      files: [{path: /etc/x}, {path: /etc/chrony.conf}]\n";
     let core = json!({"ignition": {"version": "3.2.0"}, "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-rsa AAAA x"]}]}});
@@ -235,17 +235,17 @@ fn nobody_changes_what_another_writes() {
         assert_eq!(with(content).refused(role), words);
     }
     with(core).node(Role::Bootstrap).unwrap();
-    // A MachineConfig of workers binds no master.
+    // A MachineConfig for workers does not affect masters.
     let files = Files::new()
         .manifest("99_y.yaml", mc)
         .with("my.ign", Some(Role::Master), file("/etc/x"));
     files.node(Role::Master).unwrap();
-    // It binds us, too.
+    // It also conflicts with our own files.
     let files = Files::new().manifest("99_h.yaml", &mc.replace("/etc/x", "/etc/hostname"));
     let words =
         "conflict: file /etc/hostname is set by MachineConfig 99-worker-y (openshift/99_h.yaml) and by ocpdeploy";
     assert_eq!(files.refused(Role::Worker), words);
-    // Two configs of the user's are his own affair: the later wins.
+    // Two configs of the user may overlap: the later one is effective.
     let mut second = file("/etc/u");
     second["storage"]["files"][0]["contents"]["source"] = json!("data:,second");
     let files = Files::new()
@@ -275,10 +275,10 @@ fn a_faulty_fragment_is_named_with_its_place() {
         ),
     ] {
         let error = check_fragments(&[text(fragment)]).unwrap_err().to_string();
-        // Whether it is the reader or the judge who finds it, file and place are told.
+        // File and position are reported by both the parser and the checks.
         assert!(error.starts_with("ignition_extra: my.ign"), "{error}");
-        let told = error.contains("line 2") || error.contains("ersion") || error.contains("$.");
-        assert!(told, "{error}\n{words}");
+        let reported = error.contains("line 2") || error.contains("ersion") || error.contains("$.");
+        assert!(reported, "{error}\n{words}");
     }
     let two = r#"{"ignition": {"version": "2.2.0"}}"#;
     check_fragments(&[text(two)]).unwrap();
@@ -289,7 +289,7 @@ fn a_faulty_fragment_is_named_with_its_place() {
 }
 
 #[test]
-fn a_fragment_of_a_newer_spec_is_taken_and_told() {
+fn a_fragment_of_a_newer_spec_is_taken_and_reported() {
     let mut newer = file("/etc/n");
     newer["ignition"]["version"] = json!("3.3.0");
     newer["kernelArguments"] = json!({"shouldExist": ["quiet"]});
@@ -331,7 +331,7 @@ fn spec_2_appends() {
 
     let merged = files.node(Role::Bootstrap).unwrap();
     assert_eq!(paths(&merged), [&["/f"], &OWN[..]].concat());
-    // One entry, for of two Ignition 2 keeps the last one's keys.
+    // One entry, because Ignition 2 uses only the last one's keys.
     let keys = ["ssh-rsa AAAA installer", &files.config.ssh_keys[0]];
     assert_eq!(
         merged["passwd"]["users"],
@@ -399,7 +399,7 @@ const NAMES: [&str; 10] = [
     "core",
 ];
 
-/// Any JSON, with the names that matter in any place.
+/// Any JSON, with significant names at any position.
 fn any_json() -> impl Strategy<Value = Value> {
     let name = || prop::sample::select(&NAMES[..]).prop_map(str::to_owned);
     let leaf = prop_oneof![
@@ -415,7 +415,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a machine config server has for workers.
+/// A machine config server's config for workers.
 fn served() -> Value {
     json!({
         "ignition": {"version": "3.2.0"},
@@ -448,7 +448,7 @@ fn a_config_with_what_is_served_within_fetches_nothing_and_keeps_the_order() {
     assert_eq!(origins(all.layers(&node, Role::Worker).unwrap()), expected);
     let kept = all.kept_layers().unwrap().layers(&node, Role::Worker).unwrap();
     assert_eq!(origins(kept), expected[1..]);
-    // Masters still ask.
+    // Masters still fetch it.
     let master: Value =
         serde_json::from_slice(&all.node_config(&NodeName::node(Role::Master, 0), Role::Master).unwrap()).unwrap();
     assert_eq!(

@@ -1,9 +1,8 @@
-//! A name server on every node, so that the cluster's names need nobody else's DNS.
+//! A name server on every node, so that the cluster's names do not depend on the network's DNS.
 //!
-//! It answers for the VIPs, everything beneath `apps`, and the nodes; names of the cluster that are not among them do
-//! not exist, and names that are have no addresses of the other family (NODATA: musl and Go take NXDOMAIN for either
-//! family as the end). All else goes to the resolvers that DHCP offered; which these are, a node finds out itself
-//! (`resolver`).
+//! It answers for the VIPs, everything below `apps`, and the nodes. Other names of the cluster do not exist, and
+//! existing names have no addresses of the other family (NODATA: musl and Go stop at NXDOMAIN for either family). Other
+//! queries go to the resolvers that DHCP provides; each node detects these itself (`resolver`).
 
 use serde_json::json;
 
@@ -13,7 +12,7 @@ use crate::export::zone;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::templates::render;
 
-/// What every node gets, whatever its role.
+/// The files of every node, for any role.
 pub fn parts(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     match input.config.dns {
         Dns::Dnsmasq => dnsmasq(input),
@@ -22,7 +21,7 @@ pub fn parts(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     }
 }
 
-/// A process of the host's own: nothing has to be pulled before the first name can be looked up.
+/// A process of the host: works before any image is pulled.
 fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let parameters = input.parameters;
     let id = parameters.id();
@@ -66,7 +65,7 @@ fn dnsmasq(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     })
 }
 
-/// The release's own CoreDNS. Its zone is the one that `ocpdeploy export dns` writes.
+/// The release's own CoreDNS. Its zone is the same as that of `ocpdeploy export dns`.
 fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     let parameters = input.parameters;
     let id = parameters.id();
@@ -84,7 +83,7 @@ fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
         input.release.image("coredns")?,
         &["/usr/bin/coredns", "-conf", "/run/ocpdeploy/dns/Corefile"],
         &[("config", "/etc/ocpdeploy/dns"), ("state", "/run/ocpdeploy/dns")],
-        // Only what SELinux forbids of the host's files is allowed.
+        // Allows only the access to host files that SELinux would deny.
         json!({"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}),
     );
     Ok(HostParts {
@@ -98,7 +97,7 @@ fn coredns(input: &Input<'_>) -> Result<HostParts, ServiceError> {
     })
 }
 
-/// Up to 4.3, masters find each other's etcd by SRV records, and etcd's certificates carry these names.
+/// Up to 4.3, masters find each other's etcd by SRV records, and etcd's certificates contain these names.
 fn needs_etcd_names(input: &Input<'_>) -> bool {
     let (major, minor) = input.release.version;
     major == 4 && minor <= 3

@@ -1,8 +1,9 @@
-//! haproxy on masters: spreads the API over them, and brings requests to routers that are elsewhere than the VIP.
+//! haproxy on masters: balances the API, and forwards requests to routers on other nodes than the VIP's.
 //!
-//! It listens on ports of its own, since masters have an API on 6443 and may have routers on 80 and 443. The host
+//! It listens on its own ports, because masters have an API on 6443 and may have routers on 80 and 443. The host
 //! redirects the VIP's ports to them, as openshift/baremetal-runtimecfg does (`pkg/monitor`).
-//! Ports 9444, 9445, 9454, 9464, 9480 and 9483 are nobody else's (openshift/enhancements: `dev-guide/host-port-registry.md`).
+//! Ports 9444, 9445, 9454, 9464, 9480 and 9483 are otherwise unused (openshift/enhancements:
+//! `dev-guide/host-port-registry.md`).
 
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use crate::templates::render;
 
 const FOLDER: &str = "/etc/ocpdeploy/haproxy";
 
-/// What all nodes of a role get: masters, where there is anything to balance or to pass on.
+/// The files of all nodes of a role: masters, if there is anything to balance or to forward.
 pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     let apis: Vec<&NodeAddress> = input.nodes(Role::Master).filter(|_| balances_api(input)).collect();
     let routers = if passes_requests_on(input) {
@@ -41,7 +42,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         ],
         &[("config", FOLDER)],
         json!({
-            // The image's own user; only what SELinux forbids of the host's files is allowed.
+            // The image's own user; allows only the access to host files that SELinux would deny.
             "securityContext": {"seLinuxOptions": {"type": "spc_t"}},
             "livenessProbe": {
                 "httpGet": {"host": "127.0.0.1", "port": 9444, "path": "/ready"},
@@ -66,7 +67,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     })
 }
 
-/// Whether there is more than one API.
+/// Whether there is more than one API server.
 pub(super) fn balances_api(input: &Input<'_>) -> bool {
     input.nodes(Role::Master).count() > 1
 }
@@ -76,7 +77,7 @@ fn passes_requests_on(input: &Input<'_>) -> bool {
     input.has_one_vip() && (input.config.workers > 0 || balances_api(input))
 }
 
-/// One line each: VIP, its port, haproxy's port, and a URL that answers while haproxy has somebody behind it.
+/// One line each: VIP, its port, haproxy's port, and a URL that succeeds while haproxy has a healthy server.
 fn redirects(input: &Input<'_>) -> String {
     let mut lines = Vec::new();
     if balances_api(input) {

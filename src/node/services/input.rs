@@ -1,4 +1,4 @@
-//! What the services are made from, and what all of them are made of.
+//! Inputs and common parts of the services.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use crate::node::host::HostFile;
 use crate::state::parameters::{NodeAddress, Parameters};
 use crate::templates::{TemplateError, yaml};
 
-/// Images of the payload that the services run, by their names in it.
+/// Images of the release that the services run, by their names in it.
 pub const IMAGES: [&str; 3] = ["keepalived-ipfailover", "haproxy-router", "coredns"];
 
-/// What the services are made from.
+/// The inputs of the services.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     pub config: &'a ClusterConfig,
     pub parameters: &'a Parameters,
     pub release: &'a Release,
-    /// Virtual IPs that are leases which nobody keeps; the node that holds one renews it.
+    /// Virtual IPs that are unreserved leases; the node that holds one renews it.
     pub leased: &'a [AddressAssignment],
 }
 
@@ -35,13 +35,13 @@ impl<'a> Input<'a> {
         roles.into_iter().flat_map(|role| self.nodes(role)).collect()
     }
 
-    /// Both VIPs are one address.
+    /// Both VIPs are the same address.
     pub(super) fn has_one_vip(&self) -> bool {
         self.parameters.api_ip == self.parameters.ingress_ip
     }
 }
 
-/// What a service cannot be made of.
+/// Why a service cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     #[error("release {}.{} has no image {name}", version.0, version.1)]
@@ -59,17 +59,17 @@ impl ServiceError {
     }
 }
 
-/// The OpenShift release to be installed, as far as the services need to know it.
+/// The OpenShift release to install, as far as the services need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// Major and minor, e.g. `(4, 19)`.
     pub version: (u32, u32),
-    /// Images of the payload by name (`keepalived-ipfailover`, `haproxy-router`, `coredns`, …), each by digest.
+    /// Images of the release by name (`keepalived-ipfailover`, `haproxy-router`, `coredns`, …), each by digest.
     pub images: BTreeMap<String, String>,
 }
 
 impl Release {
-    /// A release with all images that the services run.
+    /// A release with all images of the services.
     #[cfg(test)]
     pub(super) fn example(version: (u32, u32)) -> Self {
         let image = |name: &&str| {
@@ -82,7 +82,7 @@ impl Release {
         Self { version, images }
     }
 
-    /// The image of this name in the payload, by digest.
+    /// The image of this name in the release, by digest.
     pub(super) fn image(&self, name: &'static str) -> Result<&str, ServiceError> {
         let version = self.version;
         let image = self.images.get(name).map(String::as_str);
@@ -90,10 +90,10 @@ impl Release {
     }
 }
 
-/// A pod that the kubelet starts by itself, with no API to ask: one container in the host's network.
+/// A static pod, which the kubelet starts without an API: one container in the host's network.
 ///
-/// `folders` of the host are at the same paths within. `more` are further fields of the container.
-/// The namespace is one that every cluster has, so that the pod can be seen there.
+/// `folders` of the host are mounted at the same paths. `more` are further fields of the container.
+/// The namespace exists in every cluster, so that the pod is visible there.
 pub(super) fn static_pod(name: &str, image: &str, command: &[&str], folders: &[(&str, &str)], more: Value) -> HostFile {
     let mount = |(name, path): &(&str, &str)| json!({"name": name, "mountPath": path});
     let volume =

@@ -1,16 +1,16 @@
 //! keepalived: which node holds each VIP.
 //!
-//! One set of files serves every node of a role, so that they can be a MachineConfig: the node finds its own lines
-//! by its address (`templates/keepalived/run`). A node that is not in the table holds no VIP; whoever adds
-//! one renews the table everywhere, and `run` takes it as it comes.
+//! One set of files is used by every node of a role, so that it can be a MachineConfig: the node selects its own lines
+//! by its address (`templates/keepalived/run`). A node that is not in the table holds no VIP; when nodes are added,
+//! the table is updated everywhere, and `run` reloads it.
 //!
-//! * A node that can no longer serve gives the VIP away itself and then the next one takes it, so that two never have
-//!   it at once. Nobody takes it from a node that serves: each move cuts every connection.
-//! * No two nodes have the same priority, or both would follow a dead holder.
-//! * The bootstrap is above all masters, and gets the VIP back when its API was only short of breath
+//! * A node that can no longer serve releases the VIP itself before the next one takes it, so that two never have
+//!   it at once. A VIP is never taken from a node that serves: each move interrupts every connection.
+//! * No two nodes have the same priority, otherwise both would replace a failed holder.
+//! * The bootstrap has a higher priority than all masters, and gets the VIP back after a temporary failure of its API
 //!   (openshift/machine-config-operator issue 2586).
 //!
-//! What is checked is what openshift/machine-config-operator checks on other platforms (`templates/common/on-prem`).
+//! The health checks are those of openshift/machine-config-operator on other platforms (`templates/common/on-prem`).
 
 use std::net::Ipv4Addr;
 
@@ -25,7 +25,7 @@ use crate::templates::render;
 
 const FOLDER: &str = "/etc/ocpdeploy/keepalived";
 
-/// More than any master can have.
+/// Higher than any master's.
 const BOOTSTRAP_PRIORITY: u8 = 240;
 
 /// A command that keepalived runs every `interval` seconds.
@@ -34,15 +34,15 @@ struct Check {
     name: &'static str,
     command: &'static str,
     interval: u8,
-    /// Failures in a row that count as one.
+    /// Consecutive failures that count as down.
     fall: u8,
-    /// Successes in a row that count as one.
+    /// Consecutive successes that count as up.
     rise: u8,
-    /// Added to the priority on success; 0: a failure takes the VIP from the node.
+    /// Added to the priority on success; 0: a failure removes the VIP from the node.
     weight: u8,
 }
 
-/// Found false 3 times within 3 seconds, so that another node has the VIP before 5 have gone by.
+/// Detected after 3 failures within 3 seconds, so that another node has the VIP before 5 seconds have passed.
 const API: Check = Check {
     name: "api",
     command: "/etc/ocpdeploy/keepalived/check-api",
@@ -52,7 +52,7 @@ const API: Check = Check {
     weight: 0,
 };
 
-/// The weights only say who follows. Each is more than the ranks of five masters differ.
+/// The weights only determine the order. Each is larger than the difference between the ranks of five masters.
 const API_BALANCED: Check = Check {
     name: "api_balanced",
     command: "/etc/ocpdeploy/keepalived/check-api-balanced",
@@ -69,7 +69,7 @@ const API_HERE: Check = Check {
     ..API_BALANCED
 };
 
-/// The MCS is not balanced: its clients meet the one of the VIP's holder.
+/// The MCS is not balanced: clients use the one on the VIP's holder.
 const MCS_HERE: Check = Check {
     name: "mcs_here",
     command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:22623/healthz",
@@ -92,7 +92,7 @@ struct Instance<'a> {
     name: Vip,
     ip: Ipv4Addr,
     virtual_router_id: u8,
-    /// Takes the VIP from a node of lower priority.
+    /// Takes the VIP from a node with lower priority.
     preempts: bool,
     nodes: Vec<Candidate<'a>>,
     checks: Vec<&'static str>,
@@ -105,9 +105,9 @@ struct Candidate<'a> {
     priority: u8,
 }
 
-/// What all nodes of a role get; nothing where the role holds no VIP.
+/// The files of all nodes of a role; empty if the role holds no VIP.
 ///
-/// The configuration holds the VRRP password, so its file is 0600.
+/// The configuration contains the VRRP password, so its file has mode 0600.
 pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     let mut instances = Vec::new();
     let mut checks = Vec::new();
@@ -154,7 +154,7 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     Ok(HostParts { files, units: vec![] })
 }
 
-/// Where nobody else could have the VIP, nothing is checked.
+/// If no other node can have the VIP, nothing is checked.
 fn api_checks(input: &Input<'_>, role: Role) -> Vec<Check> {
     match role {
         Role::Bootstrap => vec![API],
@@ -197,8 +197,8 @@ fn ingress<'a>(input: &Input<'a>, checks: &[Check]) -> Instance<'a> {
     }
 }
 
-/// Priorities from `first` downwards in steps: of two that wait for a dead holder, the higher is first by
-/// 1/256 s for each point (RFC 3768: skew time).
+/// Priorities from `first` downwards in steps: of two nodes that wait to replace a failed holder, the higher is first
+/// by 1/256 s for each point (RFC 3768: skew time).
 fn ranked<'a>(
     nodes: impl IntoIterator<Item = &'a NodeAddress>,
     first: u8,

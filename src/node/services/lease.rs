@@ -1,13 +1,13 @@
-//! The leases of virtual IPs, renewed by whoever holds the address.
+//! Renewal of virtual IPs' leases by the node that holds the address.
 //!
-//! Where the platform keeps no address, pass one's helpers got the virtual IPs as leases, and these would end with them.
-//! A node that asks from its own address is served, since the server goes by what is in the request (RFC 2131, 4.1 and
-//! 4.3.2); so a few lines of shell are enough, and nothing is configured on the node.
+//! If the platform reserves no addresses, pass one's helpers leased the virtual IPs, and these leases would expire. A
+//! server answers a node that sends requests from its own address, because only the content of the request matters
+//! (RFC 2131, 4.1 and 4.3.2); so a few lines of shell are sufficient, and nothing is configured on the node.
 
 use super::input::Input;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 
-/// What every node gets that may hold a virtual IP; nothing where no virtual IP is a lease.
+/// The files of every node that may hold a virtual IP; empty if no virtual IP is a lease.
 pub fn parts(input: &Input<'_>) -> HostParts {
     if input.leased.is_empty() {
         return HostParts::default();

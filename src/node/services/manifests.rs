@@ -1,4 +1,4 @@
-//! The manifests that openshift-install takes beside its own.
+//! The manifests that are added to openshift-install's own.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::templates::yaml;
 /// A manifest as a file of the installer's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest {
-    /// Beneath the installer's folder: `openshift/…` is new, `manifests/…` takes the place of the installer's own.
+    /// Below the installer's folder: `openshift/…` is new, `manifests/…` replaces the installer's own.
     pub path: String,
     /// YAML.
     pub content: String,
@@ -29,11 +29,11 @@ impl Manifest {
     }
 }
 
-/// Every manifest of ours.
+/// All manifests of this program.
 pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     let config = input.config;
     let mut manifests = Vec::new();
-    // Workers may come later, so their MachineConfig is there from the start.
+    // Workers may be added later, so their MachineConfig always exists.
     for role in [Role::Master, Role::Worker] {
         let mut parts = parts(input, role)?;
         parts.extend(time(config));
@@ -54,9 +54,9 @@ pub fn manifests(input: &Input<'_>) -> Result<Vec<Manifest>, ServiceError> {
     Ok(manifests)
 }
 
-/// What all nodes of a role get, also those that join later.
+/// The files of all nodes of a role, including those that join later.
 ///
-/// The name sorts behind the cluster's own, so that it wins; source: openshift/machine-config-operator,
+/// The name sorts after the cluster's own, so that it takes precedence; source: openshift/machine-config-operator,
 /// `pkg/controller/common/helpers.go`.
 fn machine_config(role: Role, parts: &HostParts, release: &Release) -> Manifest {
     let name = format!("99-{role}-ocpdeploy");
@@ -69,7 +69,7 @@ fn machine_config(role: Role, parts: &HostParts, release: &Release) -> Manifest 
     Manifest::new(&format!("openshift/99_ocpdeploy-machineconfig-{role}.yaml"), &content)
 }
 
-/// The least version that every machine-config-operator of the release's age reads: 4.6 came with 3.1.
+/// The lowest version that every machine-config-operator of the release's age accepts: 4.6 came with 3.1.
 fn machine_config_version(release: &Release) -> Version {
     let (major, minor) = match release.version >= (4, 6) {
         true => (Major::Three, 1),
@@ -78,13 +78,13 @@ fn machine_config_version(release: &Release) -> Version {
     Version { major, minor, patch: 0 }
 }
 
-/// The routers: never more than there are nodes for them, since each takes its node's ports 80 and 443.
+/// The routers: at most one for each node, because each uses its node's ports 80 and 443.
 fn ingress_controller(config: &ClusterConfig) -> Manifest {
     let (nodes, role) = match config.workers {
         0 => (config.masters, "master"),
         workers => (workers, "worker"),
     };
-    // The platform's balancer asks a master for its API only, so that each node which may have a router must have one.
+    // The platform's load balancer checks only a master's API, so that each node which may have a router must have one.
     let replicas = match config.lb {
         Lb::Platform if config.masters_schedulable && config.workers > 0 => config.masters + config.workers,
         Lb::Platform => nodes,
@@ -103,8 +103,8 @@ fn ingress_controller(config: &ClusterConfig) -> Manifest {
     Manifest::new("openshift/99_ocpdeploy-ingress-controller.yaml", &content)
 }
 
-/// The overlay of a cluster that is within another's: on a port of its own, since hosts take packets on the usual ones
-/// (VXLAN 4789, Geneve 6081) for their own, and through the host's own stack, where peers are found (`peers`).
+/// The overlay network of a nested cluster: on its own port, because hosts process packets on the usual ones
+/// (VXLAN 4789, Geneve 6081) themselves, and through the host's own stack, which finds peers (`peers`).
 ///
 /// Fields: openshift/api `operator/v1/types_network.go`.
 fn network(config: &ClusterConfig) -> Manifest {
@@ -126,7 +126,7 @@ fn network(config: &ClusterConfig) -> Manifest {
     Manifest::new("openshift/99_ocpdeploy-network.yaml", &content)
 }
 
-/// Lets users' pods onto masters; without workers the installer itself does.
+/// Allows user pods on masters; without workers the installer itself does.
 fn scheduler() -> Manifest {
     let content = json!({
         "apiVersion": "config.openshift.io/v1",
@@ -137,7 +137,7 @@ fn scheduler() -> Manifest {
     Manifest::new("manifests/cluster-scheduler-02-config.yml", &content)
 }
 
-/// On platform `none` there is no registry unless it is told where to keep images.
+/// On platform `none` there is no registry unless its storage is configured.
 fn registry() -> Manifest {
     let content = json!({
         "apiVersion": "imageregistry.operator.openshift.io/v1",
@@ -148,7 +148,7 @@ fn registry() -> Manifest {
     Manifest::new("openshift/99_ocpdeploy-registry.yaml", &content)
 }
 
-/// Time servers of the user's in place of CoreOS's own.
+/// The user's time servers in place of CoreOS's defaults.
 fn time(config: &ClusterConfig) -> HostParts {
     let mut parts = HostParts::default();
     if !config.ntp_servers.is_empty() {

@@ -1,7 +1,7 @@
-//! What the nodes run themselves, so that VIPs, DNS and load balancing need nobody else's help.
+//! The nodes' own services for VIPs, DNS and load balancing, which require nothing from the network.
 //!
-//! Every function takes the finished harvest and returns files and units; what a whole role shares becomes a
-//! MachineConfig, what only bootstrap has goes into its Ignition config.
+//! Every function takes the complete table and returns files and units; the common ones of a role become a
+//! MachineConfig, those of the bootstrap are in its Ignition config.
 
 pub mod dns;
 pub mod haproxy;

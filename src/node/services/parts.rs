@@ -5,7 +5,7 @@ use super::{dns, haproxy, keepalived, lease, peers, resolver};
 use crate::cluster::{Lb, Role};
 use crate::node::host::HostParts;
 
-/// All that the nodes of a role get from the services.
+/// All service files of a role's nodes.
 pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
     let mut parts = HostParts::default();
     if input.config.lb == Lb::Keepalived {

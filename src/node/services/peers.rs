@@ -1,15 +1,15 @@
-//! How nodes find each other where each is behind a translator of its own, as on KubeVirt's pod network.
+//! Address translation between nodes that are each behind their own NAT, as on KubeVirt's pod network.
 //!
-//! A node's address is the table's and never changes, but packets for it arrive only when they are sent to the node's
-//! place, and come from there. The platform's DNS knows the places. Each node rewrites what goes to its peers and what
-//! comes from them, so that everything on it, OpenShift's overlay included, sees the addresses of the table.
+//! A node's address in the table never changes, but packets reach it only through its current pod address, and come
+//! from there. The platform's DNS resolves these. Each node translates packets to and from its peers, so that
+//! everything on it, including OpenShift's overlay, sees the addresses of the table.
 
 use super::input::Input;
 use crate::cluster::MachineName;
 use crate::node::host::{HostFile, HostParts, HostUnit};
 use crate::state::parameters::NodeAddress;
 
-/// What every node gets, whatever its role; nothing where nodes reach each other.
+/// The files of every node, for any role; empty if nodes reach each other directly.
 pub fn parts(input: &Input<'_>) -> HostParts {
     let parameters = input.parameters;
     let Some(domain) = &parameters.peer_domain else {

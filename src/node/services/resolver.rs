@@ -1,14 +1,14 @@
-//! /etc/resolv.conf of the nodes: the node itself first, then what DHCP offered.
+//! /etc/resolv.conf of the nodes: the node itself first, then the resolvers from DHCP.
 //!
-//! NetworkManager leaves the file alone (`rc-manager=unmanaged`) and is only asked; every call writes the same, so it
-//! does not matter who calls and how often. openshift/machine-config-operator does alike on its on-premise platforms
-//! (`templates/common/on-prem/files/resolv-prepender.yaml`), with an image that has to be pulled first.
+//! NetworkManager does not write the file (`rc-manager=unmanaged`) and is only queried; every call writes the same, so
+//! it can be called by anything at any time. openshift/machine-config-operator does the same on its on-premise
+//! platforms (`templates/common/on-prem/files/resolv-prepender.yaml`), with an image that must be pulled first.
 
 use super::input::Input;
 use crate::cluster::{Dns, Vip};
 use crate::node::host::{HostFile, HostParts, HostUnit};
 
-/// What every node gets, whatever its role; nothing with `dns=user`.
+/// The files of every node, for any role; empty with `dns=user`.
 pub fn parts(input: &Input<'_>) -> HostParts {
     if input.config.dns == Dns::User {
         return HostParts::default();
@@ -26,7 +26,7 @@ pub fn parts(input: &Input<'_>) -> HostParts {
         HostFile::new(
             "/etc/NetworkManager/conf.d/90-ocpdeploy.conf",
             0o644,
-            "# /etc/resolv.conf is ocpdeploy-resolver's.\n[main]\nrc-manager=unmanaged\n",
+            "# ocpdeploy-resolver writes /etc/resolv.conf.\n[main]\nrc-manager=unmanaged\n",
         ),
     ];
     let unit = |name: &str, contents: &str| HostUnit {
@@ -44,7 +44,7 @@ pub fn parts(input: &Input<'_>) -> HostParts {
             "ocpdeploy-resolver.path",
             include_str!("templates/resolver/ocpdeploy-resolver.path"),
         ),
-        // Pods get a copy of /etc/resolv.conf when they start, and kubelet itself asks for api-int.
+        // Pods get a copy of /etc/resolv.conf when they start, and kubelet itself resolves api-int.
         HostUnit {
             name: "kubelet.service".to_owned(),
             dropins: vec![(
@@ -57,7 +57,7 @@ pub fn parts(input: &Input<'_>) -> HostParts {
     HostParts { files, units }
 }
 
-/// What the script goes by: a key and a value a line.
+/// The script's settings: a key and a value in each line.
 fn settings(input: &Input<'_>) -> String {
     let parameters = input.parameters;
     let mut text = format!("domain {}\nnetwork {}\n", parameters.id(), parameters.machine_network);

@@ -1,4 +1,4 @@
-//! Why the API of a cluster did not do what it was asked, and what kube and TLS say of it.
+//! Errors of the cluster's API, derived from kube's and TLS's errors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use crate::http_limits::{self, innermost};
 use crate::openshift::cluster_of_host;
 
-/// The longest words of the server that are repeated.
+/// Longest text of the server that is repeated.
 const MOST_WORDS: usize = 1000;
 
-/// Why the API did not do what it was asked.
+/// Why a request to the API failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     #[error("cannot use kubeconfig {}: {why}", path.display())]
@@ -46,7 +46,7 @@ pub enum ApiError {
         name: String,
         /// HTTP status.
         code: u16,
-        /// The server's own words.
+        /// The server's own text.
         why: String,
     },
 }
@@ -87,12 +87,12 @@ impl ApiError {
         }
     }
 
-    /// No further call can go better: a file of this computer is wrong.
+    /// Retrying cannot help: a file on this computer is wrong.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Kubeconfig { .. } | Self::ClientExpired { .. })
     }
 
-    /// Time alone may mend it: nobody answers yet, or the server is busy or on its way up or down.
+    /// May resolve itself: no server answers yet, or it is busy, starting or stopping.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -103,13 +103,14 @@ impl ApiError {
 
     /// As `is_passing`, for a cluster that was off.
     ///
-    /// Its server's certificates last 30 days, and the running cluster makes new ones by itself (openshift/
-    /// cluster-kube-apiserver-operator: `pkg/operator/certrotationcontroller`, `pkg/cmd/certregenerationcontroller`).
+    /// The certificates of its servers are valid for 30 days, and the running cluster creates new ones itself
+    /// (openshift/cluster-kube-apiserver-operator: `pkg/operator/certrotationcontroller`,
+    /// `pkg/cmd/certregenerationcontroller`).
     pub fn is_passing_at_start(&self) -> bool {
         self.is_passing() || matches!(self, Self::ServerExpired { .. })
     }
 
-    /// HTTP status, where the API server answered at all.
+    /// HTTP status, if the API server answered.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused { code, .. } => Some(*code),
@@ -117,7 +118,7 @@ impl ApiError {
         }
     }
 
-    /// What kube says of a call.
+    /// Classifies kube's error of a call.
     pub(super) fn of(error: &kube::Error, operation: &str, name: &str, address: SocketAddr) -> Self {
         let (operation, name) = (operation.to_owned(), name.to_owned());
         if let kube::Error::Api(status) = error {
@@ -165,7 +166,7 @@ impl ApiError {
     }
 }
 
-/// What TLS has to say in a chain of causes; an `io::Error` hides it from `source`.
+/// The TLS error in a chain of causes; an `io::Error` hides it from `source`.
 fn tls_fault<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

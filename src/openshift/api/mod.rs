@@ -1,6 +1,6 @@
-//! The API of the cluster that was deployed: through its VIP, with the installer's kubeconfig, and no DNS needed here.
+//! The API of the deployed cluster: through its VIP, with the installer's kubeconfig, without DNS.
 //!
-//! Every call has a limit of its own and is made once. Whoever waits calls again, see `wait`.
+//! Every call has its own time limit and is made once. Waits repeat calls, see `wait`.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -34,13 +34,13 @@ mod error;
 
 pub use self::error::ApiError;
 
-/// One connection is tried no longer.
+/// Limit for one connection attempt.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// One call takes no longer; an API server gives up its own work after 60 s, and lists here are short.
+/// Limit for one call; an API server aborts its own work after 60 s, and lists here are short.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Who approves, as the cluster's audit log shows it.
+/// Who approves, as shown in the cluster's audit log.
 const US: &str = "ocpdeploy";
 
 /// The API of one cluster.
@@ -51,30 +51,30 @@ pub struct ClusterApi {
     address: SocketAddr,
 }
 
-/// What became of an approval.
+/// The result of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
     Given,
-    /// The request changed or went in the meantime: look again.
+    /// The request was changed or deleted in the meantime: list again.
     Overtaken,
 }
 
-/// What became of an eviction.
+/// The result of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// The pod is told to end; it is there until it has.
+    /// The pod is terminating; it exists until it has terminated.
     Begun,
-    /// It was not there any more.
+    /// It no longer existed.
     Gone,
-    /// A disruption budget forbids it for now; with the server's words.
+    /// A disruption budget forbids it for now; with the server's text.
     NotNow(String),
 }
 
 impl ClusterApi {
-    /// Reads the installer's `auth/kubeconfig` and leads its name to the api VIP; asks nothing yet.
+    /// Reads the installer's `auth/kubeconfig` and connects its name to the api VIP; sends no request yet.
     ///
-    /// TLS is verified against the name in the kubeconfig, with its CA. A proxy of the environment is not used, for the
-    /// VIP is on the machines' network.
+    /// TLS is verified against the name in the kubeconfig, with its CA. The environment's proxy is not used, because
+    /// the VIP is on the machines' network.
     pub async fn open(kubeconfig: &Path, endpoint: impl Into<ApiEndpoint>) -> Result<Self, ApiError> {
         let unusable = |why: String| ApiError::Kubeconfig {
             path: kubeconfig.to_owned(),
@@ -106,23 +106,23 @@ impl ClusterApi {
         config.tls_server_name.get_or_insert_with(|| name.clone());
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_LIMIT);
-        // Whoever waits knows how long; kube's own retries know not.
+        // Waits retry with their own limits; kube's retries do not know these.
         config.default_retry = false;
         let client = http_limits::kube_client(config).map_err(|error| unusable(whole(&error)))?;
         Ok(Self { client, name, address })
     }
 
-    /// The name that the server's certificate must bear, e.g. `api.lab.example.com`.
+    /// The name that the server's certificate must have, e.g. `api.lab.example.com`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is connected to: the api VIP.
+    /// The address of connections: the api VIP.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The version of Kubernetes, e.g. `v1.32.5`; the cheapest sign of life.
+    /// The version of Kubernetes, e.g. `v1.32.5`; the cheapest request.
     pub async fn version(&self) -> Result<String, ApiError> {
         let version = self
             .call("get the API version", self.client.apiserver_version())
@@ -152,21 +152,21 @@ impl ClusterApi {
         Ok(self.call("list the Leases of nodes", api.list(&all)).await?.items)
     }
 
-    /// Lets no new pods onto a node.
+    /// Marks a node as unschedulable.
     pub async fn cordon(&self, name: &str) -> Result<(), ApiError> {
         let api = Api::<Node>::all(self.client.clone());
         self.call(&format!("cordon node {name}"), api.cordon(name)).await?;
         Ok(())
     }
 
-    /// Lets pods onto a node again.
+    /// Marks a node as schedulable.
     pub async fn uncordon(&self, name: &str) -> Result<(), ApiError> {
         let api = Api::<Node>::all(self.client.clone());
         self.call(&format!("uncordon node {name}"), api.uncordon(name)).await?;
         Ok(())
     }
 
-    /// Takes a node out of the cluster; absent is success.
+    /// Deletes a node from the cluster; a missing node is success.
     pub async fn delete_node(&self, name: &str) -> Result<(), ApiError> {
         let api = Api::<Node>::all(self.client.clone());
         let operation = format!("delete node {name}");
@@ -181,12 +181,12 @@ impl ClusterApi {
             .call(&format!("list the pods on {node}"), api.list(&on_node))
             .await?
             .items;
-        // These are going to be evicted: a server that ignores the filter must not empty other nodes.
+        // These pods are going to be evicted: a server that ignores the filter must not drain other nodes.
         pods.retain(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node));
         Ok(pods)
     }
 
-    /// Asks a pod to leave its node, as far as its disruption budgets allow.
+    /// Evicts a pod, as far as its disruption budgets allow.
     pub async fn evict(&self, namespace: &str, pod: &str) -> Result<Eviction, ApiError> {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let operation = format!("evict pod {namespace}/{pod}");
@@ -198,14 +198,14 @@ impl ClusterApi {
         }
     }
 
-    /// A ConfigMap, where there is one.
+    /// A ConfigMap, if it exists.
     pub async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ApiError> {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
         let operation = format!("get ConfigMap {namespace}/{name}");
         absent(self.call(&operation, api.get(name)).await)
     }
 
-    /// A Secret, where there is one.
+    /// A Secret, if it exists.
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
         let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
         let operation = format!("get Secret {namespace}/{name}");
@@ -218,18 +218,18 @@ impl ClusterApi {
         self.object(&kind, "version").await
     }
 
-    /// What etcd's operator says of the members.
+    /// The Etcd resource with the members' conditions.
     pub async fn etcd(&self) -> Result<Option<DynamicObject>, ApiError> {
         let kind = resource("operator.openshift.io", "Etcd", "etcds");
         self.object(&kind, "cluster").await
     }
 
-    /// The addresses of etcd's voting members, as its operator keeps them for the API servers.
+    /// The addresses of etcd's voting members, as its operator maintains them for the API servers.
     pub async fn etcd_endpoints(&self) -> Result<Option<ConfigMap>, ApiError> {
         self.config_map("openshift-etcd", "etcd-endpoints").await
     }
 
-    /// All ClusterOperators; none while the cluster does not know the kind.
+    /// All ClusterOperators; none while the cluster does not have the kind.
     pub async fn cluster_operators(&self) -> Result<Vec<DynamicObject>, ApiError> {
         let kind = resource("config.openshift.io", "ClusterOperator", "clusteroperators");
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
@@ -238,9 +238,9 @@ impl ClusterApi {
         Ok(listed.map_or_else(Vec::new, |list| list.items))
     }
 
-    /// Makes an object what a manifest of ours says, field by field; whether that changed anything.
+    /// Applies one of our manifests, field by field; returns whether that changed anything.
     ///
-    /// Server-side apply: fields that the manifest does not name stay as they are.
+    /// Server-side apply: fields that the manifest does not contain are unchanged.
     pub async fn apply(&self, manifest: DynamicObject) -> Result<bool, ApiError> {
         let types = manifest.types.clone().unwrap_or_default();
         let (name, namespace) = (manifest.name_any(), manifest.namespace());
@@ -274,7 +274,7 @@ impl ClusterApi {
         Ok((list.items, list.metadata.resource_version.unwrap_or_default()))
     }
 
-    /// Approves a request as it was seen; one that has changed since is left as it is.
+    /// Approves a request as it was read; a request that has changed since is not approved.
     pub async fn approve(&self, request: &CertificateSigningRequest, reason: &str) -> Result<Approval, ApiError> {
         let api = Api::<CertificateSigningRequest>::all(self.client.clone());
         let name = request.name_any();
@@ -310,9 +310,10 @@ impl ClusterApi {
         }
     }
 
-    /// Returns when a certificate request came or changed since the list of this version, at the latest after `limit`.
+    /// Returns when a certificate request was added or changed since the list of this version, at the latest after
+    /// `limit`.
     ///
-    /// It is no more than a bell: that the server is gone, or has forgotten that version, rings it too.
+    /// Only a trigger: it also returns if the connection fails, or if the server no longer has that version.
     pub async fn requests_change(&self, version: &str, limit: Duration) {
         let api = Api::<CertificateSigningRequest>::all(self.client.clone());
         let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).clamp(1, 290);
@@ -344,10 +345,11 @@ impl ClusterApi {
     }
 }
 
-/// What was asked for, or `None` where the server has no such thing.
+/// The requested object, or `None` if it does not exist.
 ///
-/// Any 404 means that. kube's `get_opt` wants a Status with the reason `NotFound`, and a server that does not know the API
-/// group answers `404 page not found` in plain text (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/server/handler.go`,
+/// Any 404 counts. kube's `get_opt` requires a Status with the reason `NotFound`, but a server without the API
+/// group answers `404 page not found` in plain text (kubernetes/kubernetes:
+/// `staging/src/k8s.io/apiserver/pkg/server/handler.go`,
 /// `NotFoundHandler`).
 fn absent<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
@@ -360,7 +362,7 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
 }
 
-/// When the client certificate of a kubeconfig ends; `None` where it has none that can be read.
+/// The end of the validity of a kubeconfig's client certificate; `None` if it has no readable one.
 fn client_certificate_end(auth: &AuthInfo) -> Option<Timestamp> {
     let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
         (Some(data), _) => STANDARD.decode(data).ok()?,

@@ -1,6 +1,6 @@
-//! Which certificate requests of joining nodes are ours to approve: those of the table, and nothing more.
+//! Decides which certificate requests of joining nodes are approved: only those of nodes in the table.
 //!
-//! On platform `none` nobody else does it: the cluster's own approver wants a Machine object.
+//! On platform `none` no other approver acts: the cluster's own approver requires a Machine object.
 //! Source: openshift/cluster-machine-approver: `pkg/controller/csr_check.go`.
 
 use std::collections::BTreeSet;
@@ -16,35 +16,35 @@ mod pkcs10;
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
-/// Who asks for a node that has no certificate yet.
+/// The user that requests certificates for nodes without one.
 const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
 /// A group of `BOOTSTRAPPER`, but not of each master.
 ///
-/// Nodes ask with the token of that service account, which has the group (openshift/machine-config-operator:
-/// `pkg/server/cluster_server.go`). The masters of the installation ask with a certificate of the installer, and that of
-/// older installers names it not (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They ask with
-/// it again whenever their own ended (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
+/// Nodes send requests with the token of that service account, which has the group (openshift/machine-config-operator:
+/// `pkg/server/cluster_server.go`). The masters of the installation use a certificate of the installer, and that of
+/// older installers does not have it (openshift/installer: `pkg/asset/tls/kubelet.go`, `KubeletClientCertKey`). They
+/// use it again whenever their own has expired (openshift/hive: `pkg/controller/hibernation/csr_utility.go`).
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// A CertificateSigningRequest, as far as it is judged.
+/// The relevant fields of a CertificateSigningRequest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     pub signer: String,
-    /// Who asks, as the API server knows him.
+    /// The requester, as authenticated by the API server.
     pub username: String,
     pub groups: Vec<String>,
     pub usages: Vec<String>,
-    /// The PKCS#10 request, PEM, as `spec.request` has it once base64 is taken off.
+    /// The PKCS#10 request, PEM: `spec.request` without base64.
     pub pem: Vec<u8>,
 }
 
-/// The certificate that a node asks for.
+/// The kind of certificate that a node requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wave {
-    /// To talk to the API server; comes first.
+    /// For requests to the API server; comes first.
     Client,
-    /// To be talked to.
+    /// For the kubelet's own server.
     Serving,
 }
 
@@ -57,21 +57,21 @@ impl fmt::Display for Wave {
     }
 }
 
-/// What to do with a request.
+/// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
     Approve(NodeName, Wave),
-    /// Not a joining node's business: somebody else decides.
+    /// Not a request of a joining node: others decide.
     Leave,
-    /// It looks like a joining node's and is not one of ours; with the reason.
+    /// It looks like a joining node's request, but is not valid; with the reason.
     Refuse(String),
 }
 
-/// Judges one request. `joined` are nodes that are in the cluster already: who has a certificate needs no first one.
+/// Decides about one request. `joined` are nodes already in the cluster: they need no first certificate.
 pub fn judge(request: &Request, table: &Parameters, joined: &BTreeSet<NodeName>) -> Judgement {
     let judged = match (request.signer.as_str(), request.username.as_str()) {
         (CLIENT_SIGNER, BOOTSTRAPPER) => judge_client(request, table, joined),
-        // A node that renews its own is the controller manager's business.
+        // Renewals are approved by the controller manager.
         (CLIENT_SIGNER, user) if user.starts_with("system:node:") => return Judgement::Leave,
         (CLIENT_SIGNER, user) => Err(format!("{user} may not request certificates for joining nodes")),
         (SERVING_SIGNER, _) => judge_serving(request, table),
@@ -146,7 +146,7 @@ fn judge_serving(request: &Request, table: &Parameters) -> Result<Judgement, Str
     Ok(Judgement::Approve(node, Wave::Serving))
 }
 
-/// A kubelet asks for these usages; the second not for a key that only signs.
+/// A kubelet requests these usages; the second one not for a key that can only sign.
 fn usages(request: &Request, wanted: &str) -> Result<(), String> {
     exactly(
         "usages",
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::state::parameters::tests::example;
 
-    /// A request as a kubelet would make it, to be spoilt.
+    /// A valid request of a kubelet, to be modified by tests.
     #[derive(Clone)]
     struct Wish {
         request: Request,
@@ -254,7 +254,7 @@ mod tests {
         fn pem(&self) -> String {
             let mut params = CertificateParams::default();
             params.distinguished_name = rcgen::DistinguishedName::new();
-            // rcgen keeps one value of a kind; the same kind by its number is another to it.
+            // rcgen stores one value of each kind; the same kind by its number counts as another.
             let kinds = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
             for (kind, organization) in kinds.into_iter().zip(&self.organizations) {
                 params.distinguished_name.push(kind, *organization);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_of_an_older_installer_asks_with_one_group_less_and_nobody_else() {
+    fn a_master_of_an_older_installer_asks_with_one_group_less_and_no_one_else() {
         let of = |node: &str| {
             client().but(|wish| {
                 wish.common_name = format!("system:node:{node}.lab.example.com");

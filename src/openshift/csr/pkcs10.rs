@@ -1,10 +1,11 @@
-//! Reads a certificate request (PKCS#10, RFC 2986) in the one form in which a kubelet writes it.
+//! Reads a certificate request (PKCS#10, RFC 2986) in the one form that a kubelet writes.
 //!
 //! The signer reads it with Go, which skips attributes that it cannot parse and takes the extensions of all the others
-//! (golang/go: `src/crypto/x509/x509.go`, `parseCSRExtensions`). Any other lenient reader sees another request than the
-//! signer. So this one writes what it understood again, as Go would have written it, and both must be the same bytes.
+//! (golang/go: `src/crypto/x509/x509.go`, `parseCSRExtensions`). Another lenient parser may read a different request
+//! than the signer. Therefore the parsed request is encoded again as Go would encode it, and both must be the same
+//! bytes.
 //!
-//! A kubelet asks for one organization, one common name and perhaps alternative names, and for nothing else
+//! A kubelet requests one organization, one common name and optional alternative names, and nothing else
 //! (kubernetes/kubernetes: `pkg/kubelet/certificate/bootstrap/bootstrap.go`, `pkg/kubelet/certificate/kubelet.go`,
 //! `staging/src/k8s.io/client-go/util/cert/csr.go`; golang/go: `buildCSRExtensions` in the file above).
 
@@ -15,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::crypto::aws_lc_rs;
 
-/// The largest request, in bytes of PEM; one with an RSA key of 4096 bits has 1,700.
+/// Largest request in bytes of PEM; one with an RSA key of 4096 bits has 1,700.
 const MOST: usize = 16 << 10;
 
 const INTEGER: u8 = 0x02;
@@ -41,7 +42,7 @@ const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// 1.2.840.113549.1.9.14
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
 
-/// What a request asks for.
+/// The content of a request.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub common_name: String,
@@ -50,7 +51,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Reads a PEM file; the error says why no kubelet wrote it.
+    /// Reads a PEM file; the error says why it is not from a kubelet.
     pub fn read(pem: &[u8]) -> Result<Self, String> {
         let faulty = || "not a certificate request".to_owned();
         let der = der(pem).ok_or_else(faulty)?;
@@ -59,7 +60,7 @@ impl Asked {
         if form.write() != der {
             return Err("it has other contents or another encoding than a kubelet's request".to_owned());
         }
-        // The API server asks for this, too (kubernetes/kubernetes: `pkg/apis/certificates/validation/validation.go`).
+        // The API server checks this as well (kubernetes/kubernetes: `pkg/apis/certificates/validation/validation.go`).
         match form.is_signed() {
             true => Ok(asked),
             false => Err("its signature does not match its key".to_owned()),
@@ -83,7 +84,7 @@ pub(super) fn der(pem: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(body.replace('\n', "")).ok()
 }
 
-/// The parts of a request that are not the same in all of them.
+/// The variable parts of a request.
 struct Form<'a> {
     subject: Vec<NamePart<'a>>,
     key_algorithm: &'a [u8],
@@ -101,7 +102,7 @@ struct NamePart<'a> {
 }
 
 impl<'a> Form<'a> {
-    /// Takes the parts from where they should be; what else is there is found when all is written again.
+    /// Reads the parts from their expected positions; anything else is detected when the request is encoded again.
     fn read(der: &'a [u8]) -> Option<Self> {
         let mut request = Reader(der).enter(SEQUENCE)?;
         let mut info = request.enter(SEQUENCE)?;
@@ -144,7 +145,7 @@ impl<'a> Form<'a> {
         element(SEQUENCE, &[&self.info(), &algorithm, &signature])
     }
 
-    /// What is signed.
+    /// The signed part.
     fn info(&self) -> Vec<u8> {
         let parts = self.subject.iter().map(|part| {
             let kind = element(OBJECT_IDENTIFIER, &[part.kind]);
@@ -159,7 +160,7 @@ impl<'a> Form<'a> {
         element(SEQUENCE, &[&version, &subject, &key, &attributes])
     }
 
-    /// The one attribute with its one extension; nothing where nobody asks for alternative names.
+    /// The one attribute with its one extension; empty without alternative names.
     fn attribute(&self) -> Vec<u8> {
         if self.alternative_names.is_empty() {
             return Vec::new();
@@ -173,7 +174,7 @@ impl<'a> Form<'a> {
         element(SEQUENCE, &[&kind, &extensions])
     }
 
-    /// The texts of subject and alternative names.
+    /// The text of subject and alternative names.
     fn asked(&self) -> Result<Asked, String> {
         let (mut common_names, mut organizations) = (Vec::new(), Vec::new());
         for part in &self.subject {
@@ -187,7 +188,7 @@ impl<'a> Form<'a> {
             }
         }
         exactly("organizations", &organizations, &["system:nodes"], &[])?;
-        // Also of equal ones there is one.
+        // Duplicates are rejected as well.
         let [_] = organizations.as_slice() else {
             return Err("its subject must have exactly one organization".to_owned());
         };
@@ -208,7 +209,7 @@ impl<'a> Form<'a> {
         })
     }
 
-    /// Whether the key in the request signed it; with an algorithm that TLS here knows, too.
+    /// Whether the request is signed with its own key, by an algorithm that the TLS library supports.
     fn is_signed(&self) -> bool {
         let info = self.info();
         let known = aws_lc_rs::default_provider().signature_verification_algorithms.all;
@@ -220,7 +221,7 @@ impl<'a> Form<'a> {
     }
 }
 
-/// What may be in a node's name and around it: visible ASCII.
+/// Characters allowed in and around a node's name: visible ASCII.
 fn text(bytes: &[u8]) -> Result<String, String> {
     match std::str::from_utf8(bytes) {
         Ok(text) if bytes.iter().all(u8::is_ascii_graphic) => Ok(text.to_owned()),
@@ -233,7 +234,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// Reads elements of DER one after the other; what it passes over is not looked at.
+/// Reads DER elements one after the other; skipped elements are not validated.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -260,13 +261,13 @@ impl<'a> Reader<'a> {
         (found == tag).then_some(Self(content))
     }
 
-    /// The content of a bit string that has no part of a byte.
+    /// The content of a bit string of whole bytes.
     fn whole_bytes(self) -> Option<&'a [u8]> {
         self.0.strip_prefix(&[0])
     }
 }
 
-/// An element of DER; its parts have fewer than 64 KiB together, as `MOST` sees to.
+/// An element of DER; its parts have less than 64 KiB together, because of `MOST`.
 fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let [.., high, low] = content.len().to_be_bytes();
@@ -279,7 +280,7 @@ fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     der
 }
 
-/// All of one list, perhaps some of the other, and nothing else.
+/// Requires all of one list, allows some of the other, and nothing else.
 pub(super) fn exactly(what: &str, given: &[String], all: &[&str], perhaps: &[&str]) -> Result<(), String> {
     let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
     if let Some(missing) = all.iter().find(|one| !given.contains(**one)) {

@@ -1,4 +1,4 @@
-//! What the waits need to know, and what they tell.
+//! Inputs and results of the waits.
 
 use std::net::Ipv4Addr;
 
@@ -10,18 +10,18 @@ use crate::openshift::wait;
 use crate::state::home::ClusterDir;
 use crate::state::parameters::Parameters;
 
-/// What the waits need to know.
+/// The inputs of a wait.
 #[derive(Clone, Copy)]
 pub struct WaitContext<'a> {
     pub config: &'a ClusterConfig,
     pub parameters: &'a Parameters,
     pub dir: &'a ClusterDir,
-    /// Whether machines really run, so that one can be asked over the network.
+    /// Whether machines really run and can be queried over the network.
     pub guests_answer: bool,
 }
 
 impl<'a> WaitContext<'a> {
-    /// The API of the cluster that the installer's files are for.
+    /// The API of the cluster that the installer's files belong to.
     pub async fn api(&self) -> Result<ClusterApi, ApiError> {
         ClusterApi::open(&self.dir.kubeconfig(), self.parameters.api_endpoint()).await
     }
@@ -32,7 +32,7 @@ impl<'a> WaitContext<'a> {
     }
 }
 
-/// What is known of a node once it is up. No secret is in it.
+/// The observed state of a running node. Contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: NodeName,
@@ -41,9 +41,9 @@ pub struct NodeReport {
     pub ip: Ipv4Addr,
     /// Fully qualified.
     pub hostname: String,
-    /// sha512 of its Ignition config, hex.
+    /// SHA-512 of its Ignition config, in hex.
     pub config_sha512: String,
     pub ignition_bytes: usize,
-    /// All of this was read from the machine itself, not taken from our own files.
+    /// All of this was read from the machine itself, not from local files.
     pub checked: bool,
 }

@@ -1,4 +1,4 @@
-//! What may go wrong with an installer.
+//! Errors of installers.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cluster::NodeName;
 
-/// Why an installer did not do its work.
+/// Why an installer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallerError {
     #[error("cannot find openshift-install {place}")]
@@ -118,7 +118,7 @@ impl InstallerError {
         }
     }
 
-    /// Something was waited for too long.
+    /// Whether a wait timed out.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TooLong { .. } | Self::Silent { .. })
     }

@@ -1,4 +1,4 @@
-//! What a rehearsal's guest must have on its disk, by the config that was written for it.
+//! The expected content of a rehearsal guest's disk, derived from its config.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::ignition::contents::{self, Contents};
 use crate::ignition::origins::{Layer, merge_layers};
 use crate::ignition::unpack::unpack;
 
-/// What a guest tells of its disk; hashes only, for contents may be secret.
+/// A guest's report of its disk; only hashes, because contents may be secret.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct OnDisk {
     pub files: Vec<FileOnDisk>,
@@ -30,11 +30,11 @@ pub(super) struct FileOnDisk {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct UnitOnDisk {
     name: String,
-    /// `enabled`, `disabled`, `masked`; `None`: nothing is said.
+    /// `enabled`, `disabled`, `masked`; `None` if not specified.
     on_disk: Option<String>,
     #[serde(default)]
     sha512: Option<String>,
-    /// File name and sha512.
+    /// File name and SHA-512.
     #[serde(default)]
     dropins: BTreeMap<String, Option<String>>,
 }
@@ -42,14 +42,14 @@ pub(super) struct UnitOnDisk {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct UserOnDisk {
     name: String,
-    /// sha512 of each authorized key's line.
+    /// SHA-512 of each authorized key's line.
     #[serde(default)]
     key_sha512: Vec<String>,
 }
 
-/// The config that a node ends with, of what it was given and what the machine config server has for it.
+/// A node's final config: its own merged with the machine config server's.
 ///
-/// Ours is the last that a pointer merges, so it wins over what is served.
+/// The node's own is merged last in a pointer, so it overrides the served one.
 pub(super) fn effective(given: &Value, served: Option<Value>) -> Result<Value, IgnitionError> {
     let served = served.map(|config| Layer {
         origin: "served".to_owned(),
@@ -59,7 +59,7 @@ pub(super) fn effective(given: &Value, served: Option<Value>) -> Result<Value, I
     merge_layers(&layers.collect::<Vec<_>>())
 }
 
-/// Each thing that the effective config says and the disk does not show, in words.
+/// Each difference between the effective config and the disk, as text.
 pub(super) fn differences(effective: &Value, disk: &OnDisk) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: String, is: Option<&str>, should: &str| {
@@ -76,7 +76,7 @@ pub(super) fn differences(effective: &Value, disk: &OnDisk) -> Vec<String> {
             let mode = format!("{mode:04o}");
             compare(format!("mode of {path}"), is.and_then(|is| is.mode.as_deref()), &mode);
         }
-        // What is appended to is the image's own.
+        // The original content of an appended file belongs to the image.
         let is_whole = list(file, "/append").next().is_none();
         if let (Some(Ok(Contents::Bytes(bytes))), true) = (file.get("contents").map(contents::of), is_whole) {
             let hash = is.and_then(|is| is.sha512.as_deref());
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::ignition::contents::data_url;
 
-    /// A pointer with one entry of each kind packed in it.
+    /// A pointer with one entry of each kind embedded in it.
     fn config() -> Value {
         let inner = json!({
             "ignition": {"version": "3.2.0"},
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told() {
+    fn each_difference_is_reported() {
         for (place, value, text) in [
             ("/files/0/mode", json!("0600"), "mode of /etc/a is 0600, expected 0644"),
             ("/files/0/sha512", json!("ff"), "sha512 of /etc/a is ff, expected "),

@@ -1,6 +1,6 @@
-//! Which openshift-install is taken.
+//! Selects the openshift-install to use.
 //!
-//! The search: the setting `installer`, the cluster's folder, the cache by version, PATH; else a mirror is asked.
+//! Search order: the setting `installer`, the cluster's folder, the cache by version, PATH, then a mirror.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ use crate::artifacts::download::{Cache, DownloadError};
 use crate::cluster::{ClusterConfig, Downloads, InstallerChoice, Wanted};
 use crate::state::home::{self, ClusterDir};
 
-/// The installer that a deployment takes: found by what is here and what the mirror lists. Nothing is fetched for it.
+/// The installer of a deployment, found locally or in the mirror's list. Selecting it downloads nothing.
 #[derive(Debug)]
 pub enum Choice {
     Here {
         installer: Installer,
         version: String,
-        /// Why it is this one.
+        /// Why it was selected.
         why: &'static str,
     },
-    /// It is to be fetched.
+    /// It must be downloaded.
     Published(Published),
 }
 
@@ -42,7 +42,7 @@ impl Choice {
         }
     }
 
-    /// The installer itself; fetched where it is not here.
+    /// The installer itself; downloaded if it is not available locally.
     pub async fn obtain(self, downloads: &Downloads) -> anyhow::Result<Installer> {
         let (found, version, why) = match self {
             Self::Here {
@@ -65,12 +65,12 @@ impl Choice {
 }
 
 impl Installer {
-    /// The installer that the settings ask for; fetched where `version` says which and it is not here.
+    /// The installer that the settings select; downloaded if it is not available locally.
     pub async fn obtain(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Self> {
         Self::find(config, dir).await?.obtain(&config.downloads).await
     }
 
-    /// Which installer the settings ask for. The mirror is asked where it must say; nothing is fetched.
+    /// Which installer the settings select. Queries the mirror if necessary; downloads nothing.
     pub async fn find(config: &ClusterConfig, dir: &ClusterDir) -> anyhow::Result<Choice> {
         let given = match &config.installer {
             InstallerChoice::Rehearsal => {
@@ -87,7 +87,7 @@ impl Installer {
         search(&config.downloads, given, dir).await
     }
 
-    /// Makes later runs for this cluster take the same one, whatever its channel or PATH has by then.
+    /// Makes later runs of this cluster use the same one, even if its channel or PATH changes.
     pub fn pin(&self, config: &ClusterConfig, dir: &ClusterDir) -> io::Result<()> {
         let Self::OpenshiftInstall(installer) = self else {
             return Ok(());
@@ -108,7 +108,7 @@ impl Installer {
     }
 }
 
-/// Where a cluster has programs of its own.
+/// The folder of a cluster's own programs.
 fn bin(dir: &ClusterDir) -> PathBuf {
     dir.path().join("bin")
 }
@@ -122,7 +122,7 @@ async fn here(found: OpenshiftInstall, why: &'static str) -> anyhow::Result<Choi
     })
 }
 
-/// The installer that a search ends with, and why it is this one.
+/// The selected installer, and why it was selected.
 async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -> anyhow::Result<Choice> {
     let wanted = downloads.version.as_ref();
     if let Some(path) = given {
@@ -183,7 +183,7 @@ async fn search(downloads: &Downloads, given: Option<&Path>, dir: &ClusterDir) -
     Ok(Choice::Published(published))
 }
 
-/// The cluster's own installer when it is there and its version is the wanted one; told when it is not.
+/// The cluster's own installer if it exists in the requested version; logs why it is skipped.
 async fn fitting(path: &Path, wanted: Option<&Wanted>) -> Option<OpenshiftInstall> {
     let found = OpenshiftInstall::find(Some(path)).ok()?;
     if let Err(error) = check_pinned(path) {

@@ -1,6 +1,6 @@
-//! What openshift-install is told: install-config.yaml for platform `none`, on which it makes no machines.
+//! The input of openshift-install: install-config.yaml for platform `none`, on which it creates no machines.
 //!
-//! Its shape: openshift/installer `pkg/types/installconfig.go`.
+//! Its format: openshift/installer `pkg/types/installconfig.go`.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -10,15 +10,15 @@ use crate::cluster::{ClusterConfig, major_minor};
 use crate::node::overlay::ssh_keys;
 use crate::state::parameters::Parameters;
 
-/// From then on mirrors are named under `imageDigestSources`.
+/// First release that lists mirrors under `imageDigestSources`.
 const DIGEST_SOURCES: (u32, u32) = (4, 14);
-/// From then on it may be said that certificates are for everything, not for proxies only.
+/// First release with a setting to trust certificates everywhere, not only for proxies.
 const BUNDLE_POLICY: (u32, u32) = (4, 12);
 const CAPABILITIES: (u32, u32) = (4, 11);
-/// From then on new clusters cannot have OpenShiftSDN.
+/// First release whose new clusters cannot use OpenShiftSDN.
 const WITHOUT_SDN: (u32, u32) = (4, 15);
 
-/// Refuses settings that this version of the installer does not know, before anything is made.
+/// Rejects settings that this version of the installer does not support, before anything is created.
 pub(super) fn check(config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
     let Some(release) = major_minor(version) else {
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
         "apiVersion": "v1",
         "metadata": {"name": config.name},
         "baseDomain": config.domain,
-        // With no worker at all the installer itself makes the masters schedulable.
+        // Without workers the installer itself makes the masters schedulable.
         "controlPlane": {"name": "master", "replicas": config.masters},
         "compute": [{"name": "worker", "replicas": config.workers}],
         "networking": {
@@ -115,7 +115,7 @@ fn proxy(config: &ClusterConfig) -> Option<Value> {
     Some(value)
 }
 
-/// The same without secrets, to be kept: the installer eats the file that it is given.
+/// The same without secrets, to be stored: the installer deletes the file that it reads.
 pub(super) fn without_secrets(mut install_config: Value) -> Value {
     if let Some(fields) = install_config.as_object_mut() {
         fields.shift_remove("pullSecret");
@@ -142,7 +142,7 @@ fn parts(url: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// Passwords of proxies, which must not be shown.
+/// Passwords of proxies, which must not be displayed.
 pub(super) fn proxy_secrets(config: &ClusterConfig) -> Vec<String> {
     let urls = [&config.proxy.http, &config.proxy.https].into_iter().flatten();
     let password = |url: &SecretString| {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_the_nodes_and_the_world_is_told_in_the_words_of_the_version() {
+    fn what_lies_between_the_nodes_and_the_world_is_reported_in_the_words_of_the_version() {
         let mut config = ClusterConfig::example();
         config.proxy = Proxy {
             http: Some("http://me:p%40ss@proxy.example.com:3128/".into()),

@@ -1,4 +1,4 @@
-//! Manifests that the installer takes beside its own.
+//! Manifests added to the installer's own.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ pub(super) struct Manifest {
     pub content: Vec<u8>,
 }
 
-/// What the installer takes beside its own manifests.
+/// The manifests that are added to the installer's own.
 #[derive(Clone, Copy)]
 pub(super) struct Manifests<'a> {
     pub users: &'a [Manifest],
     pub ours: &'a [services::Manifest],
 }
 
-/// The user's manifests by name. The installer reads no other files than these.
+/// The user's manifests by name. The installer reads only files with these extensions.
 pub(super) fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     let Some(folder) = folder else { return Ok(manifests) };
@@ -43,13 +43,13 @@ pub(super) fn read_manifests(folder: Option<&Path>) -> anyhow::Result<Vec<Manife
     Ok(manifests)
 }
 
-/// The user's manifests by their names.
+/// The user's manifests by name.
 pub fn users_manifests(config: &ClusterConfig) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let manifests = read_manifests(config.manifests.as_deref())?.into_iter();
     Ok(manifests.map(|manifest| (manifest.name, manifest.content)).collect())
 }
 
-/// Names the user's manifests, all their content included.
+/// A digest of the user's manifests with their content.
 pub fn manifests_digest(config: &ClusterConfig) -> anyhow::Result<String> {
     let mut all = String::new();
     for manifest in read_manifests(config.manifests.as_deref())? {

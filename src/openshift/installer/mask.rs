@@ -1,4 +1,4 @@
-//! Keeps secrets out of logs, errors and bundles, also where they are encoded: base64, percent signs, escapes, gzip.
+//! Keeps secrets out of logs, errors and bundles, including encoded ones: base64, percent-encoding, escapes, gzip.
 
 use std::io::Read;
 use std::ops::Range;
@@ -17,24 +17,24 @@ use crate::cluster::ClusterConfig;
 
 const MASK: &[u8] = b"****";
 
-/// Encodings within each other that are looked through: a pull secret in a Secret in a manifest in an Ignition config
-/// that is packed has five.
+/// How many nested encodings are decoded: a pull secret in a Secret in a manifest in a compressed Ignition config has
+/// five.
 const DEEPEST: usize = 6;
 
-/// Most bytes that are unpacked of one text; what has more is masked as a whole.
+/// Most unpacked bytes of one text; a larger one is masked as a whole.
 const MOST_UNPACKED: usize = 64 << 20;
 
-/// Characters in a row that may be base64 of a secret.
+/// Shortest run of characters that may be base64 of a secret.
 const SHORTEST_RUN: usize = 6;
 
-/// Knows what must not be written down or shown.
+/// Masks secrets in text.
 pub struct Mask {
-    /// `None` where there is none.
+    /// `None` without secrets.
     secrets: Option<AhoCorasick>,
 }
 
 impl Mask {
-    /// The pull secret, each credential in it, kubeadmin's password and the admin's kubeconfig where the folder has them.
+    /// The pull secret, each credential in it, kubeadmin's password and the admin's kubeconfig, if the folder has them.
     pub fn new(config: &ClusterConfig, folder: &Path) -> Self {
         let pull_secret = config.pull_secret.expose_secret();
         let mut secrets = vec![pull_secret.to_owned()];
@@ -52,11 +52,11 @@ impl Mask {
                 secrets.push(auth);
             }
         }
-        // Not there before `create ignition-configs`; a password of that form is masked in any case.
+        // Missing before `create ignition-configs`; a password of that form is always masked.
         if let Ok(password) = fs::read_to_string(folder.join("auth/kubeadmin-password")) {
             secrets.push(password.trim().to_owned());
         }
-        // Its key needs no entry: private keys are masked in any case, also in base64.
+        // Its key needs no entry: private keys are always masked, also in base64.
         let kubeconfig = fs::read_to_string(folder.join("auth/kubeconfig")).unwrap_or_default();
         let kubeconfig: Value = serde_saphyr::from_str(&kubeconfig).unwrap_or_default();
         for user in kubeconfig["users"].as_array().into_iter().flatten() {
@@ -69,7 +69,7 @@ impl Mask {
         }
     }
 
-    /// The text with `****` in place of each secret, and of whatever decodes to one.
+    /// The text with `****` in place of each secret and of whatever decodes to one.
     pub fn apply(&self, text: &str) -> String {
         let text = text.as_bytes();
         let mut unpacked = 0;
@@ -88,7 +88,7 @@ impl Mask {
         String::from_utf8_lossy(&masked).into_owned()
     }
 
-    /// Where secrets are in the text, as they are and encoded up to `depth` times.
+    /// The positions of secrets in the text, plain and encoded up to `depth` times.
     fn find(&self, text: &[u8], depth: usize, unpacked: &mut usize) -> Vec<Range<usize>> {
         let mut found = self.find_here(text, depth, unpacked);
         if depth == 0 {
@@ -97,7 +97,7 @@ impl Mask {
         for skipped in 0..4 {
             let view = base64(text, skipped);
             found.extend(view.origins(self.find_here(&view.bytes, depth, unpacked)));
-            // Read from the wrong character on, base64 is noise, in which nothing else is encoded.
+            // Decoded from the wrong offset, base64 is noise that contains no further encoding.
             let texts = view.texts();
             found.extend(texts.origins(self.find(&texts.bytes, depth - 1, unpacked)));
         }
@@ -109,7 +109,7 @@ impl Mask {
         found
     }
 
-    /// As they are, and packed; `text` may be any bytes.
+    /// Secrets in plain and compressed form; `text` may be any bytes.
     fn find_here(&self, text: &[u8], depth: usize, unpacked: &mut usize) -> Vec<Range<usize>> {
         let plain = self
             .secrets
@@ -122,7 +122,7 @@ impl Mask {
             let mut member = GzDecoder::new(&text[start..]);
             let mut bytes = Vec::new();
             let remaining = MOST_UNPACKED.saturating_sub(*unpacked);
-            // What is damaged is looked at as far as it can be read.
+            // Damaged data is searched as far as it can be read.
             let _ = member.by_ref().take(remaining as u64 + 1).read_to_end(&mut bytes);
             *unpacked += bytes.len();
             if bytes.len() > remaining {
@@ -135,7 +135,7 @@ impl Mask {
     }
 }
 
-/// A text decoded, and where in the encoded one each byte begins; one entry more is the encoded one's end.
+/// A decoded text, and the position of each byte in the encoded text; the last entry is the encoded text's end.
 #[derive(Default)]
 struct View {
     bytes: Vec<u8>,
@@ -153,7 +153,7 @@ impl View {
         self
     }
 
-    /// Where decoded ranges are in the encoded text, all of each character that is part of them.
+    /// The positions of decoded ranges in the encoded text, including every character that contributes to them.
     fn origins(&self, decoded: Vec<Range<usize>>) -> impl Iterator<Item = Range<usize>> {
         decoded.into_iter().map(|range| {
             let (start, last) = (self.starts[range.start], self.starts[range.end - 1]);
@@ -162,7 +162,7 @@ impl View {
         })
     }
 
-    /// What of it is text: eight bytes and more in a row.
+    /// Only its text: runs of eight bytes or more.
     fn texts(&self) -> Self {
         let mut texts = Self::default();
         let mut at = 0;
@@ -184,12 +184,13 @@ impl View {
     }
 }
 
-/// All that may be base64 in either alphabet, across line ends, read from the `skipped`-th character of each run on.
+/// Everything that may be base64 in either alphabet, across line ends, decoded from the `skipped`-th character of each
+/// run.
 fn base64(text: &[u8], skipped: usize) -> View {
     let mut view = View::default();
     let mut at = 0;
     while at < text.len() {
-        // The places of a run's characters; a line may end within it, and the next be indented.
+        // The positions of a run's characters; a line may end within it, and the next may be indented.
         let mut run = Vec::new();
         while let Some(byte) = text.get(at) {
             if six_bits(*byte).is_some() {
@@ -215,7 +216,7 @@ fn base64(text: &[u8], skipped: usize) -> View {
             let [_, bytes @ ..] = bits.to_be_bytes();
             view.push(&bytes[..quad.len() - 1], quad[0]);
         }
-        // A byte that is in no secret keeps runs apart.
+        // A byte that occurs in no secret separates runs.
         view.push(&[0], end);
     }
     view.ends(text.len())
@@ -279,7 +280,7 @@ fn hex(text: &[u8], at: usize, digits: usize) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// Where gzip may begin (RFC 1952, section 2.3.1).
+/// Possible beginnings of gzip members (RFC 1952, section 2.3.1).
 fn gzip_members(text: &[u8]) -> impl Iterator<Item = usize> {
     let windows = text.windows(3).enumerate();
     windows.filter_map(|(start, window)| (window == [0x1f, 0x8b, 8]).then_some(start))
@@ -306,7 +307,7 @@ fn position(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-/// Words of four groups of five letters and digits: the form of kubeadmin's password.
+/// Tokens of four groups of five letters and digits: the form of kubeadmin's password.
 fn kubeadmin_passwords(text: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -417,7 +418,7 @@ mod tests {
         }
     }
 
-    /// A megabyte of gzip unpacks to a gigabyte: it is not, and is masked.
+    /// A megabyte of gzip unpacks to a gigabyte: it is not unpacked, but masked.
     #[test]
     fn a_bomb_is_masked_unread() {
         let line = STANDARD.encode(gzip(&vec![0; MOST_UNPACKED + 1]));

@@ -1,8 +1,9 @@
-//! What a mirror has of a release, and whether its list of sums is to be believed.
+//! A mirror's release: which files it has, and whether its checksum list is trusted.
 //!
-//! A mirror's folder has `sha256sum.txt`, its signature, `release.txt` and archives that bear the version in their
-//! names (mirror.openshift.com: `pub/openshift-v4/clients/ocp/<version>/`; OKD: the assets of a release on GitHub).
-//! The programs in the archives are run here, so whoever can change the list can run anything: see `check_list`.
+//! A mirror's folder has `sha256sum.txt`, its signature, `release.txt` and archives with the version in their names
+//! (mirror.openshift.com: `pub/openshift-v4/clients/ocp/<version>/`; OKD: the assets of a release on GitHub). The
+//! programs in the archives are run on this computer, so whoever can change the list can run any code: see
+//! `check_list`.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,16 +22,16 @@ use crate::digest::sha256;
 
 pub(super) const PROGRAM: &str = "openshift-install";
 
-/// The archives of a release: how their names begin, and what is taken out of them.
+/// The archives of a release: the prefix of their names, and the programs to extract.
 pub(super) const ARCHIVES: [(&str, &[&str]); 2] = [(PROGRAM, &[PROGRAM]), ("openshift-client", &["oc", "kubectl"])];
 
 const OCP: &str = "https://mirror.openshift.com/pub/openshift-v4/clients";
 const OKD: &str = "https://github.com/okd-project/okd/releases";
 const LIST: &str = "sha256sum.txt";
-/// Names of the list's signature: of the public mirror, and of `oc adm release extract --tools --signing-key`.
+/// Names of the list's signature: on the public mirror, and from `oc adm release extract --tools --signing-key`.
 const SIGNATURES: [&str; 2] = ["sha256sum.txt.gpg", "sha256sum.txt.asc"];
 
-/// What a mirror has of the wanted release.
+/// A mirror's files of the requested release.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Published {
     pub version: String,
@@ -38,7 +39,7 @@ pub struct Published {
     pub archives: Vec<Artifact>,
 }
 
-/// The folders in which a release may be, the likeliest first.
+/// Possible folders of a release, the most probable first.
 fn folders(wanted: &Wanted, mirror: Option<&str>) -> Vec<String> {
     let (ocp, okd) = (mirror.unwrap_or(OCP), mirror.unwrap_or(OKD));
     match wanted {
@@ -55,7 +56,7 @@ fn folders(wanted: &Wanted, mirror: Option<&str>) -> Vec<String> {
     }
 }
 
-/// A mirror that is asked what it has, with one limit for all of it.
+/// A mirror being queried, with one limit for all requests.
 struct Asked<'a> {
     downloads: &'a Downloads,
     wanted: &'a Wanted,
@@ -64,13 +65,13 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     async fn bytes(&self, url: &str) -> Result<Vec<u8>, DownloadError> {
-        let patience = Cache::new(&self.downloads.cache).patience();
+        let retries = Cache::new(&self.downloads.cache).retries();
         let announce = || info!(target: PROGRESS, step = "installer", "looking up {} at {url}", self.wanted);
-        download::bytes_until(url, patience, self.until, announce).await
+        download::bytes_until(url, retries, self.until, announce).await
     }
 }
 
-/// Asks the mirror what it has, by its list of sums, which is verified first.
+/// Queries the mirror for its files, by its checksum list, which is verified first.
 pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow::Result<Published> {
     let asked = Asked {
         downloads,
@@ -92,7 +93,7 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
         let text = String::from_utf8_lossy(&list).into_owned();
         let named = match named_version(&text) {
             Some(version) => Some(version),
-            // A mirror of the user's own may have the short names only.
+            // A private mirror may have only the short names.
             None => release_name(&String::from_utf8_lossy(
                 &asked.bytes(&format!("{folder}/release.txt")).await?,
             )),
@@ -115,11 +116,11 @@ pub(super) async fn published(downloads: &Downloads, wanted: &Wanted) -> anyhow:
     }
 }
 
-/// Whether the list of a folder is what its publisher wrote.
+/// Whether the list of a folder is authentic.
 ///
 /// The setting `mirror_sha256` decides alone. Otherwise a trusted key must have signed the list: the vendor's, or that
-/// of `mirror_key`. `mirror_insecure` lets a missing signature and plain http pass, never a wrong signature.
-/// OKD publishes no key for its lists: where no `mirror_key` is named, https and GitHub answer for them.
+/// of `mirror_key`. `mirror_insecure` accepts a missing signature and plain http, but never a wrong signature. OKD
+/// publishes no key for its lists: without `mirror_key`, https and GitHub are trusted.
 async fn check_list(asked: &Asked<'_>, folder: &str, list: &[u8]) -> anyhow::Result<()> {
     let Asked { downloads, wanted, .. } = asked;
     let url = format!("{folder}/{LIST}");
@@ -174,7 +175,7 @@ fn is_okd(wanted: &Wanted) -> bool {
     }
 }
 
-/// How the names of archives for this computer go on after the program's name.
+/// The part of archive names after the program's name, for this computer.
 const fn computer() -> &'static str {
     match cfg!(target_arch = "aarch64") {
         true => "-linux-arm64",
@@ -191,7 +192,7 @@ fn named_version(sums: &str) -> Option<String> {
             .trim_start_matches('*')
             .strip_prefix(&start)?
             .strip_suffix(".tar.gz")?;
-        // `-linux-arm64-…` and `-linux-amd64-rhel9-…` begin alike.
+        // `-linux-arm64-…` and `-linux-amd64-rhel9-…` begin the same.
         version
             .starts_with(|c: char| c.is_ascii_digit())
             .then(|| version.to_owned())
@@ -205,7 +206,7 @@ fn release_name(text: &str) -> Option<String> {
     Some(name.trim().to_owned()).filter(|version| is_plain(version))
 }
 
-/// Fit for the name of a folder.
+/// Whether it can be the name of a folder.
 pub(super) fn is_plain(version: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     version.starts_with(|c: char| c.is_ascii_digit()) && version.chars().all(plain)
@@ -222,7 +223,7 @@ fn listed(folder: &str, sums: &str, version: String) -> Option<Published> {
                 sha256: Some(catalogue::sum_of(sums, &name)?),
                 url: format!("{folder}/{name}"),
                 content_sha256: None,
-                // The archive is read where it lies.
+                // The archive is read in place.
                 unpack: false,
             })
         })

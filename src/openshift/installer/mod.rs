@@ -1,4 +1,4 @@
-//! Who makes the cluster's Ignition files and says when it is up: openshift-install, or its stand-in in a rehearsal.
+//! Creates the cluster's Ignition files and waits for the cluster: openshift-install, or its fake in a rehearsal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,13 +47,13 @@ pub enum Installer {
     Rehearsal(Rehearsal),
 }
 
-/// The Ignition files of a cluster, one for each role. They hold secrets.
+/// The Ignition files of a cluster, one for each role. They contain secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assets {
     pub bootstrap: PathBuf,
     pub master: PathBuf,
     pub worker: PathBuf,
-    /// The certificates in them last 24 hours from then on.
+    /// The certificates in them are valid for 24 hours from this time.
     pub made_at: Timestamp,
 }
 
@@ -80,14 +80,14 @@ impl Assets {
         fs::read(self.path(role))
     }
 
-    /// Whole hours since they were made.
+    /// Whole hours since they were created.
     pub fn age_hours(&self, now: Timestamp) -> i64 {
         now.duration_since(self.made_at).as_hours()
     }
 }
 
 impl Installer {
-    /// Finds the installer the settings ask for.
+    /// Selects the installer of the settings.
     pub fn choose(config: &ClusterConfig) -> anyhow::Result<Self> {
         Ok(match &config.installer {
             InstallerChoice::Rehearsal => Self::Rehearsal(Rehearsal),
@@ -97,7 +97,7 @@ impl Installer {
         })
     }
 
-    /// What it calls itself, e.g. `4.19.0`.
+    /// Its own version, e.g. `4.19.0`.
     pub async fn version(&self) -> anyhow::Result<String> {
         match self {
             Self::OpenshiftInstall(real) => Ok(real.about().await?.version),
@@ -105,7 +105,7 @@ impl Installer {
         }
     }
 
-    /// The image of the release that it installs, where it tells one.
+    /// The image of the release that it installs, if it reports one.
     pub async fn release_image(&self) -> Option<String> {
         match self {
             Self::OpenshiftInstall(real) => real.about().await.ok()?.release_image,
@@ -113,7 +113,7 @@ impl Installer {
         }
     }
 
-    /// What its release says of CoreOS images, as JSON; see `catalogue::coreos`.
+    /// The CoreOS images of its release, as JSON; see `catalogue::coreos`.
     pub async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
         match self {
             Self::OpenshiftInstall(real) => real.coreos_stream(downloads).await,
@@ -121,8 +121,8 @@ impl Installer {
         }
     }
 
-    /// The release it installs. The real one's registry is asked, with the pull secret, a copy of which lies in the
-    /// private folder while it is asked.
+    /// The release it installs. The real installer's registry is queried with the pull secret, a copy of which is in
+    /// the private folder during the query.
     pub async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
         match self {
             Self::OpenshiftInstall(real) => real.release(config, private).await,
@@ -130,9 +130,9 @@ impl Installer {
         }
     }
 
-    /// Makes the cluster's Ignition files anew in the installer's folder; there are all of them or none.
+    /// Creates the cluster's Ignition files in the installer's folder; either all of them exist afterwards or none.
     ///
-    /// Files of an earlier cluster in that folder are kept beside it, in `installer.old`.
+    /// Files of an earlier cluster in that folder are moved to `installer.old` beside it.
     pub async fn make_assets(
         &self,
         config: &ClusterConfig,
@@ -168,7 +168,7 @@ impl Installer {
         Ok(Assets::in_folder(&folder))
     }
 
-    /// Waits until the masters carry the cluster without the bootstrap machine; tells of both.
+    /// Waits until the control plane runs without the bootstrap machine; reports bootstrap and masters.
     pub async fn wait_for_bootstrap(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
         let nodes = nodes(wait, &[Role::Bootstrap, Role::Master]);
         match self {
@@ -182,7 +182,7 @@ impl Installer {
         }
     }
 
-    /// Waits until the bootstrap machine may go: until etcd does without it.
+    /// Waits until the bootstrap machine may be deleted: until it is no longer a member of etcd.
     pub async fn wait_for_etcd(&self, wait: &WaitContext<'_>) -> anyhow::Result<()> {
         if let Self::OpenshiftInstall(_) = self {
             let api = wait.api().await?;
@@ -192,7 +192,7 @@ impl Installer {
         Ok(())
     }
 
-    /// Waits until the cluster is whole; tells of the workers.
+    /// Waits until the cluster is complete; reports the workers.
     pub async fn wait_for_install(&self, wait: &WaitContext<'_>) -> anyhow::Result<Vec<NodeReport>> {
         let nodes = nodes(wait, &[Role::Worker]);
         match self {
@@ -212,7 +212,7 @@ impl Installer {
         }
     }
 
-    /// Fetches the logs of the bootstrap and the masters into the installer's folder, where the installer can.
+    /// Collects the logs of the bootstrap and the masters in the installer's folder, if the installer can.
     pub async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
         match self {
             Self::OpenshiftInstall(real) => real.gather(wait, limit).await,
@@ -249,7 +249,7 @@ fn nodes<'a>(wait: &WaitContext<'a>, roles: &[Role]) -> Vec<&'a NodeAddress> {
         .collect()
 }
 
-/// What each node should be, by the parameter file and the config written for it.
+/// The planned state of each node, from the parameter file and its config.
 fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Result<Vec<NodeReport>> {
     let report = |node: &&NodeAddress| {
         let path = wait.dir.ignition(node.name.as_str());
@@ -268,7 +268,7 @@ fn planned_reports(wait: &WaitContext<'_>, nodes: &[&NodeAddress]) -> anyhow::Re
     nodes.iter().map(report).collect()
 }
 
-/// Refuses settings that a release of OpenShift does not know. A rehearsal takes all.
+/// Rejects settings that a release of OpenShift does not support. A rehearsal accepts all.
 pub fn check_settings(config: &ClusterConfig, version: &str) -> Result<(), InstallerError> {
     match config.installer {
         InstallerChoice::OpenshiftInstall(_) => install_config::check(config, version),

@@ -29,10 +29,10 @@ use crate::state::home;
 use crate::state::parameters::Parameters;
 use crate::templates::yaml;
 
-/// What makes files takes seconds; this much means that it hangs.
+/// Creating files takes seconds; after this time the installer hangs.
 const MAKE_LIMIT: Duration = Duration::from_secs(600);
 
-/// Lines of a failed run that are shown.
+/// Number of lines of a failed run that are shown.
 const TAIL: usize = 10;
 
 /// An openshift-install on this computer.
@@ -44,7 +44,7 @@ pub struct OpenshiftInstall {
 }
 
 impl OpenshiftInstall {
-    /// Takes the one given, or the first in PATH, and the `oc` beside it or in PATH.
+    /// Finds the given one, or the first in PATH, and the `oc` beside it or in PATH.
     pub fn find(given: Option<&Path>) -> Result<Self, InstallerError> {
         let path = match given {
             Some(path) if is_program(path) => path.to_owned(),
@@ -76,7 +76,7 @@ impl OpenshiftInstall {
         &self.oc
     }
 
-    /// The stream within it (from 4.8), or else the older data at the commit that it was built from.
+    /// The embedded stream (from 4.8), otherwise the older data at the commit that it was built from.
     pub(super) async fn coreos_stream(&self, downloads: &Downloads) -> anyhow::Result<Vec<u8>> {
         let mut command = program(&self.path);
         command
@@ -98,18 +98,18 @@ impl OpenshiftInstall {
             Some(folder) => format!("{folder}/rhcos.json"),
             None => format!("https://raw.githubusercontent.com/openshift/installer/{commit}/data/data/rhcos.json"),
         };
-        let patience = Cache::new(&downloads.cache).patience();
-        Ok(download::text(&url, patience).await?.into_bytes())
+        let retries = Cache::new(&downloads.cache).retries();
+        Ok(download::text(&url, retries).await?.into_bytes())
     }
 
-    /// What it tells of itself.
+    /// The output of its `version` command.
     pub async fn about(&self) -> anyhow::Result<About> {
         let output = loop {
             let mut command = program(&self.path);
             command.arg("version").stdin(Stdio::null()).kill_on_drop(true);
             let output = timeout(Duration::from_secs(30), command.output()).await;
             match output.with_context(|| format!("{} version timed out", self.path.display()))? {
-                // It was just unpacked, and a child that is being started still has it open.
+                // It was just unpacked, and a child process that is being started still has it open.
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                     sleep(Duration::from_millis(20)).await
                 }
@@ -123,9 +123,9 @@ impl OpenshiftInstall {
         }
     }
 
-    /// The release it installs, images by digest.
+    /// The release it installs, with images by digest.
     pub(super) async fn release(&self, config: &ClusterConfig, private: &Path) -> anyhow::Result<Release> {
-        // The installer itself obeys this variable, so the images must be that release's.
+        // The installer itself uses this variable, so the images must be that release's.
         let image = match std::env::var("OPENSHIFT_INSTALL_RELEASE_IMAGE_OVERRIDE") {
             Ok(image) if !image.is_empty() => image,
             _ => match self.about().await?.release_image {
@@ -136,7 +136,7 @@ impl OpenshiftInstall {
         Ok(release::ask(&self.oc, &image, config, private).await?)
     }
 
-    /// Fills a fresh, private folder; all files in it end up 0600.
+    /// Fills a new private folder; all files in it get mode 0600.
     pub(super) async fn write_assets(
         &self,
         config: &ClusterConfig,
@@ -149,7 +149,7 @@ impl OpenshiftInstall {
         home::write_private(&folder.join("install-config.yaml"), yaml(&install_config).as_bytes())?;
         let mask = Mask::new(config, folder);
         let made = self.run(&["create", "manifests"], folder, log, MAKE_LIMIT, &mask).await;
-        // Also of what failed: it stays for whoever looks for the reason.
+        // Also after a failure: the files are kept for analysis.
         make_private(folder).context("restrict access to the installer's manifests")?;
         made?;
         for manifest in manifests.ours {
@@ -168,7 +168,7 @@ impl OpenshiftInstall {
             .await;
         make_private(folder).context("restrict access to the installer's files")?;
         made?;
-        // Under another name: the installer would take that one for its own.
+        // Under another name: the installer would read the original name as its input.
         let kept = yaml(&without_secrets(install_config));
         Ok(home::write_private(
             &folder.join("install-config.kept.yaml"),
@@ -176,9 +176,9 @@ impl OpenshiftInstall {
         )?)
     }
 
-    /// Fetches the logs of a bootstrap in trouble over SSH; they end up as `log-bundle-….tar.gz` in the folder.
+    /// Collects the logs of a failed bootstrap over SSH as `log-bundle-….tar.gz` in the folder.
     ///
-    /// The installer takes the user's own ssh keys and agent.
+    /// The installer uses the user's own SSH keys and agent.
     pub(super) async fn gather(&self, wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
         let mut args = vec!["gather".to_owned(), "bootstrap".to_owned()];
         for node in &wait.parameters.nodes {
@@ -194,7 +194,8 @@ impl OpenshiftInstall {
         self.run(&args, &folder, &wait.dir.log(), limit, &mask).await
     }
 
-    /// Runs to the end or to the limit; all lines go to a log of the deed's name and to the progress, secrets masked.
+    /// Runs to the end or to the limit; all lines go to a log named after the operation and to the progress, secrets
+    /// masked.
     async fn run(
         &self,
         args: &[&str],
@@ -230,7 +231,7 @@ impl OpenshiftInstall {
             }),
             Ok(Err(source)) => Err(self.not_run(source)),
             Err(_) => {
-                // Only this child is ended; should it be gone already, all the better.
+                // Ends only this child; it may already have exited.
                 let _ = child.kill().await;
                 Err(InstallerError::TooLong {
                     operation,
@@ -261,7 +262,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// Takes away from group and others what the installer's umask gave them.
+/// Removes the permissions of group and others that the installer's umask allowed.
 fn make_private(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -275,7 +276,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The lines of a child: all in a file, the last ones kept, each message shown.
+/// The output lines of a child: all written to a file, the last ones kept, each message shown.
 struct Lines<'a> {
     path: PathBuf,
     file: RefCell<std::fs::File>,
@@ -299,7 +300,7 @@ impl<'a> Lines<'a> {
     async fn follow(&self, output: Option<impl AsyncRead + Unpin>) {
         let Some(output) = output else { return };
         let mut lines = BufReader::new(output).split(b'\n');
-        // A pipe that breaks ends as one that is closed.
+        // A broken pipe is treated as a closed one.
         while let Ok(Some(line)) = lines.next_segment().await {
             self.take(&self.mask.apply(String::from_utf8_lossy(&line).trim_end()));
         }

@@ -1,4 +1,4 @@
-//! Asks the guests of a rehearsal what they have become, and compares it with what they should be.
+//! Queries the guests of a rehearsal for their state and compares it with the plan.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::PROGRESS;
 use crate::cluster::MachineName;
 use crate::http_limits::{self, innermost};
 
-/// One attempt to reach a guest takes no longer.
+/// Limit for one attempt to reach a guest.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Bytes of a guest's report, which has a line for each file of its configuration.
+/// Largest report of a guest in bytes; it has a line for each file of the guest's configuration.
 const LARGEST: usize = 4 << 20;
 
-/// Between two attempts at one guest.
+/// Pause between two attempts to reach one guest.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A guest's report, `http://<ip>:8080/report.json`.
@@ -33,13 +33,14 @@ struct Report {
     ip: String,
     config_sha512: Option<String>,
     config_bytes: usize,
-    /// `ok`, or the engine's last word.
+    /// `ok`, or the engine's last message.
     ignition: String,
     #[serde(flatten)]
     disk: OnDisk,
 }
 
-/// Asks all nodes, each with the config it ends with, at once until each has answered; a node that differs from its plan ends the wait.
+/// Queries all nodes, each with its final config, until each has answered; a node that differs from its plan ends the
+/// wait.
 pub(super) async fn ask_all(
     wait: &WaitContext<'_>,
     planned: Vec<(NodeReport, Value)>,
@@ -69,7 +70,7 @@ pub(super) async fn ask_all(
     }
 }
 
-/// `None` when the node is as planned; what was seen last when it never answered.
+/// `None` if the node is as planned; the last error if it never answered.
 async fn ask(
     wait: &WaitContext<'_>,
     node: &NodeReport,
@@ -101,7 +102,7 @@ async fn ask(
     }
 }
 
-/// Waits until each of these guests tells of itself, whatever it tells.
+/// Waits until each of these guests has sent a report, whatever its content.
 pub async fn guests_answer(guests: &[(MachineName, Ipv4Addr)], limit: Duration) -> Result<(), InstallerError> {
     let client = client()?;
     let end = Instant::now() + limit;
@@ -126,7 +127,7 @@ pub async fn guests_answer(guests: &[(MachineName, Ipv4Addr)], limit: Duration) 
     }
 }
 
-/// Asks the api VIP, which a master has inherited by now, for what it serves to late workers.
+/// Checks that the api VIP, now on a master, serves configs to late workers.
 pub(super) async fn ask_vip(wait: &WaitContext<'_>, limit: Duration) -> Result<(), InstallerError> {
     let client = client()?;
     let url = format!("http://{}:22624/config/worker", wait.parameters.api_ip);
@@ -160,7 +161,7 @@ fn client() -> Result<reqwest::Client, InstallerError> {
     })
 }
 
-/// A guest's report, or why there is none.
+/// A guest's report, or the reason why there is none.
 async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
     let reason = |error: reqwest::Error| innermost(&error.without_url());
     let answer = client.get(url).send().await.map_err(reason)?;
@@ -174,7 +175,7 @@ async fn fetch(client: &reqwest::Client, url: &str) -> Result<Report, String> {
     http_limits::json(&text).map_err(|error| error.to_string())
 }
 
-/// Each thing that is not as planned, in words.
+/// Each difference from the plan, as text.
 fn differences(report: &Report, planned: &NodeReport, effective: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, is: &str, should: &str| {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told() {
+    fn each_difference_is_reported() {
         type Change = fn(&mut Report);
         let cases: [(Change, &[&str]); 6] = [
             (

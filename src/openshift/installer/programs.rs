@@ -1,5 +1,5 @@
-//! The programs of a release in the cache: unpacked from a verified archive, kept with their digests, and compared with
-//! these before they are run.
+//! The programs of a release in the cache: unpacked from a verified archive, stored with their digests, and compared
+//! with these before they are run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,13 +20,13 @@ use crate::state::dir::{self, Dir, Writers};
 
 /// The folder of all releases' programs in the cache.
 const INSTALLERS: &str = "installers";
-/// In the folder of a release: sha256 of each program, from when its archive was verified.
+/// In the folder of a release: SHA-256 of each program, from the time when its archive was verified.
 const DIGESTS: &str = "sha256.json";
 const LONGEST_DIGESTS: u64 = 64 << 10;
 /// openshift-install 4.20 has 0.7 GB.
 const LARGEST_PROGRAM: u64 = 4 << 30;
 
-/// An installer in the cache that this user or root has fetched and verified: it is going to be run.
+/// An installer in the cache that this user or root has downloaded and verified, because it will be run.
 pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {
     let places = cache.trusted_places(INSTALLERS).into_iter();
     let folders = places.filter_map(|place| place.look(version).ok());
@@ -39,10 +39,10 @@ pub(super) fn cached(cache: &Cache, version: &str) -> Option<OpenshiftInstall> {
     None
 }
 
-/// Compares the programs of a folder with their digests from when they were verified.
+/// Compares the programs of a folder with their digests from the time of verification.
 ///
 /// # Errors
-/// Names the folder or program: others could change it, it has changed, or nobody verified it.
+/// Names the folder or program: other users can change it, it has changed, or it was never verified.
 fn check_programs(folder: &Dir) -> io::Result<()> {
     let refuse = |why: String| io::Error::other(format!("not running {}: {why}", folder.path().display()));
     match folder.writers()? {
@@ -66,7 +66,7 @@ fn check_programs(folder: &Dir) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses programs of the cluster's own folder that somebody else could have put where their links lead.
+/// Rejects linked programs of the cluster's folder that other users can replace.
 pub(super) fn check_pinned(path: &Path) -> io::Result<()> {
     for name in [PROGRAM, "oc"] {
         let Ok(real) = fs::canonicalize(path.with_file_name(name)) else {
@@ -77,7 +77,7 @@ pub(super) fn check_pinned(path: &Path) -> io::Result<()> {
             check_programs(&folder)?;
             continue;
         }
-        // Of an older version of this program, or put there by the user.
+        // From an older version of this program, or added by the user.
         let file = folder.file(real.file_name().unwrap_or_default(), OFlags::RDONLY)?;
         if folder.writers()? != Writers::OnlyUs || !dir::is_ours(&file)? {
             let why = format!(
@@ -90,7 +90,7 @@ pub(super) fn check_pinned(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The newest one in the cache that fits.
+/// The newest one in the cache that matches.
 pub(super) fn newest(cache: &Cache, wanted: &Wanted) -> Option<OpenshiftInstall> {
     let places = cache.trusted_places(INSTALLERS);
     let names = places.iter().flat_map(|place| place.names().unwrap_or_default());
@@ -106,11 +106,11 @@ fn numbers(version: &str) -> Vec<u64> {
     digits.filter_map(|part| part.parse().ok()).collect()
 }
 
-/// Downloads, verifies and unpacks; the whole folder appears at once.
+/// Downloads, verifies and unpacks; the whole folder appears atomically.
 pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Result<OpenshiftInstall> {
     let version = &published.version;
     let folder = cache.place(INSTALLERS)?;
-    // Not of the form of a version.
+    // Cannot be mistaken for a version.
     let lock = format!("lock-{version}");
     let _lock = download::lock(&folder, &lock, &format!("openshift-install {version}")).await?;
     if let Some(found) = cached(cache, version) {
@@ -139,14 +139,14 @@ pub(super) async fn fetch(cache: &Cache, published: &Published) -> anyhow::Resul
         }
         .into());
     }
-    // What is there already is damaged, or of before programs were kept with their digests.
+    // An existing folder is damaged, or older than the stored digests.
     folder.remove(version)?;
     folder.rename(&name, &folder, version)?;
     Ok(OpenshiftInstall::find(Some(&folder.join(version).join(PROGRAM)))?)
 }
 
-/// Takes the named programs out of a gzipped archive and tells their digests; one whose members lead elsewhere is
-/// refused as a whole.
+/// Extracts the named programs from a gzipped archive and returns their digests; an archive with paths outside of the
+/// target is rejected as a whole.
 fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeMap<String, String>> {
     let refused = |why: String| InstallerError::Archive {
         name: archive.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -174,7 +174,7 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
         };
         let kind = entry.header().entry_type();
         if kind.is_hard_link() {
-            // kubectl and oc may be one file.
+            // kubectl and oc may be the same file.
             let first = entry.link_name().map_err(unreadable)?.unwrap_or_default().into_owned();
             let first = members
                 .iter()
@@ -184,7 +184,7 @@ fn unpack(archive: &Path, into: &Dir, members: &[&str]) -> anyhow::Result<BTreeM
         } else if kind.is_file() {
             let mut out = into.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
             let wanted = entry.size();
-            // A program of a gigabyte would be a large one.
+            // A program of a gigabyte would already be large.
             Space::new(LARGEST_PROGRAM)
                 .take(&out, usize::try_from(wanted)?)
                 .map_err(unreadable)?;

@@ -1,4 +1,4 @@
-//! The stand-in for openshift-install: files of the shape and size that the real one writes, without a cluster in them.
+//! The fake openshift-install: files of the same structure and size as the real ones, without a cluster in them.
 
 use std::path::Path;
 
@@ -18,30 +18,30 @@ use crate::node::services::{self, Release};
 use crate::state::home;
 use crate::state::parameters::Parameters;
 
-/// What the stand-in calls itself.
+/// The version that the fake reports.
 pub const VERSION: &str = "4.19 (rehearsal)";
 
-/// The spec in which 4.19's installer writes.
+/// The spec version that 4.19's installer writes.
 const SPEC: &str = "3.2.0";
 
-/// What is where in a real bootstrap.ign, and how large.
+/// The paths and sizes of a real bootstrap.ign.
 const SHAPE: &str = include_str!("rehearsal-shape.txt");
 
-/// A certificate of right syntax whose key was thrown away; nothing is ever signed by it.
+/// A syntactically valid certificate whose key was discarded; it signs nothing.
 const CA: &str = include_str!("rehearsal-ca.pem");
 
-/// Folder from which a rehearsal's guest serves what the machine config server would.
+/// Folder from which a rehearsal's guest serves configs in place of the machine config server.
 const MCS: &str = "/opt/openshift-rehearsal/mcs/config";
 
-/// File with the addresses that a rehearsal's guest takes while nobody else has them.
+/// File with the addresses that a rehearsal's guest uses while no other machine has them.
 const VIPS: &str = "/opt/openshift-rehearsal/vips";
 
-/// Makes a rehearsal's files; the same input gives the same bytes.
+/// Creates a rehearsal's files; the same input gives the same bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Rehearsal;
 
 impl Rehearsal {
-    /// A release whose images exist nowhere: a rehearsal's guest runs no containers.
+    /// A release whose images do not exist: a rehearsal's guest runs no containers.
     pub(super) fn release(self) -> Release {
         let image = |name: &&str| {
             let digest = sha256(name);
@@ -74,7 +74,7 @@ impl Rehearsal {
     }
 }
 
-/// What the guest of bootstrap serves to nodes of a role; nothing to itself.
+/// The config that the bootstrap guest serves to nodes of a role; none for the bootstrap itself.
 pub(super) fn served_to(bootstrap: &Value, role: Role) -> Option<Value> {
     let path = format!("{MCS}/{role}");
     let mut files = bootstrap.pointer("/storage/files")?.as_array()?.iter();
@@ -85,7 +85,7 @@ pub(super) fn served_to(bootstrap: &Value, role: Role) -> Option<Value> {
     }
 }
 
-/// What masters and workers are given: where to fetch the rest, and whom to trust there.
+/// The pointer of masters and workers: where to fetch the rest, and which CA to trust there.
 fn pointer(config: &ClusterConfig, role: Role) -> Value {
     let url = format!("https://{}:22623/config/{role}", config.id().fqdn("api-int"));
     json!({"ignition": {
@@ -152,7 +152,7 @@ fn bootstrap(config: &ClusterConfig, parameters: &Parameters, manifests: Manifes
     }))
 }
 
-/// What the machine config server would answer: what all nodes of a role have in common.
+/// The machine config server's response: the common part of all nodes of a role.
 fn served(
     config: &ClusterConfig,
     parameters: &Parameters,
@@ -172,7 +172,7 @@ fn served(
         ),
     ];
     if role == Role::Master {
-        // Masters inherit the api VIP when the bootstrap machine goes, and then serve workers that are late.
+        // Masters take over the api VIP when the bootstrap machine is deleted, and then serve late workers.
         let worker = served(config, parameters, machine_configs, Role::Worker)?.to_string();
         files.push(file(&format!("{MCS}/worker"), 0o644, worker.as_bytes()));
         files.push(file(VIPS, 0o644, format!("{}\n", parameters.api_ip).as_bytes()));
@@ -221,7 +221,7 @@ fn unit(name: &str, enabled: bool, bytes: usize, dropins: &[&str]) -> Value {
     unit
 }
 
-/// So many bytes of text that says whose place it takes.
+/// Text of this size that names the file it replaces.
 fn filler(name: &str, bytes: usize) -> Vec<u8> {
     format!("# rehearsal: in place of {name}\n")
         .bytes()

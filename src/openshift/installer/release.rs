@@ -1,4 +1,4 @@
-//! The release that an openshift-install installs: its version and the images in its payload, asked with `oc`.
+//! The release that an openshift-install installs: its version and the images in its payload, read with `oc`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,17 +15,17 @@ use super::error::InstallerError;
 use crate::cluster::{ClusterConfig, major_minor};
 use crate::node::services::{self, Release};
 
-/// One registry is asked for one small document.
+/// Limit for one small document from one registry.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What `openshift-install version` tells.
+/// The output of `openshift-install version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// E.g. `4.19.0`.
     pub version: String,
-    /// The release's own image, `None` where it is not told.
+    /// The release's own image, `None` if not reported.
     pub release_image: Option<String>,
-    /// Of its source.
+    /// The commit of its source.
     pub commit: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn about(text: &str) -> Option<About> {
     })
 }
 
-/// The part of `oc adm release info --output=json` that is asked for.
+/// The required part of the output of `oc adm release info --output=json`.
 #[derive(Deserialize)]
 struct Info {
     metadata: Metadata,
@@ -77,7 +77,7 @@ struct From {
     name: String,
 }
 
-/// Reads what `oc` tells of a release, of its images those that the services run; `None` when it is something else.
+/// Reads `oc`'s description of a release, with the images that the services need; `None` for anything else.
 fn release(json: &[u8]) -> Option<Release> {
     let info: Info = serde_json::from_slice(json).ok()?;
     Some(Release {
@@ -93,7 +93,7 @@ fn release(json: &[u8]) -> Option<Release> {
     })
 }
 
-/// Asks the release's registry, with the pull secret, for the images of its payload.
+/// Reads the images of the payload from the release's registry, with the pull secret.
 pub(super) async fn ask(
     oc: &Path,
     image: &str,
@@ -124,7 +124,7 @@ pub(super) async fn ask(
     release(&output.stdout).ok_or_else(|| failed("its output is not a release".to_owned()))
 }
 
-/// The pull secret as a file, 0600, that is gone when it is dropped.
+/// The pull secret as a file with mode 0600, which is deleted when dropped.
 fn secret_file(private: &Path, config: &ClusterConfig) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix("registry-config")
@@ -133,8 +133,11 @@ fn secret_file(private: &Path, config: &ClusterConfig) -> io::Result<NamedTempFi
     Ok(file)
 }
 
-/// A program that is not told the secrets of ours that may be in the environment.
-#[expect(clippy::disallowed_methods, reason = "the installer needs what we do not know of")]
+/// A program without those of our secrets that may be in the environment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the installer needs variables that are unknown here"
+)]
 pub(super) fn program(path: &Path) -> Command {
     let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {

@@ -1,4 +1,4 @@
-//! OpenPGP signatures of lists of sums: whether a trusted key has signed exactly these bytes.
+//! OpenPGP signatures of checksum lists: whether a trusted key has signed exactly these bytes.
 //!
 //! A list on mirror.openshift.com has its signature beside it, `sha256sum.txt.gpg` (openshift-eng/art-tools:
 //! `pyartcd/pyartcd/signatory.py`, `sign_message_digest`). `oc adm release extract --tools --signing-key` writes a
@@ -13,17 +13,17 @@ use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{PublicKey, PublicSubkey, Signature, SignatureType};
 use pgp::types::{KeyDetails, Tag, VerifyingKey};
 
-/// The keys of the vendor's releases; `keys/README.md` names their origin.
+/// The keys of the vendor's releases; for their origin see `keys/README.md`.
 const VENDOR: &str = include_str!("keys/redhat.asc");
 
-/// Clocks of computers differ by this much, in seconds.
+/// Tolerated difference of clocks, in seconds.
 const SKEW: i64 = 24 * 3600;
 
 /// Keys that may sign.
 pub(super) struct Keys(Vec<SignedPublicKey>);
 
 impl Keys {
-    /// Those of Red Hat's releases.
+    /// The keys of Red Hat's releases.
     pub fn vendor() -> Result<Self, String> {
         Self::read(VENDOR.as_bytes())
     }
@@ -39,16 +39,16 @@ impl Keys {
         }
     }
 
-    /// In the usual form, upper case.
+    /// In the usual form, in upper case.
     pub fn fingerprints(&self) -> Vec<String> {
         let fingerprint = |key: &SignedPublicKey| format!("{:X}", key.fingerprint());
         self.0.iter().map(fingerprint).collect()
     }
 
-    /// Whether one of these keys has signed `content`; tells the key's fingerprint.
+    /// Checks that one of these keys has signed `content`; returns the key's fingerprint.
     ///
     /// # Errors
-    /// Says why no signature counts.
+    /// Why no signature is valid.
     pub fn verify(&self, content: &[u8], signature: &[u8], now: Timestamp) -> Result<String, String> {
         let detached = DetachedSignature::from_reader_many(signature);
         let detached = detached.and_then(|(all, _)| all.collect::<Result<Vec<_>, _>>());
@@ -73,14 +73,14 @@ impl Keys {
         while message.is_compressed() {
             message = message.decompress().map_err(unreadable)?;
         }
-        // One byte more tells a longer one; what is compressed may hold any number of zeros.
+        // One extra byte detects longer content; compressed content may have any number of zeros.
         let mut signed = Vec::new();
         let read = (&mut message).take(content.len() as u64 + 1).read_to_end(&mut signed);
         read.map_err(|error| format!("not an OpenPGP signature: {error}"))?;
         if signed != content {
             return Err("it is a signature of another file".to_owned());
         }
-        // Only at its end are its signatures known.
+        // Its signatures are known only at its end.
         if !matches!(message.read(&mut [0]), Ok(0)) {
             return Err("it is a signature of another file".to_owned());
         }
@@ -94,7 +94,7 @@ impl Keys {
         first_good(judged)
     }
 
-    /// Judges one signature whose bytes `fits` compares with the content.
+    /// Checks one signature; `fits` compares it with the content.
     fn judge(
         &self,
         signature: &Signature,
@@ -147,7 +147,7 @@ impl Keys {
     }
 }
 
-/// The first success, or else the first reason.
+/// The first success, otherwise the first error.
 fn first_good(judged: impl Iterator<Item = Result<String, String>>) -> Result<String, String> {
     let mut reason = Err("it has no signature".to_owned());
     for (index, one) in judged.enumerate() {
@@ -160,7 +160,7 @@ fn first_good(judged: impl Iterator<Item = Result<String, String>>) -> Result<St
     reason
 }
 
-/// What a key's own signatures say of it.
+/// A key's state according to its own signatures.
 #[derive(Clone, Copy)]
 enum State {
     Good,
@@ -184,7 +184,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// A key or subkey that may have made a signature.
+/// A key or subkey that may have created a signature.
 struct Signer<'a> {
     key: Key<'a>,
     /// Second since the epoch.
@@ -223,7 +223,7 @@ impl<'a> Signer<'a> {
             let is_revoked = |one: &Signature| one.typ() == Some(SignatureType::SubkeyRevocation);
             let bindings: Vec<&Signature> = sub.signatures.iter().collect();
             let of_sub = match whole_state {
-                // What holds for the key holds for what it has signed.
+                // A primary key's state also applies to its subkeys.
                 State::Revoked => State::Revoked,
                 _ if bindings.iter().any(|one| is_revoked(one)) => State::Revoked,
                 _ if sub.verify_bindings(primary).is_err() => State::Unfit,
@@ -247,7 +247,7 @@ impl<'a> Signer<'a> {
         format!("{:X}", self.key.verifying().fingerprint())
     }
 
-    /// Whether a signature says that this key has made it.
+    /// Whether a signature names this key as its creator.
     fn made(&self, signature: &Signature) -> bool {
         let key = self.key.verifying();
         let (id, fingerprint) = (key.legacy_key_id(), key.fingerprint());
@@ -255,7 +255,7 @@ impl<'a> Signer<'a> {
     }
 }
 
-/// What the newest of a key's own signatures says: whether it may sign, and until when.
+/// The newest of a key's own signatures decides whether it may sign, and until when.
 fn state(own: &[&Signature], created: i64) -> State {
     let newest = own
         .iter()

@@ -1,6 +1,6 @@
-//! Lets the table's nodes into the cluster: approves their certificate requests, the client's first, then the serving one.
+//! Approves the certificate requests of the table's nodes, the client's first, then the serving one.
 //!
-//! On platform `none` nobody else does. `csr` judges; here is the doing. Approving again is no harm, so nothing is kept.
+//! Required on platform `none`. `csr` decides; this module acts. Approving twice is harmless, so no state is stored.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::cluster::{Cluster, LATEST, Pace};
+use super::cluster::{Cluster, LATEST, PollInterval};
 use super::heartbeats::Heartbeats;
 use super::seen::Nodes;
 use crate::PROGRESS;
@@ -21,28 +21,28 @@ use crate::cluster::{MachineName, NodeName, Role};
 use crate::openshift::api::{ApiError, Approval};
 use crate::openshift::csr::{self, Judgement, Request, Wave};
 
-/// The longest time between two looks, whatever the server rings.
+/// The longest time between two queries, even without a trigger.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Requests that were approved are kept so long by Kubernetes.
+/// Kubernetes keeps approved requests for this time.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
 
-/// So long nothing was asked any more of nodes that come back and have asked for all this before.
+/// After this time without a request, returning nodes that already had all certificates need no others.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// What a node may ask for that is in the cluster already.
+/// Whether a node that is already in the cluster may request a first certificate.
 #[derive(Clone, Copy, Debug)]
 pub enum Rejoin<'a> {
-    /// No first certificate: it has one.
+    /// Not allowed: it has one.
     Refuse,
-    /// A first certificate again, for its own ended while it was off.
+    /// Allowed, because its own expired while it was off.
     ///
-    /// Whoever has the token of joining nodes can ask in the name of any node. So only nodes whose kubelets are silent get
-    /// one, masters only if they are among `off`, whose machines this program has seen off.
+    /// The token of joining nodes can request a certificate in the name of any node. So it is only approved for nodes
+    /// whose kubelets are silent, for masters only if they are in `off`, the recorded powered-off machines.
     Allow { off: &'a BTreeSet<NodeName> },
 }
 
-/// What a client certificate's request of a node gets.
+/// The decision about a node's client certificate request.
 enum Entry {
     Allowed,
     /// It is not known yet whether the node's kubelet runs.
@@ -50,14 +50,14 @@ enum Entry {
     Refused(String),
 }
 
-/// Approves what is due, until all have what they need.
+/// Approves pending requests until all nodes have their certificates.
 pub struct Approver<'a> {
     cluster: Cluster<'a>,
     rejoin: Rejoin<'a>,
     heartbeats: Heartbeats,
-    /// Requests whose refusal was reported.
+    /// Rejected requests that were already reported.
     refused: BTreeSet<String>,
-    /// Nodes whose serving certificate was granted, by whomever.
+    /// Nodes whose serving certificate was granted, by any approver.
     serving: BTreeSet<NodeName>,
     last_approval: Instant,
 }
@@ -74,27 +74,27 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Returns when each of these nodes is Ready and has its serving certificate. Faults of the API are waited out.
+    /// Returns when each of these nodes is Ready and has its serving certificate. API errors are retried.
     pub async fn run(&mut self, wanted: &BTreeSet<NodeName>) {
-        let mut pace = Pace::default();
+        let mut interval = PollInterval::default();
         loop {
             match self.round(wanted).await {
                 Ok(Round::Complete) => return,
                 Ok(Round::Open { version }) => {
-                    // A server that rings at once and for ever must not be asked at once and for ever.
-                    sleep(pace.next(true)).await;
+                    // A server that triggers continuously must not be queried continuously.
+                    sleep(interval.next(true)).await;
                     self.cluster.api.requests_change(&version, self.look()).await;
                 }
-                // Whoever waits beside says what is wrong with the API.
+                // The concurrent wait reports API errors.
                 Err(_) => {
                     self.heartbeats.interrupted(Instant::now());
-                    sleep(pace.next(false)).await;
+                    sleep(interval.next(false)).await;
                 }
             }
         }
     }
 
-    /// The longest time between two looks: no request rings when a kubelet falls silent.
+    /// The longest time between two queries: a kubelet that becomes silent does not trigger one.
     fn look(&self) -> Duration {
         match self.rejoin {
             Rejoin::Refuse => LOOK,
@@ -111,12 +111,12 @@ impl<'a> Approver<'a> {
             self.heartbeats.look(self.cluster.table, &leases, Instant::now());
             seen = seen.believing(&self.heartbeats);
         }
-        // The newest is the one that a kubelet waits for: it asks anew when nobody answers.
+        // The newest is the one that a kubelet waits for: it sends a new request if there is no answer.
         requests.sort_by_key(|request| Reverse(request.creation_timestamp().map(|created| created.0)));
         let mut unused = self.unused(&requests);
         for request in &requests {
             match self.consider(request, &seen, &mut unused).await {
-                // One that cannot be approved keeps nobody else waiting.
+                // A request that cannot be approved must not delay the others.
                 Err(error @ ApiError::Refused { .. }) if !error.is_passing() => {
                     self.tell_once(request, &error.to_string())
                 }
@@ -183,7 +183,7 @@ impl<'a> Approver<'a> {
         csr::judge(&request(object), self.cluster.table, &joined)
     }
 
-    /// Whether a node that is allowed a client certificate by its request gets it now.
+    /// Whether a node with a valid client certificate request gets the certificate now.
     fn entry(&self, node: &NodeName, seen: &Nodes, unused: &BTreeMap<NodeName, String>) -> Entry {
         let Rejoin::Allow { off } = self.rejoin else {
             return Entry::Allowed;
@@ -218,7 +218,7 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Requests for client certificates that were granted, by node, and that no kubelet has used: one with its certificate
+    /// Granted requests for client certificates, by node, that no kubelet has used: a kubelet with the certificate
     /// renews its Lease.
     fn unused(&self, requests: &[CertificateSigningRequest]) -> BTreeMap<NodeName, String> {
         let mut unused = BTreeMap::new();
@@ -233,7 +233,7 @@ impl<'a> Approver<'a> {
             if let Judgement::Approve(node, Wave::Client) = judged {
                 let asked = object.creation_timestamp().map(|created| created.0);
                 let renewed = self.heartbeats.renewed(&node);
-                // No Lease, no use.
+                // Without a Lease it is unused.
                 if renewed < asked {
                     unused.insert(node, object.name_any());
                 }
@@ -250,7 +250,7 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Nodes that have been there for longer than their requests are kept.
+    /// Nodes that exist for longer than their requests are kept.
     fn old_enough(&self, nodes: &[Node]) -> BTreeSet<NodeName> {
         let created: BTreeMap<String, Timestamp> = nodes
             .iter()
@@ -267,7 +267,7 @@ impl<'a> Approver<'a> {
 
 enum Round {
     Complete,
-    /// Something is missing; with the version of the list of requests.
+    /// Some are missing; with the version of the list of requests.
     Open {
         version: String,
     },
@@ -279,7 +279,7 @@ enum Decision {
     Denied,
 }
 
-/// What was decided already, here or elsewhere.
+/// An earlier decision, by this program or another approver.
 fn decision(request: &CertificateSigningRequest) -> Decision {
     let conditions = request
         .status
@@ -296,7 +296,7 @@ fn decision(request: &CertificateSigningRequest) -> Decision {
     }
 }
 
-/// What of the object is judged.
+/// The parts of the object that the decision needs.
 fn request(object: &CertificateSigningRequest) -> Request {
     let spec = &object.spec;
     Request {

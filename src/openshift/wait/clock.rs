@@ -1,7 +1,8 @@
-//! The certificates in the installer's files: what they allow, hour by hour. Pure.
+//! The age of the certificates in the installer's files, and what it allows. Pure.
 //!
-//! They last 24 hours. The cluster replaces them by ones that last 30 days before those are over; until then it must not
-//! be off when they end. Source: openshift/cluster-kube-controller-manager-operator, `certrotationcontroller.go`.
+//! They are valid for 24 hours. The cluster replaces them earlier by ones that are valid for 30 days; until then it
+//! must not be off when they expire. Source: openshift/cluster-kube-controller-manager-operator,
+//! `certrotationcontroller.go`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -9,24 +10,24 @@ use serde::Serialize;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Where the signer of the nodes' certificates is: namespace and name of a Secret.
+/// The Secret with the signer of the nodes' certificates: namespace and name.
 pub const SIGNER: (&str, &str) = ("openshift-kube-controller-manager-operator", "csr-signer");
 
-/// The life of the installer's certificates.
+/// The validity of the installer's certificates.
 const LIFE: SignedDuration = SignedDuration::from_hours(24);
 
-/// From this age on files are not used any more: an installation needs some hours itself.
+/// Files of this age are no longer used: the installation itself takes some hours.
 pub const STALE_HOURS: i64 = 20;
 
-/// How the certificates of a cluster stand.
+/// The state of a cluster's first certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Clock {
-    /// When the installer's files were made.
+    /// When the installer's files were created.
     pub made_at: Timestamp,
-    /// Minutes until the installer's certificates end; negative afterwards.
+    /// Minutes until the installer's certificates expire; negative afterwards.
     pub minutes_left: i64,
-    /// Whether the cluster has replaced them; `None` when it was not asked or did not answer.
+    /// Whether the cluster has replaced them; `None` if it was not queried or did not answer.
     pub rotated: Option<bool>,
 }
 
@@ -40,7 +41,7 @@ impl Clock {
         }
     }
 
-    /// One line for people.
+    /// One line for display.
     pub fn text(&self) -> String {
         let hours = self.minutes_left.abs() / 60;
         match (self.rotated, self.minutes_left > 0) {
@@ -61,7 +62,7 @@ impl Clock {
     }
 }
 
-/// Whether the signer of the nodes' certificates is the cluster's own: the installer's lives for a day.
+/// Whether the signer of the nodes' certificates is the cluster's own: the installer's is valid for a day.
 ///
 /// `None` for a Secret without a certificate.
 pub fn is_rotated(signer: &Secret) -> Option<bool> {

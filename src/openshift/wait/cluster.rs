@@ -1,11 +1,11 @@
-//! A cluster that is waited for, and how often it is asked.
+//! A cluster that is waited for, and the polling interval.
 
 use std::time::Duration;
 
 use crate::openshift::api::ClusterApi;
 use crate::state::parameters::Parameters;
 
-/// Pause between two looks: short after news, then longer.
+/// Shortest pause between two queries: used after a change; later pauses are longer.
 const SOONEST: Duration = Duration::from_millis(200);
 
 pub(super) const LATEST: Duration = Duration::from_secs(5);
@@ -17,17 +17,17 @@ pub struct Cluster<'a> {
     pub table: &'a Parameters,
 }
 
-/// Pauses that grow while nothing happens.
-pub struct Pace(Duration);
+/// Pauses that grow while nothing changes.
+pub struct PollInterval(Duration);
 
-impl Default for Pace {
+impl Default for PollInterval {
     fn default() -> Self {
         Self(SOONEST)
     }
 }
 
-impl Pace {
-    /// The pause after a look.
+impl PollInterval {
+    /// The pause after a query.
     pub fn next(&mut self, news: bool) -> Duration {
         self.0 = if news { SOONEST } else { (self.0 * 3 / 2).min(LATEST) };
         self.0

@@ -1,9 +1,9 @@
-//! Which kubelets run, by the Leases that they renew. Pure: the caller brings the time.
+//! Which kubelets run, detected by their Lease renewals. Pure: the caller provides the time.
 //!
-//! A Node that is Ready may be so since before its machine was off: no kubelet takes that back when it ends. Only the node
-//! lifecycle controller does, and not before it has watched the node for a while itself. So a kubelet is believed to run
-//! only when it renews its Lease while we watch. `renewTime` is by the node's clock and is compared with its own earlier
-//! value alone, never with a clock of ours, as that controller does (kubernetes/kubernetes:
+//! A Node may still be Ready from before its machine was off: a kubelet does not change that when it stops. Only the
+//! node lifecycle controller does, after it has watched the node for a while. So a kubelet counts as running only if it
+//! renews its Lease during the wait. `renewTime` is from the node's clock and is compared only with its own earlier
+//! value, never with this computer's clock, as in that controller (kubernetes/kubernetes:
 //! `pkg/controller/nodelifecycle/node_lifecycle_controller.go`, `tryUpdateNodeHealth`).
 
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use tokio::time::Instant;
 use crate::cluster::NodeName;
 use crate::state::parameters::Parameters;
 
-/// The duration of a kubelet's Lease where the Lease does not say it: `nodeLeaseDurationSeconds` is 40 by default
+/// The duration of a kubelet's Lease if the Lease does not contain it: `nodeLeaseDurationSeconds` is 40 by default
 /// (kubernetes/kubernetes: `pkg/kubelet/apis/config/v1beta1/defaults.go`).
 const DURATION: Duration = Duration::from_secs(40);
 
 /// A kubelet renews its Lease every quarter of its duration, and for the first time as soon as it starts
-/// (kubernetes/kubernetes: `pkg/kubelet/kubelet.go`). It may not have posted the node's conditions by then; by the second
-/// renewal it has.
+/// (kubernetes/kubernetes: `pkg/kubelet/kubelet.go`). The node's conditions may not be posted by then; by the second
+/// renewal they are.
 const RENEWALS: u32 = 2;
 
-/// What was seen of the Leases of a table's nodes.
+/// The observed Leases of a table's nodes.
 #[derive(Debug, Default)]
 pub struct Heartbeats(BTreeMap<NodeName, Heartbeat>);
 
@@ -35,14 +35,14 @@ struct Heartbeat {
     /// `None` while the node has no Lease.
     renewed: Option<Timestamp>,
     duration: Duration,
-    /// How often `renewed` was another than at the look before.
+    /// How often `renewed` changed between two queries.
     renewals: u32,
-    /// Since when `renewed` is what it is, as far as we saw.
+    /// Since when `renewed` has been unchanged, as observed.
     unchanged_since: Instant,
 }
 
 impl Heartbeats {
-    /// Takes in what the cluster says now.
+    /// Records the cluster's current Leases.
     pub fn look(&mut self, table: &Parameters, leases: &[Lease], now: Instant) {
         let mut leases: BTreeMap<NodeName, &Lease> = leases
             .iter()
@@ -67,14 +67,14 @@ impl Heartbeats {
         }
     }
 
-    /// The API did not answer: a kubelet may have failed to renew its Lease for that reason.
+    /// The API did not answer: a kubelet may have failed to renew its Lease for the same reason.
     pub fn interrupted(&mut self, now: Instant) {
         for heartbeat in self.0.values_mut() {
             heartbeat.unchanged_since = now;
         }
     }
 
-    /// Whether a node's kubelet runs, and what it says of the node is its own.
+    /// Whether a node's kubelet runs, so that its conditions are current.
     pub fn is_running(&self, node: &NodeName) -> bool {
         self.0.get(node).is_some_and(|heartbeat| heartbeat.renewals >= RENEWALS)
     }
@@ -84,7 +84,7 @@ impl Heartbeats {
         self.0.get(node).is_some_and(|heartbeat| heartbeat.renewals > 0)
     }
 
-    /// Whether we watched a node's Lease for its whole duration without a renewal.
+    /// Whether a node's Lease was observed for its whole duration without a renewal.
     pub fn are_silent(&self, node: &NodeName, now: Instant) -> bool {
         let silent =
             |heartbeat: &Heartbeat| now.saturating_duration_since(heartbeat.unchanged_since) >= heartbeat.duration;
@@ -97,7 +97,7 @@ impl Heartbeats {
     }
 }
 
-/// The node of the table that an object of the cluster is named after, with or without the domain.
+/// The table's node with the name of an object of the cluster, with or without the domain.
 pub fn node_of(table: &Parameters, name: &str) -> Option<NodeName> {
     let id = table.id();
     let host = id.host_of(name).unwrap_or(name);
@@ -124,7 +124,7 @@ mod tests {
         let (table, node, begun) = (example(), NodeName::node(Role::Worker, 0), Instant::now());
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut heartbeats = Heartbeats::default();
-        // A node's clock may be ahead of ours by years.
+        // A node's clock may be years ahead.
         for seconds in [0, 5, 39] {
             heartbeats.look(&table, &[lease("2040-01-01T00:00:00.000000Z")], after(seconds));
             assert!(!heartbeats.has_renewed(&node) && !heartbeats.are_silent(&node, after(seconds)));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_silent_because_the_api_was() {
+    fn no_one_is_silent_because_the_api_was() {
         let (table, node, begun) = (example(), NodeName::node(Role::Worker, 0), Instant::now());
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut heartbeats = Heartbeats::default();

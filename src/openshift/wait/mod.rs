@@ -1,6 +1,6 @@
-//! Bounded waits for a cluster that is being installed, which say what they see.
+//! Waits with a time limit for a cluster that is being installed; they report the observed state.
 //!
-//! They mean what `openshift-install wait-for bootstrap-complete` and `install-complete` mean, and need no DNS here.
+//! Equivalent to `openshift-install wait-for bootstrap-complete` and `install-complete`, without DNS on this computer.
 //! Source: openshift/installer, `cmd/openshift-install/command/waitfor.go`.
 
 use std::collections::BTreeSet;
@@ -26,18 +26,18 @@ pub mod symptoms;
 
 use certificates::{Approver, Rejoin};
 pub use cluster::Cluster;
-use cluster::Pace;
+use cluster::PollInterval;
 use heartbeats::Heartbeats;
 use seen::{Nodes, Operators, Version};
 
-/// So long a server may be another than it should, or refuse us: a VIP moves, and an API server starts.
+/// How long a wrong server or a rejection is tolerated: a VIP moves, and an API server starts.
 const DOUBT: Duration = Duration::from_secs(60);
 
-/// So long a cluster must be without an Etcd resource to be one that has none: an API server that has just started may not
-/// know all kinds yet.
+/// How long the Etcd resource must be missing before the cluster counts as having none: an API server that has just
+/// started may not have all kinds yet.
 const ABSENT: Duration = Duration::from_secs(5);
 
-/// Why a wait ended without what was waited for.
+/// Why a wait failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
     #[error("timed out waiting for {what} after {} s{}", after.as_secs(), indented(seen))]
@@ -45,7 +45,7 @@ pub enum WaitError {
         /// `bootstrap-complete`, `bootstrap-member-removed`, `install-complete`, `Ready nodes`, `etcd members`.
         what: &'static str,
         after: Duration,
-        /// What was seen last.
+        /// The last observed state.
         seen: Vec<String>,
         source: Option<ApiError>,
     },
@@ -74,15 +74,15 @@ fn indented(lines: &[String]) -> String {
     }
 }
 
-/// What one look brought.
+/// The result of one query.
 enum Look {
     Done,
-    /// With what is to be told of it, one line a matter.
+    /// With the status to report, one line for each topic.
     NotYet(Vec<String>),
 }
 
 impl Cluster<'_> {
-    /// Waits until the masters carry the cluster without the bootstrap machine.
+    /// Waits until the control plane runs without the bootstrap machine.
     pub async fn bootstrap_complete(self, limit: Duration) -> Result<(), WaitError> {
         let masters = self.of_roles(&[Role::Master]);
         let look = async || {
@@ -102,9 +102,9 @@ impl Cluster<'_> {
         until("bootstrap-complete", limit, ApiError::is_passing, look).await
     }
 
-    /// Waits until the bootstrap is no member of etcd any more; before that its machine must not go.
+    /// Waits until the bootstrap is no longer a member of etcd; before that its machine must not be deleted.
     ///
-    /// etcd's operator removes it only after the ConfigMap says `complete`. openshift-install waits for the same
+    /// The etcd operator removes it only after the ConfigMap says `complete`. openshift-install waits for the same
     /// (openshift/installer, `cmd/openshift-install/command/waitfor.go`: `EtcdBootstrapMemberRemoved`).
     pub async fn bootstrap_member_removed(self, limit: Duration) -> Result<(), WaitError> {
         let mut absent_since = None;
@@ -125,7 +125,7 @@ impl Cluster<'_> {
         until("bootstrap-member-removed", limit, ApiError::is_passing, look).await
     }
 
-    /// Waits until each of these nodes is a voting member of etcd, and enough members are well.
+    /// Waits until each of these nodes is a voting member of etcd, and enough members are healthy.
     pub async fn etcd_members(self, nodes: &[NodeAddress], limit: Duration) -> Result<(), WaitError> {
         let look = async || {
             Ok(match self.etcd_lacks(nodes).await? {
@@ -136,7 +136,7 @@ impl Cluster<'_> {
         until("etcd members", limit, ApiError::is_passing, look).await
     }
 
-    /// What etcd lacks to have a voting member on each of these nodes, and enough members that are well.
+    /// What etcd needs until each of these nodes is a voting member and enough members are healthy.
     pub async fn etcd_lacks(self, nodes: &[NodeAddress]) -> Result<Option<String>, ApiError> {
         let (endpoints, etcd) = try_join!(self.api.etcd_endpoints(), self.api.etcd())?;
         Ok(match (endpoints, etcd) {
@@ -145,7 +145,7 @@ impl Cluster<'_> {
         })
     }
 
-    /// Waits until the cluster is whole, and lets its nodes in meanwhile.
+    /// Waits until the cluster is complete, and approves its nodes' certificates meanwhile.
     pub async fn install_complete(self, limit: Duration) -> Result<(), WaitError> {
         let all = self.of_roles(&[Role::Master, Role::Worker]);
         let mut steady = Steady::default();
@@ -171,7 +171,7 @@ impl Cluster<'_> {
         self.beside(Rejoin::Refuse, &all, limit, wait).await
     }
 
-    /// Waits until these nodes, which are new, are Ready, and lets them in meanwhile.
+    /// Waits until these new nodes are Ready, and approves their certificates meanwhile.
     pub async fn nodes_ready(self, nodes: &BTreeSet<NodeName>, limit: Duration) -> Result<(), WaitError> {
         let look = async || {
             let seen = Nodes::of(self.table, &self.api.nodes().await?);
@@ -181,8 +181,8 @@ impl Cluster<'_> {
         self.beside(Rejoin::Refuse, nodes, limit, wait).await
     }
 
-    /// Waits until these nodes, which were off, are Ready again, and lets them in meanwhile. `off` are those whose
-    /// machines this program has seen off.
+    /// Waits until these nodes, which were off, are Ready again, and approves their certificates meanwhile. `off` are
+    /// those whose machines were recorded as off.
     pub async fn nodes_back(
         self,
         nodes: &BTreeSet<NodeName>,
@@ -208,7 +208,7 @@ impl Cluster<'_> {
             .collect()
     }
 
-    /// Waits with an approver beside, which may take as long as the wait.
+    /// Waits with a concurrent approver, which may take as long as the wait.
     async fn beside(
         self,
         rejoin: Rejoin<'_>,
@@ -218,7 +218,7 @@ impl Cluster<'_> {
     ) -> Result<(), WaitError> {
         let approved = async {
             let mut approver = Approver::new(self, rejoin);
-            // What it did not get done shows in the nodes.
+            // Its unfinished work is visible in the nodes.
             let _ = timeout(limit, approver.run(nodes)).await;
             Ok(())
         };
@@ -233,7 +233,7 @@ fn ready(seen: &Nodes, nodes: &BTreeSet<NodeName>) -> Look {
     }
 }
 
-/// Looks until it is done, and tells what is new. What an API server in its first minutes does is no reason to stop.
+/// Polls until done, and reports changes. Errors of an API server in its first minutes do not end the wait.
 async fn until(
     what: &'static str,
     limit: Duration,
@@ -241,7 +241,7 @@ async fn until(
     mut look: impl AsyncFnMut() -> Result<Look, ApiError>,
 ) -> Result<(), WaitError> {
     let end = Instant::now() + limit;
-    let mut pace = Pace::default();
+    let mut interval = PollInterval::default();
     let (mut shown, mut doubt, mut last_error) = (Vec::new(), None, None);
     loop {
         let looked = timeout(end.saturating_duration_since(Instant::now()), look()).await;
@@ -269,10 +269,10 @@ async fn until(
         for line in lines.iter().filter(|line| !shown.contains(*line)) {
             info!(target: PROGRESS, step = what, "{line}");
         }
-        let pause = pace.next(lines != shown);
+        let pause = interval.next(lines != shown);
         shown = lines;
         if Instant::now() + pause >= end {
-            // The error says itself what was seen last.
+            // The error itself contains the last state.
             let seen = if last_error.is_some() { Vec::new() } else { shown };
             return Err(WaitError::TooLong {
                 what,
@@ -285,17 +285,17 @@ async fn until(
     }
 }
 
-/// Whether a fault that has lasted for so long will stay.
+/// Whether an error that has lasted for this time is permanent.
 fn is_hopeless(error: &ApiError, is_passing: fn(&ApiError) -> bool, lasted: Duration) -> bool {
     !is_passing(error) && lasted > DOUBT
 }
 
-/// Whether operators have kept still for a while, by their own clock or by ours.
+/// Whether operators have been stable for a while, by their own clock or by this computer's.
 #[derive(Default)]
 struct Steady(Option<(Instant, Operators)>);
 
 impl Steady {
-    /// As long as openshift-install wants it.
+    /// The time that openshift-install requires.
     const TIME: Duration = Duration::from_secs(30);
 
     fn is_reached(&mut self, operators: &Operators) -> bool {

@@ -1,4 +1,4 @@
-//! What the cluster's objects say of its installation, in words. Pure.
+//! The installation's state as text, from the cluster's objects. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,40 +13,40 @@ use super::heartbeats::{Heartbeats, node_of};
 use crate::cluster::NodeName;
 use crate::state::parameters::{NodeAddress, Parameters};
 
-/// Longest part of a message that is shown; operators can be wordy.
+/// Longest part of a message that is shown; operators may write long ones.
 const LONGEST: usize = 160;
 
 /// Operators whose messages are shown.
 const DETAILS: usize = 3;
 
-/// The bootstrap's own word: ConfigMap `kube-system/bootstrap`.
+/// Whether the bootstrap reports completion: ConfigMap `kube-system/bootstrap`.
 pub fn is_complete(bootstrap: &ConfigMap) -> bool {
     let status = bootstrap.data.as_ref().and_then(|data| data.get("status"));
     status.is_some_and(|status| status == "complete")
 }
 
-/// Whether etcd's operator has removed the bootstrap from etcd.
+/// Whether the etcd operator has removed the bootstrap from etcd.
 ///
-/// Source: openshift/cluster-etcd-operator: `pkg/operator/bootstrapteardown/bootstrap_teardown_controller.go`. Operators
-/// from before OCPBUGS-5988 (January 2023) have only the second condition.
+/// Source: openshift/cluster-etcd-operator: `pkg/operator/bootstrapteardown/bootstrap_teardown_controller.go`.
+/// Operators from before OCPBUGS-5988 (January 2023) have only the second condition.
 pub fn has_no_bootstrap(etcd: &DynamicObject) -> bool {
     let is_true = |kind| condition(etcd, kind).filter(|condition| condition["status"] == "True");
     is_true("EtcdBootstrapMemberRemoved").is_some()
         || is_true("EtcdRunningInCluster").is_some_and(|running| running["reason"] == "BootstrapAlreadyRemoved")
 }
 
-/// How far etcd's operator is with the removal of the bootstrap.
+/// The etcd operator's progress in removing the bootstrap.
 pub fn bootstrap_in_etcd_text(etcd: &DynamicObject) -> String {
     let running = condition(etcd, "EtcdRunningInCluster").and_then(|running| running["message"].as_str());
     let why = running.map_or_else(String::new, |message| format!(": {}", short(message)));
     format!("etcd: the operator has not removed the bootstrap member yet{why}")
 }
 
-/// What etcd lacks to have a voting member on each of these nodes, and enough members that are well; `None` is nothing.
+/// What etcd needs until each of these nodes is a voting member and enough members are healthy; `None` if nothing.
 ///
-/// The ConfigMap `openshift-etcd/etcd-endpoints` has the address of each voting member and leaves out learners and the
+/// The ConfigMap `openshift-etcd/etcd-endpoints` has the address of each voting member, without learners and the
 /// bootstrap (openshift/cluster-etcd-operator: `pkg/operator/etcdendpointscontroller/etcdendpointscontroller.go`); the
-/// condition says whether more than half of all are healthy (`pkg/operator/etcdmemberscontroller`).
+/// condition says whether more than half of all members are healthy (`pkg/operator/etcdmemberscontroller`).
 pub fn etcd_lacks(endpoints: &ConfigMap, etcd: &DynamicObject, nodes: &[NodeAddress]) -> Option<String> {
     if let Some(node) = nodes.iter().find(|node| !is_etcd_member(endpoints, node)) {
         return Some(format!("{} ({}) is not a voting member of etcd", node.name, node.ip));
@@ -67,21 +67,21 @@ pub fn is_etcd_member(endpoints: &ConfigMap, node: &NodeAddress) -> bool {
     endpoints.data.iter().flatten().any(|(_, member)| *member == ip)
 }
 
-/// What etcd's operator tells of its members.
+/// The etcd operator's text about its members.
 pub fn etcd_text(etcd: &DynamicObject) -> Option<String> {
     let members = condition(etcd, "EtcdMembersAvailable")?;
     Some(format!("etcd: {}", short(members["message"].as_str()?)))
 }
 
-/// The table's nodes as the cluster has them.
+/// The table's nodes in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
-    /// Those that are there: `None` is Ready, else why not.
+    /// Existing nodes: `None` is Ready, otherwise why not.
     there: BTreeMap<NodeName, Option<String>>,
 }
 
 impl Nodes {
-    /// Takes the table's nodes out of all; strangers do not count.
+    /// Selects the table's nodes; others are ignored.
     pub fn of(table: &Parameters, nodes: &[Node]) -> Self {
         let known = |node: &Node| Some((node_of(table, &node.name_any())?, why_not_ready(node)));
         Self {
@@ -89,7 +89,7 @@ impl Nodes {
         }
     }
 
-    /// Takes nobody's word for being Ready whose kubelet was not heard.
+    /// Nodes without a recent Lease renewal count as not Ready.
     pub fn believing(mut self, heartbeats: &Heartbeats) -> Self {
         for (node, lacks) in &mut self.there {
             if lacks.is_none() && !heartbeats.is_running(node) {
@@ -99,7 +99,7 @@ impl Nodes {
         self
     }
 
-    /// Those in the cluster, Ready or not.
+    /// Nodes in the cluster, Ready or not.
     pub fn joined(&self) -> BTreeSet<NodeName> {
         self.there.keys().cloned().collect()
     }
@@ -108,7 +108,7 @@ impl Nodes {
         wanted.iter().all(|node| self.there.get(node) == Some(&None))
     }
 
-    /// How many are Ready, and what the others lack.
+    /// How many are Ready, and why the others are not.
     pub fn text(&self, what: &str, wanted: &BTreeSet<NodeName>) -> String {
         let lag = |node: &NodeName| match self.there.get(node) {
             Some(None) => None,
@@ -137,9 +137,9 @@ fn why_not_ready(node: &Node) -> Option<String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operators {
     pub total: usize,
-    /// Those not available, still busy, or degraded, each with why.
+    /// Operators that are not available, still progressing, or degraded, with the reason.
     pub lag: BTreeMap<String, String>,
-    /// Since when each that is not busy is so.
+    /// Since when each has stopped progressing.
     still_since: BTreeMap<String, Timestamp>,
 }
 
@@ -176,7 +176,7 @@ impl Operators {
         seen
     }
 
-    /// Whether all are available, and each has said for so long that it is not busy.
+    /// Whether all are available, and none has been progressing for this time.
     pub fn are_steady(&self, now: Timestamp, time: Duration) -> bool {
         let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
         self.lag.is_empty()
@@ -199,7 +199,7 @@ impl Operators {
         }
     }
 
-    /// Why the first few lag.
+    /// The reasons of the first few.
     pub fn details(&self) -> Vec<String> {
         let worst = self.lag.iter().filter(|(_, why)| !why.starts_with("progressing"));
         worst
@@ -208,13 +208,13 @@ impl Operators {
             .collect()
     }
 
-    /// All that the lagging ones say, by name.
+    /// The full messages of the operators that are not ready, by name.
     pub fn messages(&self) -> impl Iterator<Item = (&str, &str)> {
         self.lag.iter().map(|(name, why)| (name.as_str(), why.as_str()))
     }
 }
 
-/// How far the ClusterVersion is.
+/// The progress of the ClusterVersion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub is_done: bool,
@@ -222,7 +222,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Done is what openshift-install calls so: Available, not Failing, not Progressing.
+    /// Complete as in openshift-install: Available, not Failing, not Progressing.
     pub fn of(version: &DynamicObject) -> Self {
         let is = |kind: &str, status: &str| condition(version, kind).is_some_and(|c| c["status"] == status);
         let said = |kind: &str| condition(version, kind).and_then(|condition| condition["message"].as_str());
@@ -244,7 +244,7 @@ fn condition<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a Value> {
     conditions.find(|condition| condition["type"] == kind)
 }
 
-/// One line, and not too long.
+/// One line of limited length.
 fn short(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(LONGEST) {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_with_what_they_lack() {
+    fn nodes_are_reported_with_what_they_lack() {
         let wanted: BTreeSet<_> = (0..4).map(|index| NodeName::node(Role::Master, index)).collect();
         let all = [
             node("master-0.lab.example.com", Some("True")),
@@ -398,7 +398,7 @@ mod tests {
         for (conditions, is_out) in [
             (json!([]), false),
             (json!([running("False", "NotEnoughEtcdMembers")]), false),
-            // Enough members is said before the bootstrap's is removed.
+            // The condition about enough members comes before the bootstrap's removal.
             (json!([running("True", "EnoughEtcdMembers")]), false),
             (json!([running("True", "BootstrapAlreadyRemoved")]), true),
             (json!([running("True", "EnoughEtcdMembers"), removed("False")]), false),

@@ -1,24 +1,24 @@
-//! Known symptoms: words of consoles and operators, what they mean, and what to do. Pure.
+//! Known symptoms: texts in consoles and operators, their cause, and a solution. Pure.
 
 use std::collections::BTreeSet;
 
 /// A symptom that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where: `console of lab-master-0`, `operator ingress`.
+    /// Place of the text: `console of lab-master-0`, `operator ingress`.
     pub place: String,
     pub cause: &'static str,
     pub hint: &'static str,
 }
 
 struct Symptom {
-    /// One of these lists matches: all its words are in one line, whatever their case.
+    /// One of these lists matches: all its strings are in one line, ignoring case.
     words: &'static [&'static [&'static str]],
     cause: &'static str,
     hint: &'static str,
 }
 
-/// From the cause to what follows from it: of several in one place the first is told.
+/// Causes come before their consequences: of several in one place the first is reported.
 const SYMPTOMS: &[Symptom] = &[
     Symptom {
         words: &[&["cpu does not support x86-64-v"], &["cpu lacks", "x86-64-v"]],
@@ -166,9 +166,9 @@ const SYMPTOMS: &[Symptom] = &[
     },
 ];
 
-/// What is known of these texts, each cause told once. `texts` are places and what was said there.
+/// The known symptoms in these texts, each cause once. `texts` are places and their text.
 pub fn find<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Found> {
-    let (mut found, mut told) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
     for (place, text) in texts {
         let text = text.to_lowercase();
         let lines: Vec<&str> = text.lines().collect();
@@ -177,7 +177,7 @@ pub fn find<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Foun
             .iter()
             .find(|symptom| symptom.words.iter().any(|words| says(words)));
         if let Some(Symptom { cause, hint, .. }) = symptom
-            && told.insert(*cause)
+            && known.insert(*cause)
         {
             let place = place.to_owned();
             found.push(Found { place, cause, hint });
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once_and_the_nearest_one_for_each_place() {
+    fn a_cause_is_reported_once_and_the_nearest_one_for_each_place() {
         let full = "no space left on device\nyou are in emergency mode";
         let found = find([
             ("console of a", full),

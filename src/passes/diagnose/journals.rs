@@ -1,4 +1,4 @@
-//! The journals of the nodes that can be reached, for the bundle.
+//! The journals of all reachable nodes, for the bundle.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::openshift::installer::WaitContext;
 use crate::passes::pretend::refuse_pretend;
 use crate::state::parameters::NodeAddress;
 
-/// All of a node: the login, and its journal.
+/// Limit for one node: the login and its journal.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The newest lines of a node, and most bytes of them.
+/// The newest lines of a node's journal.
 const MOST_LINES: &str = "--lines=20000";
 const MOST: u64 = 8 << 20;
 
-/// Units of the bootstrap and of all others, beside ours
+/// Units of the bootstrap and of all other nodes, besides those of `ocpdeploy`
 /// (openshift/installer: `data/data/bootstrap/files/usr/local/bin/installer-gather.sh`, `installer-masters-gather.sh`).
 const BOOTSTRAP: [&str; 6] = [
     "release-image",
@@ -40,14 +40,14 @@ const NODE: [&str; 4] = [
 ];
 const OURS: &str = "ocpdeploy-*";
 
-/// Journals as files of the bundle. What cannot be reached is told of and left out.
+/// Journals as files of the bundle. Unreachable nodes are logged and skipped.
 pub async fn journals(wait: &WaitContext<'_>) -> Vec<(String, Vec<u8>)> {
     let nodes = wait.parameters.nodes.iter();
     let asked = nodes.map(async |node| {
         let why = match timeout(LIMIT, journal(wait, node)).await {
             Ok(Ok(text)) => return Some((format!("journals/{}.txt", node.name), text)),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("nothing within {} s", LIMIT.as_secs()),
+            Err(_) => format!("no response within {} s", LIMIT.as_secs()),
         };
         info!(target: PROGRESS, step = "gather", "no journal of {}: {why}", node.name);
         None

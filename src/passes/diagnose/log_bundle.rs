@@ -1,6 +1,6 @@
-//! Reads what the installer gathered from the nodes: a tar, gzipped, of files that nobody has masked.
+//! Reads the installer's log bundle: a gzipped tar of files with unmasked secrets.
 //!
-//! There are logs, manifests as rendered and all MachineConfigs, which hold the pull secret
+//! It contains logs, rendered manifests and all MachineConfigs, which include the pull secret
 //! (openshift/installer: `data/data/bootstrap/files/usr/local/bin/installer-gather.sh`).
 
 use std::io::{self, BufReader, Read};
@@ -9,22 +9,22 @@ use std::path::{Component, Path};
 use flate2::bufread::MultiGzDecoder;
 use fs_err::File;
 
-/// Most bytes of one file within, unpacked; what is larger is left out.
+/// Largest size of one unpacked file in bytes; larger files are skipped.
 const MOST_OF_FILE: u64 = 64 << 20;
 
-/// Most bytes of all files; the rest is left out.
+/// Largest size of all files in bytes; the rest is skipped.
 const MOST: u64 = 1 << 30;
 
-/// How it was read.
+/// The result of reading a bundle.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
-    /// Names of files that are not text or too large, so that secrets in them cannot be seen.
+    /// Names of files that are not text or too large, so that secrets in them cannot be masked.
     pub left_out: Vec<String>,
-    /// Nothing was damaged.
+    /// The archive was not damaged.
     pub whole: bool,
 }
 
-/// Gives name and text of each file to `each`; a gzipped file's without the `.gz`.
+/// Passes the name and text of each file to `each`; a gzipped file without its `.gz`.
 pub(super) fn read(bundle: &Path, mut each: impl FnMut(&str, &str) -> io::Result<()>) -> io::Result<Gathered> {
     let file = BufReader::new(File::open(bundle)?);
     let mut tar = tar::Archive::new(MultiGzDecoder::new(file).take(MOST));
@@ -40,7 +40,8 @@ pub(super) fn read(bundle: &Path, mut each: impl FnMut(&str, &str) -> io::Result
             continue;
         }
         let Some(name) = entry.path().ok().and_then(|path| inner_name(&path)) else {
-            read.left_out.push("a file whose name leads out of it".to_owned());
+            read.left_out
+                .push("a file whose path is outside of the bundle".to_owned());
             continue;
         };
         let mut bytes = Vec::new();
@@ -56,7 +57,7 @@ pub(super) fn read(bundle: &Path, mut each: impl FnMut(&str, &str) -> io::Result
     Ok(read)
 }
 
-/// The text of a file, unpacked where it is gzip; `None` for anything else.
+/// The text of a file, unpacked if it is gzip; `None` for anything else.
 fn text(mut bytes: Vec<u8>) -> Option<String> {
     if bytes.starts_with(&[0x1f, 0x8b]) && bytes.len() as u64 <= MOST_OF_FILE {
         let packed = std::mem::take(&mut bytes);
@@ -67,7 +68,7 @@ fn text(mut bytes: Vec<u8>) -> Option<String> {
     is_text.then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The name within the tar; `None` where it leads out.
+/// The path within the tar; `None` if it is outside.
 fn inner_name(path: &Path) -> Option<String> {
     let mut parts = Vec::new();
     for component in path.components() {

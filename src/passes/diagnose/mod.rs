@@ -1,4 +1,4 @@
-//! What is kept of a cluster that did not come up: consoles, journal, logs and what its API tells, in one tar.
+//! Collects the consoles, journal, logs and API objects of a cluster whose installation failed, in one tar.
 
 mod journals;
 mod log_bundle;
@@ -21,25 +21,25 @@ use crate::openshift::wait::seen::Operators;
 use crate::openshift::wait::symptoms::{self, Found};
 use crate::printable::{printable_console, printable_json};
 
-/// The installer's own gathering asks every master over SSH.
+/// The installer's own gathering connects to every master over SSH.
 const INSTALLER_LIMIT: Duration = Duration::from_secs(300);
 
-/// All that is asked of the API.
+/// Limit for all API requests.
 const API_LIMIT: Duration = Duration::from_secs(30);
 
-/// A cluster that did not come up, with what is known of the causes.
+/// A failed installation, with its probable causes.
 #[derive(Debug, thiserror::Error)]
 #[error("cluster {cluster} did not come up{}", lines(found))]
 pub struct InstallFailed {
     pub cluster: String,
     pub found: Vec<Found>,
-    /// What was gathered; `None` when even that failed.
+    /// Path of the bundle; `None` if it could not be written.
     pub bundle: Option<PathBuf>,
     pub source: WaitError,
 }
 
 impl InstallFailed {
-    /// What a user can do about it, the likeliest first.
+    /// Suggestions for the user, the most probable first.
     pub fn hints(&self) -> Vec<String> {
         let mut hints: Vec<String> = self.found.iter().map(|found| found.hint.to_owned()).collect();
         hints.extend(
@@ -58,9 +58,9 @@ fn lines(found: &[Found]) -> String {
         .collect()
 }
 
-/// Gathers all there is about a wait in vain, and says what it may mean.
+/// Collects all diagnostics of a failed wait and derives its probable causes.
 ///
-/// Nothing here fails the run once more: what cannot be had is left out.
+/// Never adds an error to the failed run: what is not available is skipped.
 pub async fn explain(
     backend: &dyn Backend,
     installer: &Installer,
@@ -77,16 +77,16 @@ pub async fn explain(
             let said = operators.messages();
             texts.extend(said.map(|(name, why)| (format!("operator {name}"), why.to_owned())));
         }
-        _ => warn!(target: PROGRESS, step = "gather", "the API tells nothing"),
+        _ => warn!(target: PROGRESS, step = "gather", "no diagnostics from the cluster API"),
     }
-    // The guests of a rehearsal have no ssh.
+    // The guests of a rehearsal have no SSH server.
     if let Installer::OpenshiftInstall(_) = installer {
         files.extend(journals::journals(wait).await);
     }
     if bootstrap_is_there && let Err(error) = installer.gather(wait, INSTALLER_LIMIT).await {
         let first = error.to_string();
         let first = first.lines().next().unwrap_or_default();
-        warn!(target: PROGRESS, step = "gather", "no logs of the nodes themselves: {first}");
+        warn!(target: PROGRESS, step = "gather", "no logs from the nodes: {first}");
     }
     let said = texts.iter().map(|(place, text)| (place.as_str(), text.as_str()));
     let found = symptoms::find(said);
@@ -105,7 +105,7 @@ pub async fn explain(
     }
 }
 
-/// The consoles of all machines, by `console of <machine>`.
+/// The consoles of all machines, as `console of <machine>`.
 async fn consoles(backend: &dyn Backend, wait: &WaitContext<'_>) -> Vec<(String, String)> {
     let id = wait.config.id();
     let machines = backend.list_machines(&id).await.unwrap_or_default();
@@ -128,7 +128,7 @@ fn texts_as_files(folder: &str, texts: &[(String, String)]) -> Vec<(String, Vec<
     texts.iter().map(file).collect()
 }
 
-/// Nodes, requests, operators and version as JSON; `None` when the API does not answer.
+/// Nodes, requests, operators and version as JSON; `None` if the API does not answer.
 async fn from_api(wait: &WaitContext<'_>) -> Option<(Vec<(String, Vec<u8>)>, Operators)> {
     let api = wait.api().await.ok()?;
     let nodes = api.nodes().await.ok()?;
@@ -148,7 +148,8 @@ async fn from_api(wait: &WaitContext<'_>) -> Option<(Vec<(String, Vec<u8>)>, Ope
     Some((files.collect(), seen))
 }
 
-/// Writes the tar, 0600, secrets masked: what was gathered, the journal, the logs, and the installer's own bundles.
+/// Writes the tar with mode 0600 and masked secrets: the collected files, the journal, the logs, and the installer's
+/// bundles.
 fn write(wait: &WaitContext<'_>, mut files: Vec<(String, Vec<u8>)>) -> io::Result<PathBuf> {
     let dir = wait.dir;
     let time = Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
@@ -165,8 +166,8 @@ fn write(wait: &WaitContext<'_>, mut files: Vec<(String, Vec<u8>)>) -> io::Resul
         .open(&path)?;
     let mut tar = tar::Builder::new(file);
     let mask = Mask::new(wait.config, &dir.installer());
-    // Read with `tar -xO` and `less -R`, it is on somebody's terminal. Masked last: what is taken out before may have
-    // stood within a secret.
+    // It may be read in a terminal (`tar -xO`, `less -R`), so control characters are removed. Masking is last: a
+    // removed character may have split a secret.
     let safe = |name: &str, text: &str| match name.contains(".json") {
         true => mask.apply(&printable_json(text)),
         false => mask.apply(&printable_console(text)),
@@ -180,11 +181,11 @@ fn write(wait: &WaitContext<'_>, mut files: Vec<(String, Vec<u8>)>) -> io::Resul
             append(&mut tar, name, safe(name, text).as_bytes())
         })?;
         for left_out in &read.left_out {
-            info!(target: PROGRESS, step = "gather", "{}: {left_out} is left out", name_of(&bundle));
+            info!(target: PROGRESS, step = "gather", "{}: skipped {left_out}", name_of(&bundle));
         }
         match read.whole {
             true => fs::remove_file(bundle)?,
-            false => warn!(target: PROGRESS, step = "gather", "{} is damaged and stays there", bundle.display()),
+            false => warn!(target: PROGRESS, step = "gather", "{} is damaged; it is kept", bundle.display()),
         }
     }
     tar.into_inner()?.sync_all()?;
@@ -203,7 +204,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Files of a folder by name; an absent folder has none.
+/// Files of a folder by name; a missing folder has none.
 fn files_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

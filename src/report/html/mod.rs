@@ -1,7 +1,8 @@
-//! The report: one page about one cluster that needs nothing else, neither script nor network.
+//! The report: a self-contained page about one cluster, without scripts or network access.
 //!
-//! A pure function of the cluster's folder and one look at its machines. What varies is written as text by the template,
-//! never as markup.
+//! A pure function of the cluster's folder and one query of its machines. The template escapes all values as text.
+//!
+//! More than 500 lines: the values of one template.
 
 mod timeline;
 mod topology;
@@ -27,26 +28,26 @@ use timeline::Timeline;
 use topology::{Circle, Picture};
 use views::{Look, NodeView, VipView};
 
-/// All that a report is made from.
+/// The inputs of a report.
 pub struct Input<'a> {
     pub cluster: &'a Cluster,
     pub journal: &'a [Entry],
     pub holder: Option<Holder>,
-    /// `Err`: why the platform does not tell of its machines.
+    /// `Err`: why the platform cannot list its machines.
     pub machines: Result<&'a [Machine], String>,
-    /// As the cluster's log has them.
+    /// From the cluster's log.
     pub warnings: &'a [Warning],
     pub now: Timestamp,
 }
 
-/// Something that the log warns of.
+/// A warning in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
     pub time: String,
     pub text: String,
 }
 
-/// What the template sees.
+/// The values of the template.
 #[derive(Debug, Serialize)]
 struct Page<'a> {
     css: &'static str,
@@ -62,7 +63,7 @@ struct Page<'a> {
     vips: Vec<VipView>,
     duties: Vec<Duty>,
     nodes: Vec<NodeView>,
-    /// Networks of the nodes' further NICs.
+    /// Networks of the nodes' additional NICs.
     further: Vec<String>,
     nics: Vec<NicView>,
     counts: String,
@@ -88,14 +89,14 @@ struct Network {
     harvest: &'static str,
 }
 
-/// Who does what for the cluster.
+/// What provides a service of the cluster.
 #[derive(Debug, Serialize)]
 struct Duty {
     what: &'static str,
     who: String,
 }
 
-/// A further NIC of a node, as the platform tells of it.
+/// An additional NIC of a node, as reported by the platform.
 #[derive(Debug, Serialize)]
 struct NicView {
     node: String,
@@ -111,7 +112,7 @@ struct Size {
     carrier: String,
     limit: String,
     largest: String,
-    /// Of the limit; `None` without one.
+    /// Percentage of the limit; `None` without one.
     percent: Option<usize>,
     note: String,
     nodes: Vec<[String; 2]>,
@@ -128,7 +129,7 @@ struct Config {
 pub fn page(input: &Input<'_>) -> Result<String, TemplateError> {
     let page = Page::of(input);
     let page = render_html("report.html", include_str!("templates/report.html"), &page)?;
-    // What is hidden in a browser is shown, too: a name could turn the text behind it around.
+    // Characters that are hidden in a browser are shown as well: a name could reverse the following text.
     Ok(printable_text(&page))
 }
 
@@ -219,7 +220,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// What a step or a note left, unless it was forgotten.
+/// The output of a step or note, unless it was forgotten.
 fn output<T: for<'de> Deserialize<'de>>(journal: &[Entry], step: &str) -> Option<T> {
     let last = journal
         .iter()
@@ -233,9 +234,10 @@ fn nodes(input: &Input<'_>, status: &Status, held: &BTreeMap<NodeName, Reservati
     let reports: Vec<NodeReport> = reports.into_iter().flatten().flatten().collect();
     let view = |node: &super::status::NodeStatus| {
         let report = reports.iter().find(|report| report.node == node.node);
-        let noted = ["pass-two/create", "join"].map(|story| format!("{story}/{}/address", node.node));
+        let noted = ["pass-two/create", "join"].map(|workflow| format!("{workflow}/{}/address", node.node));
         let noted = noted.iter().find_map(|step| output::<Ipv4Addr>(input.journal, step));
-        // What the node itself said, else what the platform showed when it was compared, else what it shows now.
+        // What the node itself reported, otherwise the platform's report when it was compared, otherwise the current
+        // one.
         let at_deployment = report.map(|report| report.ip).or(noted);
         let mut seen = node.seen_ips.clone();
         if seen.is_empty() || node.verdict == Verdict::Ok {
@@ -382,7 +384,7 @@ fn picture_text(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) ->
     text.trim_end().to_owned()
 }
 
-/// Who brings requests to the nodes, who answers for names, who keeps addresses.
+/// What forwards requests to the nodes, resolves names, and reserves addresses.
 fn duties(chosen: Option<&EffectiveSettings>, held: &BTreeMap<NodeName, ReservationState>) -> Vec<Duty> {
     let Some(chosen) = chosen else {
         return Vec::new();
@@ -490,7 +492,7 @@ fn ignition(journal: &[Entry], nodes: &[NodeView], chosen: Option<&EffectiveSett
         .collect()
 }
 
-/// Every step that failed, with all that was said then.
+/// Every failed step with its complete error.
 fn failures(journal: &[Entry]) -> Vec<Warning> {
     let failed = journal.iter().filter(|entry| entry.event == Event::Failed);
     let warning = |entry: &Entry| Warning {
@@ -522,7 +524,7 @@ fn versions(input: &Input<'_>, chosen: Option<&EffectiveSettings>) -> Vec<[Strin
     versions
 }
 
-/// The word by which a choice is set.
+/// The keyword of a choice in the settings.
 fn word(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
@@ -536,7 +538,7 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `998 B`, `12.4 KB`, `1.2 MB`, by thousands.
+/// `998 B`, `12.4 KB`, `1.2 MB`, in powers of 1000.
 fn bytes(count: usize) -> String {
     match count {
         0..1000 => format!("{count} B"),

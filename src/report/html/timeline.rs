@@ -1,4 +1,6 @@
-//! When each step and each machine was at what: bars over the time that was worked, pauses left out.
+//! When each step and machine was active: bars over the active time, without pauses.
+//!
+//! More than 500 lines: a fifth are tests, and rows, bars and axis are one calculation.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +10,32 @@ use serde::Serialize;
 use crate::cluster::{NodeName, Role};
 use crate::state::journal::{Entry, Event, RUN};
 
-/// Nothing happened for so long between two runs: a pause.
+/// A pause: at least this time without activity between two runs.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Machines that are made so soon one after the other are made together.
+/// Machines that are created within this time of each other count as one group.
 const TOGETHER: SignedDuration = SignedDuration::from_secs(5);
 
-/// Lines over the axis, both ends included.
+/// Grid lines of the axis, including both ends.
 const TICKS: usize = 5;
 
-/// A chart as the template draws it; places are percent of its width.
+/// A chart for the template; positions are percent of its width.
 #[derive(Debug, Default, Serialize)]
 pub struct Timeline {
     /// The steps, then the machines of each role.
     pub groups: Vec<Group>,
     pub ticks: Vec<Tick>,
-    /// Where pauses are, and how long each was.
+    /// Positions of the pauses, and their durations.
     pub pauses: Vec<Tick>,
-    /// The time that was worked.
+    /// The active time.
     pub worked: String,
 }
 
-/// Rows that stand together.
+/// A group of rows.
 #[derive(Debug, Serialize)]
 pub struct Group {
     pub title: &'static str,
-    /// These are the steps, not machines.
+    /// Contains steps, not machines.
     pub steps: bool,
     pub open: bool,
     pub rows: Vec<Row>,
@@ -42,9 +44,9 @@ pub struct Group {
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub label: String,
-    /// How long it took, in words.
+    /// The duration, as text.
     pub took: String,
-    /// All of the row in words, for those who do not see the bars.
+    /// The row as text, for users who cannot see the bars.
     pub text: String,
     pub bars: Vec<Bar>,
 }
@@ -65,7 +67,7 @@ pub struct Tick {
     pub anchor: &'static str,
 }
 
-/// Something that took its time.
+/// A period of activity.
 #[derive(Clone, Debug)]
 struct Span {
     step: String,
@@ -78,16 +80,16 @@ struct Span {
 enum End {
     Done,
     Failed,
-    /// The process went away.
+    /// The process ended unexpectedly.
     Cut,
-    /// It is not over.
+    /// Still running.
     Open,
 }
 
 impl Timeline {
-    /// From a journal; `now` is given while a process works on the cluster.
+    /// From a journal; `now` is set while a process works on the cluster.
     pub fn of(journal: &[Entry], nodes: &[(NodeName, Role)], now: Option<Timestamp>) -> Self {
-        // What came before a fresh start belongs to another deployment.
+        // Entries before a restart from scratch belong to another deployment.
         let begin = journal
             .iter()
             .rposition(|entry| entry.event == Event::Forgotten && entry.step.is_empty());
@@ -116,13 +118,13 @@ impl Timeline {
     }
 }
 
-/// Every run of every step.
+/// Every execution of every step.
 fn spans(journal: &[Entry], now: Option<Timestamp>) -> Vec<Span> {
     let (mut spans, mut open, mut last) = (Vec::<Span>::new(), BTreeMap::<&str, usize>::new(), None);
     for entry in journal {
         let again = entry.event == Event::Begun && open.contains_key(entry.step.as_str());
         if let Some(to) = last.filter(|_| again || (entry.is_note() && entry.step == RUN)) {
-            // The process went away when the last line was written, or later; nobody knows better.
+            // The process ended when the last line was written, or later; the exact time is unknown.
             for (_, index) in std::mem::take(&mut open) {
                 (spans[index].to, spans[index].end) = (to, End::Cut);
             }
@@ -159,14 +161,14 @@ fn spans(journal: &[Entry], now: Option<Timestamp>) -> Vec<Span> {
     spans
 }
 
-/// From the first to the last line of each run: in between it worked, also where no step says at what.
+/// From the first to the last line of each run: the time between counts as active, even without a step.
 fn runs(journal: &[Entry], now: Option<Timestamp>) -> Vec<(Timestamp, Timestamp)> {
     let mut runs: Vec<(Timestamp, Timestamp)> = Vec::new();
     for entry in journal {
         match runs.last_mut() {
             _ if entry.is_note() && entry.step == RUN => runs.push((entry.time, entry.time)),
             Some((_, end)) => *end = entry.time,
-            // An earlier program said nothing of runs.
+            // Earlier versions did not record runs.
             None => {}
         }
     }
@@ -176,7 +178,7 @@ fn runs(journal: &[Entry], now: Option<Timestamp>) -> Vec<(Timestamp, Timestamp)
     runs
 }
 
-/// The look at the addresses of pass two, which is no step, since it is done in each run.
+/// The comparison of addresses in pass two, which is not a step because every run repeats it.
 fn comparison(journal: &[Entry], spans: &[Span]) -> Option<Span> {
     const MADE: &str = "pass-two/create/";
     let made = spans
@@ -193,7 +195,7 @@ fn comparison(journal: &[Entry], spans: &[Span]) -> Option<Span> {
     })
 }
 
-/// One row for each step; the making of single machines is one step here.
+/// One row for each step; the creation of single machines is one step here.
 fn steps(spans: &[Span], axis: &Axis) -> Vec<Row> {
     let mut rows: Vec<(String, Vec<&Span>)> = Vec::new();
     let mut spans: Vec<&Span> = spans.iter().collect();
@@ -228,7 +230,7 @@ fn steps(spans: &[Span], axis: &Axis) -> Vec<Row> {
     rows.into_iter().map(row).collect()
 }
 
-/// Spans that overlap, or nearly so, as one.
+/// Joins spans that overlap or nearly overlap.
 fn merged(spans: &[&Span]) -> Vec<Span> {
     let mut spans: Vec<Span> = spans.iter().copied().cloned().collect();
     spans.sort_by_key(|span| span.from);
@@ -247,7 +249,7 @@ fn merged(spans: &[&Span]) -> Vec<Span> {
     merged
 }
 
-/// `pass-two/create/master-0` is a part of `pass-two/create`, and so are others that name a node.
+/// `pass-two/create/master-0` is part of `pass-two/create`, and so are others with a node's name.
 fn step_name(step: &str) -> String {
     for parent in ["pass-two/create", "join"] {
         if step.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/')) {
@@ -272,7 +274,7 @@ fn kind(step: &str, end: End) -> &'static str {
     }
 }
 
-/// What is known of machines.
+/// The recorded data of machines.
 struct Machines<'a> {
     journal: &'a [Entry],
     spans: &'a [Span],
@@ -356,7 +358,7 @@ impl Machines<'_> {
         })
     }
 
-    /// A machine's bars in one pass: until it was made, and from then until its address was stable.
+    /// A machine's bars in one pass: until it was created, and from then until its address was stable.
     fn life(
         &self,
         pass: &str,
@@ -376,7 +378,7 @@ impl Machines<'_> {
         Some(duration(axis.between(from, whole)))
     }
 
-    /// When a step was begun for the last time.
+    /// The begin of a step's last execution.
     fn first(&self, step: &str) -> Option<Timestamp> {
         self.spans.iter().rfind(|span| span.step == step).map(|span| span.from)
     }
@@ -398,9 +400,9 @@ fn texts(bars: &[Bar]) -> String {
     bars.iter().map(|bar| bar.title.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// Times to places: only those in which anything was under way count.
+/// Converts times to positions: only active times count.
 struct Axis {
-    /// In order, apart from each other.
+    /// Sorted and disjoint.
     worked: Vec<(Timestamp, Timestamp)>,
 }
 
@@ -423,7 +425,7 @@ impl Axis {
         self.worked.iter().map(|(from, to)| to.duration_since(*from)).sum()
     }
 
-    /// How much was worked between two times.
+    /// The active time between two times.
     fn between(&self, from: Timestamp, to: Timestamp) -> SignedDuration {
         let within = |(begin, end): &(Timestamp, Timestamp)| {
             let (begin, end) = ((*begin).max(from), (*end).min(to));
@@ -432,7 +434,7 @@ impl Axis {
         self.worked.iter().map(within).sum()
     }
 
-    /// How much was worked in these, which may overlap.
+    /// The active time in these spans, which may overlap.
     fn worked_in(&self, spans: &[&Span]) -> SignedDuration {
         merged(spans).iter().map(|span| self.between(span.from, span.to)).sum()
     }
@@ -459,7 +461,7 @@ impl Axis {
 
     fn place(&self, kind: &'static str, from: Timestamp, to: Timestamp, title: String) -> Bar {
         let (x, end) = (self.percent(from), self.percent(to));
-        // What took no time is still seen.
+        // A minimum width keeps short spans visible.
         let width = (end - x).max(0.4);
         Bar {
             kind,
@@ -548,7 +550,7 @@ mod tests {
             entry(0, Event::Begun, "release"),
             entry(20, Event::Done, "release"),
             entry(20, Event::Begun, "assets"),
-            // Killed here, and begun again.
+            // Killed here, and started again.
             entry(30, Event::Begun, "merge"),
             entry(night, Event::Begun, "assets"),
             entry(night + 50, Event::Failed, "assets"),
@@ -630,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_as_people_tell_them() {
+    fn times_are_reported_as_people_tell_them() {
         for (seconds, words, on_axis) in [
             (0, "0.0 s", "0"),
             (9, "9.0 s", "9.0 s"),

@@ -1,20 +1,20 @@
-//! The picture of a cluster: virtual IPs above, nodes below, and who leads where; at the bottom the further networks.
+//! The diagram of a cluster: virtual IPs above, nodes below, with their connections; additional networks at the bottom.
 
 use serde::Serialize;
 
 use super::views::{Look, NodeView, VipView};
 use crate::cluster::Role;
 
-/// A picture in units of CSS pixels.
+/// A diagram in CSS pixels.
 #[derive(Debug, Serialize)]
 pub struct Picture {
     pub class: &'static str,
     pub width: u32,
     pub height: u32,
     pub boxes: Vec<Shape>,
-    /// Paths from a virtual IP to those who serve it.
+    /// Paths from a virtual IP to the nodes that serve it.
     pub paths: Vec<String>,
-    /// Paths from nodes to the further networks.
+    /// Paths from nodes to the additional networks.
     pub wires: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ impl Circle<'_> {
         HEAD + rows * (CELL + GAP) + GAP / 2
     }
 
-    /// Its frame and its nodes.
+    /// Draws its frame and its nodes.
     fn draw(&self, x: u32, y: u32, width: u32, columns: u32, boxes: &mut Vec<Shape>) {
         boxes.push(Shape {
             kind: "group",
@@ -143,7 +143,7 @@ pub fn wide(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> Pic
     }
 }
 
-/// One column, for telephones.
+/// One column, for narrow screens.
 pub fn narrow(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> Picture {
     const WIDTH: u32 = 340;
     let channel = if circles.iter().any(|circle| circle.role == Role::Worker) {
@@ -168,7 +168,7 @@ pub fn narrow(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> P
         let x = 1 + index * (wide + 14);
         vip_box(vip, x, wide, &mut boxes);
         paths.push(match workers.filter(|_| index > 0) {
-            // Past the masters, on their right.
+            // On the right of the masters.
             Some(workers) => format!("M{} {below} V{workers} H{}", WIDTH - 6, width + 3),
             None => format!("M{} {below} V{}", x + wide / 2, top - 2),
         });
@@ -184,7 +184,7 @@ pub fn narrow(vips: &[VipView], circles: &[Circle<'_>], further: &[String]) -> P
     }
 }
 
-/// A bar for each further network beneath all else, and the ways from the `feet` of the columns.
+/// Draws a bar for each additional network at the bottom, and the paths from the `feet` of the columns.
 fn draw_networks(
     further: &[String],
     width: u32,
@@ -210,12 +210,12 @@ fn draw_networks(
         y += CELL + GAP;
     }
     *height = y;
-    // Behind the bars, down to the last.
+    // Behind the bars, down to the last one.
     let last = y - CELL - GAP;
     feet.iter().map(|(x, foot)| format!("M{x} {foot} V{last}")).collect()
 }
 
-/// What the further network of this index, from 0, is to the nodes.
+/// The description of the additional network with this index, counted from 0.
 pub fn nic_of_each(index: usize) -> String {
     match index {
         0 => "second NIC of each node".to_owned(),

@@ -1,10 +1,10 @@
-//! Nodes and virtual IPs as the page shows them.
+//! The page's view of nodes and virtual IPs.
 
 use serde::Serialize;
 
 use crate::cluster::Role;
 
-/// A virtual IP, or both where they are one.
+/// A virtual IP, or both if they are the same.
 #[derive(Debug, Serialize)]
 pub struct VipView {
     pub(super) names: String,
@@ -27,12 +27,12 @@ pub struct NodeView {
     pub(super) seen: String,
     pub(super) held: &'static str,
     pub(super) look: Look,
-    /// In words.
+    /// As text.
     pub(super) verdict: &'static str,
     pub(super) state: String,
 }
 
-/// Whether pass two found what pass one had.
+/// Whether pass two observed the address of pass one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Look {

@@ -1,4 +1,4 @@
-//! What was found in configs: one line a finding, one for each config without any.
+//! The findings in configs: one line for each finding, and for each config without any.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::ignition::check::Severity;
 use crate::printable::printable_line;
 
-/// Several configs, in the order in which they were given.
+/// Several configs, in the order of the arguments.
 #[derive(Clone, Debug, Serialize)]
 pub struct Checked {
     pub files: Vec<CheckedFile>,
@@ -18,13 +18,13 @@ pub struct Checked {
 pub struct CheckedFile {
     pub file: String,
     pub ok: bool,
-    /// `None` for a file that is no config.
+    /// `None` if the file is not a config.
     #[serde(flatten)]
     pub sizes: Option<Sizes>,
     pub findings: Vec<Remark>,
 }
 
-/// How much there is in a config.
+/// The number of entries of a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sizes {
     pub version: String,
@@ -34,15 +34,15 @@ pub struct Sizes {
     pub users: usize,
 }
 
-/// A finding with its place in the file.
+/// A finding with its position in the file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Remark {
     pub severity: Severity,
-    /// `None` where the file is no config.
+    /// `None` if the file is not a config.
     pub path: Option<String>,
-    /// From 1.
+    /// Counted from 1.
     pub line: Option<usize>,
-    /// From 1.
+    /// Counted from 1.
     pub column: Option<usize>,
     pub text: String,
 }
@@ -90,7 +90,7 @@ impl Sizes {
             match count {
                 0 => {}
                 1 => text += &format!(", 1 {one}"),
-                // Writing to a String does not fail.
+                // Writing to a String cannot fail.
                 _ => drop(write!(text, ", {count} {one}s")),
             }
         }
@@ -99,7 +99,7 @@ impl Sizes {
 }
 
 impl Remark {
-    /// The finding in one line, its place as editors take it.
+    /// The finding as one line, with its position in the format that editors read.
     pub fn line(&self, file: &str) -> String {
         let place = match (self.line, self.column) {
             (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
@@ -111,7 +111,7 @@ impl Remark {
     }
 }
 
-/// The word for a severity.
+/// The name of a severity.
 fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => "warning",

@@ -1,4 +1,4 @@
-//! What two configs ask for differently: one line a place.
+//! The differences of two configs, one line each.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// The form for a script. With `decode`, values and contents as they are; else digests of what may be secret.
+    /// The form for scripts. With `decode`, values and contents in full; otherwise digests of what may be secret.
     pub fn of(differences: &[Difference], decode: bool) -> Self {
         Self {
             equal: differences.is_empty(),
@@ -54,8 +54,8 @@ fn entry(Difference { path, change }: &Difference, decode: bool) -> Value {
     }
 }
 
-/// The form for a person: `-` is in the first only, `+` in the second only, `~` differs. With `decode`, the lines
-/// that changed in contents follow. Nothing where nothing differs.
+/// The form for users: `-` is only in the first, `+` only in the second, `~` differs. With `decode`, the changed lines
+/// of contents follow. Empty without differences.
 pub fn text(differences: &[Difference], decode: bool) -> String {
     let mut text = String::new();
     for Difference { path, change } in differences {
@@ -70,7 +70,7 @@ pub fn text(differences: &[Difference], decode: bool) -> String {
             Change::Contents { old, new } => ('~', sizes(old, new)),
             Change::Order { old, new } => ('~', format!("order {} → {}", old.join(", "), new.join(", "))),
         };
-        // The key may have said it all.
+        // The key may already contain the value.
         let end = match words.is_empty() || path.ends_with(&format!("[{words}]")) {
             true => String::new(),
             false => format!(": {words}"),
@@ -94,7 +94,7 @@ fn sizes(old: &[u8], new: &[u8]) -> String {
     )
 }
 
-/// The changed lines of two texts, indented; nothing of what is no text.
+/// The changed lines of two texts, indented; empty for binary data.
 fn lines(old: &[u8], new: &[u8]) -> String {
     let (Ok(old), Ok(new)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else {
         return String::new();

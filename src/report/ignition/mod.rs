@@ -1,4 +1,4 @@
-//! Ignition configs for people and scripts: what was found in them, what is in them, how two differ.
+//! Ignition configs for users and scripts: findings, contents, differences.
 
 pub mod check;
 pub mod differences;

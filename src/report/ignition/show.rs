@@ -1,4 +1,4 @@
-//! One config as its node will read it: what is in it, and from which layer.
+//! One config as its node reads it: its entries and their layers.
 
 use std::collections::HashMap;
 
@@ -13,28 +13,28 @@ use crate::ignition::origins::Origin;
 use crate::printable::{printable_line, printable_text};
 use crate::report::table;
 
-/// What is known of a config beside what is in it.
+/// Information about a config besides its entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct Head {
-    /// `None` where it is only a file.
+    /// `None` for a plain file.
     pub cluster: Option<String>,
     pub node: Option<String>,
     pub file: String,
     pub version: String,
-    /// As it is given to the machine.
+    /// Size of the delivered config.
     pub bytes: usize,
     pub sha512: String,
-    /// How it reaches the machine, e.g. `fw_cfg`; `None` where it is only a file.
+    /// How it reaches the machine, e.g. `fw_cfg`; `None` for a plain file.
     pub carrier: Option<String>,
-    /// Most bytes the carrier takes.
+    /// The carrier's limit in bytes.
     pub carrier_bytes: Option<usize>,
-    /// Whence its parts are, the lowest first.
+    /// The layers, lowest first.
     pub layers: Vec<String>,
-    /// What the node fetches on its first boot, in this order.
+    /// URLs that the node fetches on its first boot, in this order.
     pub fetched: Vec<String>,
 }
 
-/// A config, ready to be shown.
+/// A config for display.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
     #[serde(flatten)]
@@ -50,15 +50,15 @@ pub struct Shown {
 #[derive(Clone, Debug, Serialize)]
 pub struct File {
     pub path: String,
-    /// Octal; `None` is 0644, or that of the file which is there.
+    /// Octal; `None` is 0644, or the mode of an existing file.
     pub mode: Option<String>,
     /// `USER`, or `USER:GROUP`.
     pub owner: String,
-    /// Whether this goes behind what is in the file already.
+    /// Whether it is appended to an existing file.
     pub appends: bool,
-    /// `None` where a part of it is fetched or cannot be read.
+    /// `None` if a part of it is fetched or cannot be read.
     pub bytes: Option<usize>,
-    /// URLs of what is fetched, and why the rest cannot be read.
+    /// URLs that are fetched, and why other parts cannot be read.
     pub elsewhere: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<Text>,
@@ -84,10 +84,10 @@ pub struct Link {
 #[derive(Clone, Debug, Serialize)]
 pub struct Unit {
     pub name: String,
-    /// `None` leaves it as it is.
+    /// `None` does not change it.
     pub enabled: Option<bool>,
     pub masked: bool,
-    /// `None` where the unit itself is not ours.
+    /// `None` if the config does not contain the unit itself.
     pub bytes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<Text>,
@@ -107,7 +107,7 @@ pub struct Dropin {
 #[derive(Clone, Debug, Serialize)]
 pub struct User {
     pub name: String,
-    /// Each by its kind, its end and its comment.
+    /// The type, end and comment of each.
     pub ssh_keys: Vec<String>,
     pub groups: Vec<String>,
     pub has_password: bool,
@@ -122,7 +122,7 @@ pub struct Other {
     pub from: Vec<String>,
 }
 
-/// What is in a file: text, or else base64.
+/// The content of a file: text, otherwise base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Text {
@@ -139,11 +139,11 @@ impl Text {
     }
 }
 
-/// What one file of a config holds, decoded: its contents and what is put behind them.
+/// The decoded content of a config's file, including appended data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileContents {
     pub bytes: Vec<u8>,
-    /// URLs of what is fetched, and why the rest cannot be read; then `bytes` is not all.
+    /// URLs that are fetched, and why other parts cannot be read; then `bytes` is incomplete.
     pub elsewhere: Vec<String>,
 }
 
@@ -163,7 +163,7 @@ pub fn file_contents(file: &Value) -> FileContents {
 }
 
 impl Shown {
-    /// All entries of a config. With `decode`, contents are among them.
+    /// All entries of a config. With `decode`, including contents.
     pub fn of(head: Head, config: &Value, origins: &[Origin], decode: bool) -> Self {
         let origins: HashMap<&str, &Origin> = origins.iter().map(|origin| (origin.pointer.as_str(), origin)).collect();
         let from = |pointer: &str| match origins.get(pointer) {
@@ -240,7 +240,7 @@ impl Shown {
             has_password: entry["passwordHash"].as_str().is_some_and(|hash| !hash.is_empty()),
             from,
         });
-        // Of what is fetched, the head tells.
+        // What is fetched is listed in the head.
         let tables = [
             "/ignition/config/",
             "/storage/files/",
@@ -272,7 +272,7 @@ impl Shown {
         }
     }
 
-    /// The head, a table for each kind of which there are some, then contents where they are wanted.
+    /// The head, a table for each kind with entries, and the contents if requested.
     pub fn text(&self) -> String {
         let mut text = self.head.text();
         let from = |from: &[String]| from.join(" + ");
@@ -351,7 +351,7 @@ impl Shown {
         text
     }
 
-    /// All contents, where they were wanted, each with its title.
+    /// The requested contents, each with its title.
     fn decoded(&self) -> impl Iterator<Item = (String, &Text)> {
         let files = self
             .files
@@ -406,7 +406,7 @@ impl Unit {
     }
 }
 
-/// A row without what a terminal could take for a command.
+/// A row without terminal escape sequences.
 fn safe(row: Vec<String>) -> Vec<String> {
     row.iter().map(|cell| printable_line(cell)).collect()
 }
@@ -426,7 +426,7 @@ fn texts<'a>(entry: &'a Value, pointer: &str) -> impl Iterator<Item = &'a str> {
     list(entry, pointer).iter().filter_map(Value::as_str)
 }
 
-/// Ignition gives to root what it is not told.
+/// Ignition's default owner is root.
 fn owner(entry: &Value) -> String {
     let one = |kind: &str| {
         let owner = &entry[kind];

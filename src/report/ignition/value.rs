@@ -1,4 +1,4 @@
-//! A value of a config in few words, without what may be secret.
+//! A short description of a config's value, without secrets.
 
 use serde_json::{Map, Value, json};
 
@@ -6,16 +6,16 @@ use crate::digest::sha256;
 use crate::ignition::contents::{self, Contents};
 use crate::printable::printable_line;
 
-/// Fields that tell enough to get in: a password's hash, a token in a header.
+/// Fields that contain credentials: a password's hash, a token in a header.
 const SECRET: &[&str] = &["passwordHash", "value"];
 
-/// Fields that a reader of the path already knows.
+/// Fields that are already in the path.
 const KEYS: &[&str] = &["path", "name", "device", "number"];
 
-/// Longest text that is shown as it is, in bytes.
+/// Longest text that is shown in full, in bytes.
 const SHORT: usize = 80;
 
-/// The value of field `name` for a person: one line, safe for a terminal.
+/// The value of field `name` for display: one line, safe for a terminal.
 pub fn words(name: &str, value: &Value) -> String {
     let text = match value {
         Value::String(_) if SECRET.contains(&name) => "(hidden)".to_owned(),
@@ -38,7 +38,7 @@ pub fn words(name: &str, value: &Value) -> String {
     printable_line(&text)
 }
 
-/// An entry of a list for a person, whose key is known already.
+/// An entry of a list for display, without its key.
 pub fn entry_words(name: &str, value: &Value) -> String {
     match value {
         Value::Object(fields) if !fields.contains_key("source") => {
@@ -53,12 +53,12 @@ pub fn entry_words(name: &str, value: &Value) -> String {
     }
 }
 
-/// Permission bits as they are written: `0644`.
+/// Permission bits in octal: `0644`.
 pub fn mode(bits: u64) -> String {
     format!("{bits:04o}")
 }
 
-/// How much, and which: `12 bytes (sha256 e3b0c44298fc…)`.
+/// Size and digest: `12 bytes (sha256 e3b0c44298fc…)`.
 pub fn bytes(bytes: &[u8]) -> String {
     format!("{} bytes (sha256 {})", bytes.len(), short_sha256(bytes))
 }
@@ -67,7 +67,7 @@ pub fn short_sha256(bytes: &[u8]) -> String {
     sha256(bytes).chars().take(12).chain(['…']).collect()
 }
 
-/// A public key by its kind, its end and its comment; they tell keys apart.
+/// A public key by its type, end and comment, which distinguish keys.
 pub fn ssh_key(key: &str) -> Option<String> {
     let mut words = key.trim().splitn(3, ' ');
     let (kind, body) = (words.next()?, words.next()?);
@@ -105,7 +105,7 @@ fn resource(value: &Value) -> String {
     }
 }
 
-/// A URL without what lets one in: user and password, and a query, which may be a signature.
+/// A URL without credentials: user and password, and the query, which may be a signature.
 pub fn url(url: &str) -> String {
     let (url, query) = url.split_once('?').map_or((url, ""), |(url, _)| (url, "?…"));
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -117,7 +117,7 @@ pub fn url(url: &str) -> String {
     }
 }
 
-/// The value for a script, with what may be secret replaced by its size and digest.
+/// The value for scripts, with possible secrets replaced by their size and digest.
 pub fn masked(name: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if SECRET.contains(&name) || text.contains('\n') || is_packed(name, text) => {
@@ -144,7 +144,7 @@ pub fn masked(name: &str, value: &Value) -> Value {
     }
 }
 
-/// Size and digest of bytes, for a script.
+/// Size and digest of bytes, for scripts.
 pub fn digest(bytes: &[u8]) -> Value {
     json!({"bytes": bytes.len(), "sha256": sha256(bytes)})
 }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_told_in_one_line_without_its_secrets() {
+    fn an_entry_is_reported_in_one_line_without_its_secrets() {
         let text = entry_words("files", &entry());
         insta::assert_snapshot!(text, @"mode 0600, overwrite true, user name root, contents 7 bytes (sha256 715dc8493c36…), append http://a/b?…, passwordHash (hidden), sshAuthorizedKeys ssh-ed25519 …dMbFf8hh lab key, text 15 bytes (sha256 2a2905495077…)");
         assert!(SECRETS.iter().all(|secret| !text.contains(secret)), "{text}");

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ocpdeploy::artifacts::catalogue::Artifact;
-use ocpdeploy::artifacts::download::{Cache, DownloadError, Patience};
+use ocpdeploy::artifacts::download::{Cache, DownloadError, RetryPolicy};
 
 use crate::support::mirror::{Mirror, Served};
 
@@ -29,11 +29,11 @@ fn fetch(cache: &Cache, artifact: &Artifact) -> Result<ocpdeploy::artifacts::dow
 #[test]
 fn what_holds_more_than_an_image_may_is_given_up_and_nothing_of_it_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let patience = Patience {
+    let retries = RetryPolicy {
         tries: 2,
         first_pause: Duration::from_millis(5),
     };
-    let cache = Cache::new(folder.path()).with_patience(patience).with_largest(8 << 20);
+    let cache = Cache::new(folder.path()).with_retries(retries).with_largest(8 << 20);
     let mirror = Mirror::start();
     mirror.serve("/packed.gz", Served::new(bomb(9)));
     mirror.serve("/plain", Served::new(vec![0; 9 << 20]));

@@ -3,7 +3,7 @@
 
 db() { echo "mysql+pymysql://root@localhost/$1?unix_socket=$mysql&charset=utf8"; }
 
-# How a service shows itself to the others.
+# How a service registers with the others.
 identity() {
     cat <<EOF
 auth_url = http://127.0.0.1:5000/v3
@@ -17,7 +17,7 @@ region_name = RegionOne
 EOF
 }
 
-# common SERVICE [DATABASE]: the sections that all have.
+# common SERVICE [DATABASE]: the common sections.
 common() {
     cat <<EOF
 [database]
@@ -36,7 +36,7 @@ EOF
 bus=transport_url=rabbit://guest:guest@127.0.0.1:5672/
 
 data_services() {
-    # Nothing here must outlive a crash: no syncs.
+    # Nothing here must survive a crash: no syncs.
     cat >"$etc/my.cnf" <<EOF
 [mysqld]
 user = root
@@ -94,7 +94,7 @@ glance() {
     cat >"$etc/glance.conf" <<EOF
 [DEFAULT]
 log_file = $log/glance.log
-# Guests, too, fetch from it.
+# Guests download from it, too.
 bind_host = 0.0.0.0
 bind_port = 9292
 workers = 1
@@ -116,7 +116,7 @@ $(common glance)
 EOF
 }
 
-# nova HOST IP STATE DRIVER: a compute's; the first one's serves Nova's own services, too.
+# nova HOST IP STATE DRIVER: a compute node; the first one also serves Nova's own services.
 nova() {
     cat >"$etc/nova-$1.conf" <<EOF
 [DEFAULT]
@@ -134,7 +134,7 @@ vif_plugging_is_fatal = true
 vif_plugging_timeout = 300
 rpc_response_timeout = 180
 service_down_time = 180
-# The pretend computes are the zone fake, for who asks for it.
+# The fake compute nodes are in the zone fake.
 default_schedule_zone = real
 reserved_host_memory_mb = 1024
 initial_cpu_allocation_ratio = 32.0
@@ -193,7 +193,7 @@ $(common nova)
 EOF
 }
 
-# libvirtd N: of one compute, with no user or cgroup of its own for guests.
+# libvirtd N: for one compute node, without a user or cgroup for guests.
 libvirtd() {
     mkdir -p "$state/node$1/etc/libvirt"
     cat >"$state/node$1/etc/libvirt/libvirtd.conf" <<EOF
@@ -272,7 +272,7 @@ enable_security_group = true
 enable_ipset = true
 firewall_driver = iptables
 EOF
-    # No metadata service: what a guest needs is on its config drive.
+    # No metadata service: guests use their config drive.
     cat >"$etc/dhcp.ini" <<EOF
 [DEFAULT]
 log_file = $log/dhcp-agent.log
@@ -289,7 +289,7 @@ interface_driver = linuxbridge
 agent_mode = legacy
 enable_metadata_proxy = false
 EOF
-    # Where Neutron finds the driver for pretend computes.
+    # Where Neutron finds the driver of the fake compute nodes.
     local info=$state/python/ocpdeploy_lab-1.0.dist-info
     mkdir -p "$info"
     printf 'Metadata-Version: 2.1\nName: ocpdeploy-lab\nVersion: 1.0\n' >"$info/METADATA"
@@ -297,7 +297,7 @@ EOF
     cp "$here/fake_hosts.py" "$state/python/"
 }
 
-# linuxbridge N: the agent that connects a compute's guests.
+# linuxbridge N: the agent that connects the guests of a compute node.
 linuxbridge() {
     cat >"$etc/linuxbridge$1.ini" <<EOF
 [DEFAULT]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh DIR: installs what the OpenStack lab needs on Debian 12, and unpacks the services themselves into DIR.
-# Fast when nothing is missing.
+# install.sh DIR: installs the packages of the OpenStack lab on Debian 12, and unpacks the services themselves into DIR.
+# Fast if nothing is missing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$1
@@ -13,7 +13,7 @@ rm -rf "$dir"
 mkdir -p "$dir/debs"
 (
     cd "$dir/debs"
-    # The lists may be gone or old where nothing had to be installed.
+    # If nothing had to be installed, the package lists may be missing or old.
     apt-get download -q -q "${packages[@]}" 2>/dev/null || { apt-get -q -q update && apt-get download -q -q "${packages[@]}"; }
 )
 for deb in "$dir"/debs/*.deb; do dpkg-deb -x "$deb" "$dir"; done

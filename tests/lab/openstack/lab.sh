@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A real OpenStack: Keystone, Glance, Placement, Nova with two QEMU computes and a pretend one, Neutron.
-# All of it runs in one sandbox with processes, mounts and network of its own; every service listens on the
+# A real OpenStack: Keystone, Glance, Placement, Nova with two QEMU compute nodes and a fake one, Neutron.
+# Everything runs in one sandbox with its own processes, mounts and network; every service listens on the
 # sandbox's loopback. See README.md.
 set -euo pipefail
 
@@ -14,7 +14,7 @@ usage() {
 usage: lab.sh up             start everything, or what is missing; installs packages first
        lab.sh down           stop everything and remove its state; packages stay in $dir
        lab.sh exec CMD...    run CMD where services and guests can be reached, with their clouds.yaml
-       lab.sh status         say what is there (exit 0: up, 3: down)
+       lab.sh status         print the state (exit 0: up, 3: down)
 EOF
 }
 
@@ -22,7 +22,7 @@ say() { echo "openstack lab: $*"; }
 die() { echo "openstack lab: $*" >&2; exit 1; }
 need_root() { [ "$(id -u)" = 0 ] || die "'$1' needs root (try: sudo $0 $1)"; }
 
-# The sandbox's first process, as its holder wrote it down, if that process is still the holder.
+# The sandbox's first process, as recorded, if that process is still the holder.
 holder() {
     local pid
     pid=$(cat "$state/holder.pid" 2>/dev/null) && [ -n "$pid" ] || return 1
@@ -30,7 +30,7 @@ holder() {
     echo "$pid"
 }
 
-# until_ SECONDS CMD...: poll instead of sleeping a guessed time.
+# until_ SECONDS CMD...: polls until CMD succeeds.
 until_() {
     local end=$((SECONDS + $1)); shift
     until "$@"; do
@@ -55,7 +55,7 @@ up() {
         return
     fi
     "$here/install.sh" "$dir/packages" 9>&-
-    # What an interrupted start left is no ground to build on.
+    # The remains of an interrupted start cannot be used.
     stop
     mkdir -p "$state"
     ip netns add "$NS"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sandbox.sh hold DIR N: first process of the sandbox (N=1), or of a further compute's network and mounts.
-# sandbox.sh run DIR: starts the services, inside, and waits for them. Only lab.sh calls this.
+# sandbox.sh hold DIR N: first process of the sandbox (N=1), or of another compute node's network and mounts.
+# sandbox.sh run DIR: starts the services inside and waits for them. Only lab.sh calls this.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,9 +9,9 @@ packages=$dir/packages state=$dir/state
 log=$state/log etc=$state/etc pids=$state/pids
 # Sockets and locks: the sandbox's /run is its own, and its path is short enough for a socket.
 mysql=/run/mysql.sock
-# Computes with QEMU, each a network namespace, and pretend ones with room for a thousand servers.
+# Compute nodes with QEMU, each a network namespace, and fake ones with capacity for a thousand servers.
 COMPUTES=2 FAKES=1
-# Of all users; nothing outside can reach the services.
+# For all users; nothing outside can reach the services.
 PASSWORD=lab-secret
 # The services' ports on loopback, and RabbitMQ's.
 PORTS=5000,5672,8774,8778,9292,9696
@@ -19,12 +19,12 @@ PORTS=5000,5672,8774,8778,9292,9696
 die() { echo "openstack lab: $*" >&2; exit 1; }
 say() { echo "openstack lab: $*, $SECONDS s"; }
 
-# libvirtd wants its user, and folders that two computes must not share.
+# libvirtd requires its user, and folders that two compute nodes must not share.
 hold() {
     local n=$1 mine=$state/node$1 what
     mount --make-rprivate /
     if [ "$n" = 1 ]; then
-        # Still the machine's own view of processes.
+        # Still the host's view of processes.
         local pid
         read -r pid _ </proc/self/stat
         echo "$pid" >"$state/holder.pid"
@@ -51,7 +51,7 @@ hold() {
     done
     mkdir -p /etc/libvirt/qemu /var/lib/libvirt/qemu "$mine"/{nova/instances,neutron,lock}
     touch "$mine/held"
-    # It adopts what its services leave behind, and reaps it.
+    # It adopts orphaned processes of its services, and reaps them.
     trap : CHLD TERM INT HUP
     while :; do sleep 86400 & wait $! || true; done
 }
@@ -62,7 +62,7 @@ if [ "$1" = hold ]; then hold "$3"; fi
 # shellcheck source=config.sh
 . "$here/config.sh"
 
-# start NODE NAME CMD...: a daemon on a compute; the services live on the first.
+# start NODE NAME CMD...: a daemon on a compute node; the services run on the first.
 start() {
     local n=$1 name=$2
     shift 2
@@ -99,11 +99,11 @@ wsgi() {
         --threads 4 --http-socket "127.0.0.1:$port" --wsgi-file "$file" --disable-logging
 }
 
-# The provider's network is a bridge on which this namespace is the gateway; computes reach each other over another.
+# The provider network is a bridge with this namespace as gateway; compute nodes reach each other over another one.
 networks() {
     local bridge n
     for bridge in provider underlay; do
-        # A MAC of its own: else each new port may change it under those that know it.
+        # A MAC of its own, because otherwise each new port may change it.
         ip link add br-$bridge address 02:00:00:00:00:01 type bridge
         ip link set br-$bridge up
     done
@@ -129,7 +129,7 @@ networks() {
     done
 }
 
-# Database and message bus, and everybody's tables.
+# Database and message bus, and the tables of all services.
 schemas() {
     mariadb-install-db --no-defaults --user=root --datadir="$state/mysql" --auth-root-authentication-method=normal \
         --skip-test-db >"$log/mariadb-install.out" 2>&1 || { tail "$log/mariadb-install.out" >&2; die "mariadb-install-db failed"; }
@@ -169,7 +169,7 @@ schemas() {
     ) >"$log/schemas-nova.out" 2>&1 &
     wait $! || { tail "$log/schemas-nova.out" >&2; die "nova's tables"; }
     wait $others || { tail "$log/schemas.out" >&2; die "the services' tables"; }
-    say "tables are made"
+    say "tables are created"
 }
 
 services() {
@@ -201,7 +201,7 @@ services() {
 }
 
 mkdir -p "$log" "$etc" "$pids" "$state"/{bin,lock,glance/images,glance/tmp,keystone}
-# All run as root: the services' way to root is none.
+# Everything runs as root, so the services need no rootwrap.
 cp "$here/sudo" "$state/bin/sudo"
 export PATH=$state/bin:$PATH
 configure
@@ -211,6 +211,6 @@ schemas
 services
 python seed.py world $PASSWORD "$dir/clouds.yaml"
 python seed.py wait $PASSWORD $((COMPUTES + FAKES)) $((COMPUTES + 2))
-# Guests on the private network answer the namespace by their own address.
+# Guests on the private network answer the namespace from their own address.
 gateway=$(python seed.py gateway $PASSWORD)
 ip route add 10.20.0.0/16 via "$gateway"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# with.sh CMD...: runs CMD with the OpenStack lab up. A lab that this started is taken down afterwards; KEEP=1 keeps it.
+# with.sh CMD...: runs CMD with the OpenStack lab up. A lab that was started by this script is stopped afterwards; KEEP=1 keeps it.
 set -euo pipefail
 lab=$(dirname "$0")/lab.sh
 if ! "$lab" status >/dev/null; then

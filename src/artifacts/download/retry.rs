@@ -1,21 +1,21 @@
-//! How often a download is tried.
+//! How often a download is retried.
 
 use std::time::Duration;
 
 use crate::backoff::jittered;
 
-/// Longest pause between two tries, also when the server asks for more.
+/// Longest pause between two attempts, even if the server asks for more.
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
-/// How often a download is tried while no byte comes.
+/// How often a download is retried while no data arrives.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     pub tries: u32,
-    /// It doubles with each try in vain, and up to a half of it is taken away by chance.
+    /// Doubled with each failed attempt, and randomly reduced by up to half.
     pub first_pause: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     /// About a minute.
     fn default() -> Self {
         Self {
@@ -25,7 +25,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     pub(super) async fn pause(&self, tried: u32, asked: Option<Duration>) {
         let whole = self.first_pause * 2u32.saturating_pow(tried.min(16).saturating_sub(1));
         let pause = jittered(whole).max(asked.unwrap_or_default());
