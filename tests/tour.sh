@@ -50,7 +50,7 @@ block() { printf '\n```text\n%s\n```\n' "$1"; }
 window init 60
 type init 'ocpdeploy init'
 await init '? backend:'
-keys init Down # from libvirt to sim
+keys init Down Down Down Down # from libvirt to sim
 await init '> sim'
 backend=$(asks init)
 keys init Enter
@@ -60,7 +60,7 @@ for answer in 'sim_state:|' 'network:|'; do
 done
 await init '? cluster:'
 keys init -l 'Lab'
-await init 'is not a DNS name'
+await init 'is not a DNS label'
 wrong_name=$(asks init)
 keys init BSpace BSpace BSpace
 type init 'lab'
@@ -81,17 +81,17 @@ for answer in 'masters:|' 'workers:|' 'api_ip:|' 'ingress_ip:|' 'numcpus:|' 'mas
     await init "? ${answer%%|*}"
     type init "${answer#*|}"
 done
-await init '? further settings:'
+await init '? optional settings:'
 keys init Down Down
 await init '> extra_networks'
-further=$(asks init)
+optional=$(asks init)
 keys init Enter
 await init '? extra_networks:'
 keys init Space
 await init '[x] storage'
 networks=$(asks init)
 keys init Enter
-await init '? further settings:'
+await init '? optional settings:'
 keys init Enter
 await init 'written to env.sh'
 init=$(see init)
@@ -110,7 +110,7 @@ sleep 1
 deploy=$(see run)
 type watch 'clear; ocpdeploy status lab --watch; echo "exit code $?"'
 await watch 'pass-two/create'
-await watch 'running  runs'
+await watch 'running  ok'
 watching=$(see watch)
 await watch 'exit code 0'
 ended=$(see watch)
@@ -157,7 +157,7 @@ $backend"
     printf '\nType to filter a list.\n'
     block "$profile"
     printf '\nThe last question is for settings that few clusters need. Here each node gets a second NIC.\n'
-    block "$further"
+    block "$optional"
     block "$networks"
     printf '\nThe complete dialog. The resulting file has comments, and you can edit it.\n'
     block "$init"

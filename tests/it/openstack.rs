@@ -642,7 +642,7 @@ fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
         assert_eq!(output.status.code(), Some(code), "{lines}: {text}");
         let refusal = "nodes cannot fetch their configuration securely";
         let risk = match code {
-            4 => "anybody on the network can give nodes their root configuration",
+            4 => "lets anyone on the network give nodes their root configuration",
             _ => "mcs=http is not encrypted: anyone on the network can read the secrets",
         };
         assert_eq!(text.contains(refusal), code == 4, "{lines}: {text}");
