@@ -1,35 +1,37 @@
-//! The one place that knows every platform: what a configuration chooses becomes a backend.
+//! From the configuration of the platforms to a backend.
 
 use std::time::Duration;
 
-#[cfg(not(feature = "libvirt"))]
-use super::BackendErrorKind;
-use super::kubevirt::Kubevirt;
-#[cfg(feature = "libvirt")]
-use super::libvirt::Libvirt;
-use super::openstack::OpenStack;
-use super::ovirt::Ovirt;
 use super::placement::Platforms;
 use super::retry::Retrying;
-use super::sim::Sim;
 use super::{Backend, BackendError, Capabilities};
-use crate::cluster::{BackendConfig, WorkersOn};
+use crate::cluster::{BackendConfig, WorkersOn, on_platform};
 
-impl Capabilities {
-    /// Of the platform that a configuration chooses. A connected one may know better: the pretend platform sets bounds
-    /// of its own.
-    pub fn of(backend: &BackendConfig) -> Self {
-        match backend {
-            BackendConfig::Libvirt(config) => config.into(),
-            BackendConfig::Kubevirt(config) => config.into(),
-            BackendConfig::OpenStack(config) => config.into(),
-            BackendConfig::Ovirt(config) => config.into(),
-            BackendConfig::Sim(config) => config.into(),
-        }
+/// The configuration of a platform, which its folder can connect to.
+pub(super) trait Connect {
+    async fn connect(&self) -> Result<Box<dyn Backend>, BackendError>;
+}
+
+/// A configuration stays readable in builds without libvirt.
+#[cfg(not(feature = "libvirt"))]
+impl Connect for crate::cluster::LibvirtConfig {
+    async fn connect(&self) -> Result<Box<dyn Backend>, BackendError> {
+        let error = BackendError::new(super::BackendErrorKind::Rejected, "connect to libvirt");
+        Err(error
+            .because("this build does not support libvirt")
+            .hint("build it with the feature `libvirt`, or choose another backend"))
     }
 }
 
-/// Connects to the platforms of a cluster. Calls that get no answer are repeated for at most `limit`.
+impl Capabilities {
+    /// The capabilities of the configured platform. After connecting they may differ: the simulated platform reads its
+    /// limits from its file.
+    pub fn of(backend: &BackendConfig) -> Self {
+        on_platform!(backend, config => config.into())
+    }
+}
+
+/// Connects to the platforms of a cluster. Calls to an unresponsive platform are repeated for at most `limit`.
 pub async fn connect(
     backend: &BackendConfig,
     workers: Option<&WorkersOn>,
@@ -43,19 +45,5 @@ pub async fn connect(
 }
 
 async fn connect_one(backend: &BackendConfig) -> Result<Box<dyn Backend>, BackendError> {
-    Ok(match backend {
-        #[cfg(feature = "libvirt")]
-        BackendConfig::Libvirt(config) => Box::new(Libvirt::connect(config).await?),
-        #[cfg(not(feature = "libvirt"))]
-        BackendConfig::Libvirt(_) => {
-            let error = BackendError::new(BackendErrorKind::Rejected, "connect to libvirt");
-            return Err(error
-                .because("this build does not support libvirt")
-                .hint("build it with the feature `libvirt`, or choose another backend"));
-        }
-        BackendConfig::Kubevirt(config) => Box::new(Kubevirt::connect(config).await?),
-        BackendConfig::OpenStack(config) => Box::new(OpenStack::connect(config).await?),
-        BackendConfig::Ovirt(config) => Box::new(Ovirt::connect(config).await?),
-        BackendConfig::Sim(config) => Box::new(Sim::open(config)?),
-    })
+    on_platform!(backend, config => config.connect().await)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Session, USUAL, connect, print, print_json, retry_limit, runtime};
+use super::{DEFAULT_LIMIT, Session, connect, print, print_json, retry_limit, runtime};
 use crate::cli::{Audit, Format, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
@@ -70,7 +70,7 @@ async fn look(
 ) -> Result<OnPlatform> {
     let place = backend.place();
     let more = env.map(|env| format!(" --env {}", env.display())).unwrap_or_default();
-    let platform = connect(backend, None, USUAL).await?;
+    let platform = connect(backend, None, DEFAULT_LIMIT).await?;
     let is_here = |cluster: &&Cluster| cluster.known.all_platforms().any(|backend| backend.place() == place);
     let here: Vec<&Cluster> = clusters.iter().filter(is_here).collect();
     let mut found = Vec::new();

@@ -42,7 +42,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::backend::retry::USUAL;
+use crate::backend::retry::DEFAULT_LIMIT;
 use crate::backend::{self, Backend};
 use crate::cli::{Cli, Command, Config, Format, Global, Source};
 use crate::cluster::{BackendConfig, ClusterConfig, WorkersOn};
@@ -99,7 +99,7 @@ async fn connect_known(known: &Known) -> Result<Box<dyn Backend>> {
 }
 
 fn retry_limit(known: &Known) -> Duration {
-    known.platform_timeout.map_or(USUAL, Duration::from_secs)
+    known.platform_timeout.map_or(DEFAULT_LIMIT, Duration::from_secs)
 }
 
 async fn connect(backend: &BackendConfig, workers: Option<&WorkersOn>, limit: Duration) -> Result<Box<dyn Backend>> {

@@ -151,10 +151,10 @@ async fn put_right(
     }
     let mut made = Vec::new();
     for hold in holds(table) {
-        if hold.lease.name != NodeName::bootstrap() && !held.contains(&hold.lease) {
+        if hold.assignment.name != NodeName::bootstrap() && !held.contains(&hold.assignment) {
             backend.reserve_address(&hold).await?;
-            info!(target: PROGRESS, step = "repair", "{} is held for {}", hold.lease.ip, hold.lease.name);
-            made.push(hold.lease);
+            info!(target: PROGRESS, step = "repair", "{} is held for {}", hold.assignment.ip, hold.assignment.name);
+            made.push(hold.assignment);
         }
     }
     Ok(made)
@@ -320,7 +320,7 @@ impl Look<'_> {
 
 /// What must be held: each address once, also when both VIPs are one. The bootstrap's is given back with it.
 fn wanted(table: &Parameters) -> Vec<AddressAssignment> {
-    let holds = holds(table).into_iter().map(|hold| hold.lease);
+    let holds = holds(table).into_iter().map(|hold| hold.assignment);
     holds.filter(|lease| lease.name != NodeName::bootstrap()).collect()
 }
 

@@ -356,7 +356,7 @@ pub struct PlannedVip {
 
 /// Who sees to it that a VIP stays what it is, where the platform does not.
 fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
-    if Capabilities::of(&config.backend).holds_addresses || config.lb == Lb::Platform {
+    if Capabilities::of(&config.backend).reserves_addresses || config.lb == Lb::Platform {
         return None;
     }
     Some(match given_vip(config, vip) {

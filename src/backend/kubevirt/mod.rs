@@ -37,7 +37,7 @@ use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, BalancedVip, Capabilities, Carrier, Console, Description,
     Diagnostics, Discovery, Finding, ImageHandle, ImageRequest, LoadBalancer, LoadBalancers, Machine, MachineSpec,
-    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop,
+    NetworkFacts, Owned, PlatformChoices, Requirements, ReservationState, SerialConsole, Stop, connect,
 };
 use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName, Role};
 
@@ -93,14 +93,20 @@ impl From<&KubevirtConfig> for Capabilities {
             // Two lists, which the server answers from memory.
             poll_interval: Duration::from_secs(1),
             carrier: Carrier::SECRET,
-            holds_addresses: config.pods.is_some(),
-            pretend: false,
+            reserves_addresses: config.pods.is_some(),
+            simulated: false,
             // Behind their pods nobody from outside reaches them.
-            guests_answer: config.pods.is_none(),
-            agent_reports: config.pods.is_none(),
+            guests_reachable: config.pods.is_none(),
+            addresses_from_agent: config.pods.is_none(),
             image_artifact: "kubevirt",
             fetches_images: false,
         }
+    }
+}
+
+impl connect::Connect for KubevirtConfig {
+    async fn connect(&self) -> Result<Box<dyn Backend>, BackendError> {
+        Ok(Box::new(Kubevirt::connect(self).await?))
     }
 }
 
@@ -116,7 +122,7 @@ impl Backend for Kubevirt {
             .during(format!("look at KubeVirt at {}", self.session.server))
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         network::look(&self.session, network)
             .await
             .during(format!("look at network {network}"))
@@ -184,7 +190,7 @@ impl Backend for Kubevirt {
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         balancers::hold(&self.session, hold)
             .await
-            .during(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
+            .during(format!("keep {} for {}", hold.assignment.ip, hold.assignment.name))
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
@@ -196,7 +202,7 @@ impl Backend for Kubevirt {
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         balancers::release(&self.session, hold)
             .await
-            .during(format!("give {} back", hold.lease.ip))
+            .during(format!("give {} back", hold.assignment.ip))
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {

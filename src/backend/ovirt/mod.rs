@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use super::{
     Action, AddressReservation, Backend, BackendError, Capabilities, Carrier, Description, Diagnostics, Discovery,
     Finding, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned, PlatformChoices, Requirements,
-    ReservationState, Stop, Verdict,
+    ReservationState, Stop, Verdict, connect,
 };
 use crate::backend::failure::{During, Failure};
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, OvirtConfig, OvirtIgnition, Role};
@@ -83,10 +83,10 @@ impl From<&OvirtConfig> for Capabilities {
             concurrency: 6,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::CUSTOM_SCRIPT,
-            holds_addresses: false,
-            pretend: false,
-            guests_answer: true,
-            agent_reports: true,
+            reserves_addresses: false,
+            simulated: false,
+            guests_reachable: true,
+            addresses_from_agent: true,
             image_artifact: match config.ignition {
                 // The engine writes the config to a config drive, which this image reads (openshift/installer:
                 // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
@@ -96,6 +96,12 @@ impl From<&OvirtConfig> for Capabilities {
             },
             fetches_images: false,
         }
+    }
+}
+
+impl connect::Connect for OvirtConfig {
+    async fn connect(&self) -> Result<Box<dyn Backend>, BackendError> {
+        Ok(Box::new(Ovirt::connect(self).await?))
     }
 }
 
@@ -116,7 +122,7 @@ impl Backend for Ovirt {
         Ok(findings)
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let identity = self.network_identity(network).await;
         Ok(NetworkFacts {
             identity: identity.during(format!("look at network {network}"))?,

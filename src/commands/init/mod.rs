@@ -15,14 +15,14 @@ use ipnetwork::Ipv4Network;
 use self::ask::{Ask, Check};
 use self::survey::{Question, Survey};
 use super::output::tell;
-use super::{Session, USUAL, connect, print, runtime};
+use super::{DEFAULT_LIMIT, Session, connect, print, runtime};
 use crate::backend::{BackendError, BackendErrorKind, Choice, NetworkFacts, PlatformChoices, SettingChoices};
 use crate::cli::Init;
 use crate::cluster::{BackendConfig, ClusterId, Role, Vip};
 use crate::failure::{CommandError, Kind};
 use crate::plan::addresses::{Others, vip_problem};
 use crate::printable::printable_block;
-use crate::settings::SettingsError;
+use crate::settings::{SettingsError, variables};
 use crate::state::home::write_where_asked;
 use crate::state::inventory;
 
@@ -66,7 +66,7 @@ impl Interview {
     async fn conduct(&mut self, session: &Session, backend: Option<&str>) -> Result<()> {
         self.backend(backend)?;
         let backend = self.survey.value("backend").unwrap_or_default().to_owned();
-        for setting in survey::way_to(&backend) {
+        for setting in variables::connection_settings(&backend) {
             self.connection(setting).await?;
         }
         self.platform(&backend, Some).await?;
@@ -273,7 +273,7 @@ fn is_absent(error: &anyhow::Error) -> bool {
 }
 
 async fn look(config: &BackendConfig) -> Result<PlatformChoices> {
-    let platform = connect(config, None, USUAL).await?;
+    let platform = connect(config, None, DEFAULT_LIMIT).await?;
     Ok(match platform.discovery() {
         Some(discovery) => discovery.choices().await?,
         None => PlatformChoices::default(),
@@ -282,7 +282,7 @@ async fn look(config: &BackendConfig) -> Result<PlatformChoices> {
 
 /// What the platform tells of the network, and whether it keeps addresses.
 async fn network_facts(config: &BackendConfig, network: &str) -> Result<(NetworkFacts, bool)> {
-    let platform = connect(config, None, USUAL).await?;
-    let facts = platform.look_at_network(network).await?;
-    Ok((facts, platform.capabilities(Role::Master).holds_addresses))
+    let platform = connect(config, None, DEFAULT_LIMIT).await?;
+    let facts = platform.network_facts(network).await?;
+    Ok((facts, platform.capabilities(Role::Master).reserves_addresses))
 }

@@ -8,7 +8,7 @@ use super::ask::Check;
 use super::{Interview, Session, look};
 use crate::backend::Choice;
 use crate::commands::init::survey::{self, Question};
-use crate::settings::parse;
+use crate::settings::{parse, variables};
 
 impl Interview {
     /// Asks for what is chosen until nothing is.
@@ -150,7 +150,7 @@ impl Interview {
         let Some(there) = self.survey.value("worker_backend").map(str::to_owned) else {
             return Ok(());
         };
-        for setting in survey::way_to(&there) {
+        for setting in variables::connection_settings(&there) {
             self.connection(setting).await?;
         }
         self.platform(&there, survey::of_workers).await
