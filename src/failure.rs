@@ -384,10 +384,10 @@ mod tests {
         let failure = explain(&unreachable().context("pass two"));
         insta::assert_snapshot!(failure, @r"
         error: pass two
-        caused by: create machine lab-master-0: the platform cannot be reached
+        caused by: create machine lab-master-0: the platform is unreachable
         caused by: no route to host
 
-        hint: check the address, the network and that the service runs, then run the same command again
+        hint: check the address, the network, and whether the service runs, then run the same command again
         ");
         assert_eq!(failure.kind.exit_code(), 5);
     }

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use crate::cluster::{KubevirtConfig, LibvirtConfig, OpenStackConfig, OvirtConfig, OvirtIgnition};
 
-/// Calls under way at once. libvirtd has 20 workers by default and lets each wait for an emulator's start or end.
+/// Concurrent calls. libvirtd has 20 workers by default, and each waits until an emulator has started or ended.
 pub(super) const LIBVIRT_CONCURRENCY: usize = 16;
 
-/// What a backend can do and how hard it may be pushed.
+/// What a platform supports, and its limits.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
-    /// Calls under way at once.
+    /// The number of concurrent calls.
     pub concurrency: usize,
-    /// Pause between two bulk looks: short where a look is cheap.
+    /// The pause between two queries of all machines.
     pub poll_interval: Duration,
     pub carrier: Carrier,
-    /// Whether `reserve_address` can make the platform keep an address.
-    pub holds_addresses: bool,
-    /// Whether nothing is real: no machine runs, and its addresses mean something else on a real network.
-    pub pretend: bool,
-    /// Whether machines can be asked over the network, from this computer.
-    pub guests_answer: bool,
-    /// Whether addresses are what an agent in the guest reports: CoreOS has none.
-    pub agent_reports: bool,
-    /// Which CoreOS image boots here: `qemu`, `openstack` or `kubevirt`.
+    /// Whether `reserve_address` can reserve addresses on the platform.
+    pub reserves_addresses: bool,
+    /// Whether the platform is simulated: no machine runs, and its addresses may be in use on a real network.
+    pub simulated: bool,
+    /// Whether this computer can reach machines over the network.
+    pub guests_reachable: bool,
+    /// Whether the platform learns addresses only from an agent in the guest. CoreOS has none.
+    pub addresses_from_agent: bool,
+    /// The CoreOS image that boots on this platform: `qemu`, `openstack` or `kubevirt`.
     pub image_artifact: &'static str,
-    /// Whether the platform fetches images by itself that are given by URL.
+    /// Whether the platform itself downloads images that are given by URL.
     pub fetches_images: bool,
 }
 
@@ -33,13 +33,13 @@ impl From<&LibvirtConfig> for Capabilities {
     fn from(_: &LibvirtConfig) -> Self {
         Self {
             concurrency: LIBVIRT_CONCURRENCY,
-            // A look is three calls, and costs a millisecond or two.
+            // A query is three calls, which take one or two milliseconds.
             poll_interval: Duration::from_millis(150),
             carrier: Carrier::FW_CFG,
-            holds_addresses: true,
-            pretend: false,
-            guests_answer: true,
-            agent_reports: false,
+            reserves_addresses: true,
+            simulated: false,
+            guests_reachable: true,
+            addresses_from_agent: false,
             image_artifact: "qemu",
             fetches_images: false,
         }
@@ -53,11 +53,11 @@ impl From<&KubevirtConfig> for Capabilities {
             // Two lists, which the server answers from memory.
             poll_interval: Duration::from_secs(1),
             carrier: Carrier::SECRET,
-            holds_addresses: config.pods.is_some(),
-            pretend: false,
+            reserves_addresses: config.pods.is_some(),
+            simulated: false,
             // Behind their pods nobody from outside reaches them.
-            guests_answer: config.pods.is_none(),
-            agent_reports: config.pods.is_none(),
+            guests_reachable: config.pods.is_none(),
+            addresses_from_agent: config.pods.is_none(),
             image_artifact: "kubevirt",
             fetches_images: false,
         }
@@ -70,10 +70,10 @@ impl From<&OpenStackConfig> for Capabilities {
             concurrency: 8,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::USER_DATA,
-            holds_addresses: true,
-            pretend: false,
-            guests_answer: true,
-            agent_reports: false,
+            reserves_addresses: true,
+            simulated: false,
+            guests_reachable: true,
+            addresses_from_agent: false,
             image_artifact: "openstack",
             fetches_images: config.image_import,
         }
@@ -86,10 +86,10 @@ impl From<&OvirtConfig> for Capabilities {
             concurrency: 6,
             poll_interval: Duration::from_secs(2),
             carrier: Carrier::CUSTOM_SCRIPT,
-            holds_addresses: false,
-            pretend: false,
-            guests_answer: true,
-            agent_reports: true,
+            reserves_addresses: false,
+            simulated: false,
+            guests_reachable: true,
+            addresses_from_agent: true,
             image_artifact: match config.ignition {
                 // The engine writes the config to a config drive, which this image reads (openshift/installer:
                 // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
@@ -102,35 +102,35 @@ impl From<&OvirtConfig> for Capabilities {
     }
 }
 
-/// How Ignition reaches a machine, and how much of it.
+/// How the platform passes Ignition configs to machines, and its size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carrier {
     /// E.g. `fw_cfg`.
     pub name: &'static str,
-    /// Most bytes that it takes, as the platform counts them; `None`: it sets no bound.
+    /// The size limit in bytes, as the platform counts them; `None`: unlimited.
     pub limit: Option<usize>,
-    /// The platform counts the base64 of a config, not the config.
+    /// Whether the limit is for the base64 form of a config.
     pub counts_base64: bool,
-    /// A bootstrap's config over the limit is put by the backend where the machine fetches it.
+    /// Whether the backend stores a larger config of the bootstrap machine where the machine fetches it.
     pub bootstrap_fetches: bool,
 }
 
 impl Carrier {
-    /// libvirt: QEMU loads the file, and neither libvirt nor CoreOS sets a bound.
+    /// libvirt: QEMU loads the file. Neither libvirt nor CoreOS has a limit.
     pub const FW_CFG: Self = Self {
         name: "fw_cfg",
         limit: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };
-    /// oVirt: the engine checks no size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
+    /// oVirt: the engine does not check the size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
     pub const CUSTOM_SCRIPT: Self = Self {
         name: "custom_script",
         limit: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };
-    /// OpenStack: Nova's compute API takes 65535 bytes of base64.
+    /// OpenStack: the compute API of Nova accepts 65535 bytes of base64.
     pub const USER_DATA: Self = Self {
         name: "user_data",
         limit: Some(65_535),
@@ -144,7 +144,8 @@ impl Carrier {
         counts_base64: false,
         bootstrap_fetches: false,
     };
-    /// KubeVirt: a Secret. The API server adds up decoded values (kubernetes/kubernetes: ValidateSecret), and ours has one.
+    /// KubeVirt: a Secret. The limit is for the sum of decoded values (kubernetes/kubernetes: ValidateSecret); this one
+    /// has one value.
     pub const SECRET: Self = Self {
         name: "Secret",
         limit: Some(1 << 20),
@@ -153,8 +154,8 @@ impl Carrier {
     };
 
     /// The largest config that fits, in bytes.
-    pub fn room(&self) -> Option<usize> {
-        // Base64 makes 4 of each 3 bytes begun.
+    pub fn max_config_bytes(&self) -> Option<usize> {
+        // Base64 encodes each 3 bytes as 4 bytes, rounded up.
         self.limit
             .map(|limit| if self.counts_base64 { limit / 4 * 3 } else { limit })
     }

@@ -1,4 +1,4 @@
-//! The one place that knows every platform: what a configuration chooses becomes a backend.
+//! From the configuration of the platforms to a backend.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,23 +7,17 @@ use super::placement::Platforms;
 use super::retry::Retrying;
 use super::sim::Sim;
 use super::{Backend, BackendError, BackendErrorKind, Capabilities, SettingChoices};
-use crate::cluster::{BackendConfig, WorkersOn};
+use crate::cluster::{BackendConfig, WorkersOn, on_platform};
 
 impl Capabilities {
-    /// Of the platform that a configuration chooses. A connected one may know better: the pretend platform sets bounds
-    /// of its own.
+    /// The capabilities of the configured platform. After connecting they may differ: the simulated platform reads its
+    /// limits from its file.
     pub fn of(backend: &BackendConfig) -> Self {
-        match backend {
-            BackendConfig::Libvirt(config) => config.into(),
-            BackendConfig::Kubevirt(config) => config.into(),
-            BackendConfig::OpenStack(config) => config.into(),
-            BackendConfig::Ovirt(config) => config.into(),
-            BackendConfig::Sim(config) => config.into(),
-        }
+        on_platform!(backend, config => config.into())
     }
 }
 
-/// Connects to the platforms of a cluster. Calls that get no answer are repeated for at most `limit`.
+/// Connects to the platforms of a cluster. Calls to an unresponsive platform are repeated for at most `limit`.
 pub async fn connect(
     backend: &BackendConfig,
     workers: Option<&WorkersOn>,

@@ -1,21 +1,21 @@
-//! Why a platform did not do what it was asked.
+//! The error of all backends.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a platform did not do what it was asked.
+/// An operation on a platform failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {kind}")]
 pub struct BackendError {
     pub kind: BackendErrorKind,
-    /// What was being done to what, e.g. `create machine lab-master-0`.
+    /// The operation and its object, e.g. `create machine lab-master-0`.
     pub operation: String,
-    /// The platform's own words.
+    /// The platform's message.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// Replaces the kind's hint where the backend knows better.
+    /// Replaces the hint of the kind if the backend has a better one.
     pub hint: Option<String>,
-    /// The platform asked for this pause before the same call again.
+    /// The platform requested this pause before the next attempt.
     pub pause: Option<Duration>,
 }
 
@@ -63,34 +63,34 @@ pub enum BackendErrorKind {
 impl fmt::Display for BackendErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unreachable => "the platform cannot be reached",
-            Self::Denied => "the platform denies it",
+            Self::Unreachable => "the platform is unreachable",
+            Self::Denied => "permission denied",
             Self::NotFound => "not found on the platform",
-            Self::Conflict => "something else is in the way",
-            Self::Quota => "a quota or resource is used up",
+            Self::Conflict => "conflict with an existing object",
+            Self::Quota => "a quota or resource is exhausted",
             Self::TooLarge => "too large for the platform",
-            Self::Rejected => "the platform rejects it",
-            Self::Timeout => "the platform did not answer in time",
+            Self::Rejected => "rejected by the platform",
+            Self::Timeout => "the platform did not respond in time",
             Self::NotBuiltIn => "not included in this build",
         })
     }
 }
 
 impl BackendErrorKind {
-    /// What a user can do about it.
+    /// What the user can do.
     pub fn hint(self) -> &'static str {
         match self {
             Self::Unreachable => {
-                "check the address, the network and that the service runs, then run the same command again"
+                "check the address, the network, and whether the service runs, then run the same command again"
             }
-            Self::Denied => "check the credentials and the rights of this user",
-            Self::NotFound => "check the name; `ocpdeploy plan` shows what is asked of the platform",
+            Self::Denied => "check the credentials and the permissions of this user",
+            Self::NotFound => "check the name; `ocpdeploy plan` shows what would be created",
             Self::Conflict => {
-                "nothing that is not tagged with this cluster is touched; remove it or choose another name"
+                "objects that are not owned by this cluster are never changed: delete the object or choose another name"
             }
-            Self::Quota => "free something, or ask for less with smaller sizes or fewer workers",
-            Self::TooLarge => "make the overlay smaller",
-            Self::Rejected => "the platform's own words are above",
+            Self::Quota => "free resources, or set smaller sizes or fewer workers",
+            Self::TooLarge => "reduce the size of the Ignition config",
+            Self::Rejected => "see the platform's message above",
             Self::Timeout => "run the same command again; it continues where it stopped",
             Self::NotBuiltIn => "build ocpdeploy with it: `cargo install --locked --path .`",
         }

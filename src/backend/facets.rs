@@ -1,4 +1,4 @@
-//! Abilities that only some platforms have, and the values that pass through them.
+//! Optional abilities of platforms, and their types.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,92 +16,93 @@ use crate::cluster::{ApiEndpoint, ClusterId, MachineName, Role, Vip};
 /// The serial consoles of machines.
 #[async_trait(?Send)]
 pub trait SerialConsole {
-    /// The last lines, where the platform keeps them.
+    /// The last lines; `None` if the platform does not store them.
     async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError>;
 
-    /// Attaches to the console of a machine that runs. `None` where the platform only keeps lines.
+    /// Attaches to the console of a running machine. `None` if the platform only stores lines.
     async fn attach(&self, _: &ClusterId, _: &MachineName) -> Result<Option<Console>, BackendError> {
         Ok(None)
     }
 }
 
-/// A serial console with somebody before it: bytes as they are, both ways.
+/// An attached serial console: unmodified bytes in both directions.
 pub struct Console {
-    /// What is typed. When this is dropped, the console is left.
+    /// Input. Dropping it detaches the console.
     pub keys: mpsc::Sender<Vec<u8>>,
-    /// What the guest writes, and last, where that is known, why there is no more.
+    /// Output of the guest, and at its end the reason, if known.
     pub screen: mpsc::Receiver<Result<Vec<u8>, BackendError>>,
 }
 
-/// Load balancers of the platform's own.
+/// Load balancers of the platform.
 #[async_trait(?Send)]
 pub trait LoadBalancers {
-    /// Gives a VIP to the balancer of its network; the same call again is success. `None` where that network has none.
+    /// Creates the load balancer of a VIP. An existing one is success. `None` if the network has no load balancers.
     async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError>;
 }
 
-/// What there is to choose from.
+/// The choices of `ocpdeploy init`.
 #[async_trait(?Send)]
 pub trait Discovery {
-    /// What the platform has for the settings that choose among it; changes nothing there.
+    /// The choices for settings that refer to objects of the platform. Changes nothing.
     async fn choices(&self) -> Result<PlatformChoices, BackendError>;
 }
 
-/// What helps to find out why something is as it is.
+/// Details for troubleshooting.
 #[async_trait(?Send)]
 pub trait Diagnostics {
-    /// A machine in the platform's own words, without its payload. An absent one is `NotFound`, not ours `Conflict`.
+    /// The platform's description of a machine, without its payload. A missing machine is `NotFound`, one that is not
+    /// owned by this cluster a `Conflict`.
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError>;
 
-    /// What time it is on the platform, by an answer of it; `None` where answers bear no time.
+    /// The platform's time, from one of its responses; `None` if responses have no time.
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
         Ok(None)
     }
 
-    /// The folder of this very computer in which disks will be, where there is one.
+    /// The folder on this computer that contains the disks, if they are on this computer.
     async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
         Ok(None)
     }
 }
 
-/// What the platform's own balancer is to do for a VIP.
+/// A load balancer for a VIP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancer {
     pub cluster: ClusterId,
     pub network: String,
     pub vip: Vip,
     pub ports: Vec<u16>,
-    /// Whose machines of pass two take the requests.
+    /// The roles whose machines of pass two receive the requests.
     pub roles: Vec<Role>,
-    /// Only machines that say themselves that they can take requests get any; those of a rehearsal say nothing.
+    /// Only machines that report that they are ready receive requests. Those of a rehearsal report nothing.
     pub checked: bool,
 }
 
-/// A VIP that the platform's own balancer has.
+/// A VIP on a load balancer of the platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BalancedVip {
-    /// Where nodes reach it.
+    /// The address for nodes.
     pub ip: Ipv4Addr,
-    /// Where this computer does, if elsewhere.
+    /// The endpoint for this computer, if it is a different one.
     #[serde(default, alias = "door")]
     pub endpoint: Option<ApiEndpoint>,
 }
 
-/// What a platform has, as far as this user sees it.
+/// The choices that this user has on a platform.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlatformChoices {
-    /// The platform itself: version, rights, room.
+    /// Findings about the platform: version, permissions, capacity.
     pub seen: Vec<Finding>,
-    /// In the order in which they are best asked.
+    /// In the order of the questions.
     pub settings: Vec<SettingChoices>,
 }
 
-/// What there is for one setting.
+/// The choices for one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingChoices {
     pub setting: &'static str,
     pub choices: Vec<Choice>,
-    /// The offers after this one hang on its value, and are to be read again with it.
+    /// The choices after this one depend on its value, and must be queried again with it.
     pub decides: bool,
     /// May be left out.
     pub optional: bool,
@@ -154,7 +155,7 @@ impl Choice {
     }
 }
 
-/// A machine in its platform's own words.
+/// The platform's description of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Description {
     /// Where it may run: `cluster`, `affinity`, `hosts`, …

@@ -1,4 +1,4 @@
-//! What every platform's refusals have in common, and the one place where the operation is added to them.
+//! The error of a request to any platform, and the one place that adds the operation.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use super::error::{BackendError, BackendErrorKind};
 use crate::http_limits::CapError;
 
-/// What a platform, or the way to it, said instead of doing what it was asked; what that was is added by `during`.
+/// Why a request to a platform failed. `during` adds the operation.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub kind: BackendErrorKind,
-    /// The platform's words, or ours.
-    pub words: String,
+    /// The platform's message, or ours.
+    pub message: String,
     pub hint: Option<String>,
-    /// What the platform calls it: an HTTP status, or libvirt's number.
+    /// The platform's error code: an HTTP status, or libvirt's error number.
     pub code: Option<u32>,
-    /// That the platform asked for; it has begun nothing.
+    /// The pause that the platform requested, for example by Retry-After. The operation was not started.
     pub pause: Option<Duration>,
 }
 
 impl Failure {
-    pub fn new(kind: BackendErrorKind, words: impl Into<String>) -> Self {
+    pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            words: words.into(),
+            message: message.into(),
             hint: None,
             code: None,
             pause: None,
         }
     }
 
-    /// Of an answer of `place` that was not read to its end.
+    /// A response from `place` that was not received completely.
     pub fn unread(place: &str, error: &CapError) -> Self {
         let kind = match error {
             CapError::Cut(_) => BackendErrorKind::Unreachable,
@@ -54,18 +54,18 @@ impl Failure {
         BackendError {
             hint: self.hint,
             pause: self.pause,
-            ..BackendError::new(self.kind, operation).because(self.words)
+            ..BackendError::new(self.kind, operation).because(self.message)
         }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
+        f.write_str(&self.message)
     }
 }
 
-/// Says what was being done.
+/// Adds the operation to an error.
 pub(super) trait During<T> {
     fn during(self, operation: impl Into<String>) -> Result<T, BackendError>;
 }

@@ -1,12 +1,12 @@
-//! What a preflight has seen so far.
+//! The findings of a preflight.
 
 use serde::Serialize;
 
-/// One thing a preflight looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub verdict: Verdict,
-    /// What was looked at and seen, lower case, no full stop.
+    /// What was checked, and its result: lower case, no full stop.
     pub text: String,
     pub hint: Option<String>,
 }
@@ -19,7 +19,7 @@ pub enum Verdict {
     Fail,
 }
 
-/// In the order in which it was seen.
+/// Findings in their order.
 #[derive(Default)]
 pub(super) struct Findings(pub Vec<Finding>);
 

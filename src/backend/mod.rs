@@ -1,11 +1,12 @@
-//! What a platform must do for us, and the values that pass between it and the rest.
+//! The trait that a platform implements, and its types.
 //!
-//! A backend knows how to talk to its platform and nothing else: it may wait for what one call began, but order, fan-out,
-//! retry (`retry.rs`) and the passes are never in here. To add one:
+//! A backend is the client of one platform's API. It may wait for its own operations. Order, concurrency across
+//! machines and retries (`retry.rs`) are not its task. To add a platform:
 //!
 //! 1. a folder here, which implements `Backend`, and its `Capabilities`,
-//! 2. an arm in each match of `connect.rs`,
-//! 3. its settings: a variant of `BackendConfig` in `cluster/platform.rs`, and what `settings/` reads for it,
+//! 2. its arm in `connect.rs`, and its feature,
+//! 3. its configuration in `cluster/platform.rs`: a struct, a variant of `BackendConfig`, and a line of `on_platform!`,
+//!    and its settings: a group of the table, and a line in `settings/platforms/mod.rs`,
 //! 4. a line in `tests/it/contract.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,28 +49,28 @@ pub use self::facets::{
 };
 pub use self::findings::{Finding, Verdict};
 
-/// A platform on which machines can be made.
+/// A platform on which machines can be created.
 ///
-/// Everything made carries the cluster's id on the platform itself; nothing without it is ever changed.
-/// Every method may be called again after a crash at any point and then completes what was begun.
+/// Every created object has the cluster's id as a tag on the platform. Objects without it are never changed.
+/// Every method can be called again after a crash at any point, and then completes the interrupted operation.
 ///
-/// What only some platforms can do is a facet of its own, as in the cloud providers of Kubernetes
-/// (kubernetes/cloud-provider: cloud.go, `Interface`).
-// Every caller is in this crate and runs on one task, so nothing here needs to be `Send`.
+/// Optional abilities are facets, as in the cloud providers of Kubernetes (kubernetes/cloud-provider: cloud.go,
+/// `Interface`).
+// All callers are in this crate and run on one task, so nothing here has to be `Send`.
 #[async_trait(?Send)]
 pub trait Backend {
-    /// For machines of one role: the roles may be on several platforms.
+    /// The capabilities for machines of one role. The roles may be on different platforms.
     fn capabilities(&self, role: Role) -> Capabilities;
 
-    /// Looks at reach, rights, versions, networks, storage and quota; makes nothing.
-    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError>;
+    /// Checks connection, permissions, versions, networks, storage and quotas. Changes nothing.
+    async fn preflight(&self, requirements: &Requirements) -> Result<Vec<Finding>, BackendError>;
 
-    /// Reads what the platform tells about a network. Fields it cannot tell are empty.
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError>;
+    /// What the platform knows about a network. Unknown fields are empty.
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError>;
 
-    /// Brings an image for machines of one role onto the platform, or finds the one with the same digest there.
+    /// Uploads an image for machines of one role, or finds the existing one with the same digest.
     ///
-    /// Clusters share it: it stays until `delete_remaining` was called for the last cluster that asked for it.
+    /// Clusters share images. An image is deleted by `delete_remaining` of the last cluster that uses it.
     async fn ensure_image(
         &self,
         role: Role,
@@ -77,21 +78,24 @@ pub trait Backend {
         image: &ImageRequest,
     ) -> Result<ImageHandle, BackendError>;
 
-    /// Creates and starts a machine, or adopts the one there when cluster and fingerprint are the same.
+    /// Creates and starts a machine, or adopts an existing one of the same cluster and fingerprint.
     ///
-    /// A machine of this name that is different or not ours is `Conflict`, and is left alone.
+    /// A machine of this name that is different or not owned by this cluster is a `Conflict`, and is not changed.
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError>;
 
-    /// All machines of a cluster in one bulk look, with the addresses known now.
+    /// All machines of a cluster with their present addresses, in one query.
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError>;
 
-    /// Deletes a machine and all that was made for it alone. Absent is success; not ours is `Conflict`.
+    /// Deletes a machine and all objects that only it uses. A missing machine is success; one that is not owned by this
+    /// cluster is a `Conflict`.
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
 
-    /// Starts a machine that is off; one that runs is `Unchanged`, an absent one `NotFound`, not ours `Conflict`.
+    /// Starts a machine that is off. A running machine is `Unchanged`, a missing one `NotFound`, one that is not owned by
+    /// this cluster a `Conflict`.
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError>;
 
-    /// Stops a machine and does not wait for it; one that is off is `Unchanged`, an absent one `NotFound`, not ours `Conflict`.
+    /// Stops a machine and does not wait. A machine that is off is `Unchanged`, a missing one `NotFound`, one that is not
+    /// owned by this cluster a `Conflict`.
     async fn stop_machine(
         &self,
         cluster: &ClusterId,
@@ -99,126 +103,127 @@ pub trait Backend {
         how: Stop,
     ) -> Result<Action<()>, BackendError>;
 
-    /// Makes the platform keep an address for a MAC, and answer for `dns_names` where it can.
+    /// Reserves an address for a MAC, and creates the DNS names if the platform supports it.
     ///
-    /// Repeating it is success. An address, MAC or name that something else holds is `Conflict`.
-    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError>;
+    /// An existing identical reservation is success. An address, MAC or name that is in use is a `Conflict`.
+    async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError>;
 
-    /// What `reserve_address` made for this cluster and is still there.
+    /// The existing reservations of this cluster.
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError>;
 
-    /// Gives back the one address that `reserve_address` holds for exactly this cluster, node, MAC and IP, its names too.
+    /// Deletes the reservation of exactly this cluster, node, MAC and IP, with its DNS names.
     ///
-    /// Absent is `Unchanged`, and so is an entry that somebody else made.
-    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError>;
+    /// A missing reservation is `Unchanged`, and so is one that is not owned by this cluster.
+    async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError>;
 
-    /// Undoes `reserve_address` for this cluster, and removes what else is tagged with it and is not a machine.
+    /// Deletes all reservations of this cluster, and all other tagged objects except machines.
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError>;
 
-    /// All that is tagged with this cluster, machines included; what `destroy --dry-run` prints.
+    /// All objects with the tag of this cluster, including machines: the output of `destroy --dry-run`.
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError>;
 
-    /// All clusters of which anything is tagged here, as far as this user sees; whoever made them.
+    /// All clusters that have tagged objects which this user can see.
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError>;
 
-    /// Where consoles of machines of this role are kept or can be attached to.
+    /// Serial consoles of machines of this role.
     fn serial_console(&self, _: Role) -> Option<&dyn SerialConsole> {
         None
     }
 
-    /// Where networks may have load balancers of the platform's own.
+    /// Load balancers of the platform.
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
         None
     }
 
-    /// Where settings can be chosen from what there is.
+    /// The choices of settings that `ocpdeploy init` offers.
     fn discovery(&self) -> Option<&dyn Discovery> {
         None
     }
 
-    /// Where the platform of machines of this role tells more of them and of itself than deploying needs.
+    /// Details of machines of this role and of their platform, for troubleshooting.
     fn diagnostics(&self, _: Role) -> Option<&dyn Diagnostics> {
         None
     }
 }
 
 impl dyn Backend + '_ {
-    /// What holds whichever role a machine has: the slower pace, and what all platforms can do.
+    /// Capabilities that are valid for all roles: the lower rate, and what all platforms support.
     pub fn common_capabilities(&self) -> Capabilities {
         let (masters, workers) = (self.capabilities(Role::Master), self.capabilities(Role::Worker));
         Capabilities {
             concurrency: masters.concurrency.min(workers.concurrency),
             poll_interval: masters.poll_interval.max(workers.poll_interval),
-            guests_answer: masters.guests_answer && workers.guests_answer,
-            agent_reports: masters.agent_reports || workers.agent_reports,
+            guests_reachable: masters.guests_reachable && workers.guests_reachable,
+            addresses_from_agent: masters.addresses_from_agent || workers.addresses_from_agent,
             ..masters
         }
     }
 }
 
-/// What a deployment is going to ask of the platform; input of `preflight`.
+/// What a deployment requires of the platform; the input of `preflight`.
 #[derive(Clone, Debug, Default)]
 pub struct Requirements {
     pub networks: Vec<String>,
-    /// Machines of pass two, by name; none of these names may be taken by a stranger.
+    /// Machines of pass two with their MACs. Names and MACs must be free or owned by this cluster.
     pub machines: Vec<(MachineName, Vec<Mac>)>,
     pub cluster: Option<ClusterId>,
-    /// Most memory needed at one time, MiB: the larger of the two passes.
+    /// The largest amount of memory in use at one time, in MiB: that of the larger pass.
     pub memory_mib: u64,
     pub cpus_per_machine: u32,
-    /// Sum of all disks if they were full, GiB.
+    /// The total size of all disks, in GiB.
     pub disk_gib: u64,
-    /// The networks inside the cluster, which hide whatever outside has the same addresses.
+    /// The networks inside the cluster. Nodes cannot reach anything outside that has the same addresses.
     pub inner_networks: Vec<Ipv4Network>,
-    /// What each machine is to have, for platforms that sell fixed sizes.
+    /// The size of each machine, for platforms with fixed sizes (flavors).
     pub sizes: Vec<(Pass, Role, Size)>,
-    /// What is asked of the workers' own platform; nothing of it is counted above.
+    /// The requirements of the workers' own platform, which are not included above.
     pub workers: Option<Box<Requirements>>,
 }
 
-/// What the platform tells about a network.
+/// What the platform knows about a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkFacts {
-    /// Identifies the network among all that this computer deploys on, e.g. a URI and a UUID.
+    /// A unique name among all networks that this computer uses, e.g. a URI and a UUID.
     pub identity: String,
     pub cidr: Option<Ipv4Network>,
     pub gateway: Option<Ipv4Addr>,
     /// First and last address of each DHCP range.
     pub dhcp_ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
-    /// Reservations and leases now, of anybody.
+    /// All present reservations and leases, of any owner.
     pub taken: BTreeMap<Ipv4Addr, Option<Mac>>,
-    /// Name servers the network offers its machines.
+    /// The name servers that the network offers to its machines.
     pub resolvers: Vec<Ipv4Addr>,
-    /// Whether the platform's DNS answers names given to `reserve_address`.
+    /// Whether the platform's DNS server resolves the names of `reserve_address`.
     pub answers_dns: bool,
-    /// Where nodes do not reach each other at their own addresses: `<machine>.<peer_domain>` leads to where they do.
+    /// If nodes do not reach each other at their own addresses: `<machine>.<peer_domain>` resolves to an address where
+    /// they do.
     #[serde(default)]
     pub peer_domain: Option<String>,
 }
 
-/// An image to be brought onto the platform.
+/// An image that machines boot from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageRequest {
-    /// A local qcow2 file; `sha256` of its bytes, hex, is its identity on every platform.
+    /// A local qcow2 file. Its identity on every platform is `sha256`, the digest of its bytes in hex.
     File { path: PathBuf, sha256: String, bytes: u64 },
-    /// Something the platform already has.
+    /// The name of an image on the platform.
     Platform(String),
 }
 
-/// An image as the platform knows it (volume path, template id, …).
+/// The platform's reference to an image: a volume path, a template id, …
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ImageHandle(pub String);
 
-/// One NIC of a machine to be made.
+/// A NIC of a new machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
     pub network: String,
     pub mac: Mac,
 }
 
-/// What a machine is told at its first boot.
+/// The configuration of a machine's first boot.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
@@ -228,7 +233,7 @@ pub enum Payload {
         meta_data: String,
         network_config: String,
     },
-    /// A whole Ignition config, for CoreOS; holds secrets.
+    /// A complete Ignition config, for CoreOS. Contains secrets.
     Ignition(Vec<u8>),
 }
 
@@ -241,7 +246,7 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// A machine to be made.
+/// The specification of a new machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSpec {
     pub cluster: ClusterId,
@@ -260,15 +265,15 @@ pub struct MachineSpec {
 }
 
 impl MachineSpec {
-    /// Names this exact spec, secrets included, without telling them: hex of 16 bytes of sha256.
+    /// A digest of this spec including its secrets: 16 bytes of sha256 in hex.
     pub fn fingerprint(&self) -> String {
-        // A struct of strings and numbers always has a JSON form.
+        // A struct of strings and numbers can always be serialized.
         let bytes = serde_json::to_vec(self).unwrap_or_default();
         sha256(bytes)[..32].to_owned()
     }
 }
 
-/// Whether a call changed something or found it done.
+/// Whether a call changed something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<T> {
     Done(T),
@@ -286,20 +291,20 @@ impl<T> Action<T> {
 /// How a machine is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The guest is asked to shut down, as by its power button, and may take its time or not listen.
-    Ask,
-    /// Its power is taken; what it had not written is lost.
+    /// Requests a shutdown, like the power button. The guest may take long or ignore it.
+    Graceful,
+    /// Switches off. Unwritten data is lost.
     Force,
 }
 
-/// A machine as the platform shows it now.
+/// The present state of a machine on the platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     pub name: MachineName,
     pub node: NodeName,
     pub role: Role,
     pub pass: Pass,
-    /// Of the spec it was made from.
+    /// The fingerprint of its spec.
     pub fingerprint: String,
     pub power: Power,
     pub nics: Vec<SeenNic>,
@@ -318,7 +323,7 @@ pub enum Power {
     Broken(String),
 }
 
-/// A NIC as seen from outside, with all addresses the platform reports for its MAC.
+/// A NIC with all addresses that the platform reports for its MAC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenNic {
     pub network: String,
@@ -326,33 +331,33 @@ pub struct SeenNic {
     pub addresses: Vec<Ipv4Addr>,
 }
 
-/// An address to be kept.
+/// A request to reserve an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressReservation {
     pub cluster: ClusterId,
     pub network: String,
-    pub lease: AddressAssignment,
-    /// Fully qualified names that should lead to the address.
+    pub assignment: AddressAssignment,
+    /// Fully qualified DNS names of the address.
     pub dns_names: Vec<String>,
 }
 
-/// Who keeps an address.
+/// Where an address is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReservationState {
-    /// A reservation, a port, a Service.
+    /// On the platform: a DHCP reservation, a port, a Service.
     ByPlatform,
-    /// The DHCP server will probably give the address again, but nothing keeps it.
+    /// Nowhere. The DHCP server will probably assign the same address again.
     #[serde(alias = "byluck")]
     Unreserved,
-    /// The user's DHCP server, which was told by the user; the platform was not asked.
+    /// On the user's DHCP server, by the user.
     ByUser,
 }
 
-/// One thing on the platform that belongs to a cluster.
+/// An object on the platform that is owned by a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Owned {
-    /// The platform's word: `domain`, `volume`, `dhcp host`, `dns host`, …
+    /// The platform's name for such objects: `domain`, `volume`, `dhcp host`, `dns host`, …
     pub kind: String,
     pub name: String,
 }

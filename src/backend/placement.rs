@@ -13,9 +13,9 @@ use crate::backend::{
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
-/// A cluster's platforms behind one face: which machine is where is known here and nowhere else.
+/// A cluster's platforms as one backend. Only this module knows which machine is on which platform.
 ///
-/// With workers elsewhere, all machines still share one network; its facts come from both sides.
+/// If the workers are on another platform, all machines still share one network. Its facts come from both platforms.
 pub struct Platforms {
     all: Box<dyn Backend>,
     workers: Option<Workers>,
@@ -23,17 +23,17 @@ pub struct Platforms {
 
 struct Workers {
     platform: Box<dyn Backend>,
-    /// The machine network's name there.
+    /// The name of the machine network on that platform.
     network: String,
 }
 
 impl Platforms {
-    /// Everything on one platform.
+    /// All machines on one platform.
     pub fn on(all: Box<dyn Backend>) -> Self {
         Self { all, workers: None }
     }
 
-    /// Workers on a platform of their own, where the machine network has this name.
+    /// Workers on another platform, where the machine network has this name.
     pub fn with_workers_on(self, platform: Box<dyn Backend>, network: String) -> Self {
         Self {
             workers: Some(Workers { platform, network }),
@@ -41,7 +41,7 @@ impl Platforms {
         }
     }
 
-    fn of(&self, role: Role) -> &dyn Backend {
+    fn platform_of(&self, role: Role) -> &dyn Backend {
         match (&self.workers, role) {
             (Some(workers), Role::Worker) => &*workers.platform,
             _ => &*self.all,
@@ -49,26 +49,26 @@ impl Platforms {
     }
 
     /// The platform of a machine of either pass.
-    fn of_machine(&self, name: &MachineName) -> &dyn Backend {
-        self.of(name.role())
+    fn platform_of_machine(&self, name: &MachineName) -> &dyn Backend {
+        self.platform_of(name.role())
     }
 
-    /// Who holds an address: the machine's own platform, or where that cannot, the other one on the same network.
-    fn holder(&self, hold: &AddressReservation) -> (&dyn Backend, AddressReservation) {
+    /// The platform that reserves an address: the machine's own, or if it cannot, the other one on the same network.
+    fn reserving_platform(&self, reservation: &AddressReservation) -> (&dyn Backend, AddressReservation) {
         if let Some(workers) = &self.workers
-            && hold.lease.name.role() == Role::Worker
-            && workers.platform.capabilities(Role::Worker).holds_addresses
+            && reservation.assignment.name.role() == Role::Worker
+            && workers.platform.capabilities(Role::Worker).reserves_addresses
         {
             let network = workers.network.clone();
             return (
                 &*workers.platform,
                 AddressReservation {
                     network,
-                    ..hold.clone()
+                    ..reservation.clone()
                 },
             );
         }
-        (&*self.all, hold.clone())
+        (&*self.all, reservation.clone())
     }
 
     fn platforms(&self) -> impl Iterator<Item = &dyn Backend> {
@@ -80,7 +80,7 @@ impl Platforms {
 #[async_trait(?Send)]
 impl Backend for Platforms {
     fn capabilities(&self, role: Role) -> Capabilities {
-        self.of(role).capabilities(role)
+        self.platform_of(role).capabilities(role)
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
@@ -91,23 +91,26 @@ impl Backend for Platforms {
         Ok(findings)
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let mut facts = self.all.look_at_network(network).await?;
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        let mut facts = self.all.network_facts(network).await?;
         let Some(workers) = self.workers.as_ref() else {
             return Ok(facts);
         };
-        let there = workers.platform.look_at_network(&workers.network).await?;
+        let there = workers.platform.network_facts(&workers.network).await?;
         if let (Some(here), Some(cidr)) = (facts.cidr, there.cidr)
             && here != cidr
         {
-            let operation = format!("find one network behind {network} and the workers' {}", workers.network);
+            let operation = format!(
+                "compare network {network} with the workers' network {}",
+                workers.network
+            );
             return Err(BackendError::new(BackendErrorKind::Rejected, operation)
-                .because(format!("{network} is {here}, and {} is {cidr}", workers.network))
+                .because(format!("{network} has subnet {here}, {} has subnet {cidr}", workers.network))
                 .hint(
-                    "masters and workers share one machine network; set network and worker_network to its two names",
+                    "masters and workers must share one network: set network and worker_network to its names on the two platforms",
                 ));
         }
-        // What one side knows of the network, the other may not.
+        // Each platform may know facts that the other does not.
         facts.cidr = facts.cidr.or(there.cidr);
         facts.gateway = facts.gateway.or(there.gateway);
         facts.dhcp_ranges.extend(there.dhcp_ranges);
@@ -126,11 +129,11 @@ impl Backend for Platforms {
         cluster: &ClusterId,
         image: &ImageRequest,
     ) -> Result<ImageHandle, BackendError> {
-        self.of(role).ensure_image(role, cluster, image).await
+        self.platform_of(role).ensure_image(role, cluster, image).await
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        self.of(spec.role).create_machine(spec).await
+        self.platform_of(spec.role).create_machine(spec).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
@@ -139,11 +142,11 @@ impl Backend for Platforms {
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        self.of_machine(name).delete_machine(cluster, name).await
+        self.platform_of_machine(name).delete_machine(cluster, name).await
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        self.of_machine(name).start_machine(cluster, name).await
+        self.platform_of_machine(name).start_machine(cluster, name).await
     }
 
     async fn stop_machine(
@@ -152,12 +155,12 @@ impl Backend for Platforms {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        self.of_machine(name).stop_machine(cluster, name, how).await
+        self.platform_of_machine(name).stop_machine(cluster, name, how).await
     }
 
-    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
-        let (holder, hold) = self.holder(hold);
-        holder.reserve_address(&hold).await
+    async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
+        let (platform, reservation) = self.reserving_platform(reservation);
+        platform.reserve_address(&reservation).await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
@@ -165,9 +168,9 @@ impl Backend for Platforms {
         Ok(futures::future::try_join_all(all).await?.concat())
     }
 
-    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        let (holder, hold) = self.holder(hold);
-        holder.release_address(&hold).await
+    async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
+        let (platform, reservation) = self.reserving_platform(reservation);
+        platform.release_address(&reservation).await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
@@ -192,10 +195,10 @@ impl Backend for Platforms {
     }
 
     fn serial_console(&self, role: Role) -> Option<&dyn SerialConsole> {
-        self.of(role).serial_console(role)
+        self.platform_of(role).serial_console(role)
     }
 
-    /// A network that has balancers of its own is on one platform.
+    /// A network with load balancers is on one platform only.
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
         self.all.load_balancers()
     }
@@ -205,6 +208,6 @@ impl Backend for Platforms {
     }
 
     fn diagnostics(&self, role: Role) -> Option<&dyn Diagnostics> {
-        self.of(role).diagnostics(role)
+        self.platform_of(role).diagnostics(role)
     }
 }

@@ -1,10 +1,10 @@
-//! Which addresses are asked without TLS, so that anybody on the way reads credentials and changes answers.
+//! Detects URLs without TLS, whose credentials and responses can be read and changed on the network.
 
 use std::net::IpAddr;
 
 use http::Uri;
 
-/// Whether a URL is plain http to another computer. What stays on this one, such as `kubectl proxy`, needs no TLS.
+/// Whether a URL is plain HTTP to another computer. Local connections, such as `kubectl proxy`, need no TLS.
 pub(super) fn is_plain_http(url: &str) -> bool {
     let Ok(url) = url.parse::<Uri>() else { return false };
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -17,7 +17,7 @@ mod tests {
     use super::is_plain_http;
 
     #[test]
-    fn only_plain_http_to_others_is_meant() {
+    fn plain_http_to_other_computers_is_detected() {
         for (url, expected) in [
             ("http://cloud.example.com:5000/v3", true),
             ("HTTP://10.0.0.1", true),

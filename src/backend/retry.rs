@@ -1,7 +1,7 @@
-//! Asks a platform again that did not answer: every call of a backend may be made again, by the trait's promise.
+//! Repeats calls to an unresponsive platform. By the contract of the trait, every call can be repeated.
 //!
-//! Only silence is met with patience (`Unreachable`, `Timeout`) and a pause that the platform itself asked for; a
-//! refusal stands. A platform that never answered is most likely not there, so it is not waited for.
+//! Repeated are `Unreachable`, `Timeout`, and calls for which the platform requested a pause. A rejection is final. A
+//! platform that has never responded is probably not running or has another address, so it is asked only a few times.
 
 #![deny(clippy::missing_trait_methods)]
 
@@ -23,38 +23,38 @@ use crate::backend::{
 use crate::backoff::Backoff;
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
-/// How long a call is repeated where the settings do not say; an engine or API server that restarts is back by then.
-pub const USUAL: Duration = Duration::from_secs(120);
+/// How long a call is repeated without a setting. It is enough for a restart of an engine or API server.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 
-/// The first pause, and the longest of our own choice, as parts of the limit: half a second and 15 seconds of 2 minutes.
+/// The first and the longest pause as fractions of the limit: half a second and 15 seconds of 2 minutes.
 const PAUSES: [u32; 2] = [240, 8];
 
-/// How often a platform is asked again that has not answered yet.
-const STRANGER: u32 = 2;
+/// How often a call is repeated if the platform has never responded.
+const REPEATS_BEFORE_FIRST_RESPONSE: u32 = 2;
 
-/// A backend whose calls are repeated while the platform is silent, for a bounded time.
+/// A backend whose calls are repeated for a limited time while the platform is unresponsive.
 pub struct Retrying<B> {
     backend: B,
     limit: Duration,
-    /// It answered, and has not been given up since.
-    answers: AtomicBool,
+    /// The platform has responded, and no call has failed finally since.
+    has_responded: AtomicBool,
 }
 
 impl<B> Retrying<B> {
     pub fn new(backend: B) -> Self {
         Self {
             backend,
-            limit: USUAL,
-            answers: AtomicBool::new(false),
+            limit: DEFAULT_LIMIT,
+            has_responded: AtomicBool::new(false),
         }
     }
 
-    /// With this limit from a call's first failure to its last repetition; zero repeats nothing.
+    /// Sets the limit from the first failure of a call to its last repetition. Zero disables repetition.
     pub fn for_at_most(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    async fn again<T>(&self, call: impl AsyncFn(&B) -> Result<T, BackendError>) -> Result<T, BackendError> {
+    async fn repeat<T>(&self, call: impl AsyncFn(&B) -> Result<T, BackendError>) -> Result<T, BackendError> {
         let mut failing_since = None;
         let mut repeated = 0;
         let [first, longest] = PAUSES.map(|part| self.limit / part);
@@ -63,38 +63,41 @@ impl<B> Retrying<B> {
             let begun = Instant::now();
             let error = match call(&self.backend).await {
                 Ok(value) => {
-                    self.answers.store(true, Ordering::Relaxed);
+                    self.has_responded.store(true, Ordering::Relaxed);
                     return Ok(value);
                 }
                 Err(error) => error,
             };
-            let silent_for = failing_since.get_or_insert_with(Instant::now).elapsed();
+            let failing_for = failing_since.get_or_insert_with(Instant::now).elapsed();
             let pause = backoff.pause(error.pause);
-            if !self.is_repeated(&error, repeated, begun.elapsed(), silent_for.saturating_add(pause)) {
-                let is_answer = !is_silence(&error);
-                self.answers.store(is_answer, Ordering::Relaxed);
+            if !self.is_repeated(&error, repeated, begun.elapsed(), failing_for.saturating_add(pause)) {
+                let has_responded = !is_unresponsive(&error);
+                self.has_responded.store(has_responded, Ordering::Relaxed);
                 return Err(error);
             };
             repeated += 1;
             let seconds = pause.as_secs_f32();
             match repeated {
-                1 => warn!(target: PROGRESS, "{error}; asking again"),
-                _ => debug!(target: PROGRESS, "{error}; asking again in {seconds:.1} s"),
+                1 => warn!(target: PROGRESS, "{error}; retrying"),
+                _ => debug!(target: PROGRESS, "{error}; retrying in {seconds:.1} s"),
             }
             sleep(pause).await;
         }
     }
 
-    /// Whether a call is made again after which the platform will have been silent for so long.
-    fn is_repeated(&self, error: &BackendError, repeated: u32, took: Duration, silent_for: Duration) -> bool {
-        let knows_it = self.answers.load(Ordering::Relaxed);
-        // What was waited for as long as the limit already will not come by asking again.
+    /// Whether a failed call is repeated; `failing_for` includes the pause before it.
+    fn is_repeated(&self, error: &BackendError, repeated: u32, took: Duration, failing_for: Duration) -> bool {
+        let has_responded = self.has_responded.load(Ordering::Relaxed);
+        // A call that took longer than the limit would fail again.
         let is_slow = error.kind == BackendErrorKind::Timeout && took > self.limit;
-        is_silence(error) && (knows_it || repeated < STRANGER) && !is_slow && silent_for <= self.limit
+        is_unresponsive(error)
+            && (has_responded || repeated < REPEATS_BEFORE_FIRST_RESPONSE)
+            && !is_slow
+            && failing_for <= self.limit
     }
 }
 
-fn is_silence(error: &BackendError) -> bool {
+fn is_unresponsive(error: &BackendError) -> bool {
     matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::Timeout) || error.pause.is_some()
 }
 
@@ -105,11 +108,11 @@ impl<B: Backend> Backend for Retrying<B> {
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
-        self.again(async |backend| backend.preflight(needs).await).await
+        self.repeat(async |backend| backend.preflight(needs).await).await
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        self.again(async |backend| backend.look_at_network(network).await).await
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        self.repeat(async |backend| backend.network_facts(network).await).await
     }
 
     async fn ensure_image(
@@ -118,25 +121,25 @@ impl<B: Backend> Backend for Retrying<B> {
         cluster: &ClusterId,
         image: &ImageRequest,
     ) -> Result<ImageHandle, BackendError> {
-        self.again(async |backend| backend.ensure_image(role, cluster, image).await)
+        self.repeat(async |backend| backend.ensure_image(role, cluster, image).await)
             .await
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
-        self.again(async |backend| backend.create_machine(spec).await).await
+        self.repeat(async |backend| backend.create_machine(spec).await).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        self.again(async |backend| backend.list_machines(cluster).await).await
+        self.repeat(async |backend| backend.list_machines(cluster).await).await
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        self.again(async |backend| backend.delete_machine(cluster, name).await)
+        self.repeat(async |backend| backend.delete_machine(cluster, name).await)
             .await
     }
 
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
-        self.again(async |backend| backend.start_machine(cluster, name).await)
+        self.repeat(async |backend| backend.start_machine(cluster, name).await)
             .await
     }
 
@@ -146,34 +149,36 @@ impl<B: Backend> Backend for Retrying<B> {
         name: &MachineName,
         how: Stop,
     ) -> Result<Action<()>, BackendError> {
-        self.again(async |backend| backend.stop_machine(cluster, name, how).await)
+        self.repeat(async |backend| backend.stop_machine(cluster, name, how).await)
             .await
     }
 
-    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
-        self.again(async |backend| backend.reserve_address(hold).await).await
+    async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
+        self.repeat(async |backend| backend.reserve_address(reservation).await)
+            .await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
-        self.again(async |backend| backend.list_reservations(cluster).await)
+        self.repeat(async |backend| backend.list_reservations(cluster).await)
             .await
     }
 
-    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        self.again(async |backend| backend.release_address(hold).await).await
+    async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
+        self.repeat(async |backend| backend.release_address(reservation).await)
+            .await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        self.again(async |backend| backend.delete_remaining(cluster).await)
+        self.repeat(async |backend| backend.delete_remaining(cluster).await)
             .await
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        self.again(async |backend| backend.list_owned(cluster).await).await
+        self.repeat(async |backend| backend.list_owned(cluster).await).await
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        self.again(async |backend| backend.list_clusters().await).await
+        self.repeat(async |backend| backend.list_clusters().await).await
     }
 
     fn serial_console(&self, role: Role) -> Option<&dyn SerialConsole> {
@@ -193,12 +198,12 @@ impl<B: Backend> Backend for Retrying<B> {
     }
 }
 
-// Each facet is there when the backend has it; without one there is nothing to ask.
+// A facet is returned only if the backend has it, so the other arms are never reached.
 
 #[async_trait(?Send)]
 impl<B: Backend> SerialConsole for Retrying<B> {
     async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        self.again(async |backend| match backend.serial_console(name.role()) {
+        self.repeat(async |backend| match backend.serial_console(name.role()) {
             Some(console) => console.tail(cluster, name).await,
             None => Ok(None),
         })
@@ -206,7 +211,7 @@ impl<B: Backend> SerialConsole for Retrying<B> {
     }
 
     async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {
-        self.again(async |backend| match backend.serial_console(name.role()) {
+        self.repeat(async |backend| match backend.serial_console(name.role()) {
             Some(console) => console.attach(cluster, name).await,
             None => Ok(None),
         })
@@ -217,7 +222,7 @@ impl<B: Backend> SerialConsole for Retrying<B> {
 #[async_trait(?Send)]
 impl<B: Backend> LoadBalancers for Retrying<B> {
     async fn ensure(&self, balancer: &LoadBalancer) -> Result<Option<BalancedVip>, BackendError> {
-        self.again(async |backend| match backend.load_balancers() {
+        self.repeat(async |backend| match backend.load_balancers() {
             Some(balancers) => balancers.ensure(balancer).await,
             None => Ok(None),
         })
@@ -228,7 +233,7 @@ impl<B: Backend> LoadBalancers for Retrying<B> {
 #[async_trait(?Send)]
 impl<B: Backend> Discovery for Retrying<B> {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        self.again(async |backend| match backend.discovery() {
+        self.repeat(async |backend| match backend.discovery() {
             Some(discovery) => discovery.choices().await,
             None => Ok(PlatformChoices::default()),
         })
@@ -239,7 +244,7 @@ impl<B: Backend> Discovery for Retrying<B> {
 #[async_trait(?Send)]
 impl<B: Backend> Diagnostics for Retrying<B> {
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {
-        self.again(async |backend| match backend.diagnostics(name.role()) {
+        self.repeat(async |backend| match backend.diagnostics(name.role()) {
             Some(diagnostics) => diagnostics.describe_machine(cluster, name).await,
             None => Ok(Description::default()),
         })
@@ -247,7 +252,7 @@ impl<B: Backend> Diagnostics for Retrying<B> {
     }
 
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        self.again(async |backend| match backend.diagnostics(Role::Master) {
+        self.repeat(async |backend| match backend.diagnostics(Role::Master) {
             Some(diagnostics) => diagnostics.server_time().await,
             None => Ok(None),
         })
@@ -255,7 +260,7 @@ impl<B: Backend> Diagnostics for Retrying<B> {
     }
 
     async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        self.again(async |backend| match backend.diagnostics(Role::Master) {
+        self.repeat(async |backend| match backend.diagnostics(Role::Master) {
             Some(diagnostics) => diagnostics.local_disk_dir().await,
             None => Ok(None),
         })

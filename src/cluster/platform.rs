@@ -251,6 +251,64 @@ pub struct OvirtConfig {
     pub ignition: OvirtIgnition,
 }
 
+/// What the settings of every platform have.
+pub trait PlatformConfig {
+    /// The name used in env files, parameter files and messages.
+    const NAME: &'static str;
+
+    /// Where the platform is, as the parts of a message. Settings of the machines are left out.
+    fn location(&self) -> Vec<String>;
+
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+}
+
+impl PlatformConfig for LibvirtConfig {
+    const NAME: &'static str = "libvirt";
+
+    fn location(&self) -> Vec<String> {
+        vec![self.uri.clone(), format!("pool {}", self.pool)]
+    }
+}
+
+impl PlatformConfig for KubevirtConfig {
+    const NAME: &'static str = "kubevirt";
+
+    fn location(&self) -> Vec<String> {
+        let path = self.kubeconfig.as_ref().map(|path| path.display().to_string());
+        let context = self.context.as_ref().map(|name| format!("context {name}"));
+        let namespace = self.namespace.as_ref().map(|name| format!("namespace {name}"));
+        [path, context, namespace].into_iter().flatten().collect()
+    }
+}
+
+impl PlatformConfig for OpenStackConfig {
+    const NAME: &'static str = "openstack";
+
+    fn location(&self) -> Vec<String> {
+        let cloud = self.cloud.as_ref().map(|name| format!("cloud {name}"));
+        let region = self.region.as_ref().map(|name| format!("region {name}"));
+        cloud.into_iter().chain(region).collect()
+    }
+}
+
+impl PlatformConfig for OvirtConfig {
+    const NAME: &'static str = "ovirt";
+
+    fn location(&self) -> Vec<String> {
+        vec![self.url.clone(), format!("cluster {}", self.cluster)]
+    }
+}
+
+impl PlatformConfig for SimConfig {
+    const NAME: &'static str = "sim";
+
+    fn location(&self) -> Vec<String> {
+        vec![self.state.display().to_string()]
+    }
+}
+
 /// The selected platform and its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -262,38 +320,29 @@ pub enum BackendConfig {
     Sim(SimConfig),
 }
 
+/// The one match of all platforms: evaluates an expression with the settings of the chosen one.
+macro_rules! on_platform {
+    ($backend:expr, $config:ident => $value:expr) => {
+        match $backend {
+            $crate::cluster::BackendConfig::Libvirt($config) => $value,
+            $crate::cluster::BackendConfig::Kubevirt($config) => $value,
+            $crate::cluster::BackendConfig::OpenStack($config) => $value,
+            $crate::cluster::BackendConfig::Ovirt($config) => $value,
+            $crate::cluster::BackendConfig::Sim($config) => $value,
+        }
+    };
+}
+pub(crate) use on_platform;
+
 impl BackendConfig {
-    /// Its location as text, without settings that only affect new machines.
+    /// The platform's name and where it is, e.g. `libvirt qemu:///system, pool default`.
     pub fn place(&self) -> String {
-        let parts = match self {
-            BackendConfig::Libvirt(config) => vec![Some(config.uri.clone()), Some(format!("pool {}", config.pool))],
-            BackendConfig::Kubevirt(config) => {
-                let path = config.kubeconfig.as_ref().map(|path| path.display().to_string());
-                let context = config.context.as_ref().map(|name| format!("context {name}"));
-                let namespace = config.namespace.as_ref().map(|name| format!("namespace {name}"));
-                vec![path, context, namespace]
-            }
-            BackendConfig::OpenStack(config) => {
-                let cloud = config.cloud.as_ref().map(|name| format!("cloud {name}"));
-                let region = config.region.as_ref().map(|name| format!("region {name}"));
-                vec![cloud, region]
-            }
-            BackendConfig::Ovirt(config) => vec![Some(config.url.clone()), Some(format!("cluster {}", config.cluster))],
-            BackendConfig::Sim(config) => vec![Some(config.state.display().to_string())],
-        };
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        format!("{} {}", self.name(), parts.join(", ")).trim_end().to_owned()
+        let location = on_platform!(self, config => config.location());
+        format!("{} {}", self.name(), location.join(", ")).trim_end().to_owned()
     }
 
-    /// The name used in env files, parameter files and messages.
     pub fn name(&self) -> &'static str {
-        match self {
-            BackendConfig::Libvirt(_) => "libvirt",
-            BackendConfig::Kubevirt(_) => "kubevirt",
-            BackendConfig::OpenStack(_) => "openstack",
-            BackendConfig::Ovirt(_) => "ovirt",
-            BackendConfig::Sim(_) => "sim",
-        }
+        on_platform!(self, config => config.name())
     }
 }
 

@@ -9,7 +9,7 @@ use super::output::{print, print_json};
 use super::platform::retry_limit;
 use super::session::{Session, runtime};
 use crate::backend::connect::connect;
-use crate::backend::retry::USUAL;
+use crate::backend::retry::DEFAULT_LIMIT;
 use crate::cli::{Audit, Format, Source};
 use crate::cluster::BackendConfig;
 use crate::failure::DIFFERENT;
@@ -74,7 +74,7 @@ async fn look(
 ) -> Result<OnPlatform> {
     let place = backend.place();
     let more = env.map(|env| format!(" --env {}", env.display())).unwrap_or_default();
-    let platform = connect(backend, None, USUAL).await?;
+    let platform = connect(backend, None, DEFAULT_LIMIT).await?;
     let is_here = |cluster: &&Cluster| cluster.known.all_platforms().any(|backend| backend.place() == place);
     let here: Vec<&Cluster> = clusters.iter().filter(is_here).collect();
     let mut found = Vec::new();

@@ -11,7 +11,7 @@ use super::platform::retry_limit;
 use super::session::{Session, runtime};
 use crate::backend::Owned;
 use crate::backend::connect::connect;
-use crate::backend::retry::USUAL;
+use crate::backend::retry::DEFAULT_LIMIT;
 use crate::cli::{Destroy, Source};
 use crate::cluster::{BackendConfig, ClusterId, WorkersOn};
 use crate::failure::{CommandError, Kind};
@@ -153,8 +153,14 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
     let mut holders = Vec::new();
     let looked_at = audit::platforms(session, command.env.as_deref(), &clusters)?;
     for backend in &looked_at {
-        let owned = runtime
-            .block_on(async { Ok::<_, Error>(connect(backend, None, USUAL).await?.list_owned(&cluster).await?) });
+        let owned = runtime.block_on(async {
+            Ok::<_, Error>(
+                connect(backend, None, DEFAULT_LIMIT)
+                    .await?
+                    .list_owned(&cluster)
+                    .await?,
+            )
+        });
         if !owned?.is_empty() {
             holders.push(backend);
         }
@@ -198,7 +204,7 @@ fn by_id(session: &Session, command: &Destroy) -> Result<Target> {
         cluster,
         backend: (*backend).clone(),
         workers_on: None,
-        retry_limit: USUAL,
+        retry_limit: DEFAULT_LIMIT,
         // A folder of this name is not known to be of this cluster.
         dir: None,
     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::connect::connect;
-use crate::backend::retry::USUAL;
+use crate::backend::retry::DEFAULT_LIMIT;
 use crate::backend::{Backend, BackendError};
 use crate::cluster::ClusterConfig;
 use crate::state::inventory::Known;
@@ -20,5 +20,5 @@ pub async fn connect_known(known: &Known) -> Result<Box<dyn Backend>, BackendErr
 
 /// How long calls are repeated: the limit of the cluster's settings, if it was stored.
 pub fn retry_limit(known: &Known) -> Duration {
-    known.platform_timeout.map_or(USUAL, Duration::from_secs)
+    known.platform_timeout.map_or(DEFAULT_LIMIT, Duration::from_secs)
 }

@@ -84,7 +84,7 @@ impl fmt::Display for Contributor {
 
 /// The config itself if it fits, otherwise its compressed form.
 pub fn fit(carrier: &Carrier, config: Vec<u8>) -> Result<Fitted, TooLarge> {
-    let Some(room) = carrier.room().filter(|room| config.len() > *room) else {
+    let Some(room) = carrier.max_config_bytes().filter(|room| config.len() > *room) else {
         return Ok(Fitted {
             bytes: config,
             packed: false,
@@ -222,7 +222,7 @@ mod tests {
             (Carrier::INLINE_USER_DATA, Some(2_048)),
             (Carrier::SECRET, Some(1_048_576)),
         ] {
-            assert_eq!(carrier.room(), room, "{}", carrier.name);
+            assert_eq!(carrier.max_config_bytes(), room, "{}", carrier.name);
             let Some((room, limit)) = room.zip(carrier.limit) else {
                 continue;
             };

@@ -95,13 +95,13 @@ pub(super) async fn look_around(
             config,
             facts,
             &neighbours,
-            backend.capabilities(Role::Master).holds_addresses,
+            backend.capabilities(Role::Master).reserves_addresses,
             &own,
         );
         findings.extend(given_router_id_finding(config, &neighbours));
         match &seen.table {
             Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(fail)),
-            None if backend.common_capabilities().guests_answer => findings.extend(answered_for(config).await),
+            None if backend.common_capabilities().guests_reachable => findings.extend(answered_for(config).await),
             None => {}
         }
         report.add("addresses", findings);
@@ -225,7 +225,7 @@ pub(super) async fn check_installer(
 
 /// The network of the cluster as its platform describes it.
 pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Result<NetworkFacts> {
-    let mut facts = backend.look_at_network(&config.network).await?;
+    let mut facts = backend.network_facts(&config.network).await?;
     facts.cidr = facts.cidr.or(config.given.machine_network);
     Ok(facts)
 }
@@ -233,7 +233,7 @@ pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Resul
 /// The carrier with the lowest limit for a node's config.
 fn carrier(backend: &dyn Backend) -> Carrier {
     let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.capabilities(role).carrier);
-    match (masters.room(), workers.room()) {
+    match (masters.max_config_bytes(), workers.max_config_bytes()) {
         (Some(masters_room), Some(workers_room)) if workers_room < masters_room => workers,
         (None, Some(_)) => workers,
         _ => masters,
@@ -243,7 +243,7 @@ fn carrier(backend: &dyn Backend) -> Carrier {
 /// The configuration with the machine config server's mode chosen, or why there is no safe one.
 fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> Result<ClusterConfig, Finding> {
     let dns_knows = facts.answers_dns || config.dns == Dns::User;
-    match config.mcs.resolve_mcs(dns_knows, carrier.room()) {
+    match config.mcs.resolve_mcs(dns_knows, carrier.max_config_bytes()) {
         Some(mcs) => Ok(ClusterConfig { mcs, ..config.clone() }),
         None => Err(Finding {
             hint: Some(format!(

@@ -136,7 +136,7 @@ impl Run<'_> {
             config: self.config,
             parameters: &parameters,
             dir: &self.dir,
-            guests_answer: self.backend.common_capabilities().guests_answer,
+            guests_answer: self.backend.common_capabilities().guests_reachable,
         };
         let mut reports = self.bootstrap_complete(installer, &wait).await?;
         self.etcd_without_bootstrap(installer, &wait).await?;

@@ -44,7 +44,7 @@ impl EffectiveSettings {
             let carrier = backend.capabilities(role).carrier;
             let room = CarrierLimit {
                 name: carrier.name.to_owned(),
-                bytes: carrier.room(),
+                bytes: carrier.max_config_bytes(),
                 fetches: carrier.bootstrap_fetches && role == Role::Bootstrap,
             };
             (role, room)

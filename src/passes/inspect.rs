@@ -78,7 +78,7 @@ async fn more_of_platform(
         if !report.looked.iter().any(|looked| looked.check == "addresses") {
             report.add("addresses", [addresses(config, facts)]);
         }
-        if backend.common_capabilities().guests_answer {
+        if backend.common_capabilities().guests_reachable {
             report.add("network", reach(config, facts));
         }
     }

@@ -222,7 +222,7 @@ impl Run<'_> {
             config: self.config,
             parameters: &table,
             dir: &self.dir,
-            guests_answer: self.backend.common_capabilities().guests_answer,
+            guests_answer: self.backend.common_capabilities().guests_reachable,
         };
         let installer = Installer::Rehearsal(Rehearsal);
         if table.of_role(Role::Master).next().is_some() {

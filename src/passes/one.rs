@@ -260,7 +260,7 @@ impl Run<'_> {
             .facts
             .gateway
             .or_else(|| machines::given_vip(self.config, Vip::Api));
-        match near.filter(|_| self.backend.common_capabilities().guests_answer) {
+        match near.filter(|_| self.backend.common_capabilities().guests_reachable) {
             Some(near) => Ok(network_probe::virtual_router_ids(near, LISTEN).await),
             None => Ok(BTreeMap::new()),
         }
@@ -365,7 +365,7 @@ impl Run<'_> {
         let hold_all = async {
             info!(target: PROGRESS, step = "addresses", "reserving {} addresses", holds.len());
             let one = |hold: &AddressReservation| {
-                let (name, hold) = (hold.lease.name.clone(), hold.clone());
+                let (name, hold) = (hold.assignment.name.clone(), hold.clone());
                 async move { Ok((name, self.backend.reserve_address(&hold).await?)) }
             };
             stream::iter(&holds)
@@ -409,7 +409,7 @@ pub(super) fn hold_of(cluster: &ClusterId, network: &str, lease: &AddressAssignm
     AddressReservation {
         cluster: cluster.clone(),
         network: network.to_owned(),
-        lease: lease.clone(),
+        assignment: lease.clone(),
         dns_names: hosts.into_iter().map(|host| cluster.fqdn(host)).collect(),
     }
 }
@@ -419,7 +419,7 @@ pub(super) fn holds(parameters: &Parameters) -> Vec<AddressReservation> {
     let mut holds: Vec<AddressReservation> = Vec::new();
     for lease in parameters.leases() {
         let hold = hold_of(&parameters.id(), &parameters.network, &lease);
-        match holds.iter_mut().find(|other| other.lease.ip == hold.lease.ip) {
+        match holds.iter_mut().find(|other| other.assignment.ip == hold.assignment.ip) {
             Some(other) => other.dns_names.extend(hold.dns_names),
             None => holds.push(hold),
         }

@@ -179,7 +179,7 @@ impl<'a> Installed<'a> {
     }
 
     async fn shut_down(&self, role: Role, options: StopOptions) -> Result<()> {
-        let mut left = self.stop_all(role, Stop::Ask, options.limit).await?;
+        let mut left = self.stop_all(role, Stop::Graceful, options.limit).await?;
         if !left.is_empty() && options.power_off {
             warn!(target: PROGRESS, step = "stop", "powering off {} machines that did not shut down", left.len());
             left = self.stop_all(role, Stop::Force, AT_ONCE).await?;
@@ -336,7 +336,7 @@ impl<'a> Installed<'a> {
             cluster.nodes_back(&nodes, &self.seen_off(), limit).await?;
             return self.journal.forget(OFF);
         }
-        if self.backend.common_capabilities().guests_answer {
+        if self.backend.common_capabilities().guests_reachable {
             let guests: Vec<_> = self.nodes().map(|node| (self.name_of(node), node.ip)).collect();
             installer::guests_answer(&guests, limit).await?;
         }

@@ -12,7 +12,7 @@ use crate::state::parameters::Parameters;
 ///
 /// Loopback addresses belong to this computer: tests use them.
 pub fn refuse_pretend(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> Result<(), PassError> {
-    match Capabilities::of(backend).pretend && !ip.is_loopback() {
+    match Capabilities::of(backend).simulated && !ip.is_loopback() {
         true => Err(PassError::Pretend {
             cluster: cluster.to_owned(),
             ip,

@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
     ) -> Option<PassError> {
         let pass = planned.first()?.pass;
         let mut missing = watch.missing(planned);
-        if self.backend.common_capabilities().agent_reports {
+        if self.backend.common_capabilities().addresses_from_agent {
             let unheard = missing.iter_mut().filter(|(_, seen)| *seen == Seen::NoLease);
             unheard.for_each(|(_, seen)| *seen = Seen::Silent);
         }

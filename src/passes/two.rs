@@ -368,7 +368,7 @@ impl Run<'_> {
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
             let spec = |machine: &Planned| self.node_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
-            if self.backend.common_capabilities().agent_reports {
+            if self.backend.common_capabilities().addresses_from_agent {
                 self.ask_the_silent(planned, &mut machines).await;
             }
             for change in watch.look(planned, &machines) {
@@ -401,7 +401,7 @@ impl Run<'_> {
 
     /// CoreOS has no guest agent: if the platform reports no address of a node, it has the planned one if that answers.
     async fn ask_the_silent(&self, planned: &[Planned], machines: &mut [Machine]) {
-        if !self.backend.common_capabilities().guests_answer {
+        if !self.backend.common_capabilities().guests_reachable {
             return;
         }
         let is_silent = |plan: &&Planned| {

@@ -152,10 +152,10 @@ async fn put_right(
     }
     let mut made = Vec::new();
     for hold in holds(table) {
-        if hold.lease.name != NodeName::bootstrap() && !held.contains(&hold.lease) {
+        if hold.assignment.name != NodeName::bootstrap() && !held.contains(&hold.assignment) {
             backend.reserve_address(&hold).await?;
-            info!(target: PROGRESS, step = "repair", "reserved {} for {}", hold.lease.ip, hold.lease.name);
-            made.push(hold.lease);
+            info!(target: PROGRESS, step = "repair", "reserved {} for {}", hold.assignment.ip, hold.assignment.name);
+            made.push(hold.assignment);
         }
     }
     Ok(made)
@@ -321,7 +321,7 @@ impl Look<'_> {
 
 /// The required reservations: each address once, also when both VIPs are the same. The bootstrap's is released with it.
 fn wanted(table: &Parameters) -> Vec<AddressAssignment> {
-    let holds = holds(table).into_iter().map(|hold| hold.lease);
+    let holds = holds(table).into_iter().map(|hold| hold.assignment);
     holds.filter(|lease| lease.name != NodeName::bootstrap()).collect()
 }
 

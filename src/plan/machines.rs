@@ -358,7 +358,7 @@ pub struct PlannedVip {
 
 /// What keeps a VIP's address if the platform does not reserve it.
 fn kept_by(config: &ClusterConfig, vip: Vip) -> Option<&'static str> {
-    if Capabilities::of(&config.backend).holds_addresses || config.lb == Lb::Platform {
+    if Capabilities::of(&config.backend).reserves_addresses || config.lb == Lb::Platform {
         return None;
     }
     Some(match given_vip(config, vip) {

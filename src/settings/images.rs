@@ -4,9 +4,10 @@ use super::parse;
 use super::platforms::is_kubevirt_image;
 use super::values::Values;
 use crate::artifacts::catalogue;
+use crate::backend::Capabilities;
 use crate::cluster::{BackendConfig, Downloads, Harvest, ImageSource, InstallerChoice};
 
-/// The CoreOS and the helper image of one platform. The simulated platform has its own, and so has a rehearsal.
+/// The CoreOS and the helper image of one platform. A simulated platform and a rehearsal have their own.
 pub(super) fn images(
     values: &mut Values<'_>,
     names: [&'static str; 2],
@@ -15,12 +16,13 @@ pub(super) fn images(
 ) -> Option<(ImageSource, ImageSource)> {
     let rehearse = values.sources.rehearse;
     let [coreos, helper] = names;
-    if matches!(backend, Some(BackendConfig::Sim(_))) {
+    if let Some(backend) = backend.filter(|backend| Capabilities::of(backend).simulated) {
+        let reason = format!("backend {}", backend.name());
         for (name, image) in [(coreos, "coreos"), (helper, "helper")] {
             if rehearse {
                 values.replace(name, "rehearsal", image.to_owned());
             } else {
-                values.replace_default(name, "backend sim", image);
+                values.replace_default(name, &reason, image);
             }
         }
     } else if rehearse {

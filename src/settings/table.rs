@@ -1,7 +1,7 @@
 //! The table of all settings. `env.sh.sample`, the reference, `ocpdeploy init` and all checks follow it.
 //!
 //! One entry is its help as a doc comment, then `name | alias: Kind = default;`. The help is plain text, not Markdown.
-//! `Choice<T>` takes its choices from the enum `T`.
+//! `Choice<T>` takes its choices from the enum `T`. `reached by` lists what a connection to the platform requires.
 
 use super::choices::choices;
 use super::entry::{Group, Kind, Status, Variable};
@@ -31,10 +31,10 @@ macro_rules! platform {
     };
 }
 
-/// Makes `VARIABLES` and `GROUPS`.
+/// Generates `VARIABLES`, `GROUPS` and `CONNECTIONS`.
 macro_rules! settings {
     (
-        $($title:literal on $platform:ident {
+        $($title:literal on $platform:ident $(reached by [$($connection:ident),+])? {
             $(
                 $(#[doc = $help:literal])+
                 $name:ident $(| $alias:ident)*: $kind:ident $(<$of:ident>)? $(= $default:literal)?;
@@ -70,6 +70,12 @@ macro_rules! settings {
         pub const GROUPS: &[Group] = &[
             $(Group { title: $title, platform: platform!($platform) },)*
             WITHOUT_EFFECT,
+        ];
+
+        /// For each platform, the settings that a connection to it requires, in the order of the questions of
+        /// `ocpdeploy init`.
+        pub const CONNECTIONS: &[(&str, &[&str])] = &[
+            $($((stringify!($platform), &[$(stringify!($connection)),+]),)?)*
         ];
     };
 }
@@ -132,7 +138,7 @@ settings! {
         /// The next deploy without this setting removes it.
         keep_bootstrap: Switch = false;
     }
-    "libvirt" on libvirt {
+    "libvirt" on libvirt reached by [libvirt_uri] {
         /// libvirt connection URI. Remote hosts: qemu+ssh://user@host/system.
         libvirt_uri: Text = "qemu:///system";
         /// Storage pool of all volumes.
@@ -174,7 +180,7 @@ settings! {
         /// Let Glance download an image that is given by URL. A #sha512=... at the end of the URL is verified.
         os_image_import: Switch = false;
     }
-    "KubeVirt" on kubevirt {
+    "KubeVirt" on kubevirt reached by [kubeconfig, kube_context] {
         /// Kubeconfig of the Kubernetes cluster that runs KubeVirt. Default: the one that kubectl uses.
         kubeconfig: Path;
         /// Kubeconfig context. Default: the current context.
@@ -209,7 +215,7 @@ settings! {
         /// Names under apps that get a Route each if a wildcard Route is not allowed.
         route_names: List<Text> = "console-openshift-console,oauth-openshift";
     }
-    "oVirt" on ovirt {
+    "oVirt" on ovirt reached by [ovirt_url, ovirt_user, ovirt_password, ovirt_ca] {
         /// Engine URL with the host name of its certificate, such as https://engine.example.com/ovirt-engine.
         /// Required on oVirt.
         ovirt_url: Text;

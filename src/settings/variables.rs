@@ -1,6 +1,7 @@
 //! The settings by their names. The settings themselves are in `table`.
 
 pub use super::entry::{Group, Kind, Status, Variable};
+use super::table::CONNECTIONS;
 pub use super::table::{GROUPS, VARIABLES};
 
 /// Settings with a flag of their own; all others are given by `--set`.
@@ -24,6 +25,12 @@ pub fn find(name: &str) -> Option<&'static Variable> {
     })
 }
 
+/// The settings that a connection to this platform requires, in the order in which they are asked for.
+pub fn connection_settings(platform: &str) -> &'static [&'static str] {
+    let found = CONNECTIONS.iter().find(|(name, _)| *name == platform);
+    found.map_or(&[], |(_, settings)| settings)
+}
+
 /// The known name that looks most like this one, when one does.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
@@ -39,6 +46,8 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::BackendConfig;
+    use crate::settings::choices::choices;
 
     #[test]
     fn each_name_and_alias_stands_once() {
@@ -58,6 +67,18 @@ mod tests {
         let mut seen: Vec<Group> = VARIABLES.iter().map(|variable| variable.group).collect();
         seen.dedup();
         assert_eq!(seen, GROUPS);
+    }
+
+    #[test]
+    fn a_platform_is_reached_by_settings_of_its_group() {
+        for platform in choices::<BackendConfig>() {
+            let settings = connection_settings(platform);
+            assert!(!settings.is_empty(), "{platform}");
+            for name in settings {
+                let group = find(name).map(|variable| variable.group);
+                assert_eq!(group.and_then(|group| group.platform), Some(*platform), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -294,7 +294,7 @@ fn a_platform_that_refuses_is_not_one_that_is_slow() {
         sandbox.write("state/sim.json", &fault);
         let ran = sandbox.run("harvest --rehearse");
         assert_eq!(ran.code, code, "{}", ran.err);
-        assert!(ran.err.contains("\nerror: look at the pretend platform"), "{}", ran.err);
+        assert!(ran.err.contains("\nerror: check the simulated platform"), "{}", ran.err);
         assert!(ran.err.contains("\n\nhint: "), "{}", ran.err);
     }
 }
@@ -387,7 +387,7 @@ fn destroy_works_without_the_clusters_folder() {
 fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
     let sandbox = Sandbox::with_cluster("lab");
     fs::create_dir(sandbox.path("state")).unwrap();
-    let slow = r#"{ "v": 1, "script": { "latency_ms": { "hold_address": 60000 } } }"#;
+    let slow = r#"{ "v": 1, "script": { "latency_ms": { "reserve_address": 60000 } } }"#;
     for signal in ["-INT", "-TERM"] {
         sandbox.write("state/sim.json", slow);
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))

@@ -380,7 +380,7 @@ fn undisturbed(story: Story) -> Value {
 
 #[test]
 fn killed_at_any_moment_the_same_command_finishes() {
-    let slow = json!({"latency_ms": {"create_machine": 20, "delete_machine": 20, "hold_address": 10, "release_address": 10,
+    let slow = json!({"latency_ms": {"create_machine": 20, "delete_machine": 20, "reserve_address": 10, "release_address": 10,
         "list_machines": 4, "stop_machine": 10, "start_machine": 10}, "boot_ms": 20});
     for story in STORIES {
         let wanted = undisturbed(story);
@@ -414,14 +414,14 @@ fn killed_at_any_moment_the_same_command_finishes() {
 fn whichever_call_fails_the_same_command_finishes() {
     let calls = [
         "preflight",
-        "look_at_network",
+        "network_facts",
         "ensure_image",
         "create_machine",
         "list_machines",
         "delete_machine",
         "start_machine",
         "stop_machine",
-        "hold_address",
+        "reserve_address",
         "release_address",
     ];
     // The first and the second of each call fail, once each; of the second nobody knows whether it was done.

@@ -355,8 +355,8 @@ async fn is_well_told(ground: &Ground, operation: Deed, method: &str, fault: &Fa
     let owned = ground.sim().list_owned(&ClusterId::new("lab", "example.com")).await;
     let nothing_is_there = owned.unwrap().is_empty();
     let first_look = match operation {
-        Deed::Deploy | Deed::Harvest => ["preflight", "look_at_network"].contains(&method),
-        Deed::ScaleUp | Deed::ScaleDown | Deed::Replace => method == "look_at_network",
+        Deed::Deploy | Deed::Harvest => ["preflight", "network_facts"].contains(&method),
+        Deed::ScaleUp | Deed::ScaleDown | Deed::Replace => method == "network_facts",
         // Twice the same look; the first is before it begins.
         Deed::Stop | Deed::Start => method == "list_machines",
         Deed::Destroy => false,
@@ -489,7 +489,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
     let hold = AddressReservation {
         cluster: cluster.clone(),
         network: "default".to_owned(),
-        lease: AddressAssignment {
+        assignment: AddressAssignment {
             name: node,
             mac,
             ip: Ipv4Addr::new(192, 168, 122, 77),
@@ -506,7 +506,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
     };
     let image = ImageRequest::Platform("coreos".to_owned());
     bears!(sim(), |backend| backend.preflight(&Requirements::default()));
-    bears!(sim(), |backend| backend.look_at_network("default"));
+    bears!(sim(), |backend| backend.network_facts("default"));
     bears!(sim(), |backend| backend.ensure_image(Role::Worker, &cluster, &image));
     bears!(sim(), |backend| backend.reserve_address(&hold));
     bears!(sim(), |backend| backend.list_reservations(&cluster));
@@ -528,7 +528,7 @@ async fn every_method_is_asked_again_in_silence_and_never_after_a_refusal() {
         console.attach(&cluster, &name).await.map(|console| console.is_some())
     });
     sim().stop_machine(&cluster, &name, Stop::Force).await.unwrap();
-    bears!(sim(), |backend| backend.stop_machine(&cluster, &name, Stop::Ask));
+    bears!(sim(), |backend| backend.stop_machine(&cluster, &name, Stop::Graceful));
     sim().start_machine(&cluster, &name).await.unwrap();
     bears!(sim(), |backend| backend.start_machine(&cluster, &name));
     sim().delete_machine(&cluster, &name).await.unwrap();
@@ -561,7 +561,7 @@ async fn a_pause_that_is_asked_for_is_kept_and_one_beyond_all_patience_is_not_wa
         let faulty = Faulty::new(sim, fault, When::Once(0));
         let patient = Retrying::new(&faulty).for_at_most(MORE);
         let begun = Instant::now();
-        let answer = patient.look_at_network("default").await;
+        let answer = patient.network_facts("default").await;
         assert_eq!((answer.is_ok(), faulty.calls().len()), (calls == 2, calls));
         assert!(calls == 1 || begun.elapsed() >= Duration::from_millis(asked));
     }
@@ -575,10 +575,10 @@ async fn a_platform_that_was_given_up_is_not_waited_for_again() {
     let faulty = Faulty::new(sim, SILENCES[0], When::Ever(1));
     let patient = Retrying::new(&faulty).for_at_most(PATIENCE);
     let asked = || faulty.calls().len();
-    patient.look_at_network("default").await.unwrap();
-    patient.look_at_network("default").await.unwrap_err();
+    patient.network_facts("default").await.unwrap();
+    patient.network_facts("default").await.unwrap_err();
     let with_patience = asked() - 1;
-    patient.look_at_network("default").await.unwrap_err();
+    patient.network_facts("default").await.unwrap_err();
     let without = asked() - 1 - with_patience;
     assert!(with_patience > 5 && without == 3, "{with_patience}, then {without}");
 }

@@ -92,7 +92,7 @@ fn each_guest_that_misbehaves_in_pass_two_has_its_words_and_its_end() {
 #[test]
 fn a_node_with_a_second_client_id_where_nobody_can_hold_addresses() {
     let mut world = guest("lab-worker-0", json!({"does": "second_address"}));
-    world["limits"] = json!({"holds_addresses": false});
+    world["limits"] = json!({"reserves_addresses": false});
     ends(&sandbox(world), "two_second_client_id", Next::Anew);
 }
 
@@ -140,7 +140,7 @@ fn a_virtual_ip_that_a_stranger_has_leased_is_told_before_anything_is_made() {
 /// Between the look before and the deed, somebody else takes it.
 #[test]
 fn a_virtual_ip_that_is_taken_half_way() {
-    let fault = json!({"call": "hold_address", "about": "api", "what": "rejected"});
+    let fault = json!({"call": "reserve_address", "about": "api", "what": "rejected"});
     let sandbox = sandbox(json!({"script": {"boot_ms": 0, "faults": [fault]}}));
     sandbox.env("lab", &format!("{LINES}\napi_ip=192.168.122.250"));
     ends(&sandbox, "vip_taken_half_way", Next::Again);

@@ -396,7 +396,7 @@ fn hold(
     let hold = AddressReservation {
         cluster: ClusterId::new(cluster, "example.com"),
         network: "pod".to_owned(),
-        lease: AddressAssignment {
+        assignment: AddressAssignment {
             name: NodeName::from_platform(node),
             mac: mac.parse().unwrap(),
             ip: ip.parse().unwrap(),

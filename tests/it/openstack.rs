@@ -360,7 +360,7 @@ fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
     let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");
-    assert!(text.contains("of 1 GiB went into status error"), "{text}");
+    assert!(text.contains("of 1 GiB has status error"), "{text}");
     cloud.with(|world| assert_eq!(world.stores.volumes, [Value::Null; 0]));
     sandbox.destroy();
     is_empty(&cloud.finish().stores);
@@ -463,7 +463,7 @@ fn an_object_store_without_temporary_urls_is_told_before_a_machine_waits_for_it(
     let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");
-    assert!(text.contains("does not honour temporary URLs"), "{text}");
+    assert!(text.contains("does not support temporary URLs"), "{text}");
     assert!(!text.contains("temp_url_sig"), "{text}");
     sandbox.destroy();
     is_empty(&cloud.finish().stores);

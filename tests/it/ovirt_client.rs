@@ -437,7 +437,7 @@ async fn life(client: &Client, backend: &dyn Backend) -> Vec<BackendError> {
     let (mut spec, image) = (client.spec("lab"), client.image("coreos.qcow2", 1 << 20));
     let (cluster, name, mut errors) = (spec.cluster.clone(), spec.name.clone(), Vec::new());
     done!(errors, backend.preflight(&needs(&spec)));
-    done!(errors, backend.look_at_network("ovirtmgmt"));
+    done!(errors, backend.network_facts("ovirtmgmt"));
     spec.image = done!(errors, backend.ensure_image(Role::Worker, &cluster, &image));
     done!(errors, backend.create_machine(&spec));
     let machines = done!(errors, backend.list_machines(&cluster));

@@ -212,7 +212,7 @@ fn what_our_client_asks_of_a_machine_is_what_the_sdk_would_ask() {
         let power = async || backend.list_machines(&spec.cluster).await.unwrap()[0].power.clone();
         while power().await != Power::Running {}
         backend
-            .stop_machine(&spec.cluster, &spec.name, Stop::Ask)
+            .stop_machine(&spec.cluster, &spec.name, Stop::Graceful)
             .await
             .unwrap();
         while power().await != Power::Off {}

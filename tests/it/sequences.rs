@@ -213,16 +213,16 @@ fn command() -> impl Strategy<Value = Command> {
 fn twist() -> impl Strategy<Value = Twist> {
     let calls = vec![
         "preflight",
-        "look_at_network",
+        "network_facts",
         "ensure_image",
         "create_machine",
         "list_machines",
         "delete_machine",
         "start_machine",
         "stop_machine",
-        "hold_address",
+        "reserve_address",
         "release_address",
-        "release_addresses",
+        "delete_remaining",
         "list_owned",
     ];
     let fault = (
@@ -631,7 +631,7 @@ fn is_refusal(step: Step, outcome: &Outcome) -> bool {
     let is_before = matches!(
         step.twist,
         Twist::Fault {
-            call: "preflight" | "look_at_network",
+            call: "preflight" | "network_facts",
             ..
         }
     );

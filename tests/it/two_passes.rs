@@ -165,7 +165,7 @@ fn killed_while_pass_one_waits_for_addresses() {
 
 #[test]
 fn killed_while_addresses_are_held() {
-    survives(json!({"hold_address": 100}), 30, |sandbox| {
+    survives(json!({"reserve_address": 100}), 30, |sandbox| {
         (2..7).contains(&sandbox.reservations(Some("lab")).len())
     });
 }
@@ -370,7 +370,7 @@ fn a_node_that_hangs_in_pass_two() {
 
 #[test]
 fn a_node_that_moves_where_nobody_can_hold_addresses() {
-    let sandbox = Sandbox::new(json!({"limits": {"holds_addresses": false}}));
+    let sandbox = Sandbox::new(json!({"limits": {"reserves_addresses": false}}));
     sandbox.env("lab", "masters=1\nworkers=1");
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
     let parameters = sandbox.parameters("lab").unwrap();
@@ -484,7 +484,7 @@ fn an_answer_that_gets_lost() {
     let sandbox = Sandbox::new(json!({"script": {"faults": [
         {"call": "create_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
         {"call": "delete_machine", "about": "lab-harvest-master-0", "what": "timeout_after"},
-        {"call": "release_addresses", "what": "timeout_after"},
+        {"call": "delete_remaining", "what": "timeout_after"},
     ]}}));
     fails_with_words!(sandbox);
     assert_ne!(sandbox.deploy("lab").code, Some(0), "the lost answer of the deletion");

@@ -611,7 +611,7 @@ async fn the_console_is_read_and_goes_with_its_machine() {
 
 /// Addresses that nothing has, from the top of the network; `skip` of them are left to other tests.
 async fn free_addresses(backend: &Libvirt, skip: usize) -> impl Iterator<Item = Ipv4Addr> {
-    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    let facts = backend.network_facts(NETWORK).await.unwrap();
     let cidr = facts.cidr.unwrap();
     let all = (1..u32::from(cidr.broadcast())).rev().map(Ipv4Addr::from);
     all.filter(move |ip| !facts.taken.contains_key(ip)).skip(skip)
@@ -626,7 +626,7 @@ fn hold(cluster: &ClusterId, node: &str, ip: Ipv4Addr) -> AddressReservation {
     AddressReservation {
         cluster: cluster.clone(),
         network: NETWORK.to_owned(),
-        lease: AddressAssignment {
+        assignment: AddressAssignment {
             name: serde_json::from_value(node.into()).unwrap(),
             mac: mac(cluster, node),
             ip,
@@ -659,8 +659,8 @@ async fn addresses_are_held_for_exactly_one_cluster() {
         assert_eq!(backend.list_reservations(id).await.unwrap().len(), 3);
     }
     let api = &holds[1];
-    let AddressAssignment { mac, ip, .. } = api.lease;
-    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    let AddressAssignment { mac, ip, .. } = api.assignment;
+    let facts = backend.network_facts(NETWORK).await.unwrap();
     assert_eq!(facts.taken[&ip], Some(mac));
     assert!(facts.answers_dns && facts.resolvers.len() == 1, "{facts:?}");
     let now = everything();
@@ -728,7 +728,7 @@ async fn the_name_server_answers_for_what_is_held() {
     backend.reserve_address(&hold(&lab, "api", ip)).await.unwrap();
     // dnsmasq reads its files anew in its own time.
     let begun = Instant::now();
-    let server = backend.look_at_network(NETWORK).await.unwrap().resolvers[0];
+    let server = backend.network_facts(NETWORK).await.unwrap().resolvers[0];
     loop {
         match ask_dns(server, &lab.fqdn("api-int")) {
             None => {
@@ -819,7 +819,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
     };
     let leases = virsh(&["net-dhcp-leases", NETWORK, "--mac", &spec.nics[0].mac.to_string()]);
     assert!(leases.contains(&ip.to_string()), "{ip} is not in {leases}");
-    let facts = backend.look_at_network(NETWORK).await.unwrap();
+    let facts = backend.network_facts(NETWORK).await.unwrap();
     assert_eq!(facts.taken[&ip], Some(spec.nics[0].mac));
     let tail = backend.tail(&cluster, &spec.name).await.unwrap().unwrap();
     assert!(tail.contains(&ip.to_string()) || tail.lines().count() > 1, "{tail}");
@@ -829,7 +829,7 @@ async fn a_guest_is_seen_with_its_address_and_its_console() {
     let mut other = hold(&cluster, "worker-0", ip);
     let clash = backend.reserve_address(&other).await.unwrap_err();
     assert_eq!(clash.kind, BackendErrorKind::Conflict);
-    other.lease.mac = spec.nics[0].mac;
+    other.assignment.mac = spec.nics[0].mac;
     assert_eq!(
         backend.reserve_address(&other).await.unwrap(),
         ReservationState::ByPlatform

@@ -473,8 +473,8 @@ mod on_openstack {
             backend.delete_remaining(&cluster).await.unwrap();
             nothing_is_left(&lab);
             for (url, words) in [
-                (format!("{url}#sha512={}", "0".repeat(128)), "was asked for"),
-                ("http://203.0.113.1/none.qcow2".to_owned(), "Glance could not fetch"),
+                (format!("{url}#sha512={}", "0".repeat(128)), "expected "),
+                ("http://203.0.113.1/none.qcow2".to_owned(), "Glance could not download"),
             ] {
                 let error = fetch(url).await.unwrap_err();
                 let said = error.source.unwrap().to_string();

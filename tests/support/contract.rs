@@ -178,7 +178,7 @@ impl<G: Ground> Stage<G> {
     /// An address that nothing on the network has; from the top, where DHCP servers seldom begin.
     async fn free_ip(&self) -> Ipv4Addr {
         static TAKEN: AtomicU32 = AtomicU32::new(0);
-        let facts = self.backend().look_at_network(&self.ground.network()).await.unwrap();
+        let facts = self.backend().network_facts(&self.ground.network()).await.unwrap();
         let cidr = facts.cidr.expect("the network tells its addresses");
         loop {
             let last = u32::from(cidr.broadcast()) - 1;
@@ -241,7 +241,7 @@ impl<G: Ground> Stage<G> {
         AddressReservation {
             cluster: owner.id.clone(),
             network: self.ground.network(),
-            lease: AddressAssignment {
+            assignment: AddressAssignment {
                 name: serde_json::from_value(node.into()).unwrap(),
                 mac: self.mac(),
                 ip: self.free_ip().await,
@@ -488,7 +488,7 @@ pub async fn holds_of_similar_clusters_never_meet<G: Ground>(stage: &Stage<G>) {
     for owner in &owners {
         let hold = stage.hold(owner, "master-0").await;
         stage.backend().reserve_address(&hold).await.unwrap();
-        leases.push(hold.lease);
+        leases.push(hold.assignment);
     }
     for gone in 0..owners.len() {
         for (owner, lease) in owners.iter().zip(&leases).skip(gone) {
@@ -512,7 +512,7 @@ pub async fn holding_twice_is_holding_once<G: Ground>(stage: &Stage<G>) {
         stage.backend().reserve_address(&hold).await.unwrap(),
         ReservationState::ByPlatform
     );
-    assert_eq!(stage.held_by(&owner).await, [hold.lease]);
+    assert_eq!(stage.held_by(&owner).await, [hold.assignment]);
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
 }
 
@@ -520,11 +520,11 @@ pub async fn a_held_address_is_seen_as_taken<G: Ground>(stage: &Stage<G>) {
     let owner = stage.cluster();
     let hold = stage.hold(&owner, "api").await;
     stage.backend().reserve_address(&hold).await.unwrap();
-    let facts = stage.backend().look_at_network(&hold.network).await.unwrap();
-    assert_eq!(facts.taken.get(&hold.lease.ip), Some(&Some(hold.lease.mac)));
+    let facts = stage.backend().network_facts(&hold.network).await.unwrap();
+    assert_eq!(facts.taken.get(&hold.assignment.ip), Some(&Some(hold.assignment.mac)));
     stage.backend().delete_remaining(&owner.id).await.unwrap();
-    let facts = stage.backend().look_at_network(&hold.network).await.unwrap();
-    assert_eq!(facts.taken.get(&hold.lease.ip), None);
+    let facts = stage.backend().network_facts(&hold.network).await.unwrap();
+    assert_eq!(facts.taken.get(&hold.assignment.ip), None);
 }
 
 pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G>) {
@@ -533,21 +533,21 @@ pub async fn what_another_cluster_holds_is_a_conflict<G: Ground>(stage: &Stage<G
     stage.backend().reserve_address(&theirs).await.unwrap();
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
     let mut ip = stage.hold(&other, "master-0").await;
-    ip.lease.ip = theirs.lease.ip;
+    ip.assignment.ip = theirs.assignment.ip;
     let mut mac = stage.hold(&other, "master-0").await;
-    mac.lease.mac = theirs.lease.mac;
+    mac.assignment.mac = theirs.assignment.mac;
     let mut name = stage.hold(&other, "master-0").await;
     name.dns_names = theirs.dns_names.clone();
     for (what, clash) in [("address", ip), ("MAC", mac), ("name", name)] {
         match stage.backend().reserve_address(&clash).await {
             Ok(held) => panic!("a second hold of one {what} was granted: {held:?}"),
-            refusal => refused(refusal, BackendErrorKind::Conflict, &clash.lease.ip.to_string()),
+            refusal => refused(refusal, BackendErrorKind::Conflict, &clash.assignment.ip.to_string()),
         }
         // A refused hold leaves no half of itself.
         assert_eq!(stage.held_by(&other).await, [], "{what}");
         stage.owns_nothing(&other).await;
     }
-    assert_eq!(stage.held_by(&owner).await, [theirs.lease]);
+    assert_eq!(stage.held_by(&owner).await, [theirs.assignment]);
     assert_eq!(stage.backend().list_owned(&owner.id).await.unwrap(), owned);
 }
 
@@ -563,7 +563,7 @@ pub async fn releasing_is_exact_and_may_be_repeated<G: Ground>(stage: &Stage<G>)
     for _ in 0..2 {
         stage.backend().delete_remaining(&owner.id).await.unwrap();
         stage.owns_nothing(&owner).await;
-        assert_eq!(stage.held_by(&other).await, std::slice::from_ref(&kept.lease));
+        assert_eq!(stage.held_by(&other).await, std::slice::from_ref(&kept.assignment));
     }
 }
 
@@ -577,7 +577,7 @@ pub async fn a_released_address_can_be_held_by_another<G: Ground>(stage: &Stage<
         ..first
     };
     stage.backend().reserve_address(&second).await.unwrap();
-    assert_eq!(stage.held_by(&other).await, [second.lease]);
+    assert_eq!(stage.held_by(&other).await, [second.assignment]);
 }
 
 pub async fn all_that_is_owned_is_listed<G: Ground>(stage: &Stage<G>) {
@@ -733,7 +733,7 @@ pub async fn preflight_accepts_what_this_cluster_made<G: Ground>(stage: &Stage<G
 }
 
 pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
-    let Some(limit) = stage.backend().capabilities(Role::Worker).carrier.room() else {
+    let Some(limit) = stage.backend().capabilities(Role::Worker).carrier.max_config_bytes() else {
         return;
     };
     let owner = stage.cluster();
@@ -745,7 +745,7 @@ pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
 }
 
 pub async fn what_does_not_exist_is_named<G: Ground>(stage: &Stage<G>) {
-    let looked = stage.backend().look_at_network("no-such-network").await;
+    let looked = stage.backend().network_facts("no-such-network").await;
     refused(looked, BackendErrorKind::NotFound, "no-such-network");
     let owner = stage.cluster();
     let image = ImageRequest::Platform("no-such-image".to_owned());
@@ -793,7 +793,7 @@ pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>)
     let owner = stage.cluster();
     let spec = stage.spec(&owner, 0).await;
     let mut hold = stage.hold(&owner, spec.node.as_str()).await;
-    hold.lease.mac = spec.nics[0].mac;
+    hold.assignment.mac = spec.nics[0].mac;
     stage.backend().reserve_address(&hold).await.unwrap();
     stage.backend().create_machine(&spec).await.unwrap();
     let begin = Instant::now();
@@ -812,7 +812,7 @@ pub async fn a_machine_gets_the_address_held_for_it<G: Ground>(stage: &Stage<G>)
         );
         tokio::time::sleep(stage.backend().capabilities(Role::Worker).poll_interval).await;
     };
-    assert_eq!(addresses, [hold.lease.ip]);
+    assert_eq!(addresses, [hold.assignment.ip]);
 }
 
 pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
@@ -827,7 +827,7 @@ pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
     let owned = stage.backend().list_owned(&owner.id).await.unwrap();
     let released = stage.backend().release_address(&goes).await.unwrap();
     assert_eq!(released, Action::Done(()));
-    assert_eq!(stage.held_by(&owner).await, std::slice::from_ref(&stays.lease));
+    assert_eq!(stage.held_by(&owner).await, std::slice::from_ref(&stays.assignment));
     // Its names went with it, those of the other stayed.
     let left = stage.backend().list_owned(&owner.id).await.unwrap();
     assert!(
@@ -839,7 +839,7 @@ pub async fn one_address_is_released_alone<G: Ground>(stage: &Stage<G>) {
     assert_eq!(again, Action::Unchanged(()));
     // Address, MAC and name are free.
     stage.backend().reserve_address(&goes).await.unwrap();
-    assert_eq!(stage.held_by(&owner).await, [goes.lease, stays.lease]);
+    assert_eq!(stage.held_by(&owner).await, [goes.assignment, stays.assignment]);
 }
 
 pub async fn releasing_what_another_holds_changes_nothing<G: Ground>(stage: &Stage<G>) {
@@ -849,16 +849,16 @@ pub async fn releasing_what_another_holds_changes_nothing<G: Ground>(stage: &Sta
     let mut of_another_cluster = hold.clone();
     of_another_cluster.cluster = other.id.clone();
     let mut of_another_node = hold.clone();
-    of_another_node.lease.name = serde_json::from_value("master-1".into()).unwrap();
+    of_another_node.assignment.name = serde_json::from_value("master-1".into()).unwrap();
     let mut of_another_mac = hold.clone();
-    of_another_mac.lease.mac = stage.mac();
+    of_another_mac.assignment.mac = stage.mac();
     let mut of_another_ip = hold.clone();
-    of_another_ip.lease.ip = stage.free_ip().await;
+    of_another_ip.assignment.ip = stage.free_ip().await;
     for wrong in [of_another_cluster, of_another_node, of_another_mac, of_another_ip] {
         let released = stage.backend().release_address(&wrong).await.unwrap();
         assert_eq!(released, Action::Unchanged(()), "{wrong:?}");
     }
-    assert_eq!(stage.held_by(&owner).await, [hold.lease]);
+    assert_eq!(stage.held_by(&owner).await, [hold.assignment]);
 }
 
 pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>) {
@@ -877,11 +877,14 @@ pub async fn a_machine_is_stopped_and_started_again<G: Ground>(stage: &Stage<G>)
     let started = backend.start_machine(&owner.id, &spec.name).await.unwrap();
     assert_eq!(started, Action::Unchanged(()), "it runs since it was made");
     // A guest that finds nothing to do may not listen; its power is what the platform has in hand.
-    backend.stop_machine(&owner.id, &spec.name, Stop::Ask).await.unwrap();
+    backend
+        .stop_machine(&owner.id, &spec.name, Stop::Graceful)
+        .await
+        .unwrap();
     backend.stop_machine(&owner.id, &spec.name, Stop::Force).await.unwrap();
     assert_eq!(power(&spec.name).await, Power::Off);
     assert_ne!(power(&other.name).await, Power::Off);
-    for how in [Stop::Ask, Stop::Force] {
+    for how in [Stop::Graceful, Stop::Force] {
         let again = backend.stop_machine(&owner.id, &spec.name, how).await.unwrap();
         assert_eq!(again, Action::Unchanged(()));
     }
@@ -908,7 +911,7 @@ pub async fn stopping_and_starting_is_for_machines_of_this_cluster<G: Ground>(st
     ] {
         let started = stage.backend().start_machine(cluster, name).await;
         refused(started, kind, name.as_str());
-        for how in [Stop::Ask, Stop::Force] {
+        for how in [Stop::Graceful, Stop::Force] {
             let stopped = stage.backend().stop_machine(cluster, name, how).await;
             refused(stopped, kind, name.as_str());
         }

@@ -76,13 +76,13 @@ pub async fn foreign_objects_in_a_listing_are_never_changed<G: Ground>(stage: &S
         for node in ["api", "master-0"] {
             let hold = stage.hold(&owner, node).await;
             backend.reserve_address(&hold).await.unwrap();
-            leases.push(hold.lease);
+            leases.push(hold.assignment);
         }
         unchanged("holding addresses");
         assert_eq!(stage.held_by(&owner).await, leases);
         let mut other = stage.hold(&owner, "master-1").await;
         assert_eq!(backend.release_address(&other).await.unwrap(), Action::Unchanged(()));
-        other.lease = leases.remove(1);
+        other.assignment = leases.remove(1);
         assert_eq!(backend.release_address(&other).await.unwrap(), Action::Done(()));
         unchanged("releasing one address");
     }

@@ -146,7 +146,7 @@ impl<B: Backend> Backend for &Faulty<B> {
         let capabilities = self.backend.capabilities(role);
         Capabilities {
             poll_interval: self.poll_interval,
-            guests_answer: self.guests_answer && capabilities.guests_answer,
+            guests_reachable: self.guests_answer && capabilities.guests_reachable,
             ..capabilities
         }
     }
@@ -156,9 +156,9 @@ impl<B: Backend> Backend for &Faulty<B> {
             .await
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        self.call("look_at_network", network, async |backend| {
-            backend.look_at_network(network).await
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        self.call("network_facts", network, async |backend| {
+            backend.network_facts(network).await
         })
         .await
     }
@@ -216,28 +216,28 @@ impl<B: Backend> Backend for &Faulty<B> {
     }
 
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
-        self.call("hold_address", &hold.lease.name, async |backend| {
+        self.call("reserve_address", &hold.assignment.name, async |backend| {
             backend.reserve_address(hold).await
         })
         .await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
-        self.call("list_held", cluster, async |backend| {
+        self.call("list_reservations", cluster, async |backend| {
             backend.list_reservations(cluster).await
         })
         .await
     }
 
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        self.call("release_address", &hold.lease.name, async |backend| {
+        self.call("release_address", &hold.assignment.name, async |backend| {
             backend.release_address(hold).await
         })
         .await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        self.call("release_addresses", cluster, async |backend| {
+        self.call("delete_remaining", cluster, async |backend| {
             backend.delete_remaining(cluster).await
         })
         .await

@@ -109,7 +109,7 @@ impl Ground for KubevirtGround {
             let hold = AddressReservation {
                 cluster: spec.cluster.clone(),
                 network: self.network(),
-                lease: AddressAssignment {
+                assignment: AddressAssignment {
                     name: spec.node.clone(),
                     mac: spec.nics[0].mac,
                     ip: Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 2, 2).to_bits() + 4 * NEXT.fetch_add(1, Relaxed)),

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Keeps the address of a node, or finds it kept.
 pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result<ReservationState, Failure> {
-    let (cluster, lease) = (&hold.cluster, &hold.lease);
+    let (cluster, lease) = (&hold.cluster, &hold.assignment);
     if hold.network != POD_NETWORK {
         // Nobody keeps addresses on a secondary network: its DHCP server is none of Kubernetes'.
         return Ok(ReservationState::Unreserved);
@@ -75,13 +75,14 @@ pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<A
 }
 
 pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Result<Action<()>, Failure> {
-    let name = pods::machine_of(&hold.cluster, &hold.lease.name);
+    let name = pods::machine_of(&hold.cluster, &hold.assignment.name);
     let there = match hold.network == POD_NETWORK {
         true => session.get(Kind::Service, name.as_str()).await?,
         false => None,
     };
     let ours = there.filter(|service| {
-        labels::owner(service).as_ref() == Some(&hold.cluster) && pods::lease(service).as_ref() == Some(&hold.lease)
+        labels::owner(service).as_ref() == Some(&hold.cluster)
+            && pods::lease(service).as_ref() == Some(&hold.assignment)
     });
     match ours {
         Some(service) if session.delete(Kind::Service, &service).await? => Ok(Action::Done(())),

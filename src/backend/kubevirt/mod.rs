@@ -98,7 +98,7 @@ impl Backend for Kubevirt {
             .during(format!("look at KubeVirt at {}", self.session.server))
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         network::look(&self.session, network)
             .await
             .during(format!("look at network {network}"))
@@ -166,7 +166,7 @@ impl Backend for Kubevirt {
     async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
         balancers::hold(&self.session, hold)
             .await
-            .during(format!("keep {} for {}", hold.lease.ip, hold.lease.name))
+            .during(format!("keep {} for {}", hold.assignment.ip, hold.assignment.name))
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
@@ -178,7 +178,7 @@ impl Backend for Kubevirt {
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         balancers::release(&self.session, hold)
             .await
-            .during(format!("give {} back", hold.lease.ip))
+            .during(format!("give {} back", hold.assignment.ip))
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {

@@ -359,7 +359,7 @@ async fn networks(
                 "network attachment definition {name} cannot be read, and is taken as it is"
             )),
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {
-                findings.fail(failure.words, failure.hint.as_deref().unwrap_or_default());
+                findings.fail(failure.message, failure.hint.as_deref().unwrap_or_default());
             }
             Err(failure) => return Err(failure),
         }

@@ -94,7 +94,7 @@ impl From<Error> for Failure {
                 let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                 Self {
                     kind,
-                    words: http_limits::words(&status.message, MOST_WORDS),
+                    message: http_limits::words(&status.message, MOST_WORDS),
                     hint: hint.map(str::to_owned),
                     code: Some(code.into()),
                     pause: (asked > 0 && matches!(status.code, 429 | 503)).then(|| Duration::from_secs(asked.into())),

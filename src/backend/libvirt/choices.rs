@@ -1,4 +1,4 @@
-//! What a libvirt host has to choose from: networks and pools, and what the host itself is.
+//! The choices of a libvirt host for `ocpdeploy init`: networks and pools; and findings about the host.
 
 use virt::connect::Connect;
 use virt::sys;
@@ -13,7 +13,7 @@ use crate::xml::{self, Element};
 
 const GIB: u64 = 1 << 30;
 
-pub(super) fn look(connect: &Connect, config: &LibvirtConfig) -> Result<PlatformChoices, Failure> {
+pub(super) fn query(connect: &Connect, config: &LibvirtConfig) -> Result<PlatformChoices, Failure> {
     Ok(PlatformChoices {
         seen: host(connect, config)?,
         settings: vec![
@@ -28,16 +28,16 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
     let (major, minor, patch) = (version / 1_000_000, version / 1_000 % 1_000, version % 1_000);
     let node = connect.node_info()?;
     let free = if_supported(connect.free_memory().map_err(Failure::from))?;
-    let free = free.map_or(String::new(), |bytes| format!(", {} free now", bytes >> 20));
+    let free = free.map_or(String::new(), |bytes| format!(", {} free", bytes >> 20));
     let mut seen = vec![
         finding(
             Verdict::Ok,
-            format!("libvirt {major}.{minor}.{patch} answers at {}", config.uri),
+            format!("connected to libvirt {major}.{minor}.{patch} at {}", config.uri),
         ),
         finding(
             Verdict::Ok,
             format!(
-                "the host has {} cpus and {} MiB of memory{free}",
+                "the host has {} CPUs and {} MiB of memory{free}",
                 node.cpus,
                 node.memory / 1024
             ),
@@ -47,10 +47,10 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
         match Platform::choose(&document(connect.capabilities())?, VirtType::Auto) {
             Ok(platform) if platform.domain_type == "qemu" => finding(
                 Verdict::Warn,
-                "no KVM: machines are emulated, good for a rehearsal and too slow for an installation".to_owned(),
+                "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal".to_owned(),
             ),
-            Ok(platform) => finding(Verdict::Ok, format!("machines are of type {}", platform.domain_type)),
-            Err(failure) => finding(Verdict::Warn, failure.words),
+            Ok(platform) => finding(Verdict::Ok, format!("domain type {}", platform.domain_type)),
+            Err(failure) => finding(Verdict::Warn, failure.message),
         },
     );
     Ok(seen)
@@ -70,11 +70,11 @@ fn networks(connect: &Connect) -> Result<Vec<Choice>, Failure> {
         let active = network.is_active()?;
         all.push(match (active, read.has_dhcp, &read.own) {
             (false, ..) => {
-                let start = format!("it is not active: virsh net-start {}", choice.value);
+                let start = format!("not active: start it with `virsh net-start {}`", choice.value);
                 choice.warn(start)
             }
-            // On a bridge of the host another server answers; libvirt's own networks have nobody else.
-            (_, false, Some(_)) => choice.warn("nobody answers to DHCP there"),
+            // A bridge of the host has another DHCP server. Networks of libvirt have no other one.
+            (_, false, Some(_)) => choice.warn("no DHCP server"),
             _ => choice,
         });
     }
@@ -84,23 +84,23 @@ fn networks(connect: &Connect) -> Result<Vec<Choice>, Failure> {
 
 fn about_network(described: &Element, read: &Document) -> String {
     let bridge = described.find("bridge").and_then(|bridge| bridge.get("name"));
-    let mut words = match (read.forward.as_deref(), bridge) {
-        (Some("bridge"), Some(bridge)) => format!("bridge {bridge} of the host, DHCP is not libvirt's"),
+    let mut text = match (read.forward.as_deref(), bridge) {
+        (Some("bridge"), Some(bridge)) => format!("bridge {bridge} of the host, external DHCP"),
         (Some(mode), _) => mode.to_owned(),
         (None, _) => "isolated".to_owned(),
     };
     if let Some(own) = read.own {
-        words += &format!(" {}/{}", own.network(), own.prefix());
+        text += &format!(" {}/{}", own.network(), own.prefix());
     }
     if let Some((first, last)) = read.ranges.first() {
-        words += &format!(", DHCP {first} to {last}");
+        text += &format!(", DHCP {first} to {last}");
     }
-    words
+    text
 }
 
 fn pools(connect: &Connect) -> Result<Vec<Choice>, Failure> {
     let mut all = Vec::new();
-    // Those that are not active cannot say what they hold.
+    // Only active pools report their capacity.
     for pool in connect.list_all_storage_pools(sys::VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)? {
         let described = document(pool.xml_desc(0))?;
         let kind = described.get("type").unwrap_or_default();
@@ -112,7 +112,7 @@ fn pools(connect: &Connect) -> Result<Vec<Choice>, Failure> {
         let choice = Choice::new(pool.name()?, format!("{kind} {path}, {free} GiB free"));
         all.push(match super::preflight::FILE_POOLS.contains(&kind) {
             true => choice,
-            false => choice.warn("an Ignition file does not keep its length there"),
+            false => choice.warn("changes the length of Ignition files"),
         });
     }
     all.sort_by(|a, b| a.value.cmp(&b.value));

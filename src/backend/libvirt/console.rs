@@ -1,4 +1,4 @@
-//! A machine's serial console by a stream of libvirt.
+//! The serial console of a machine: its last lines, which virtlogd stores in a volume, and a stream to attach to it.
 
 use std::thread;
 
@@ -8,11 +8,62 @@ use virt::stream::Stream;
 
 use super::machines;
 use super::session::if_supported;
+use super::storage::Storage;
+use super::volumes::Part;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendError, Console};
 use crate::cluster::{ClusterId, MachineName};
 
-/// Opens the console on a connection of its own, since reading waits for the guest. `None` where the driver has none.
+/// The bytes that are read for the last lines.
+const TAIL: u64 = 4096;
+
+/// The last lines of the console.
+pub(super) fn tail(
+    storage: &Storage,
+    connect: &Connect,
+    cluster: &ClusterId,
+    name: &MachineName,
+) -> Result<Option<String>, Failure> {
+    machines::existing(connect, cluster, name)?;
+    let Some(volume) = storage.find(&Part::Console.volume(cluster, name))? else {
+        return Ok(None);
+    };
+    let size = volume.info()?.capacity;
+    let bytes = if_supported(storage.read(&volume, size.saturating_sub(TAIL), TAIL))?;
+    Ok(bytes.map(|bytes| last_lines(&bytes)).filter(|text| !text.is_empty()))
+}
+
+/// At most 20 lines, without control characters.
+fn last_lines(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| strip_control(line).trim_end().to_owned())
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+fn strip_control(line: &str) -> String {
+    let mut plain = String::new();
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == '\x1b' && characters.peek() == Some(&'[') {
+            characters.next();
+            // Parameters end with a letter or one of @ [ \ ] ^ _ ` { | } ~.
+            for parameter in characters.by_ref() {
+                if ('@'..='~').contains(&parameter) {
+                    break;
+                }
+            }
+        } else if !character.is_control() || character == '\t' {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// Attaches to the console on a separate connection, because reading blocks. `None` if the driver has no consoles.
 pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, Failure> {
     let connect = Connect::open(Some(uri))?;
     let domain = machines::existing(&connect, cluster, name)?;
@@ -24,10 +75,10 @@ pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result
     let (keys, typed) = mpsc::channel(16);
     let (written, screen) = mpsc::channel(16);
     let (operation, guest) = (format!("read the console of machine {name}"), stream.clone());
-    thread::spawn(move || show(&guest, &written, &operation));
+    thread::spawn(move || forward_output(&guest, &written, &operation));
     thread::spawn(move || {
-        carry(&stream, typed);
-        // Ends the reading as well. It is an error where the guest has ended first.
+        forward_input(&stream, typed);
+        // Also ends the reader. Fails if the guest has ended first.
         let _ = stream.abort();
         drop(connect);
     });
@@ -36,43 +87,61 @@ pub(super) fn open(uri: &str, cluster: &ClusterId, name: &MachineName) -> Result
 
 fn explain(error: virt::error::Error) -> Failure {
     let failure = Failure::from(error);
-    let words = failure.words.to_lowercase();
-    // libvirt has no codes of their own for these.
-    if words.contains("not running") {
-        failure.hint("a machine has a console while it runs: `ocpdeploy start` starts what was stopped")
-    } else if words.contains("active console session") {
-        failure.hint("somebody else is at it, e.g. `virsh console` in another window")
+    let message = failure.message.to_lowercase();
+    // libvirt has no error codes for these cases.
+    if message.contains("not running") {
+        failure.hint("only running machines have a console: start the machine with `ocpdeploy start`")
+    } else if message.contains("active console session") {
+        failure.hint("the console is in use: end the other session, for example `virsh console`")
     } else {
         failure
     }
 }
 
-/// What the guest writes, until it ends or nobody looks.
-fn show(stream: &Stream, written: &mpsc::Sender<Result<Vec<u8>, BackendError>>, operation: &str) {
+/// Forwards the output of the guest until the guest ends or the console is detached.
+fn forward_output(stream: &Stream, written: &mpsc::Sender<Result<Vec<u8>, BackendError>>, operation: &str) {
     let mut bytes = [0; 4096];
     loop {
-        let heard = match stream.recv(&mut bytes) {
+        let received = match stream.recv(&mut bytes) {
             Ok(count) if count > 0 => Ok(bytes[..count.unsigned_abs()].to_vec()),
             Ok(_) => return,
             Err(error) => Err(Failure::from(error).during(operation)),
         };
-        let is_last = heard.is_err();
-        if written.blocking_send(heard).is_err() || is_last {
+        let is_last = received.is_err();
+        if written.blocking_send(received).is_err() || is_last {
             return;
         }
     }
 }
 
-/// What is typed, until the console is left.
-fn carry(stream: &Stream, mut typed: mpsc::Receiver<Vec<u8>>) {
+/// Forwards input until the console is detached.
+fn forward_input(stream: &Stream, mut typed: mpsc::Receiver<Vec<u8>>) {
     while let Some(keys) = typed.blocking_recv() {
         let mut rest = keys.as_slice();
         while !rest.is_empty() {
             match stream.send(rest) {
                 Ok(count) if count > 0 => rest = &rest[count.unsigned_abs()..],
-                // The reader tells why.
+                // The reader reports the reason.
                 _ => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_plain_text() {
+        let mut log = String::new();
+        for line in 0..100 {
+            log += &format!("\x1b[0;32m line {line}\x1b[0m\r\n\r\n");
+        }
+        let tail = last_lines(log.as_bytes());
+        assert_eq!(tail.lines().count(), 20);
+        assert!(tail.starts_with(" line 80\n") && tail.ends_with(" line 99"), "{tail}");
+        assert_eq!(last_lines(b"\x1b[2J\x1b[H\x00"), "");
+        assert_eq!(last_lines(b"\xff\x1b"), "\u{fffd}");
     }
 }

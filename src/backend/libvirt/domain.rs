@@ -1,4 +1,4 @@
-//! A machine as a libvirt domain: its XML, written and read.
+//! The domain XML of a machine: writing and reading.
 
 use uuid::Uuid;
 
@@ -7,21 +7,21 @@ use crate::backend::{BackendErrorKind, MachineSpec, Nic};
 use crate::cluster::{ClusterId, MachineName, NodeName, Pass, Role, VirtType};
 use crate::xml::Element;
 
-/// The namespace of our element in a domain's metadata.
+/// The namespace of the ownership tag in a domain's metadata.
 const NAMESPACE: &str = "https://ocpdeploy.dev/1";
 
-/// How machines are emulated on this host.
+/// The virtualization of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Platform {
-    /// `kvm`, `qemu` or what else this driver has.
+    /// `kvm`, `qemu` or another type of this driver.
     pub domain_type: String,
     arch: String,
-    /// `q35` where it is offered, else the driver's default.
+    /// `q35` if supported, else the driver's default.
     machine: Option<&'static str>,
 }
 
 impl Platform {
-    /// Chooses from the host's capabilities.
+    /// Selects from the host's capabilities.
     pub fn choose(capabilities: &Element, virt_type: VirtType) -> Result<Self, Failure> {
         let hvm = |guest: &&Element| guest.find("os_type").is_some_and(|os| os.text == "hvm");
         let archs: Vec<&Element> = capabilities
@@ -32,8 +32,8 @@ impl Platform {
             .collect();
         let x86_64 = archs.iter().find(|arch| arch.get("name") == Some("x86_64"));
         let Some(arch) = x86_64.or(archs.first()) else {
-            let words = "this libvirt offers no hardware-virtual machines";
-            return Err(Failure::new(BackendErrorKind::Rejected, words));
+            let message = "the host supports no hardware-virtualized machines";
+            return Err(Failure::new(BackendErrorKind::Rejected, message));
         };
         let offered: Vec<&str> = arch
             .all("domain")
@@ -51,7 +51,7 @@ impl Platform {
         let Some(domain_type) = wanted else {
             let failure = Failure::new(
                 BackendErrorKind::Rejected,
-                format!("this libvirt offers machines of type {} only", offered.join(", ")),
+                format!("the host supports only domain type {}", offered.join(", ")),
             );
             return Err(failure.hint("set virt_type=auto"));
         };
@@ -74,7 +74,7 @@ impl Platform {
     }
 }
 
-/// Where the volumes of a machine lie on its host.
+/// The paths of a machine's volumes on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     pub disk: String,
@@ -84,7 +84,7 @@ pub(super) struct Paths {
     pub console: Option<String>,
 }
 
-/// The same machine has the same UUID on every try, so that a domain is never made twice.
+/// A machine has the same UUID in every attempt, so that its domain is never created twice.
 pub(super) fn uuid_of(cluster: &ClusterId, machine: &MachineName) -> Uuid {
     let url = format!("{NAMESPACE}/{cluster}/{machine}");
     Uuid::new_v5(&Uuid::NAMESPACE_URL, url.as_bytes())
@@ -98,7 +98,7 @@ pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths) -> 
     let os = Element::new("os")
         .child(kind.text("hvm"))
         .child(Element::new("boot").attr("dev", "hd"));
-    // Without ACPI, q35 finds no interrupt for its virtio NICs.
+    // Without ACPI, virtio NICs of q35 get no interrupts.
     let features = Element::new("features")
         .child(Element::new("acpi"))
         .child(Element::new("apic"));
@@ -112,7 +112,7 @@ pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths) -> 
         .attr("type", &platform.domain_type)
         .child(Element::new("name").text(&spec.name))
         .child(Element::new("uuid").text(uuid_of(&spec.cluster, &spec.name)))
-        .child(Element::new("metadata").child(mark(spec)))
+        .child(Element::new("metadata").child(tag(spec)))
         .child(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib))
         .child(Element::new("vcpu").text(spec.cpus))
         .children(paths.ignition.as_ref().map(fw_cfg))
@@ -122,12 +122,12 @@ pub(super) fn to_xml(spec: &MachineSpec, platform: &Platform, paths: &Paths) -> 
         .child(Element::new("clock").attr("offset", "utc"))
         .child(Element::new("on_poweroff").text("destroy"))
         .child(Element::new("on_reboot").text("restart"))
-        // A panicked machine stays to be looked at; it counts as broken.
+        // A machine that panicked remains for inspection, and is reported as broken.
         .child(Element::new("on_crash").text("preserve"))
         .child(devices(spec, paths))
 }
 
-fn mark(spec: &MachineSpec) -> Element {
+fn tag(spec: &MachineSpec) -> Element {
     Element::new("ocpdeploy:machine")
         .attr("xmlns:ocpdeploy", NAMESPACE)
         .attr("cluster", &spec.cluster)
@@ -182,7 +182,7 @@ fn disk(index: usize, path: &str, format: &str) -> Element {
         )
 }
 
-/// `vda` … `vdz`, `vdaa` …, as Linux names them.
+/// `vda` … `vdz`, `vdaa` …, like in Linux.
 fn disk_name(index: usize) -> String {
     let mut letters = Vec::new();
     let mut rest = index + 1;
@@ -194,7 +194,7 @@ fn disk_name(index: usize) -> String {
     format!("vd{}", letters.iter().rev().collect::<String>())
 }
 
-/// A domain that carries our mark.
+/// The ownership tag in the metadata of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnershipTag {
     pub cluster: ClusterId,
@@ -208,7 +208,7 @@ pub(super) struct OwnershipTag {
 }
 
 impl OwnershipTag {
-    /// None for a domain that somebody else made.
+    /// `None` if the domain has no tag.
     pub fn read(domain: &Element) -> Option<Self> {
         let is_mark = |element: &&Element| {
             element.name.strip_suffix("machine").is_some_and(|prefix| {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn written_xml_is_read_back() {
         let spec = spec();
         let document = to_xml(&spec, &platform("kvm"), &paths()).to_string();
         let ours = OwnershipTag::read(&xml::parse(&document).unwrap()).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(ours.fingerprint, spec.fingerprint());
         assert_eq!(ours.nics, spec.nics);
         assert!(ours.is_kvm);
-        // Another program may write the namespace in its own way.
+        // Other programs may use another prefix for the namespace.
         let other = document
             .replace("ocpdeploy:", "o:")
             .replace("xmlns:ocpdeploy", "xmlns:o");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_of_others_are_not_ours() {
+    fn domains_without_our_tag_are_ignored() {
         for metadata in [
             "",
             "<metadata/>",
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_is_of_one_machine_of_one_cluster() {
+    fn a_uuid_is_unique_for_machine_and_cluster() {
         let of =
             |cluster: &str, machine: &str| uuid_of(&ClusterId::from_tag(cluster), &MachineName::from_platform(machine));
         assert_eq!(of("lab.a", "lab-master-0"), of("lab.a", "lab-master-0"));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_accelerator_is_chosen_from_what_the_host_offers() {
+    fn the_domain_type_is_chosen_from_the_hosts_capabilities() {
         let guest = |arch: &str, types: &[&str]| {
             let domains: String = types.iter().map(|kind| format!("<domain type='{kind}'/>")).collect();
             format!(
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_named_as_linux_names_them() {
+    fn disks_are_named_like_in_linux() {
         for (index, name) in [
             (0, "vda"),
             (1, "vdb"),

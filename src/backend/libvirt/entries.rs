@@ -1,8 +1,7 @@
-//! A network's document: its plan, its reservations and its DNS records, and which of them are ours.
+//! The document of a network: its subnet, reservations and DNS records, and which of them have a cluster's tag.
 //!
-//! A reservation of ours is named `<node>.<cluster>.<domain>.ocpdeploy`, and a DNS record of ours bears that
-//! name among the others: one atomic write makes the entry and says whose it is, and an entry that a user made
-//! for a node by hand is never taken for ours.
+//! The tag is a name, `<node>.<cluster>.<domain>.ocpdeploy`: the name of a reservation, or one of the names of a DNS
+//! record. So one atomic request creates the entry with its tag, and entries that users created are never changed.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -14,10 +13,10 @@ use crate::backend::{AddressReservation, BackendErrorKind};
 use crate::cluster::{ClusterId, Mac, NodeName};
 use crate::xml::Element;
 
-/// Ends the name of each entry that is ours.
+/// The suffix of all tags.
 const MARK: &str = ".ocpdeploy";
 
-/// One of a network's two documents: what dnsmasq has now, and what it gets at the next start.
+/// One of a network's two documents: the present configuration of dnsmasq, or that of its next start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Document {
     pub forward: Option<String>,
@@ -45,12 +44,12 @@ pub(super) struct Record {
     pub names: Vec<String>,
 }
 
-/// The name that says whose an entry is.
-pub(super) fn marked(cluster: &ClusterId, node: &NodeName) -> String {
+/// The tag of an entry.
+pub(super) fn tag_of(cluster: &ClusterId, node: &NodeName) -> String {
     cluster.fqdn(node.as_str()) + MARK
 }
 
-/// The node for which an entry of exactly this cluster was made.
+/// The node of an entry of exactly this cluster.
 pub(super) fn node_of<'a>(cluster: &ClusterId, name: &'a str) -> Option<&'a str> {
     cluster.host_of(name.strip_suffix(MARK)?)
 }
@@ -78,14 +77,14 @@ impl Host {
         }
     }
 
-    /// What it holds, and for whom.
-    fn holder(&self) -> String {
+    /// The reservation as part of a message.
+    fn summary(&self) -> String {
         let name = match self.name.as_str() {
             "" => "a reservation without a name",
             name => name.strip_suffix(MARK).unwrap_or(name),
         };
         match (self.ip, self.mac) {
-            (Some(ip), Some(mac)) => format!("{name} ({mac}) holds {ip}"),
+            (Some(ip), Some(mac)) => format!("{ip} is reserved for {name} ({mac})"),
             _ => format!("{name} has a reservation"),
         }
     }
@@ -128,21 +127,21 @@ impl Document {
         }
     }
 
-    /// Whether the reservation must still be made; the reason why it cannot be made otherwise.
+    /// Whether the reservation is missing; the reason if a conflict prevents it.
     pub fn lacks_host(&self, wanted: &Host) -> Result<bool, String> {
-        let differs = |host: &&Host| *host != wanted && !host.is_same_by_hand(wanted);
+        let differs = |host: &&Host| *host != wanted && !host.is_equal_user_entry(wanted);
         let clashes = |host: &&Host| {
             (host.mac.is_some() && host.mac == wanted.mac)
                 || (host.ip.is_some() && host.ip == wanted.ip)
                 || host.name == wanted.name
         };
         match self.hosts.iter().filter(clashes).find(differs) {
-            Some(host) => Err(host.holder()),
+            Some(host) => Err(host.summary()),
             None => Ok(!self.hosts.iter().any(|host| clashes(&host))),
         }
     }
 
-    /// As `lacks_host` for a DNS record.
+    /// Like `lacks_host`, for a DNS record.
     pub fn lacks_record(&self, wanted: &Record) -> Result<bool, String> {
         let own_names: BTreeSet<_> = wanted.names.iter().filter(|name| !name.ends_with(MARK)).collect();
         let mut lacks = true;
@@ -151,9 +150,9 @@ impl Document {
             if record.ip == wanted.ip && own_names.is_subset(&names) {
                 lacks = false;
             } else if record.ip == wanted.ip {
-                return Err(format!("{} already leads to {}", record.names.join(", "), record.ip));
+                return Err(format!("{} already resolves to {}", record.names.join(", "), record.ip));
             } else if let Some(name) = own_names.intersection(&names).next() {
-                return Err(format!("{name} already leads to {}", record.ip));
+                return Err(format!("{name} already resolves to {}", record.ip));
             }
         }
         Ok(lacks)
@@ -161,8 +160,8 @@ impl Document {
 }
 
 impl Host {
-    /// A user's own entry that already does what we want; it stays the user's.
-    fn is_same_by_hand(&self, wanted: &Host) -> bool {
+    /// A user's own entry with the same MAC and address. It remains the user's entry.
+    fn is_equal_user_entry(&self, wanted: &Host) -> bool {
         self.mac == wanted.mac && self.ip == wanted.ip && !self.name.ends_with(MARK)
     }
 }
@@ -177,7 +176,7 @@ fn block(ip: &Element) -> Option<Ipv4Network> {
     }
 }
 
-/// An entry of ours.
+/// A tagged entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Host(Host),
@@ -198,7 +197,7 @@ pub(super) fn of_cluster(document: &Document, cluster: &ClusterId) -> Vec<Entry>
         .collect()
 }
 
-/// The clusters that have an entry: what follows the node in a marked name.
+/// The clusters that have entries: the part of the tag after the node.
 pub(super) fn clusters(document: &Document) -> BTreeSet<ClusterId> {
     let hosts = document.hosts.iter().map(|host| &host.name);
     let records = document.records.iter().flat_map(|record| &record.names);
@@ -206,17 +205,18 @@ pub(super) fn clusters(document: &Document) -> BTreeSet<ClusterId> {
     hosts.chain(records).filter_map(of).collect()
 }
 
-/// The entries made for exactly this lease.
-pub(super) fn of_hold(document: &Document, hold: &AddressReservation) -> Vec<Entry> {
-    let mark = marked(&hold.cluster, &hold.lease.name);
-    let (mac, ip) = (hold.lease.mac, hold.lease.ip);
+/// The entries of exactly this reservation.
+pub(super) fn of_reservation(document: &Document, reservation: &AddressReservation) -> Vec<Entry> {
+    let tag = tag_of(&reservation.cluster, &reservation.assignment.name);
+    let (mac, ip) = (reservation.assignment.mac, reservation.assignment.ip);
     let at_its_place = |entry: &Entry| match entry {
-        Entry::Host(host) => host.name == mark && host.ip == Some(ip),
-        Entry::Record(record) => record.names.contains(&mark) && record.ip == ip.to_string(),
+        Entry::Host(host) => host.name == tag && host.ip == Some(ip),
+        Entry::Record(record) => record.names.contains(&tag) && record.ip == ip.to_string(),
     };
-    // A record alone is what a cut release left; one beside a reservation for another MAC belongs to that.
+    // A record without a reservation remains of an interrupted release. A record with a reservation for another MAC
+    // belongs to that one.
     let is_of_another_mac = |entry: &Entry| matches!(entry, Entry::Host(host) if host.mac != Some(mac));
-    let mut entries = of_cluster(document, &hold.cluster);
+    let mut entries = of_cluster(document, &reservation.cluster);
     entries.retain(at_its_place);
     match entries.iter().any(is_of_another_mac) {
         true => Vec::new(),
@@ -224,15 +224,15 @@ pub(super) fn of_hold(document: &Document, hold: &AddressReservation) -> Vec<Ent
     }
 }
 
-/// libvirt itself takes any address, even one of another network.
+/// libvirt accepts any address, even one of another network.
 pub(super) fn check_address(document: &Document, mac: Mac, ip: Ipv4Addr) -> Result<(), Failure> {
-    let rejected = |words| Err(Failure::new(BackendErrorKind::Rejected, words));
+    let rejected = |message| Err(Failure::new(BackendErrorKind::Rejected, message));
     if !mac.is_unicast() {
         return rejected(format!("{mac} is not a unicast MAC"));
     }
     match document.own {
         Some(block) if !block.contains(ip) || [block.ip(), block.network(), block.broadcast()].contains(&ip) => {
-            rejected(format!("{ip} is no address for a machine of {block}"))
+            rejected(format!("{ip} is not a machine address of {block}"))
         }
         _ => Ok(()),
     }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_networks_plan_is_read() {
+    fn the_subnet_is_read() {
         let document = document();
         assert_eq!(document.own, Some("192.168.122.1/24".parse().unwrap()));
         let range = ("192.168.122.2".parse().unwrap(), "192.168.122.254".parse().unwrap());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_marked_entries_of_exactly_this_cluster_are_its_own() {
+    fn only_tagged_entries_of_exactly_this_cluster_are_its_own() {
         let names = |cluster: &str| -> Vec<String> {
             let cluster = ClusterId::from_tag(cluster);
             let name = |entry| match entry {
@@ -316,13 +316,13 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_known_by_marked_names_alone() {
+    fn clusters_are_read_only_from_tags() {
         let found: Vec<_> = clusters(&document()).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["a.lab.example.com", "lab.example.com"]);
     }
 
     #[test]
-    fn a_reservation_is_there_lacks_or_clashes() {
+    fn a_reservation_exists_is_missing_or_conflicts() {
         let document = document();
         let ours = |mac, ip| host(mac, ip, "master-0.lab.example.com.ocpdeploy");
         assert_eq!(
@@ -335,7 +335,7 @@ mod tests {
             "master-9.lab.example.com.ocpdeploy",
         );
         assert_eq!(document.lacks_host(&new), Ok(true));
-        // What a user reserved by hand for this very MAC is as good.
+        // A user's reservation for this MAC and address is sufficient.
         let by_hand = host(
             "52:54:00:00:00:14",
             "192.168.122.14",
@@ -347,25 +347,25 @@ mod tests {
                 "52:54:00:00:00:99",
                 "192.168.122.10",
                 "api.lab.example.com.ocpdeploy",
-                "master-0.lab.example.com (52:54:00:00:00:10) holds 192.168.122.10",
+                "192.168.122.10 is reserved for master-0.lab.example.com (52:54:00:00:00:10)",
             ),
             (
                 "52:54:00:00:00:11",
                 "192.168.122.99",
                 "api.lab.example.com.ocpdeploy",
-                "registry.lab.example.com (52:54:00:00:00:11) holds 192.168.122.11",
+                "192.168.122.11 is reserved for registry.lab.example.com (52:54:00:00:00:11)",
             ),
             (
                 "52:54:00:00:00:99",
                 "192.168.122.99",
                 "master-0.lab.example.com.ocpdeploy",
-                "master-0.lab.example.com (52:54:00:00:00:10) holds 192.168.122.10",
+                "192.168.122.10 is reserved for master-0.lab.example.com (52:54:00:00:00:10)",
             ),
             (
                 "52:54:00:00:00:12",
                 "192.168.122.12",
                 "api.lab.example.com.ocpdeploy",
-                "api.a.lab.example.com (52:54:00:00:00:12) holds 192.168.122.12",
+                "192.168.122.12 is reserved for api.a.lab.example.com (52:54:00:00:00:12)",
             ),
             (
                 "52:54:00:00:00:99",
@@ -383,24 +383,24 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_there_lacks_or_clashes() {
+    fn a_record_exists_is_missing_or_conflicts() {
         let document = document();
         let record = |ip: &str, names: &[&str]| Record {
             ip: ip.to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let mark = "master-0.lab.example.com.ocpdeploy";
+        let tag = "master-0.lab.example.com.ocpdeploy";
         for (wanted, verdict) in [
-            (record("192.168.122.10", &["master-0.lab.example.com", mark]), Ok(false)),
-            (record("192.168.122.99", &["api.lab.example.com", mark]), Ok(true)),
-            (record("192.168.122.11", &["registry.lab.example.com", mark]), Ok(false)),
+            (record("192.168.122.10", &["master-0.lab.example.com", tag]), Ok(false)),
+            (record("192.168.122.99", &["api.lab.example.com", tag]), Ok(true)),
+            (record("192.168.122.11", &["registry.lab.example.com", tag]), Ok(false)),
             (
-                record("192.168.122.11", &["api.lab.example.com", mark]),
-                Err("registry.lab.example.com already leads to 192.168.122.11".to_owned()),
+                record("192.168.122.11", &["api.lab.example.com", tag]),
+                Err("registry.lab.example.com already resolves to 192.168.122.11".to_owned()),
             ),
             (
-                record("192.168.122.99", &["registry.lab.example.com", mark]),
-                Err("registry.lab.example.com already leads to 192.168.122.11".to_owned()),
+                record("192.168.122.99", &["registry.lab.example.com", tag]),
+                Err("registry.lab.example.com already resolves to 192.168.122.11".to_owned()),
             ),
         ] {
             assert_eq!(document.lacks_record(&wanted), verdict, "{wanted:?}");
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_outside_the_network_are_refused() {
+    fn addresses_outside_the_network_are_rejected() {
         let mac: Mac = "52:54:00:00:00:99".parse().unwrap();
         let check = |ip: &str| check_address(&document(), mac, ip.parse().unwrap()).is_ok();
         assert!(check("192.168.122.77"));
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_written_as_libvirt_takes_them() {
+    fn entries_are_written_in_libvirts_format() {
         insta::assert_snapshot!(host("52:54:00:00:00:10", "192.168.122.10", "a.ocpdeploy").to_xml().to_string(), @"<host mac=\"52:54:00:00:00:10\" name=\"a.ocpdeploy\" ip=\"192.168.122.10\"/>");
         let record = Record {
             ip: "10.0.0.1".to_owned(),

@@ -1,4 +1,4 @@
-//! Addresses where libvirt is not the DHCP server: as the guest's agent tells them, else as the host has seen them.
+//! Addresses if libvirt is not the DHCP server: reported by the guest agent, else from the ARP table of the host.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use virt::sys;
 
 use crate::cluster::Mac;
 
-/// Seconds; an agent that does not run is refused at once.
+/// In seconds. The call fails at once if the agent does not run.
 const PATIENCE: i32 = 2;
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ pub(super) fn addresses(domain: &Domain) -> Vec<(Mac, Ipv4Addr)> {
     if let Ok(answer) = asked {
         return read(&answer);
     }
-    // Some versions of libvirt fail on an empty table: no data either way.
+    // Some versions of libvirt return an error for an empty table.
     let seen = domain.interface_addresses(sys::VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP, 0);
     let interfaces = seen.unwrap_or_default().into_iter().filter_map(|interface| {
         let mac: Mac = interface.hwaddr?.parse().ok()?;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_agents_answer_is_read() {
+    fn the_agents_response_is_read() {
         let answer = r#"{"return":[
             {"name":"lo","hardware-address":"00:00:00:00:00:00","ip-addresses":[{"ip-address":"127.0.0.1","ip-address-type":"ipv4","prefix":8}]},
             {"name":"ens3","hardware-address":"52:54:00:AA:bb:cc","ip-addresses":[

@@ -1,10 +1,11 @@
-//! Base images that clusters share: uploaded once, deleted with the last cluster that uses them.
+//! Base images that clusters share. They are uploaded once, and deleted with the last cluster that uses them.
 //!
-//! There is no lock on a libvirt host, so two rules keep processes from harming each other.
-//! An image is whole exactly when it has a qcow2 header: the header is written last, through a stream that was
-//! opened first, so it can never get into a volume that another process made under the same name meanwhile.
-//! And a cluster marks its use *before* it looks for the image, while one that leaves marks that *before* it looks
-//! for other users: whichever comes second sees the first.
+//! libvirt has no locks between clients, so two rules protect concurrent processes:
+//!
+//! * An image is complete if and only if it has a qcow2 header. The header is written last, through a stream that was
+//!   opened first. So it is never written to a volume that another process has created under the same name since.
+//! * A cluster creates its marker *before* it searches the image. A cluster that releases an image creates its marker
+//!   *before* it searches other users. So the second process always sees the marker of the first.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use virt::storage_vol::StorageVol;
 
-use super::session::{Pulse, if_there};
+use super::session::{Progress, if_exists};
 use super::storage::{Content, Qcow2, Storage};
 use super::volumes::{ImageKey, Volume};
 use crate::backend::BackendErrorKind;
@@ -25,14 +26,14 @@ use crate::cluster::ClusterId;
 use crate::digest::hex;
 use crate::xml;
 
-/// Written last; more than any header that matters here.
+/// The bytes that are written last; more than any header.
 const HEAD: u64 = 64 * 1024;
-/// How often another process's upload is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// An incomplete image that has not grown for so long is nobody's any more.
-const STALLED: Duration = Duration::from_secs(3);
-/// Longest wait for another cluster that is just leaving the image.
-const LEAVING: Duration = Duration::from_secs(5);
+/// The pause between two checks of another process's upload.
+const CHECK_PAUSE: Duration = Duration::from_millis(100);
+/// An incomplete image that has not grown for this time is abandoned.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3);
+/// The longest wait for another cluster that is releasing the image.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A local file with its digest.
 pub(super) struct LocalImage<'a> {
@@ -41,27 +42,31 @@ pub(super) struct LocalImage<'a> {
     pub bytes: u64,
 }
 
-/// Gives the name of the volume that holds the image, whole.
+/// Returns the name of the volume with the complete image.
 pub(super) fn ensure(
     storage: &Storage,
     cluster: &ClusterId,
     image: &LocalImage,
-    pulse: &Pulse,
+    progress: &Progress,
 ) -> Result<String, Failure> {
-    let key = ImageKey::of_digest(image.sha256)
-        .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, format!("`{}` is no sha256", image.sha256)))?;
+    let key = ImageKey::of_digest(image.sha256).ok_or_else(|| {
+        Failure::new(
+            BackendErrorKind::Rejected,
+            format!("`{}` is not a sha256 digest", image.sha256),
+        )
+    })?;
     let name = key.volume();
-    storage.create_mark(&key.uses(cluster))?;
-    // From a destroy of this very cluster that was cut.
+    storage.create_marker(&key.uses(cluster))?;
+    // Remains of an interrupted destroy of this cluster.
     storage.delete(&key.leaves(cluster))?;
-    wait_for_leavers(storage, &key, pulse)?;
+    wait_for_releases(storage, &key, progress)?;
     let mut seen = (0, Instant::now());
     loop {
         match storage.find(&name)? {
             None => {
                 let content = Content::Raw(image.bytes);
                 match storage.create(&name, &content) {
-                    Ok(volume) => upload(storage, &volume, image, pulse)?,
+                    Ok(volume) => upload(storage, &volume, image, progress)?,
                     Err(failure) if failure.kind == BackendErrorKind::Conflict => {}
                     Err(failure) => return Err(failure),
                 }
@@ -73,19 +78,19 @@ pub(super) fn ensure(
                 }
                 let written = volume.info()?.allocation;
                 if written != seen.0 {
-                    pulse.beat();
+                    progress.report();
                     seen = (written, Instant::now());
-                } else if seen.1.elapsed() > STALLED {
+                } else if seen.1.elapsed() > ABANDONED_AFTER {
                     storage.delete(&name)?;
                 } else {
-                    sleep(LOOK);
+                    sleep(CHECK_PAUSE);
                 }
             }
         }
     }
 }
 
-fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, pulse: &Pulse) -> Result<(), Failure> {
+fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, progress: &Progress) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::new(
             BackendErrorKind::Rejected,
@@ -100,16 +105,16 @@ fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, pulse: &Pu
             BackendErrorKind::Rejected,
             format!("{} is not a qcow2 image", image.path.display()),
         );
-        return Err(failure.hint("`qemu-img convert -O qcow2` makes one"));
+        return Err(failure.hint("convert it with `qemu-img convert -O qcow2`"));
     }
     let mut digest = Sha256::new();
     digest.update(&head);
     let mut first = storage.begin_upload(volume, 0, head.len() as u64)?;
-    let sent = send_body(storage, volume, head.len() as u64, file, &mut digest, pulse);
+    let sent = send_body(storage, volume, head.len() as u64, file, &mut digest, progress);
     let whole = sent.and_then(|sent| {
         let found = hex(&digest.finalize());
         match found == image.sha256 && head.len() as u64 + sent == image.bytes {
-            true => first.send(&head, pulse),
+            true => first.send(&head, progress),
             false => Err(Failure::new(
                 BackendErrorKind::Rejected,
                 format!("{} changed while it was uploaded", image.path.display()),
@@ -120,7 +125,7 @@ fn upload(storage: &Storage, volume: &StorageVol, image: &LocalImage, pulse: &Pu
         Ok(()) => first.finish(),
         Err(failure) => {
             first.abort();
-            // It would only be taken for an upload that has stalled.
+            // Otherwise it would look like an abandoned upload.
             let _ = super::storage::delete(volume);
             Err(failure)
         }
@@ -133,10 +138,10 @@ fn send_body(
     offset: u64,
     file: File,
     digest: &mut Sha256,
-    pulse: &Pulse,
+    progress: &Progress,
 ) -> Result<u64, Failure> {
     let mut body = storage.begin_upload(volume, offset, 0)?;
-    match body.send_all(file, pulse, |bytes| digest.update(bytes)) {
+    match body.send_all(file, progress, |bytes| digest.update(bytes)) {
         Ok(sent) => body.finish().map(|()| sent),
         Err(failure) => {
             body.abort();
@@ -145,24 +150,24 @@ fn send_body(
     }
 }
 
-fn wait_for_leavers(storage: &Storage, key: &ImageKey, pulse: &Pulse) -> Result<(), Failure> {
+fn wait_for_releases(storage: &Storage, key: &ImageKey, progress: &Progress) -> Result<(), Failure> {
     let begun = Instant::now();
     let leaving = |name: &str| matches!(Volume::read(name), Some(Volume::Leaves { image, .. }) if image == *key);
-    while begun.elapsed() < LEAVING {
+    while begun.elapsed() < RELEASE_TIMEOUT {
         if !storage.list()?.iter().any(|(name, _)| leaving(name)) {
             break;
         }
-        pulse.beat();
-        sleep(LOOK);
+        progress.report();
+        sleep(CHECK_PAUSE);
     }
     Ok(())
 }
 
-/// Ends a cluster's use of all images, and deletes those that nobody uses any more.
-pub(super) fn leave(storage: &Storage, cluster: &ClusterId, pulse: &Pulse) -> Result<(), Failure> {
+/// Releases all images of a cluster, and deletes those without users.
+pub(super) fn release(storage: &Storage, cluster: &ClusterId, progress: &Progress) -> Result<(), Failure> {
     for key in used_by(storage, cluster)? {
-        pulse.beat();
-        storage.create_mark(&key.leaves(cluster))?;
+        progress.report();
+        storage.create_marker(&key.leaves(cluster))?;
         storage.delete(&key.uses(cluster))?;
         if !is_used(storage, &key)? {
             storage.delete(&key.volume())?;
@@ -183,7 +188,7 @@ fn used_by(storage: &Storage, cluster: &ClusterId) -> Result<BTreeSet<ImageKey>,
     Ok(ours.collect())
 }
 
-/// Whether a cluster says so, or any volume lies over it, be it made by hand.
+/// Whether a cluster has a marker, or any volume is an overlay of it, also one that a user created.
 fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, Failure> {
     let volumes = storage.list()?;
     let marked = |name: &str| matches!(Volume::read(name), Some(Volume::Uses { image, .. }) if image == *key);
@@ -195,8 +200,8 @@ fn is_used(storage: &Storage, key: &ImageKey) -> Result<bool, Failure> {
     };
     let path = base.path()?;
     for (_, volume) in &volumes {
-        // A volume that vanishes meanwhile uses nothing.
-        let Some(described) = if_there(volume.xml_desc(0))? else {
+        // A volume that was deleted meanwhile is not an overlay.
+        let Some(described) = if_exists(volume.xml_desc(0))? else {
             continue;
         };
         let described = xml::parse(&described)?;

@@ -1,6 +1,6 @@
-//! The DHCP leases of a network: the one call that `virt` does not wrap.
+//! The DHCP leases of a network, by the only call that `virt` does not wrap.
 
-#![expect(unsafe_code, reason = "one C call with an array of C structs as its answer")]
+#![expect(unsafe_code, reason = "one C call that returns an array of C structs")]
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
@@ -12,19 +12,19 @@ use virt::sys;
 
 use crate::cluster::Mac;
 
-/// An address that libvirt's DHCP server has given.
+/// A lease of libvirt's DHCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DhcpLease {
     pub mac: Mac,
     pub ip: Ipv4Addr,
-    /// Seconds since 1970; none when it never ends.
+    /// In seconds since 1970; `None` if it never expires.
     pub expires: Option<i64>,
 }
 
-/// All IPv4 leases that libvirt knows, those of deleted machines included.
+/// All IPv4 leases, including those of deleted machines.
 pub(super) fn of_network(network: &Network) -> Result<Vec<DhcpLease>, Error> {
     let mut array: *mut sys::virNetworkDHCPLeasePtr = std::ptr::null_mut();
-    // SAFETY: the network is alive as long as `network`; no MAC means all; libvirt fills `array` when it returns 0 or more.
+    // SAFETY: the network is alive as long as `network`; a null MAC means all; libvirt fills `array` when it returns 0 or more.
     let count = unsafe { sys::virNetworkGetDHCPLeases(network.as_ptr(), std::ptr::null(), &mut array, 0) };
     if count < 0 {
         return Err(Error::last_error());
@@ -43,7 +43,7 @@ pub(super) fn of_network(network: &Network) -> Result<Vec<DhcpLease>, Error> {
             sys::virNetworkDHCPLeaseFree(lease);
         }
     }
-    // SAFETY: libvirt allocated the array itself with malloc, and it is used no more.
+    // SAFETY: libvirt allocated the array itself with malloc, and it is not used after this.
     unsafe { libc::free(array.cast()) };
     Ok(leases)
 }
@@ -54,7 +54,7 @@ unsafe fn text(string: *const c_char) -> Option<String> {
     if string.is_null() {
         return None;
     }
-    // SAFETY: promised by the caller.
+    // SAFETY: by the contract of this function.
     let string = unsafe { CStr::from_ptr(string) };
     string.to_str().ok().map(str::to_owned)
 }

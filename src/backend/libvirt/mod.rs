@@ -1,7 +1,7 @@
 //! libvirt, local or remote, through its C library.
 //!
-//! Everything goes over the connection, images and Ignition included, so that a remote host needs nothing but
-//! libvirt. Nothing is remembered here that libvirt itself does not hold.
+//! All data, including images and Ignition, is sent over the connection, so a remote host requires only libvirt. All
+//! state is on the host.
 
 mod choices;
 mod console;
@@ -12,6 +12,7 @@ mod images;
 mod leases;
 mod machines;
 mod network;
+mod power;
 mod preflight;
 mod seed;
 mod session;
@@ -27,8 +28,8 @@ use virt::connect::Connect;
 
 use self::domain::{OwnershipTag, Platform, uuid_of};
 use self::entries::Entry;
-use self::machines::Known;
-use self::session::{Pulse, Session, document, if_there, lock};
+use self::machines::TagCache;
+use self::session::{Progress, Session, document, if_exists, lock};
 use self::storage::Storage;
 use self::volumes::Volume;
 use crate::backend::failure::{During, Failure};
@@ -39,31 +40,32 @@ use crate::backend::{
 };
 use crate::cluster::{AddressAssignment, ClusterId, LibvirtConfig, MachineName, Role};
 
-/// A libvirt host, connected.
+/// A connection to a libvirt host.
 pub struct Libvirt {
     session: Arc<Session>,
-    known: Arc<Known>,
+    tags: Arc<TagCache>,
     config: LibvirtConfig,
-    /// Chosen at the first machine; a host does not change its emulators under way.
+    /// Read when the first machine is created, because the emulators of a host do not change.
     platform: Arc<OnceLock<Platform>>,
-    /// Machines that are being made or deleted: one call at a time for each.
+    /// Locks of machines that are being created or deleted.
     busy: Mutex<HashMap<MachineName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Libvirt {
-    /// Connects; nothing else is looked at yet.
+    /// Connects. Sends no other request.
     pub async fn connect(config: &LibvirtConfig) -> Result<Self, BackendError> {
-        refuse_session(&config.uri).during(format!("connect to {}", config.uri))?;
+        reject_session(&config.uri).during(format!("connect to {}", config.uri))?;
         Ok(Self {
             session: Arc::new(Session::open(&config.uri).await?),
-            known: Arc::default(),
+            tags: Arc::default(),
             config: config.clone(),
             platform: Arc::default(),
             busy: Mutex::default(),
         })
     }
 
-    async fn alone_with(&self, name: &MachineName) -> tokio::sync::OwnedMutexGuard<()> {
+    /// Waits until no other call creates or deletes this machine.
+    async fn lock_machine(&self, name: &MachineName) -> tokio::sync::OwnedMutexGuard<()> {
         let turn = Arc::clone(lock(&self.busy).entry(name.clone()).or_default());
         turn.lock_owned().await
     }
@@ -71,24 +73,25 @@ impl Libvirt {
     async fn call<T: Send + 'static>(
         &self,
         operation: String,
-        work: impl FnOnce(&Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Connect, &Progress) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, BackendError> {
         self.session.call(operation, work).await
     }
 
-    /// As `call`, for work on the pool.
+    /// Like `call`, for operations on the pool.
     async fn call_storage<T: Send + 'static>(
         &self,
         operation: String,
-        work: impl FnOnce(&Storage, &Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Storage, &Connect, &Progress) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, BackendError> {
         let pool = self.config.pool.clone();
-        let on_pool = move |connect: &Connect, pulse: &Pulse| work(&Storage::open(connect, &pool)?, connect, pulse);
+        let on_pool =
+            move |connect: &Connect, progress: &Progress| work(&Storage::open(connect, &pool)?, connect, progress);
         self.call(operation, on_pool).await
     }
 }
 
-/// Reads a text as libvirt's documents are read, for `fuzz/`.
+/// Parses a text like the documents of libvirt, for `fuzz/`.
 #[doc(hidden)]
 pub fn read_answer(text: &str) -> Option<ClusterId> {
     Volume::read(text);
@@ -101,13 +104,13 @@ pub fn read_answer(text: &str) -> Option<ClusterId> {
     OwnershipTag::read(&element).map(|ours| ours.cluster)
 }
 
-/// The session libvirt has neither bridges nor a DHCP server.
-fn refuse_session(uri: &str) -> Result<(), Failure> {
+/// A session libvirt has neither bridges nor a DHCP server.
+fn reject_session(uri: &str) -> Result<(), Failure> {
     let path = uri.split('?').next().unwrap_or_default();
     match path.starts_with("qemu") && path.ends_with("/session") {
         true => Err(Failure::new(
             BackendErrorKind::Rejected,
-            "machines of a session libvirt share no network",
+            "session connections are not supported: their machines share no network",
         )
         .hint("use qemu:///system")),
         false => Ok(()),
@@ -122,13 +125,13 @@ impl Backend for Libvirt {
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let (config, needs) = (self.config.clone(), needs.clone());
-        let operation = format!("look at libvirt at {}", config.uri);
+        let operation = format!("check libvirt at {}", config.uri);
         self.call(operation, move |connect, _| preflight::look(connect, &config, &needs))
             .await
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let (operation, network) = (format!("look at network {network}"), network.to_owned());
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        let (operation, network) = (format!("query network {network}"), network.to_owned());
         self.call(operation, move |connect, _| network::look(connect, &network))
             .await
     }
@@ -144,15 +147,15 @@ impl Backend for Libvirt {
             ImageRequest::Platform(name) => {
                 let operation = format!("find image {name}");
                 let find =
-                    move |storage: &Storage, _: &Connect, _: &Pulse| storage.base(&name).map(|_| ImageHandle(name));
+                    move |storage: &Storage, _: &Connect, _: &Progress| storage.base(&name).map(|_| ImageHandle(name));
                 self.call_storage(operation, find).await
             }
             ImageRequest::File { path, sha256, bytes } => {
                 let operation = format!("upload image {}", path.display());
-                let ensure = move |storage: &Storage, _: &Connect, pulse: &Pulse| {
+                let ensure = move |storage: &Storage, _: &Connect, progress: &Progress| {
                     let (path, sha256) = (path.as_path(), sha256.as_str());
                     let image = images::LocalImage { path, sha256, bytes };
-                    images::ensure(storage, &cluster, &image, pulse).map(ImageHandle)
+                    images::ensure(storage, &cluster, &image, progress).map(ImageHandle)
                 };
                 self.call_storage(operation, ensure).await
             }
@@ -162,9 +165,9 @@ impl Backend for Libvirt {
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
         let (spec, virt_type) = (spec.clone(), self.config.virt_type);
         let operation = format!("create machine {}", spec.name);
-        let _turn = self.alone_with(&spec.name).await;
+        let _turn = self.lock_machine(&spec.name).await;
         let platform = Arc::clone(&self.platform);
-        let create = move |storage: &Storage, connect: &Connect, pulse: &Pulse| {
+        let create = move |storage: &Storage, connect: &Connect, progress: &Progress| {
             let platform = match platform.get() {
                 Some(platform) => platform,
                 None => {
@@ -172,22 +175,22 @@ impl Backend for Libvirt {
                     platform.get_or_init(|| chosen)
                 }
             };
-            machines::create(storage, connect, platform, &spec, pulse)
+            machines::create(storage, connect, platform, &spec, progress)
         };
         self.call_storage(operation, create).await
     }
 
     async fn list_machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, BackendError> {
-        let (cluster, known) = (cluster.clone(), Arc::clone(&self.known));
+        let (cluster, tags) = (cluster.clone(), Arc::clone(&self.tags));
         let operation = format!("list the machines of cluster {cluster}");
-        self.call(operation, move |connect, _| machines::list(connect, &known, &cluster))
+        self.call(operation, move |connect, _| machines::list(connect, &tags, &cluster))
             .await
     }
 
     async fn delete_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
         let operation = format!("delete machine {name}");
-        let _turn = self.alone_with(&name).await;
+        let _turn = self.lock_machine(&name).await;
         self.call_storage(operation, move |storage, connect, _| {
             machines::delete(storage, connect, &cluster, &name)
         })
@@ -197,7 +200,7 @@ impl Backend for Libvirt {
     async fn start_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
         let operation = format!("start machine {name}");
-        let _turn = self.alone_with(&name).await;
+        let _turn = self.lock_machine(&name).await;
         self.call(operation, move |connect, _| {
             machines::start_again(connect, &cluster, &name)
         })
@@ -212,58 +215,58 @@ impl Backend for Libvirt {
     ) -> Result<Action<()>, BackendError> {
         let (cluster, name) = (cluster.clone(), name.clone());
         let operation = format!("stop machine {name}");
-        let _turn = self.alone_with(&name).await;
+        let _turn = self.lock_machine(&name).await;
         self.call(operation, move |connect, _| {
             machines::stop(connect, &cluster, &name, how)
         })
         .await
     }
 
-    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
-        let hold = hold.clone();
-        let AddressAssignment { name, ip, .. } = &hold.lease;
-        let operation = format!("hold address {ip} for {name} on network {}", hold.network);
-        self.call(operation, move |connect, _| network::hold(connect, &hold))
+    async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
+        let reservation = reservation.clone();
+        let AddressAssignment { name, ip, .. } = &reservation.assignment;
+        let operation = format!("reserve address {ip} for {name} on network {}", reservation.network);
+        self.call(operation, move |connect, _| network::reserve(connect, &reservation))
             .await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
         let cluster = cluster.clone();
-        let operation = format!("list the addresses held for cluster {cluster}");
+        let operation = format!("list the reserved addresses of cluster {cluster}");
         self.call(operation, move |connect, _| {
             let mut held = Vec::new();
             for network in connect.list_all_networks(0)? {
-                held.extend(network::held(&network, &cluster)?);
+                held.extend(network::reservations(&network, &cluster)?);
             }
             Ok(held)
         })
         .await
     }
 
-    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        let hold = hold.clone();
-        let AddressAssignment { name, ip, .. } = &hold.lease;
-        let operation = format!("release address {ip} of {name} on network {}", hold.network);
-        self.call(operation, move |connect, _| network::release_one(connect, &hold))
+    async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
+        let reservation = reservation.clone();
+        let AddressAssignment { name, ip, .. } = &reservation.assignment;
+        let operation = format!("release address {ip} of {name} on network {}", reservation.network);
+        self.call(operation, move |connect, _| network::release(connect, &reservation))
             .await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let cluster = cluster.clone();
-        let operation = format!("release what cluster {cluster} holds");
-        self.call_storage(operation, move |storage, connect, pulse| {
+        let operation = format!("delete what remains of cluster {cluster}");
+        self.call_storage(operation, move |storage, connect, progress| {
             for network in connect.list_all_networks(0)? {
-                network::release(&network, &cluster)?;
+                network::delete_entries(&network, &cluster)?;
             }
-            sweep(storage, connect, &cluster)?;
-            images::leave(storage, &cluster, pulse)
+            delete_orphaned_volumes(storage, connect, &cluster)?;
+            images::release(storage, &cluster, progress)
         })
         .await
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let cluster = cluster.clone();
-        let operation = format!("list what belongs to cluster {cluster}");
+        let operation = format!("list the objects of cluster {cluster}");
         self.call_storage(operation, move |storage, connect, _| owned(storage, connect, &cluster))
             .await
     }
@@ -293,7 +296,7 @@ impl SerialConsole for Libvirt {
         let (cluster, name) = (cluster.clone(), name.clone());
         let operation = format!("read the console of machine {name}");
         self.call_storage(operation, move |storage, connect, _| {
-            machines::console_tail(storage, connect, &cluster, &name)
+            console::tail(storage, connect, &cluster, &name)
         })
         .await
     }
@@ -310,8 +313,8 @@ impl SerialConsole for Libvirt {
 impl Discovery for Libvirt {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
         let config = self.config.clone();
-        let operation = format!("look at libvirt at {}", config.uri);
-        self.call(operation, move |connect, _| choices::look(connect, &config))
+        let operation = format!("check libvirt at {}", config.uri);
+        self.call(operation, move |connect, _| choices::query(connect, &config))
             .await
     }
 }
@@ -319,12 +322,12 @@ impl Discovery for Libvirt {
 #[async_trait(?Send)]
 impl Diagnostics for Libvirt {
     async fn local_disk_dir(&self) -> Result<Option<PathBuf>, BackendError> {
-        // `qemu:///system` names no host, and so does no other local one.
+        // Local URIs, such as `qemu:///system`, contain no host.
         if !self.config.uri.contains(":///") {
             return Ok(None);
         }
-        let operation = format!("look at pool {}", self.config.pool);
-        let folder = |storage: &Storage, _: &Connect, _: &Pulse| {
+        let operation = format!("query pool {}", self.config.pool);
+        let folder = |storage: &Storage, _: &Connect, _: &Progress| {
             let described = storage.describe()?;
             Ok(described.find("target/path").map(|path| PathBuf::from(&path.text)))
         };
@@ -341,15 +344,15 @@ impl Diagnostics for Libvirt {
     }
 }
 
-/// Deletes volumes of machines that have no domain: left by a cut creation, or console logs that grew full.
-fn sweep(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<(), Failure> {
-    // Only a refresh shows files that virtlogd made; it is refused while someone makes a volume.
+/// Deletes volumes of machines without a domain: those of an interrupted creation, and full console logs.
+fn delete_orphaned_volumes(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<(), Failure> {
+    // Files that virtlogd created are listed only after a refresh, which fails while a volume is being created.
     let _ = storage.refresh();
     for (name, volume) in storage.list()? {
         let Some(Volume::OfMachine { cluster: of, machine }) = Volume::read(&name) else {
             continue;
         };
-        if of == *cluster && if_there(connect.lookup_domain_by_uuid(uuid_of(cluster, &machine)))?.is_none() {
+        if of == *cluster && if_exists(connect.lookup_domain_by_uuid(uuid_of(cluster, &machine)))?.is_none() {
             storage::delete(&volume)?;
         }
     }
@@ -363,7 +366,7 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
     };
     let mut all = BTreeSet::new();
     for domain in connect.list_all_domains(0)? {
-        let Some(described) = if_there(domain.xml_desc(0))? else {
+        let Some(described) = if_exists(domain.xml_desc(0))? else {
             continue;
         };
         if OwnershipTag::read(&crate::xml::parse(&described)?).is_some_and(|ours| ours.cluster == *cluster) {
@@ -389,7 +392,7 @@ fn owned(storage: &Storage, connect: &Connect, cluster: &ClusterId) -> Result<Ve
 fn clusters(storage: &Storage, connect: &Connect) -> Result<BTreeSet<ClusterId>, Failure> {
     let mut all = BTreeSet::new();
     for domain in connect.list_all_domains(0)? {
-        if let Some(described) = if_there(domain.xml_desc(0))? {
+        if let Some(described) = if_exists(domain.xml_desc(0))? {
             all.extend(OwnershipTag::read(&crate::xml::parse(&described)?).map(|ours| ours.cluster));
         }
     }
@@ -407,12 +410,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_libvirt_is_refused() {
+    fn session_uris_are_rejected() {
         for uri in ["qemu:///session", "qemu+ssh://me@host/session?no_tty=1"] {
-            assert!(refuse_session(uri).is_err(), "{uri}");
+            assert!(reject_session(uri).is_err(), "{uri}");
         }
         for uri in ["qemu:///system", "qemu+ssh://me@session/system", "test:///default"] {
-            assert!(refuse_session(uri).is_ok(), "{uri}");
+            assert!(reject_session(uri).is_ok(), "{uri}");
         }
     }
 }

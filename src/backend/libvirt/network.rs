@@ -1,4 +1,4 @@
-//! What libvirt tells about a network, and the entries that we add to it and remove.
+//! Facts about a network, and the entries that are added to it and removed.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,9 +8,9 @@ use virt::connect::Connect;
 use virt::network::Network;
 use virt::sys;
 
-use super::entries::{self, Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
+use super::entries::{self, Document, Entry, Host, Record, check_address, node_of, of_cluster, of_reservation, tag_of};
 use super::leases::{self, DhcpLease};
-use super::session::{if_supported, if_there, plain};
+use super::session::{checked_text, if_exists, if_supported};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, NetworkFacts, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName};
@@ -22,9 +22,9 @@ const HOSTS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_IP_DHCP_HOS
 const RECORDS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_DNS_HOST;
 
 pub(super) fn find(connect: &Connect, name: &str) -> Result<Network, Failure> {
-    if_there(connect.lookup_network_by_name(plain("the network's name", name)?))?.ok_or_else(|| {
-        let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no network `{name}`"));
-        failure.hint("`virsh net-list --all` shows the networks; set `network`")
+    if_exists(connect.lookup_network_by_name(checked_text("network name", name)?))?.ok_or_else(|| {
+        let failure = Failure::new(BackendErrorKind::NotFound, format!("network `{name}` does not exist"));
+        failure.hint("set `network` to an existing one: list them with `virsh net-list --all`")
     })
 }
 
@@ -32,16 +32,16 @@ fn live(network: &Network) -> Result<Document, Failure> {
     Ok(Document::read(&xml::parse(&network.xml_desc(0)?)?))
 }
 
-/// Leases that have not ended; none where libvirt is not the DHCP server.
-pub(super) fn leases_now(network: &Network) -> Result<Vec<DhcpLease>, Failure> {
+/// Leases that have not expired; none if libvirt is not the DHCP server.
+pub(super) fn valid_leases(network: &Network) -> Result<Vec<DhcpLease>, Failure> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     let leases = if_supported(leases::of_network(network).map_err(Failure::from))?.unwrap_or_default();
-    let lasts = |lease: &DhcpLease| lease.expires.is_none_or(|end| end > now);
-    Ok(leases.into_iter().filter(lasts).collect())
+    let is_valid = |lease: &DhcpLease| lease.expires.is_none_or(|end| end > now);
+    Ok(leases.into_iter().filter(is_valid).collect())
 }
 
-/// Whether libvirt's own DHCP server serves it.
+/// Whether libvirt's DHCP server serves the network.
 pub(super) fn has_dhcp(network: &Network) -> Result<bool, Failure> {
     Ok(live(network)?.has_dhcp)
 }
@@ -50,7 +50,7 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
     let network = find(connect, name)?;
     let document = live(&network)?;
     let reserved = document.hosts.iter().filter_map(|host| Some((host.ip?, host.mac)));
-    let leased = leases_now(&network)?
+    let leased = valid_leases(&network)?
         .into_iter()
         .map(|lease| (lease.ip, Some(lease.mac)));
     let own = document.own.map(|block| block.ip());
@@ -59,7 +59,7 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
         cidr: document
             .own
             .and_then(|block| Ipv4Network::new(block.network(), block.prefix()).ok()),
-        // An isolated network has an address on the host and leads nowhere.
+        // An isolated network has an address on the host but no route.
         gateway: own.filter(|_| document.forward.is_some()),
         dhcp_ranges: document.ranges.clone(),
         taken: leased.chain(reserved).collect(),
@@ -69,44 +69,44 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
     })
 }
 
-pub(super) fn hold(connect: &Connect, hold: &AddressReservation) -> Result<ReservationState, Failure> {
-    let network = find(connect, &hold.network)?;
+pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Result<ReservationState, Failure> {
+    let network = find(connect, &reservation.network)?;
     let document = live(&network)?;
     if !document.has_dhcp {
         return Ok(ReservationState::Unreserved);
     }
-    let AddressAssignment { name, mac, ip } = &hold.lease;
+    let AddressAssignment { name, mac, ip } = &reservation.assignment;
     check_address(&document, *mac, *ip)?;
-    let other = leases_now(&network)?
+    let other = valid_leases(&network)?
         .into_iter()
         .find(|lease| lease.ip == *ip && lease.mac != *mac);
     if let Some(other) = other {
-        let words = format!("{ip} is leased to {}", other.mac);
-        return Err(Failure::new(BackendErrorKind::Conflict, words));
+        let message = format!("address {ip} is leased to {}", other.mac);
+        return Err(Failure::new(BackendErrorKind::Conflict, message));
     }
-    let mark = marked(&hold.cluster, name);
+    let tag = tag_of(&reservation.cluster, name);
     let host = Host {
         mac: Some(*mac),
         ip: Some(*ip),
-        name: mark.clone(),
+        name: tag.clone(),
     };
     let mut names = Vec::new();
-    for dns_name in &hold.dns_names {
-        let dns_name = plain("the DNS name", dns_name)?;
+    for dns_name in &reservation.dns_names {
+        let dns_name = checked_text("DNS name", dns_name)?;
         if !names.iter().any(|name| name == dns_name) {
             names.push(dns_name.to_owned());
         }
     }
     let record = Record {
         ip: ip.to_string(),
-        names: names.into_iter().chain([mark]).collect(),
+        names: names.into_iter().chain([tag]).collect(),
     };
-    let record = Some(record).filter(|_| !hold.dns_names.is_empty() && document.has_dns);
-    make(&network, &host, record.as_ref())?;
+    let record = Some(record).filter(|_| !reservation.dns_names.is_empty() && document.has_dns);
+    create_entries(&network, &host, record.as_ref())?;
     Ok(ReservationState::ByPlatform)
 }
 
-/// The documents that exist: running networks have one, persistent ones another.
+/// The existing documents: a running network has one, a persistent network another.
 fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Document)>, Failure> {
     let mut documents = Vec::new();
     if network.is_active()? {
@@ -122,10 +122,10 @@ fn documents(network: &Network) -> Result<Vec<(sys::virNetworkUpdateFlags, Docum
     Ok(documents)
 }
 
-/// Makes both entries wherever they lack, or none of them.
+/// Creates both entries where they are missing, or neither.
 ///
-/// libvirt refuses what clashes with an entry made since we looked: then the look is repeated.
-fn make(network: &Network, host: &Host, record: Option<&Record>) -> Result<(), Failure> {
+/// libvirt rejects an entry that conflicts with one that was created after the query. Then the query is repeated.
+fn create_entries(network: &Network, host: &Host, record: Option<&Record>) -> Result<(), Failure> {
     let host_xml = host.to_xml();
     let mut refused = None;
     for _ in 0..3 {
@@ -164,14 +164,14 @@ fn update(
     entry: &Element,
     flags: sys::virNetworkUpdateFlags,
 ) -> Result<(), Failure> {
-    // To libvirt no flag means the running network.
+    // Without a flag, libvirt changes the running network.
     if flags == 0 {
         return Ok(());
     }
     Ok(network.update(command, section, -1, &entry.to_string(), flags)?)
 }
 
-/// The entries of exactly this cluster on one network, live or only configured.
+/// The entries of exactly this cluster on one network, in the running or the persistent configuration.
 pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
     for (_, document) in documents(network)? {
@@ -184,7 +184,7 @@ pub(super) fn entries(network: &Network, cluster: &ClusterId) -> Result<Vec<Entr
     Ok(entries)
 }
 
-/// The clusters that have an entry.
+/// The clusters that have entries.
 pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Failure> {
     Ok(documents(network)?
         .iter()
@@ -193,7 +193,7 @@ pub(super) fn clusters(network: &Network) -> Result<BTreeSet<ClusterId>, Failure
 }
 
 /// The reservations of exactly this cluster.
-pub(super) fn held(network: &Network, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
+pub(super) fn reservations(network: &Network, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
     let lease = |entry| match entry {
         Entry::Host(host) => Some(AddressAssignment {
             name: NodeName::from_platform(node_of(cluster, &host.name)?),
@@ -205,21 +205,23 @@ pub(super) fn held(network: &Network, cluster: &ClusterId) -> Result<Vec<Address
     Ok(entries(network, cluster)?.into_iter().filter_map(lease).collect())
 }
 
-/// Removes every entry of exactly this cluster.
-pub(super) fn release(network: &Network, cluster: &ClusterId) -> Result<(), Failure> {
+/// Deletes all entries of exactly this cluster.
+pub(super) fn delete_entries(network: &Network, cluster: &ClusterId) -> Result<(), Failure> {
     remove(network, |document| of_cluster(document, cluster)).map(drop)
 }
 
-/// Removes the entries that `hold` made for exactly this lease.
-pub(super) fn release_one(connect: &Connect, hold: &AddressReservation) -> Result<Action<()>, Failure> {
-    let network = find(connect, &hold.network)?;
-    Ok(match remove(&network, |document| of_hold(document, hold))? {
-        true => Action::Done(()),
-        false => Action::Unchanged(()),
-    })
+/// Deletes the entries of exactly this reservation.
+pub(super) fn release(connect: &Connect, reservation: &AddressReservation) -> Result<Action<()>, Failure> {
+    let network = find(connect, &reservation.network)?;
+    Ok(
+        match remove(&network, |document| of_reservation(document, reservation))? {
+            true => Action::Done(()),
+            false => Action::Unchanged(()),
+        },
+    )
 }
 
-/// Removes what is chosen of each document; whether there was any.
+/// Deletes the chosen entries of each document. Returns whether there were any.
 fn remove(network: &Network, choose: impl Fn(&Document) -> Vec<Entry>) -> Result<bool, Failure> {
     let mut removed = false;
     for (flag, document) in documents(network)? {

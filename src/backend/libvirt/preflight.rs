@@ -1,4 +1,4 @@
-//! What is looked at before anything is made.
+//! Checks before a deployment.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use virt::connect::Connect;
 
 use super::domain::{OwnershipTag, Platform};
 use super::network;
-use super::session::{document, if_supported, if_there};
+use super::session::{document, if_exists, if_supported};
 use super::storage::Storage;
 use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
@@ -14,18 +14,18 @@ use crate::backend::{Finding, Requirements, Verdict};
 use crate::cluster::{LibvirtConfig, Mac, VirtType};
 
 const GIB: u64 = 1 << 30;
-/// The first libvirt that can hand a file to a machine as fw_cfg, in libvirt's own reckoning.
+/// The first libvirt that supports fw_cfg files, as libvirt encodes versions.
 const OLDEST: u32 = 6_005_000;
-/// Kinds of pool in which a volume is a file of exactly its length.
+/// Types of pools whose volumes are files of exactly the given length.
 pub(super) const FILE_POOLS: [&str; 3] = ["dir", "fs", "netfs"];
 
 impl Findings {
-    /// What is missing or shut counts as a finding; a lost connection does not.
+    /// Adds a failure as a finding. A lost connection remains an error.
     fn failure(&mut self, failure: Failure) -> Result<(), Failure> {
         use crate::backend::BackendErrorKind::{NotFound, Rejected};
         match failure.kind {
             NotFound | Rejected => {
-                self.add(Verdict::Fail, failure.words, failure.hint.as_deref());
+                self.add(Verdict::Fail, failure.message, failure.hint.as_deref());
                 Ok(())
             }
             _ => Err(failure),
@@ -33,15 +33,19 @@ impl Findings {
     }
 }
 
-pub(super) fn look(connect: &Connect, config: &LibvirtConfig, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
+pub(super) fn look(
+    connect: &Connect,
+    config: &LibvirtConfig,
+    requirements: &Requirements,
+) -> Result<Vec<Finding>, Failure> {
     let mut findings = Findings(Vec::new());
     version(connect, config, &mut findings)?;
     accelerator(connect, config.virt_type, &mut findings)?;
     match Storage::open(connect, &config.pool) {
-        Ok(storage) => space(&storage, &config.pool, needs, &mut findings)?,
+        Ok(storage) => space(&storage, &config.pool, requirements, &mut findings)?,
         Err(failure) => findings.failure(failure)?,
     }
-    for name in &needs.networks {
+    for name in &requirements.networks {
         match network::find(connect, name) {
             Err(failure) => findings.failure(failure)?,
             Ok(network) if network.is_active()? => findings.ok(format!("network {name} is active")),
@@ -51,8 +55,8 @@ pub(super) fn look(connect: &Connect, config: &LibvirtConfig, needs: &Requiremen
             }
         }
     }
-    memory(connect, needs, &mut findings)?;
-    name_conflicts(connect, needs, &mut findings)?;
+    memory(connect, requirements, &mut findings)?;
+    name_conflicts(connect, requirements, &mut findings)?;
     Ok(findings.0)
 }
 
@@ -65,13 +69,10 @@ fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -
         version % 1_000
     );
     if version < OLDEST {
-        let text = format!(
-            "libvirt {shown} at {} is too old to hand Ignition to a machine",
-            config.uri
-        );
-        findings.add(Verdict::Fail, text, Some("6.5 is the oldest that can"));
+        let text = format!("libvirt {shown} at {} does not support Ignition by fw_cfg", config.uri);
+        findings.add(Verdict::Fail, text, Some("upgrade libvirt to 6.5 or later"));
     } else {
-        findings.ok(format!("libvirt {shown} answers at {}", config.uri));
+        findings.ok(format!("connected to libvirt {shown} at {}", config.uri));
     }
     Ok(())
 }
@@ -81,23 +82,23 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
         Err(failure) => findings.failure(failure)?,
         Ok(platform) if platform.domain_type == "qemu" => {
             let hint = match virt_type {
-                VirtType::Qemu => "virt_type=auto uses KVM where it is offered",
-                _ => "load the kernel module kvm_intel or kvm_amd, and allow virtualization in the firmware",
+                VirtType::Qemu => "set virt_type=auto to use KVM",
+                _ => "load the kernel module kvm_intel or kvm_amd, and enable virtualization in the firmware",
             };
-            let text = "machines are emulated, which is slow: good for a rehearsal, too slow for an installation";
+            let text = "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal";
             findings.add(Verdict::Warn, text, Some(hint));
         }
-        Ok(platform) => findings.ok(format!("machines of type {}", platform.domain_type)),
+        Ok(platform) => findings.ok(format!("domain type {}", platform.domain_type)),
     }
     Ok(())
 }
 
-fn space(storage: &Storage, pool: &str, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+fn space(storage: &Storage, pool: &str, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let described = storage.describe()?;
     let kind = described.get("type").unwrap_or_default();
     if !FILE_POOLS.contains(&kind) {
-        let text = format!("pool {pool} is of type {kind}, where an Ignition file does not keep its length");
-        let hint = format!("set `pool` to one of type {}", FILE_POOLS.join(", "));
+        let text = format!("pool {pool} has type {kind}, which changes the length of Ignition files");
+        let hint = format!("set `pool` to a pool of type {}", FILE_POOLS.join(", "));
         findings.add(Verdict::Fail, text, Some(&hint));
     }
     let bytes = |path: &str| {
@@ -107,79 +108,95 @@ fn space(storage: &Storage, pool: &str, needs: &Requirements, findings: &mut Fin
     };
     let free = bytes("available").unwrap_or(0) / GIB;
     let text = format!(
-        "pool {pool} has {free} GiB free, {} GiB wanted if all disks were full",
-        needs.disk_gib
+        "pool {pool} has {free} GiB free, the disks require up to {} GiB",
+        requirements.disk_gib
     );
     match free {
-        0 => findings.add(Verdict::Fail, text, Some("free some space or choose another pool")),
-        // Disks grow as they are written, and seldom to their end.
-        _ if free < needs.disk_gib => findings.add(Verdict::Warn, text, None),
+        0 => findings.add(
+            Verdict::Fail,
+            text,
+            Some("free space in the pool or set another `pool`"),
+        ),
+        // Disks grow when they are written, and are seldom full.
+        _ if free < requirements.disk_gib => findings.add(Verdict::Warn, text, None),
         _ => findings.ok(text),
     }
     Ok(())
 }
 
-fn memory(connect: &Connect, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+fn memory(connect: &Connect, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let host = connect.node_info()?;
     let total = host.memory / 1024;
     let free = if_supported(connect.free_memory().map_err(Failure::from))?.map(|bytes| bytes >> 20);
-    let wanted = needs.memory_mib;
+    let wanted = requirements.memory_mib;
     if wanted > total {
-        let text = format!("the host has {total} MiB of memory, {wanted} MiB wanted");
-        findings.add(Verdict::Fail, text, Some("ask for less memory or fewer nodes"));
+        let text = format!("the host has {total} MiB of memory, {wanted} MiB required");
+        findings.add(Verdict::Fail, text, Some("set less memory or fewer nodes"));
     } else if free.is_some_and(|free| free < wanted) {
-        // Memory that holds files does not count as free, and is given back when wanted.
+        // The page cache does not count as free, but is released on demand.
         let text = format!(
-            "the host has {} MiB of memory free now, {wanted} MiB wanted",
+            "the host has {} MiB of free memory, {wanted} MiB required",
             free.unwrap_or(0)
         );
-        findings.add(Verdict::Warn, text, Some("stop what is not needed there"));
+        findings.add(
+            Verdict::Warn,
+            text,
+            Some("stop other machines or processes on the host"),
+        );
     } else {
-        findings.ok(format!("the host has {total} MiB of memory, {wanted} MiB wanted"));
+        findings.ok(format!("the host has {total} MiB of memory, {wanted} MiB required"));
     }
-    if needs.cpus_per_machine > host.cpus {
+    if requirements.cpus_per_machine > host.cpus {
         let text = format!(
-            "the host has {} cpus, one machine wants {}",
-            host.cpus, needs.cpus_per_machine
+            "the host has {} CPUs, the largest machine requires {}",
+            host.cpus, requirements.cpus_per_machine
         );
         findings.add(Verdict::Warn, text, None);
     }
     Ok(())
 }
 
-/// Names and MACs that domains of others have.
-fn name_conflicts(connect: &Connect, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
+/// Names and MACs that are in use by domains of other owners.
+fn name_conflicts(connect: &Connect, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
-    for (name, macs) in &needs.machines {
+    for (name, macs) in &requirements.machines {
         wanted.extend(macs.iter().map(|mac| (*mac, name.as_str())));
     }
     let mut clash = false;
     for domain in connect.list_all_domains(0)? {
-        let Some(xml) = if_there(domain.xml_desc(0))? else {
+        let Some(xml) = if_exists(domain.xml_desc(0))? else {
             continue;
         };
         let described = crate::xml::parse(&xml)?;
         let ours = OwnershipTag::read(&described);
-        if ours.is_some_and(|ours| needs.cluster.as_ref() == Some(&ours.cluster)) {
+        if ours.is_some_and(|ours| requirements.cluster.as_ref() == Some(&ours.cluster)) {
             continue;
         }
         let name = domain.name()?;
-        if needs.machines.iter().any(|(machine, _)| machine.as_str() == name) {
+        if requirements
+            .machines
+            .iter()
+            .any(|(machine, _)| machine.as_str() == name)
+        {
             clash = true;
-            let text = format!("a domain {name} that is not of this cluster is there");
-            findings.add(Verdict::Fail, text, Some("choose another cluster name, or remove it"));
+            let text = format!("domain {name} exists and is not owned by this cluster");
+            findings.add(
+                Verdict::Fail,
+                text,
+                Some("choose another cluster name or delete the domain"),
+            );
         }
         for interface in described.all("devices/interface/mac") {
             let mac = interface.get("address").and_then(|mac| mac.parse::<Mac>().ok());
             if let Some((mac, machine)) = mac.and_then(|mac| wanted.get(&mac).map(|machine| (mac, machine))) {
                 clash = true;
-                let text = format!("domain {name} already has the MAC {mac} of {machine}");
-                findings.add(Verdict::Fail, text, Some("give other MACs, or remove it"));
+                let text = format!("MAC {mac} of {machine} is in use by domain {name}");
+                findings.add(Verdict::Fail, text, Some("set other MACs or delete the domain"));
             }
         }
     }
     if !clash {
-        findings.ok("no name or MAC is taken by a stranger");
+        findings.ok("machine names and MACs are free");
     }
     Ok(())
 }

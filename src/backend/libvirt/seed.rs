@@ -1,13 +1,13 @@
 //! cloud-init's NoCloud seed: a small file system with three documents.
 //!
-//! cloud-init takes it as ISO 9660 or as FAT, by the label `cidata`; FAT can be made in-process with a kept crate.
+//! cloud-init accepts ISO 9660 or FAT with the label `cidata`. FAT can be written by a maintained crate.
 
 use std::io::{self, Cursor, Write};
 
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions, format_volume};
 
 const SECTOR: usize = 512;
-/// FAT's own tables, and room for rounding each file up to a cluster.
+/// The space for FAT's tables, and for rounding each file up to a cluster.
 const OVERHEAD: usize = 128 * 1024;
 
 /// The bytes of a seed disk.
@@ -18,10 +18,10 @@ pub(super) fn image(user_data: &str, meta_data: &str, network_config: &str) -> i
         ("network-config", network_config),
     ];
     let content: usize = files.iter().map(|(_, text)| text.len()).sum();
-    // The file allocation table takes 2 bytes a cluster of at least 512.
+    // The file allocation table has 2 bytes for each cluster of at least 512 bytes.
     let length = (content + content / 64 + OVERHEAD).next_multiple_of(SECTOR);
     let mut disk = Cursor::new(vec![0; length]);
-    // In lower case as cloud-init's first versions want it; they look for nothing else.
+    // Lower case, because old versions of cloud-init accept no other label.
     format_volume(&mut disk, FormatVolumeOptions::new().volume_label(*b"cidata     "))?;
     {
         let system = FileSystem::new(&mut disk, FsOptions::new())?;
@@ -39,8 +39,8 @@ mod tests {
 
     use super::*;
 
-    /// What a program outside says about a seed, or nothing where it is not installed.
-    fn ask(program: &str, arguments: &[&str], seed: &std::path::Path) -> Option<String> {
+    /// The output of a program for a seed; `None` if it is not installed.
+    fn output_of(program: &str, arguments: &[&str], seed: &std::path::Path) -> Option<String> {
         let output = Command::new(program).args(arguments).arg("-i").arg(seed).output();
         match output {
             Ok(output) => {
@@ -49,7 +49,7 @@ mod tests {
                 Some(String::from_utf8(output.stdout).unwrap())
             }
             Err(_) => {
-                eprintln!("skipped: no {program} here");
+                eprintln!("skipped: {program} is missing");
                 None
             }
         }
@@ -68,12 +68,12 @@ mod tests {
         ] {
             let output = Command::new("mtype").arg("-i").arg(file.path()).arg(name).output();
             let Ok(output) = output else {
-                eprintln!("skipped: no mtype here");
+                eprintln!("skipped: mtype is missing");
                 return;
             };
             assert_eq!(String::from_utf8(output.stdout).unwrap(), content, "{name}");
         }
-        let listing = ask("mdir", &["-b"], file.path()).unwrap();
+        let listing = output_of("mdir", &["-b"], file.path()).unwrap();
         assert_eq!(listing.lines().count(), 3, "{listing}");
         if let Ok(output) = Command::new("blkid")
             .args(["-p", "-o", "export"])

@@ -1,4 +1,4 @@
-//! The connection: every call in a thread of its own, bounded in number and time, with typed errors.
+//! The connection. Each call runs in its own thread, with limits of number and time, and returns typed errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,29 +13,30 @@ use crate::backend::failure::{During, Failure};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::xml::{self, Element};
 
-/// libvirtd admits 5 calls of one client at once (`max_client_requests`), and keeps further ones waiting.
-const CALLS_PER_LINE: usize = 4;
-/// Longest silence of one call; `virt` has no time-out of its own, and a lost peer is noticed only when the kernel gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// libvirtd runs 5 calls of one connection concurrently (`max_client_requests`), and queues further ones.
+const CALLS_PER_CONNECTION: usize = 4;
+/// The longest time without progress of one call. `virt` has no timeout, and a lost peer is detected only by the
+/// kernel's timeout.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Failure {
     pub fn is(&self, code: ErrorNumber) -> bool {
         self.code == Some(code as u32)
     }
 
-    /// Whether the driver behind the connection has no such function at all, or not with these flags.
+    /// Whether the driver does not support the function or these flags.
     pub fn is_unsupported(&self) -> bool {
         self.is(ErrorNumber::NoSupport)
             || self.is(ErrorNumber::OperationUnsupported)
-            || self.is(ErrorNumber::InvalidArg) && self.words.starts_with("unsupported flags")
+            || self.is(ErrorNumber::InvalidArg) && self.message.starts_with("unsupported flags")
     }
 
-    /// Whether libvirt only wants to be asked again: someone just fills, reads or makes something there.
+    /// Whether the call can be repeated because the object is in use by another operation.
     ///
-    /// It has no code of its own for that.
-    pub fn is_passing(&self) -> bool {
-        (self.is(ErrorNumber::OperationInvalid) && self.words.contains("is still "))
-            || (self.is(ErrorNumber::InternalError) && self.words.contains("has asynchronous jobs running"))
+    /// libvirt has no error code for this.
+    pub fn is_temporary(&self) -> bool {
+        (self.is(ErrorNumber::OperationInvalid) && self.message.contains("is still "))
+            || (self.is(ErrorNumber::InternalError) && self.message.contains("has asynchronous jobs running"))
     }
 }
 
@@ -43,8 +44,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         use ErrorNumber as E;
         let code = error.code().known();
-        let words = error.message().to_owned();
-        let lower = words.to_lowercase();
+        let message = error.message().to_owned();
+        let lower = message.to_lowercase();
         let of_connection = error.domain().is(ErrorDomain::Rpc) || error.domain().is(ErrorDomain::Remote);
         let kind = match code {
             Some(E::AuthFailed | E::AuthCancelled | E::AuthUnavailable | E::OperationDenied | E::AccessDenied) => {
@@ -66,18 +67,18 @@ impl From<Error> for Failure {
                 Some("add this user to the group `libvirt`, or run as root".to_owned())
             }
             BackendErrorKind::Rejected if lower.contains("fw_cfg") || lower.contains("permission denied") => Some(
-                "QEMU's user must be able to read the pool's folder; with AppArmor, allow it in \
+                "the user of QEMU must be able to read the folder of the pool; with AppArmor, allow it in \
                  /etc/apparmor.d/local/abstractions/libvirt-qemu"
                     .to_owned(),
             ),
             BackendErrorKind::Rejected if lower.contains("kvm") => {
-                Some("set virt_type=qemu to do without KVM".to_owned())
+                Some("set virt_type=qemu to emulate without KVM".to_owned())
             }
             _ => None,
         };
         Self {
             kind,
-            words,
+            message,
             hint,
             code: code.map(|code| code as u32),
             pause: None,
@@ -91,8 +92,8 @@ impl From<xml::BadXml> for Failure {
     }
 }
 
-/// `None` where libvirt says that there is no such thing.
-pub(super) fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
+/// `None` if the object does not exist.
+pub(super) fn if_exists<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
     match answer.map_err(Failure::from) {
         Ok(found) => Ok(Some(found)),
         Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(None),
@@ -100,7 +101,7 @@ pub(super) fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure
     }
 }
 
-/// `None` where the driver cannot tell.
+/// `None` if the driver does not support the function.
 pub(super) fn if_supported<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -109,119 +110,122 @@ pub(super) fn if_supported<T>(answer: Result<T, Failure>) -> Result<Option<T>, F
     }
 }
 
-/// Signs of life of a long call, such as bytes sent.
+/// The progress of a long call, such as sent bytes.
 #[derive(Clone, Default)]
-pub(super) struct Pulse(Arc<AtomicU64>);
+pub(super) struct Progress(Arc<AtomicU64>);
 
-impl Pulse {
-    pub fn beat(&self) {
+impl Progress {
+    pub fn report(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// One libvirt, by as many connections as the calls under way need.
+/// A libvirt host, with as many connections as the concurrent calls require.
 pub(super) struct Session {
     uri: String,
-    lines: Mutex<Vec<Arc<Connect>>>,
+    connections: Mutex<Vec<Arc<Connect>>>,
     permits: Semaphore,
 }
 
 impl Session {
     pub async fn open(uri: &str) -> Result<Self, BackendError> {
-        // libvirt's own handler writes every error on stderr, the expected ones too.
+        // The default handler of libvirt writes all errors to stderr, including expected ones.
         virt::error::clear_error_callback();
         let own = uri.to_owned();
-        let connect = bounded(Pulse::default(), move || Ok(Connect::open(Some(&own))?)).await;
+        let connect = bounded(Progress::default(), move || Ok(Connect::open(Some(&own))?)).await;
         let connect = connect.during(format!("connect to {uri}"))?;
         Ok(Self {
             uri: uri.to_owned(),
-            lines: Mutex::new(vec![Arc::new(connect)]),
+            connections: Mutex::new(vec![Arc::new(connect)]),
             permits: Semaphore::new(LIBVIRT_CONCURRENCY),
         })
     }
 
-    /// Runs blocking libvirt calls; `work` may beat the pulse to be granted more time.
+    /// Runs blocking libvirt calls. `work` gets more time when it reports progress.
     pub async fn call<T: Send + 'static>(
         self: &Arc<Self>,
         operation: impl Into<String>,
-        work: impl FnOnce(&Connect, &Pulse) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Connect, &Progress) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, BackendError> {
         let operation = operation.into();
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let session = Arc::clone(self);
-        let pulse = Pulse::default();
-        let inner = pulse.clone();
-        let answer = bounded(pulse, move || work(session.line()?.as_ref(), &inner)).await;
+        let progress = Progress::default();
+        let inner = progress.clone();
+        let answer = bounded(progress, move || work(session.connection()?.as_ref(), &inner)).await;
         answer.map_err(|failure| {
             if failure.kind == BackendErrorKind::Unreachable {
-                // The daemon was restarted or a tunnel fell; the next call connects anew.
-                lock(&self.lines).clear();
+                // The daemon was restarted or a tunnel was closed. The next call connects again.
+                lock(&self.connections).clear();
             }
             failure.during(operation)
         })
     }
 
-    /// The connection with the fewest calls under way; a new one when all have enough to do.
-    fn line(&self) -> Result<Arc<Connect>, Failure> {
-        let mut lines = lock(&self.lines);
-        lines.retain(|line| line.is_alive().unwrap_or(false));
-        // Each call holds a reference, and so does this list.
-        let idlest = lines.iter().min_by_key(|line| Arc::strong_count(line)).cloned();
-        match idlest {
-            // The one just taken counts as well.
-            Some(line) if Arc::strong_count(&line) - 2 < CALLS_PER_LINE => Ok(line),
+    /// The connection with the fewest concurrent calls; a new one if all are busy.
+    fn connection(&self) -> Result<Arc<Connect>, Failure> {
+        let mut connections = lock(&self.connections);
+        connections.retain(|connection| connection.is_alive().unwrap_or(false));
+        // Each call has a reference, and so has this list.
+        let least_busy = connections
+            .iter()
+            .min_by_key(|connection| Arc::strong_count(connection))
+            .cloned();
+        match least_busy {
+            // The reference of `least_busy` counts, too.
+            Some(connection) if Arc::strong_count(&connection) - 2 < CALLS_PER_CONNECTION => Ok(connection),
             other => match (Connect::open(Some(&self.uri)), other) {
                 (Ok(connect), _) => {
-                    let line = Arc::new(connect);
-                    lines.push(Arc::clone(&line));
-                    Ok(line)
+                    let connection = Arc::new(connect);
+                    connections.push(Arc::clone(&connection));
+                    Ok(connection)
                 }
-                // The daemon may not want more clients; then the others are shared.
-                (Err(_), Some(line)) => Ok(line),
+                // The daemon may reject more clients. Then the existing connections are shared.
+                (Err(_), Some(connection)) => Ok(connection),
                 (Err(error), None) => Err(error.into()),
             },
         }
     }
 }
 
-/// Runs `work` in a thread and gives up when it is silent for too long; the thread itself cannot be stopped.
+/// Runs `work` in a thread, and returns a timeout if it makes no progress. The thread itself cannot be stopped.
 async fn bounded<T: Send + 'static>(
-    pulse: Pulse,
+    progress: Progress,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let mut work = tokio::task::spawn_blocking(work);
     loop {
-        let heard = pulse.0.load(Ordering::Relaxed);
-        match tokio::time::timeout(PATIENCE, &mut work).await {
+        let before = progress.0.load(Ordering::Relaxed);
+        match tokio::time::timeout(PROGRESS_TIMEOUT, &mut work).await {
             Ok(Ok(answer)) => return answer,
             Ok(Err(ended)) => return Err(Failure::new(BackendErrorKind::Rejected, ended.to_string())),
-            Err(_) if pulse.0.load(Ordering::Relaxed) != heard => {}
+            Err(_) if progress.0.load(Ordering::Relaxed) != before => {}
             Err(_) => {
-                let words = format!("libvirt has not answered for {} s", PATIENCE.as_secs());
-                return Err(Failure::new(BackendErrorKind::Timeout, words));
+                let message = format!("libvirt has not responded for {} s", PROGRESS_TIMEOUT.as_secs());
+                return Err(Failure::new(BackendErrorKind::Timeout, message));
             }
         }
     }
 }
 
-/// A poisoned lock only says that another call panicked; what is in these locks is whole at every moment.
+/// A poisoned lock means that another call panicked. The values are valid at any time.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The documents of `virt` take text with NUL for a mistake of ours and some of its calls panic on it.
-pub(super) fn plain<'a>(what: &str, text: &'a str) -> Result<&'a str, Failure> {
+/// Rejects text with control characters: some functions of `virt` panic on NUL.
+pub(super) fn checked_text<'a>(what: &str, text: &'a str) -> Result<&'a str, Failure> {
     match text.chars().any(char::is_control) || text.is_empty() {
         true => Err(Failure::new(
             BackendErrorKind::Rejected,
-            format!("{what} {text:?} is empty or holds control characters"),
+            format!("{what} {text:?} is empty or contains control characters"),
         )),
         false => Ok(text),
     }
 }
 
-/// Reads a document that libvirt gave.
+/// Parses a document of libvirt.
 pub(super) fn document(answer: Result<String, Error>) -> Result<Element, Failure> {
     Ok(xml::parse(&answer?)?)
 }

@@ -1,4 +1,4 @@
-//! Volumes of one pool: made, filled, read and deleted through libvirt, so that remote hosts need no file access.
+//! Creates, writes, reads and deletes the volumes of one pool through libvirt, so remote hosts need no file access.
 
 use std::io::Read;
 use std::thread::sleep;
@@ -10,14 +10,14 @@ use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 
-use super::session::{Pulse, document, if_supported, if_there, plain};
+use super::session::{Progress, checked_text, document, if_exists, if_supported};
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::xml::Element;
 
-/// Bytes handed to a stream at once; more gains nothing.
+/// The bytes of one write to a stream. More are not faster.
 const CHUNK: usize = 1 << 20;
-/// Longest time that a volume may be busy, and how often it is asked for.
+/// The longest time that a volume may be busy, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -26,36 +26,39 @@ pub(super) struct Storage<'a> {
     pool: StoragePool,
 }
 
-/// The formats in which we make volumes.
+/// The content of a new volume.
 pub(super) enum Content<'a> {
-    /// Exactly this many bytes, all zero until written; only QEMU's user and root may read it.
+    /// Exactly this many bytes, zero until written. Only the user of QEMU and root can read it.
     Raw(u64),
     /// An empty disk of this size.
     Disk(u64),
-    /// A disk of this size that holds only what differs from another volume.
+    /// A disk of this size that stores the differences from another volume.
     Overlay { bytes: u64, base: &'a Base },
 }
 
-/// A volume on which overlays are made.
+/// A volume on which overlays are created.
 pub(super) struct Base {
     pub path: String,
     pub format: String,
-    /// Bytes that a machine sees.
+    /// The virtual size in bytes.
     pub virtual_size: u64,
 }
 
 impl<'a> Storage<'a> {
     pub fn open(connect: &'a Connect, pool: &str) -> Result<Self, Failure> {
-        let Some(found) = if_there(connect.lookup_storage_pool_by_name(plain("the pool's name", pool)?))? else {
-            let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no storage pool `{pool}`"));
-            return Err(failure.hint("`virsh pool-list --all` shows the pools; set `pool`"));
+        let Some(found) = if_exists(connect.lookup_storage_pool_by_name(checked_text("pool name", pool)?))? else {
+            let failure = Failure::new(
+                BackendErrorKind::NotFound,
+                format!("storage pool `{pool}` does not exist"),
+            );
+            return Err(failure.hint("set `pool` to an existing one: list them with `virsh pool-list --all`"));
         };
         if !found.is_active()? {
             let failure = Failure::new(
                 BackendErrorKind::Rejected,
                 format!("storage pool `{pool}` is not active"),
             );
-            return Err(failure.hint(format!("virsh pool-start {pool}")));
+            return Err(failure.hint(format!("start it with `virsh pool-start {pool}`")));
         }
         Ok(Self { connect, pool: found })
     }
@@ -65,7 +68,7 @@ impl<'a> Storage<'a> {
     }
 
     pub fn find(&self, name: &str) -> Result<Option<StorageVol>, Failure> {
-        if_there(self.pool.lookup_storage_vol_by_name(plain("the volume's name", name)?))
+        if_exists(self.pool.lookup_storage_vol_by_name(checked_text("volume name", name)?))
     }
 
     /// All volumes with their names.
@@ -74,18 +77,18 @@ impl<'a> Storage<'a> {
         volumes.into_iter().map(|volume| Ok((volume.name()?, volume))).collect()
     }
 
-    /// Makes libvirt see files that others made in the pool's folder.
+    /// Makes libvirt list files that were created by other programs in the folder of the pool.
     pub fn refresh(&self) -> Result<(), Failure> {
-        patiently(|| self.pool.refresh(0))
+        retry_while_busy(|| self.pool.refresh(0))
     }
 
     pub fn create(&self, name: &str, content: &Content) -> Result<StorageVol, Failure> {
-        let volume = volume_xml(plain("the volume's name", name)?, content);
+        let volume = volume_xml(checked_text("volume name", name)?, content);
         Ok(StorageVol::create_xml(&self.pool, &volume.to_string(), 0)?)
     }
 
-    /// As `create`, in place of what a crash may have left under this name; no machine may use that.
-    pub fn create_anew(&self, name: &str, content: &Content) -> Result<StorageVol, Failure> {
+    /// Like `create`, but first deletes a volume of this name that remains after a crash. No machine may use it.
+    pub fn recreate(&self, name: &str, content: &Content) -> Result<StorageVol, Failure> {
         match self.create(name, content) {
             Err(failure) if failure.is(ErrorNumber::StorageVolExist) => {
                 self.delete(name)?;
@@ -95,15 +98,15 @@ impl<'a> Storage<'a> {
         }
     }
 
-    /// As `create`; one that is there already is as good.
-    pub fn create_mark(&self, name: &str) -> Result<(), Failure> {
+    /// Creates an empty volume. An existing one is success.
+    pub fn create_marker(&self, name: &str) -> Result<(), Failure> {
         match self.create(name, &Content::Raw(0)) {
             Err(failure) if failure.is(ErrorNumber::StorageVolExist) => Ok(()),
             other => other.map(drop),
         }
     }
 
-    /// Whether there was such a volume.
+    /// Deletes a volume. Returns whether it existed.
     pub fn delete(&self, name: &str) -> Result<bool, Failure> {
         match self.find(name)? {
             Some(volume) => delete(&volume),
@@ -111,9 +114,9 @@ impl<'a> Storage<'a> {
         }
     }
 
-    pub fn upload(&self, volume: &StorageVol, bytes: &[u8], pulse: &Pulse) -> Result<(), Failure> {
+    pub fn upload(&self, volume: &StorageVol, bytes: &[u8], progress: &Progress) -> Result<(), Failure> {
         let mut upload = self.begin_upload(volume, 0, bytes.len() as u64)?;
-        match upload.send(bytes, pulse) {
+        match upload.send(bytes, progress) {
             Ok(()) => upload.finish(),
             Err(failure) => {
                 upload.abort();
@@ -122,17 +125,17 @@ impl<'a> Storage<'a> {
         }
     }
 
-    /// Opens the volume for writing now; what becomes of its name later does not change where the bytes go.
+    /// Opens the volume for writing. If the volume is deleted or replaced later, the bytes still go to this one.
     pub fn begin_upload(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Upload, Failure> {
         let stream = Stream::new(self.connect, 0)?;
-        patiently(|| volume.upload(&stream, offset, length, 0))?;
+        retry_while_busy(|| volume.upload(&stream, offset, length, 0))?;
         Ok(Upload { stream })
     }
 
-    /// At most `length` bytes from `offset`; fewer at the end of the volume.
+    /// Reads at most `length` bytes from `offset`; fewer at the end of the volume.
     pub fn read(&self, volume: &StorageVol, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
         let stream = Stream::new(self.connect, 0)?;
-        patiently(|| volume.download(&stream, offset, length, 0))?;
+        retry_while_busy(|| volume.download(&stream, offset, length, 0))?;
         let mut bytes = Vec::new();
         let mut buffer = vec![0; CHUNK.min(usize::try_from(length).unwrap_or(CHUNK))];
         loop {
@@ -141,7 +144,7 @@ impl<'a> Storage<'a> {
                 Ok(Ok(count)) => bytes.extend_from_slice(&buffer[..count]),
                 Ok(Err(_)) => return Err(Failure::new(BackendErrorKind::Rejected, "the stream would block")),
                 Err(error) => {
-                    // The first error is the one to tell.
+                    // The first error is the cause.
                     let _ = stream.abort();
                     return Err(error.into());
                 }
@@ -151,20 +154,20 @@ impl<'a> Storage<'a> {
         Ok(bytes)
     }
 
-    /// What an overlay needs to know of the volume under it.
+    /// The properties of a volume that an overlay on it requires.
     pub fn base(&self, name: &str) -> Result<Base, Failure> {
         let Some(volume) = self.find(name)? else {
-            let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no volume `{name}`"));
-            return Err(failure.hint("`virsh vol-list POOL` shows the volumes"));
+            let failure = Failure::new(BackendErrorKind::NotFound, format!("volume `{name}` does not exist"));
+            return Err(failure.hint("list the volumes with `virsh vol-list POOL`"));
         };
         let described = document(volume.xml_desc(0))?;
         let capacity = described.find("capacity").and_then(|element| element.text.parse().ok());
-        let told = described.value("target/format", "type").unwrap_or("raw").to_owned();
-        // libvirt looks into a volume only when it refreshes the pool, so an upload may still count as raw.
+        let reported = described.value("target/format", "type").unwrap_or("raw").to_owned();
+        // libvirt detects the format only when it refreshes the pool, so an uploaded volume may still be reported as raw.
         let header = if_supported(self.header(&volume))?.flatten();
         let (format, virtual_size) = match header {
             Some(header) => ("qcow2".to_owned(), Some(header.virtual_size)),
-            None => (told, capacity),
+            None => (reported, capacity),
         };
         Ok(Base {
             path: volume.path()?,
@@ -173,41 +176,41 @@ impl<'a> Storage<'a> {
         })
     }
 
-    /// None for what is not qcow2, such as an image whose upload is not complete.
+    /// `None` if the volume is not qcow2, such as an incomplete upload.
     pub fn header(&self, volume: &StorageVol) -> Result<Option<Qcow2>, Failure> {
         Ok(Qcow2::read(&self.read(volume, 0, Qcow2::BYTES as u64)?))
     }
 }
 
-/// Whether it was still there.
+/// Deletes a volume. Returns whether it still existed.
 pub(super) fn delete(volume: &StorageVol) -> Result<bool, Failure> {
-    match patiently(|| volume.delete(0)) {
+    match retry_while_busy(|| volume.delete(0)) {
         Err(failure) if failure.kind == BackendErrorKind::NotFound => Ok(false),
         other => other.map(|()| true),
     }
 }
 
-/// Asks again while libvirt is busy with the volume, which takes it milliseconds.
-fn patiently<T>(ask: impl Fn() -> Result<T, Error>) -> Result<T, Failure> {
+/// Repeats a call while libvirt is busy with the volume, which takes milliseconds.
+fn retry_while_busy<T>(call: impl Fn() -> Result<T, Error>) -> Result<T, Failure> {
     let begun = Instant::now();
     loop {
-        match ask().map_err(Failure::from) {
-            Err(failure) if failure.is_passing() && begun.elapsed() < PATIENCE => sleep(PAUSE),
+        match call().map_err(Failure::from) {
+            Err(failure) if failure.is_temporary() && begun.elapsed() < PATIENCE => sleep(PAUSE),
             other => return other,
         }
     }
 }
 
-/// A volume that is being written.
+/// An upload to a volume.
 pub(super) struct Upload {
     stream: Stream,
 }
 
 impl Upload {
-    pub fn send(&mut self, mut bytes: &[u8], pulse: &Pulse) -> Result<(), Failure> {
+    pub fn send(&mut self, mut bytes: &[u8], progress: &Progress) -> Result<(), Failure> {
         while !bytes.is_empty() {
             let sent = self.stream.send(&bytes[..bytes.len().min(CHUNK)])?;
-            pulse.beat();
+            progress.report();
             bytes = &bytes[usize::try_from(sent).unwrap_or(0)..];
         }
         Ok(())
@@ -216,7 +219,7 @@ impl Upload {
     pub fn send_all(
         &mut self,
         mut source: impl Read,
-        pulse: &Pulse,
+        progress: &Progress,
         mut see: impl FnMut(&[u8]),
     ) -> Result<u64, Failure> {
         let mut buffer = vec![0; CHUNK];
@@ -229,31 +232,31 @@ impl Upload {
                 return Ok(total);
             }
             see(&buffer[..count]);
-            self.send(&buffer[..count], pulse)?;
+            self.send(&buffer[..count], progress)?;
             total += count as u64;
         }
     }
 
-    /// Waits until libvirt has written everything.
+    /// Waits until libvirt has written all bytes.
     pub fn finish(self) -> Result<(), Failure> {
         Ok(self.stream.finish()?)
     }
 
     pub fn abort(self) {
-        // Only the reason for aborting is of interest.
+        // The error that led here is reported instead.
         let _ = self.stream.abort();
     }
 }
 
-/// What the header of a qcow2 file says.
+/// The header of a qcow2 file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Qcow2 {
-    /// Bytes that a machine sees.
+    /// The virtual size in bytes.
     pub virtual_size: u64,
 }
 
 impl Qcow2 {
-    /// Of the header, as much as is read here: magic, version, backing file (8 + 4 + 4), size.
+    /// The length of the header's first part: magic, version, backing file (8 + 4 + 4), size.
     pub const BYTES: usize = 32;
 
     pub fn read(bytes: &[u8]) -> Option<Self> {
@@ -292,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_overlay_names_its_base_and_the_bases_format() {
+    fn an_overlay_has_the_path_and_format_of_its_base() {
         let base = Base {
             path: "/pool/R&D.qcow2".to_owned(),
             format: "qcow2".to_owned(),
@@ -317,7 +320,7 @@ mod tests {
             .args([file.path().as_os_str(), "5368709120".as_ref()])
             .status();
         if !made.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: no qemu-img here");
+            eprintln!("skipped: qemu-img is missing");
             return;
         }
         let bytes = std::fs::read(file.path()).unwrap();

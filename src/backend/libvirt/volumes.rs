@@ -1,20 +1,20 @@
-//! Names of volumes: the only place where a volume can say whose it is.
+//! Names of volumes. The name is the only place for the ownership tag of a volume.
 //!
-//! Names of clusters, machines and parts never hold an underscore, so that `lab.example.com` cannot be
-//! taken for `a.lab.example.com` and machine `lab-master-1` cannot be taken for `lab-master-10`.
+//! Names of clusters, machines and parts contain no underscore. So `lab.example.com` cannot be confused with
+//! `a.lab.example.com`, nor machine `lab-master-1` with `lab-master-10`.
 
 use crate::cluster::{ClusterId, MachineName};
 
-/// What a volume of ours is for, read from its name.
+/// The purpose of a volume, read from its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Volume {
-    /// Made for one machine alone.
+    /// A volume of one machine.
     OfMachine { cluster: ClusterId, machine: MachineName },
-    /// Says that a cluster uses an image: an empty volume, made before the image is looked for.
+    /// A marker that a cluster uses an image: an empty volume, created before the image is searched.
     Uses { cluster: ClusterId, image: ImageKey },
-    /// Says that a cluster is about to leave an image, and may delete it.
+    /// A marker that a cluster is about to release an image, and may delete it.
     Leaves { cluster: ClusterId, image: ImageKey },
-    /// An image that clusters share.
+    /// A shared image.
     Image(ImageKey),
 }
 
@@ -25,7 +25,7 @@ pub(super) struct ImageKey(String);
 impl ImageKey {
     const DIGITS: usize = 32;
 
-    /// From the whole digest; none when it is not one.
+    /// From the complete digest; `None` if it is invalid.
     pub fn of_digest(sha256: &str) -> Option<Self> {
         sha256.get(..Self::DIGITS).and_then(Self::read)
     }
@@ -48,7 +48,7 @@ impl ImageKey {
     }
 }
 
-/// The parts that a machine is made of.
+/// The volumes of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Disk,
@@ -73,7 +73,7 @@ impl Part {
 }
 
 impl Volume {
-    /// None for a volume that is not ours.
+    /// `None` if the name has another form.
     pub fn read(name: &str) -> Option<Self> {
         let parts: Vec<&str> = name.split('_').collect();
         match parts.as_slice() {
@@ -91,7 +91,7 @@ impl Volume {
                     _ => None,
                 }
             }
-            // The part may be more than `Part` names: virtlogd appends `.0` to a full console log.
+            // There may be other parts than those of `Part`: virtlogd appends `.0` to a full console log.
             ["ocpdeploy", cluster, machine, part] if is_name(cluster) && is_name(machine) && !part.is_empty() => {
                 Some(Volume::OfMachine {
                     cluster: ClusterId::from_tag(cluster),
@@ -102,7 +102,7 @@ impl Volume {
         }
     }
 
-    /// The cluster that it belongs to alone.
+    /// The only cluster that uses the volume.
     pub fn owner(&self) -> Option<&ClusterId> {
         match self {
             Volume::OfMachine { cluster, .. } | Volume::Uses { cluster, .. } | Volume::Leaves { cluster, .. } => {
@@ -113,7 +113,7 @@ impl Volume {
     }
 }
 
-/// Whether a cluster's or machine's name keeps the rules above.
+/// Whether the name of a cluster or machine follows the rules above.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn images_and_marks_are_told_apart() {
+    fn images_and_markers_are_distinguished() {
         let digest = "ab".repeat(32);
         let key = ImageKey::of_digest(&digest).unwrap();
         let cluster = ClusterId::new("lab", "example.com");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_others_are_nobodys() {
+    fn other_volumes_have_no_owner() {
         for name in [
             "lab-master-0.qcow2",
             "ocpdeploy",

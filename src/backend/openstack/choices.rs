@@ -1,4 +1,4 @@
-//! What a project of a cloud has to choose from: networks, flavors, images; and the clouds that are known here.
+//! The choices of a project for `ocpdeploy init`: networks, flavors, images; and the clouds of clouds.yaml.
 
 use std::time::SystemTime;
 
@@ -11,12 +11,12 @@ use super::wire::text;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
 
-/// The clouds of clouds.yaml; may be left open where `OS_AUTH_URL` names one.
+/// The clouds of clouds.yaml; optional if `OS_AUTH_URL` is set.
 pub fn clouds() -> Result<SettingChoices, BackendError> {
-    let sources = Sources::here();
+    let sources = Sources::of_process();
     let found = sources
         .find("clouds.yaml", "OS_CLIENT_CONFIG_FILE")
-        .map_err(|unclear| Failure::from(unclear).during("read clouds.yaml"))?;
+        .map_err(|error| Failure::from(error).during("read clouds.yaml"))?;
     let none = serde_json::Map::new();
     let choices = found.as_ref().map(|(path, file)| {
         let clouds = file["clouds"].as_object().unwrap_or(&none).iter();
@@ -36,7 +36,7 @@ pub fn clouds() -> Result<SettingChoices, BackendError> {
 }
 
 impl OpenStack {
-    pub(super) async fn all_offers(&self) -> Result<PlatformChoices, Failure> {
+    pub(super) async fn all_choices(&self) -> Result<PlatformChoices, Failure> {
         let token = self.session.token().await?;
         let (networks, subnets, images) = futures::try_join!(
             self.session.list(NEUTRON, "/networks", "networks"),
@@ -46,19 +46,19 @@ impl OpenStack {
                 .list_where(Image, "/images", &[("status", "active")], "images"),
         )?;
         let external = networks.iter().filter(|network| network["router:external"] == true);
-        let external = external.map(|network| named(network, &networks, "gives floating IPs".to_owned()));
+        let external = external.map(|network| named(network, &networks, "for floating IPs".to_owned()));
         let inside = networks.iter().filter(|network| network["router:external"] != true);
         let inside = inside.map(|network| network_choice(network, &networks, &subnets, &token.project));
         let images: Vec<_> = images.iter().map(|image| image_choice(image, &images)).collect();
         let flavors = self.flavors().await?.iter().map(|flavor| {
             let (cpus, memory, disk) = (flavor.cpus, flavor.memory_mib, flavor.disk_gib);
-            Choice::new(&flavor.name, format!("{cpus} cpus, {memory} MiB, {disk} GiB"))
+            Choice::new(&flavor.name, format!("{cpus} CPUs, {memory} MiB, {disk} GiB"))
         });
         let flavors: Vec<_> = flavors.collect();
         Ok(PlatformChoices {
             seen: vec![Finding {
                 verdict: Verdict::Ok,
-                text: format!("{} lets us into project {}", self.session.name(), token.project),
+                text: format!("signed in to {}, project {}", self.session.name(), token.project),
                 hint: None,
             }],
             settings: vec![
@@ -72,8 +72,8 @@ impl OpenStack {
         })
     }
 
-    /// What time it is there.
-    pub(super) async fn time(&self) -> Result<Option<SystemTime>, Failure> {
+    /// The time of the cloud.
+    pub(super) async fn server_date(&self) -> Result<Option<SystemTime>, Failure> {
         Ok(self.session.date().await?.as_deref().and_then(crate::backoff::time_of))
     }
 }
@@ -82,7 +82,7 @@ fn network_choice(network: &Value, all: &[Value], subnets: &[Value], project: &s
     let of_network = |subnet: &&Value| subnet["network_id"] == network["id"];
     let own: Vec<_> = subnets.iter().filter(of_network).collect();
     let ranges: Vec<_> = own.iter().map(|subnet| text(subnet, "cidr")).collect();
-    let mut words = vec![match own.is_empty() {
+    let mut message = vec![match own.is_empty() {
         true => "no IPv4 subnet".to_owned(),
         false => ranges.join(" "),
     }];
@@ -91,15 +91,15 @@ fn network_choice(network: &Value, all: &[Value], subnets: &[Value], project: &s
     for (holds, word) in [
         (has_dhcp, "DHCP"),
         (network["shared"] == true, "shared"),
-        (network["provider:network_type"].is_string(), "of the provider"),
+        (network["provider:network_type"].is_string(), "provider network"),
         (is_own, "of this project"),
     ] {
-        words.extend(holds.then(|| word.to_owned()));
+        message.extend(holds.then(|| word.to_owned()));
     }
-    let choice = named(network, all, words.join(", "));
+    let choice = named(network, all, message.join(", "));
     match (has_dhcp, is_own) {
-        (false, _) => choice.warn("nodes get their addresses by DHCP, and there is none"),
-        (_, false) => choice.warn("another project's, where members may usually choose neither MACs nor addresses"),
+        (false, _) => choice.warn("no DHCP, which nodes require"),
+        (_, false) => choice.warn("of another project: members can usually not choose MACs and addresses"),
         _ => choice,
     }
 }
@@ -109,7 +109,7 @@ fn image_choice(image: &Value, all: &[Value]) -> Choice {
     named(image, all, format!("{}, {size} MiB", text(image, "disk_format")))
 }
 
-/// By its name, or by its id where several have the name.
+/// By its name, or by its id if the name is not unique.
 fn named(object: &Value, all: &[Value], about: String) -> Choice {
     let name = text(object, "name");
     match all.iter().filter(|other| text(other, "name") == name).count() {

@@ -1,4 +1,4 @@
-//! The project that all files here work in, and what is remembered of it.
+//! The project, with cached facts and locks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -15,7 +15,7 @@ use crate::backend::BackendError;
 use crate::backend::failure::During;
 use crate::cluster::{MachineName, OpenStackConfig};
 
-/// Between two looks at something that changes.
+/// The pause between two queries of a changing object.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// A project of a cloud.
@@ -24,22 +24,22 @@ pub struct OpenStack {
     pub(super) config: OpenStackConfig,
     pub(super) flavors: OnceCell<Vec<Flavor>>,
     pub(super) limits: OnceCell<Value>,
-    /// By the name or id that was asked for; they do not change under way.
+    /// Networks by the requested name or id. They do not change during a run.
     pub(super) networks: Mutex<HashMap<String, Arc<Network>>>,
-    /// Machines that are being made or deleted: one call at a time for each.
+    /// Locks of machines that are being created or deleted.
     pub(super) busy: Turns<MachineName>,
-    /// Server groups whose next member is being placed, by id.
+    /// Locks of server groups whose next member is being placed, by id.
     pub(super) placing: Turns<String>,
-    /// Held by whoever makes what machines share: a group or an image.
+    /// The lock for creating shared objects: a group or an image.
     pub(super) groups: tokio::sync::Mutex<()>,
-    /// Read by whoever is about to use a group, written by whoever deletes unused ones.
+    /// Locked for reading by users of a group, and for writing by the deletion of unused groups.
     pub(super) in_use: RwLock<()>,
-    /// Servers of pass one whose guest was seen to have its address.
+    /// Servers of pass one whose guest has been confirmed to have its address.
     pub(super) live: Mutex<BTreeSet<String>>,
 }
 
 impl OpenStack {
-    /// Reads how to sign in, and signs in.
+    /// Reads the credentials and signs in.
     pub async fn connect(config: &OpenStackConfig) -> Result<Self, BackendError> {
         let operation = || match &config.cloud {
             Some(cloud) => format!("sign in to cloud {cloud}"),
@@ -62,16 +62,16 @@ impl OpenStack {
     }
 }
 
-/// A lock for each thing.
+/// A lock for each key.
 pub(super) type Turns<K> = Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>;
 
-/// Waits until nobody else is at this thing.
+/// Locks this key.
 pub(super) async fn turn<K: Clone + Eq + Hash>(turns: &Turns<K>, key: &K) -> OwnedMutexGuard<()> {
     let turn = Arc::clone(lock(turns).entry(key.clone()).or_default());
     turn.lock_owned().await
 }
 
-/// A value is whole whenever its lock is free, also after a panic elsewhere.
+/// The values are valid at any time, also after a panic in another call.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

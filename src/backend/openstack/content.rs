@@ -1,7 +1,7 @@
-//! A bootstrap's config where the machine fetches it, for Nova's user data has no room for it.
+//! Stores the config of a bootstrap machine where it can be fetched, because it is too large for Nova's user data.
 //!
-//! In Glance: a private image, with a token of ours. In Swift: an object under a name nobody can guess, by an address
-//! that ends ("temporary URL", openstack/swift: `swift/common/middleware/tempurl.py`).
+//! In Glance: a private image, fetched with a token. In Swift: an object with a random name, fetched by a temporary URL
+//! (openstack/swift: `swift/common/middleware/tempurl.py`).
 
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
@@ -18,34 +18,34 @@ use crate::digest::{hex, hmac_sha256, sha512};
 use crate::ignition::stub::{Stub, stub};
 use crate::ignition::version;
 
-/// Seconds for which an object can be fetched; a bootstrap does it at its first boot.
+/// The validity of a temporary URL in seconds. The config is fetched at the first boot.
 const FETCHABLE: i64 = 2 * 3600;
 
-/// Where a config waits.
+/// Where a config is stored.
 struct Place {
     url: String,
-    /// A header by which it is let go.
+    /// The header that authorizes the request.
     token: Option<String>,
 }
 
-fn rejected(words: String) -> Failure {
-    Failure::new(BackendErrorKind::Rejected, words)
+fn rejected(message: String) -> Failure {
+    Failure::new(BackendErrorKind::Rejected, message)
 }
 
-/// The container of a cluster's objects.
+/// The container for the objects of a cluster.
 fn container(cluster: &ClusterId) -> String {
     format!("{TAG}-{cluster}")
 }
 
 impl OpenStack {
-    /// Puts a config where a machine can fetch it and returns a small config that does so.
+    /// Stores a config, and returns a small config that fetches it.
     ///
-    /// Whoever serves other bytes stops the boot. Token and address end by themselves; the content goes with the machine.
-    pub(super) async fn put_content(&self, spec: &MachineSpec, config: &[u8]) -> Result<Vec<u8>, Failure> {
+    /// The small config verifies the digest. Token and URL expire; the content is deleted with the machine.
+    pub(super) async fn store_config(&self, spec: &MachineSpec, config: &[u8]) -> Result<Vec<u8>, Failure> {
         let document: Value = serde_json::from_slice(config)
             .map_err(|error| rejected(format!("the config of {} is not JSON: {error}", spec.name)))?;
         let version = version(&document).map_err(|error| rejected(error.to_string()))?;
-        // What a cut try left may be half.
+        // Content of an interrupted attempt may be incomplete.
         self.delete_content(&spec.cluster, Some(&spec.name)).await?;
         let place = match self.config.ignition {
             OsIgnition::Swift => self.put_object(spec, config).await?,
@@ -71,7 +71,7 @@ impl OpenStack {
             headers: &headers,
             sha512: &sha512(config),
             gzip: false,
-            ca: self.session.ca.as_deref(),
+            ca: self.session.ca(),
         });
         Ok(stub
             .map_err(|error| rejected(error.to_string()))?
@@ -88,8 +88,8 @@ impl OpenStack {
             "tags": [TAG, spec.cluster],
             CONTENT: spec.name,
         });
-        let made = self.session.post(GLANCE, "/images", &image).await?;
-        let id = text(&made, "id");
+        let created = self.session.post(GLANCE, "/images", &image).await?;
+        let id = text(&created, "id");
         if let Err(failure) = self.send_image(id, config.to_vec()).await {
             self.session.delete(GLANCE, &format!("/images/{id}")).await?;
             return Err(failure);
@@ -122,23 +122,26 @@ impl OpenStack {
         let expires = Timestamp::now().as_second() + FETCHABLE;
         let signature = hmac_sha256(key, format!("GET\n{expires}\n{path}"));
         let url = format!("{endpoint}/{object}?temp_url_sig={signature}&temp_url_expires={expires}");
-        // A bootstrap that may not fetch would ask for ever.
-        if !self.session.answers_anyone(&url).await? {
-            let words = format!("{} does not honour temporary URLs", super::auth::Service::Object.name());
-            return Err(Failure::new(BackendErrorKind::Denied, words)
-                .hint("its proxy lacks the middleware tempurl with sha256; os_ignition=glance needs none"));
+        // Without access, the bootstrap machine would retry forever.
+        if !self.session.is_fetchable(&url).await? {
+            let message = format!(
+                "{} does not support temporary URLs",
+                super::auth::Service::Object.name()
+            );
+            return Err(Failure::new(BackendErrorKind::Denied, message)
+                .hint("enable the middleware tempurl with sha256 in its proxy, or set os_ignition=glance"));
         }
         Ok(Place { url, token: None })
     }
 
-    /// Names of the cluster's objects with their container; the container's own is the last.
+    /// The names of the cluster's objects with their container, then the name of the container.
     pub(super) async fn objects_of(&self, cluster: &ClusterId) -> Result<Vec<String>, Failure> {
         if !self.session.has(SWIFT).await? {
             return Ok(Vec::new());
         }
         let container = container(cluster);
         let found = match self.session.find(SWIFT, &format!("/{container}?format=json")).await {
-            // Who may not look there has never put anything there.
+            // Without permission to list, this user has never stored anything.
             Err(failure) if failure.kind == BackendErrorKind::Denied => None,
             found => found?,
         };
@@ -148,7 +151,7 @@ impl OpenStack {
             .map(|object| text(object, "name"))
             .partition(|name| is_ours(name));
         let mut names: Vec<_> = ours.iter().map(|name| format!("{container}/{name}")).collect();
-        // What somebody else put into it keeps it.
+        // Objects of other users keep the container.
         if others.is_empty() {
             names.push(container);
         }
@@ -169,7 +172,7 @@ impl OpenStack {
         Ok(all.filter_map(of).collect())
     }
 
-    /// Deletes the contents of one machine, or of all of a cluster's.
+    /// Deletes the stored configs of one machine, or of all machines of a cluster.
     pub(super) async fn delete_content(
         &self,
         cluster: &ClusterId,
@@ -191,7 +194,7 @@ impl OpenStack {
             if is_meant {
                 let path = object.split('/').map(escape).collect::<Vec<_>>().join("/");
                 changed |= match self.session.delete(SWIFT, &format!("/{path}")).await {
-                    // A container that another machine's content is in.
+                    // The container still has objects of other machines.
                     Err(failure) if failure.kind == BackendErrorKind::Conflict && machine.is_none() => false,
                     deleted => deleted?,
                 };
@@ -201,7 +204,7 @@ impl OpenStack {
     }
 }
 
-/// Whether an object's name is one that `put_object` gives: a machine's, and 32 digits.
+/// Whether `put_object` creates such names: the name of a machine and 32 digits.
 fn is_ours(object: &str) -> bool {
     let digits = |text: &str| text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     object
@@ -209,14 +212,14 @@ fn is_ours(object: &str) -> bool {
         .is_some_and(|(machine, rest)| !machine.is_empty() && digits(rest))
 }
 
-/// 32 digits that nobody can guess.
+/// 32 random hex digits.
 fn random() -> Result<String, Failure> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| rejected(format!("take random bytes: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| rejected(format!("get random bytes: {error}")))?;
     Ok(hex(&bytes))
 }
 
-/// The path of an address, as a temporary URL is signed with it.
+/// The path of a URL, which is part of the signature of a temporary URL.
 fn path_of(url: &str) -> &str {
     let from = url.find("://").map_or(0, |at| at + 3);
     url[from..].find('/').map_or("", |at| &url[from + at..])

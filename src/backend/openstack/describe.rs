@@ -1,4 +1,4 @@
-//! A machine in Nova's own words.
+//! Nova's description of a machine.
 
 use serde_json::Value;
 
@@ -8,30 +8,30 @@ use crate::backend::failure::Failure;
 use crate::backend::{Description, Form};
 use crate::cluster::{ClusterId, MachineName};
 
-/// What places a server, by our word and Nova's.
+/// Fields about placement: our name and Nova's.
 const SCHEDULING: [(&str, &str); 2] = [("zone", "OS-EXT-AZ:availability_zone"), ("host id", "hostId")];
 
-/// What a server is doing.
+/// Fields about the present state.
 const DYNAMIC: [(&str, &str); 5] = [
     ("status", "status"),
     ("task", "OS-EXT-STS:task_state"),
     ("id", "id"),
-    // Shown to administrators only.
+    // Only for administrators.
     ("host", "OS-EXT-SRV-ATTR:host"),
     ("instance", "OS-EXT-SRV-ATTR:instance_name"),
 ];
 
 impl OpenStack {
     pub(super) async fn describe(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, Failure> {
-        let server = self.there(cluster, name).await?;
+        let server = self.existing(cluster, name).await?;
         let mut described = Description::default();
         let text = |path: &Value| path.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        for (words, map) in [
+        for (message, map) in [
             (&SCHEDULING[..], &mut described.scheduling),
             (&DYNAMIC[..], &mut described.dynamic),
         ] {
             map.extend(
-                words
+                message
                     .iter()
                     .filter_map(|(ours, novas)| Some(((*ours).to_owned(), text(&server[*novas])?))),
             );

@@ -1,4 +1,4 @@
-//! Images in Glance: brought once, shared by clusters, left by the last of them.
+//! Images in Glance: uploaded once, shared by clusters, deleted with the last of them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::auth::Service::Image as GLANCE;
 use super::cloud::OpenStack;
 use super::cloud::PAUSE;
 use super::listing::has_tags;
-use super::ports::told;
+use super::ports::some_of;
 use super::wire::{self, TAG, escape, query, text};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle, ImageRequest};
 use crate::cluster::ClusterId;
 
-/// Property with the digest of the file that an image was made of.
+/// The property with the digest of the uploaded file.
 const DIGEST: &str = "ocpdeploy_sha256";
-/// Property with the address from which Glance fetched an image.
+/// The property with the URL from which Glance downloaded an image.
 const SOURCE: &str = "ocpdeploy_url";
-/// How long Glance may take to fetch an image.
+/// How long Glance may take to download an image.
 const FETCHING: Duration = Duration::from_secs(3600);
-/// Property of what is no system image, with the machine that fetches it.
+/// The property of stored configs, with the machine that fetches it.
 pub(super) const CONTENT: &str = "ocpdeploy_content";
 
 impl OpenStack {
@@ -32,7 +32,7 @@ impl OpenStack {
         match request {
             ImageRequest::Platform(url) if url.contains("://") => {
                 let _alone = self.groups.lock().await;
-                self.fetched_image(cluster, url).await
+                self.imported_image(cluster, url).await
             }
             ImageRequest::Platform(name) => self.named_image(name).await,
             ImageRequest::File { path, sha256, .. } => {
@@ -62,18 +62,18 @@ impl OpenStack {
                 let active = [("status", "active")];
                 let all = self.session.list_where(GLANCE, "/images", &active, "images").await?;
                 let names: Vec<_> = all.iter().map(|image| text(image, "name")).collect();
-                let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no image {name}"));
-                Err(failure.hint(format!("this project sees {}", told(&names))))
+                let failure = Failure::new(BackendErrorKind::NotFound, format!("image {name} does not exist"));
+                Err(failure.hint(format!("existing images: {}", some_of(&names))))
             }
             several => {
-                let words = format!("{} images are called {name}", several.len());
-                let failure = Failure::new(BackendErrorKind::Conflict, words);
-                Err(failure.hint("name it by its id; `openstack image list` shows it"))
+                let message = format!("{} images have the name {name}", several.len());
+                let failure = Failure::new(BackendErrorKind::Conflict, message);
+                Err(failure.hint("set the id of the image: list the ids with `openstack image list`"))
             }
         }
     }
 
-    /// The image with this property, tagged with the cluster; what a cut upload of ours left is removed.
+    /// The image with this property, after adding the tag of the cluster. Remains of interrupted uploads are deleted.
     async fn image_known_by(&self, cluster: &ClusterId, key: &str, value: &str) -> Result<Option<String>, Failure> {
         let path = query("/images", &[(key, value), ("tag", TAG), ("sort", "created_at:asc")]);
         let is_asked_for = |image: &Value| image[key] == value && has_tags(image, &[TAG]);
@@ -95,7 +95,7 @@ impl OpenStack {
         if !is_tagged {
             let path = format!("/images/{id}/tags/{}", escape(cluster.as_str()));
             match self.session.put_path(GLANCE, &path).await {
-                // Its last cluster left it in this moment.
+                // Its last cluster released it meanwhile.
                 Err(failure) if failure.code == Some(404) => return Ok(None),
                 other => drop(other?),
             }
@@ -110,24 +110,24 @@ impl OpenStack {
         let name = format!("{name}-{}", sha256.get(..12).unwrap_or(sha256));
         let mut image = new_image(&name, "qcow2", cluster);
         image[DIGEST] = json!(sha256);
-        let made = self.session.post(GLANCE, "/images", &image).await?;
-        let id = text(&made, "id").to_owned();
+        let created = self.session.post(GLANCE, "/images", &image).await?;
+        let id = text(&created, "id").to_owned();
         let file = File::open(path).await.map_err(unreadable)?;
         let sent = self.send_image(&id, file).await;
         if let Err(failure) = sent {
-            // An image that is half there can be neither used nor filled.
+            // An incomplete image can neither be used nor completed.
             self.session.delete(GLANCE, &format!("/images/{id}")).await?;
             return Err(failure);
         }
         Ok(ImageHandle(id))
     }
 
-    /// The image that Glance itself has fetched from a URL, or fetches now; its bytes never come here.
-    async fn fetched_image(&self, cluster: &ClusterId, url: &str) -> Result<ImageHandle, Failure> {
+    /// The image that Glance has downloaded from a URL, or downloads now. Its bytes do not pass through this computer.
+    async fn imported_image(&self, cluster: &ClusterId, url: &str) -> Result<ImageHandle, Failure> {
         let source = Source::read(url)?;
         if source.sha512.is_none() {
             warn!(
-                "nothing tells whether Glance fetches the right file from {}; #sha512=… behind it would",
+                "the download of {} by Glance is not verified: append #sha512=… to the URL",
                 source.url
             );
         }
@@ -140,20 +140,20 @@ impl OpenStack {
         let mut methods = methods["import-methods"]["value"].as_array().into_iter().flatten();
         if !methods.any(|method| method == "web-download") {
             return Err(
-                Failure::new(BackendErrorKind::Denied, "this Glance fetches no images by itself")
-                    .hint("leave os_image_import out; the image is then fetched here and uploaded"),
+                Failure::new(BackendErrorKind::Denied, "this Glance does not support downloads")
+                    .hint("remove os_image_import to download the image here and upload it"),
             );
         }
         let mut image = new_image(source.name, source.format, cluster);
         image[SOURCE] = json!(source.url);
-        let made = self.session.post(GLANCE, "/images", &image).await?;
-        let path = format!("/images/{}", text(&made, "id"));
+        let created = self.session.post(GLANCE, "/images", &image).await?;
+        let path = format!("/images/{}", text(&created, "id"));
         let fetched = async {
             let order = json!({"method": {"name": "web-download", "uri": source.url}});
             let ordered = self.session.post(GLANCE, &format!("{path}/import"), &order).await;
             ordered.map_err(|failure| match failure.code {
                 Some(400) => failure.hint(
-                    "the administrator says what Glance may fetch (import_filtering_opts); os_image_import=false fetches it here",
+                    "allow the URL in import_filtering_opts of Glance, or set os_image_import=false to download the image here",
                 ),
                 _ => failure,
             })?;
@@ -161,7 +161,7 @@ impl OpenStack {
             source.compare(&image)
         };
         match fetched.await {
-            Ok(()) => Ok(ImageHandle(text(&made, "id").to_owned())),
+            Ok(()) => Ok(ImageHandle(text(&created, "id").to_owned())),
             Err(failure) => {
                 self.session.delete(GLANCE, &path).await?;
                 Err(failure)
@@ -176,7 +176,7 @@ impl OpenStack {
             if text(&image, "status") == "active" {
                 return Ok(image);
             }
-            // Older ones keep no tasks of an image.
+            // Older versions have no tasks.
             let tasks = self
                 .session
                 .find(GLANCE, &format!("{path}/tasks"))
@@ -189,20 +189,23 @@ impl OpenStack {
                 let why = why
                     .map(|why| format!(": {}", wire::fault(why.as_bytes())))
                     .unwrap_or_default();
-                let failure = Failure::new(BackendErrorKind::Rejected, format!("Glance could not fetch {url}{why}"));
+                let failure = Failure::new(
+                    BackendErrorKind::Rejected,
+                    format!("Glance could not download {url}{why}"),
+                );
                 return Err(
-                    failure.hint("can the cloud reach it, on port 80 or 443? os_image_import=false fetches it here")
+                    failure.hint("check whether the cloud can reach the URL on port 80 or 443, or set os_image_import=false to download the image here")
                 );
             }
             if begun.elapsed() > FETCHING {
-                let words = format!("Glance still fetches {url}: {}", text(&image, "status"));
-                return Err(Failure::new(BackendErrorKind::Timeout, words));
+                let message = format!("Glance is still downloading {url}: {}", text(&image, "status"));
+                return Err(Failure::new(BackendErrorKind::Timeout, message));
             }
             sleep(PAUSE).await;
         }
     }
 
-    /// Fills an image; it is active when this ends.
+    /// Uploads the bytes of an image, which is active afterwards.
     pub(super) async fn send_image(&self, id: &str, body: impl Into<reqwest::Body>) -> Result<(), Failure> {
         let headers = [("Content-Type", "application/octet-stream")];
         self.session
@@ -211,26 +214,26 @@ impl OpenStack {
         check_active(&self.session.get(GLANCE, &format!("/images/{id}")).await?)
     }
 
-    /// All images and contents with the cluster's tag.
+    /// All images and stored configs with the tag of the cluster.
     pub(super) async fn images_of(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
         let path = query("/images", &[("tag", TAG), ("tag", cluster.as_str())]);
         let is_tagged = |image: &Value| has_tags(image, &[TAG, cluster.as_str()]);
         self.session.list_matching(GLANCE, &path, "images", is_tagged).await
     }
 
-    /// Images of all clusters.
+    /// Images and stored configs of all clusters.
     pub(super) async fn images_of_any(&self) -> Result<Vec<Value>, Failure> {
         let path = query("/images", &[("tag", TAG)]);
         let is_tagged = |image: &Value| has_tags(image, &[TAG]);
         self.session.list_matching(GLANCE, &path, "images", is_tagged).await
     }
 
-    /// Takes the cluster's tag off its images; those that nobody needs any more are deleted.
-    pub(super) async fn leave_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    /// Removes the tag of the cluster from its images, and deletes those without other users.
+    pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
         for image in self.images_of(cluster).await? {
             let path = format!("/images/{}", text(&image, "id"));
             let left = |image: &Value| image["tags"].as_array().map_or(0, Vec::len);
-            // Beside ours and this cluster's each tag is another cluster's.
+            // Each tag except these two belongs to another cluster.
             if text(&image, "status") == "active" && image[CONTENT].is_null() && left(&image) > 2 {
                 let tag = format!("{path}/tags/{}", escape(cluster.as_str()));
                 self.session.delete(GLANCE, &tag).await?;
@@ -240,7 +243,7 @@ impl OpenStack {
                 }
             }
             match self.session.delete(GLANCE, &path).await {
-                // A server that is just going still has it.
+                // A server that is being deleted still uses it.
                 Err(failure) if failure.kind == BackendErrorKind::Conflict => return Err(failure),
                 other => drop(other?),
             }
@@ -249,7 +252,7 @@ impl OpenStack {
     }
 }
 
-/// What a new image of the cluster's says of itself.
+/// The properties of a new image of the cluster.
 fn new_image(name: &str, format: &str, cluster: &ClusterId) -> Value {
     json!({
         "name": name,
@@ -263,11 +266,11 @@ fn new_image(name: &str, format: &str, cluster: &ClusterId) -> Value {
     })
 }
 
-/// From where Glance is to fetch an image.
+/// A URL from which Glance downloads an image.
 #[derive(Debug, PartialEq, Eq)]
 struct Source<'a> {
     url: &'a str,
-    /// Of the file.
+    /// The digest of the file.
     name: &'a str,
     format: &'static str,
     sha512: Option<String>,
@@ -280,21 +283,21 @@ impl<'a> Source<'a> {
             .map_or((text, None), |(url, rest)| (url, Some(rest)));
         let path = url.split('?').next().unwrap_or(url);
         let name = path.rsplit('/').next().unwrap_or(path);
-        let refused = |words: String| {
-            Failure::new(BackendErrorKind::Rejected, words).hint("os_image_import=false fetches it here and uploads it")
+        let refused = |message: String| {
+            Failure::new(BackendErrorKind::Rejected, message)
+                .hint("set os_image_import=false to download the image here and upload it")
         };
         let packed = [".gz", ".xz", ".bz2", ".zst"];
         if packed.iter().any(|end| name.ends_with(end)) {
-            return Err(refused(format!("Glance does not unpack {name}")));
+            return Err(refused(format!("Glance cannot decompress {name}")));
         }
         let sha512 = match fragment {
             None => None,
             Some(fragment) => match fragment.strip_prefix("sha512=") {
                 Some(sum) if sum.len() == 128 => Some(sum.to_ascii_lowercase()),
                 _ => {
-                    let words =
-                        format!("Glance tells the sha512 of what it fetched, and {url} has #{fragment} behind it");
-                    return Err(refused(words));
+                    let message = format!("{url} must end in #sha512=…, not #{fragment}: Glance reports only sha512");
+                    return Err(refused(message));
                 }
             },
         };
@@ -307,30 +310,32 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Refuses an image whose bytes are others.
+    /// Rejects an image with another digest.
     fn compare(&self, image: &Value) -> Result<(), Failure> {
         let Some(wanted) = &self.sha512 else { return Ok(()) };
         let has = text(image, "os_hash_value");
         if text(image, "os_hash_algo") == "sha512" && has == wanted.as_str() {
             return Ok(());
         }
-        let words = format!(
-            "what Glance fetched from {} has sha512 {has}, and {wanted} was asked for",
+        let message = format!(
+            "the file that Glance downloaded from {} has sha512 {has}, expected {wanted}",
             self.url
         );
-        Err(Failure::new(BackendErrorKind::Rejected, words)
-            .hint("the file changed there, or the sum is of another file"))
+        Err(Failure::new(BackendErrorKind::Rejected, message)
+            .hint("check the digest in the URL; the file may have changed"))
     }
 }
 
-/// Refuses an image that no server can boot yet.
+/// Rejects an image that servers cannot boot.
 pub(super) fn check_active(image: &Value) -> Result<(), Failure> {
     let (name, status) = (text(image, "name"), text(image, "status"));
     let hint = match status {
         "active" => return Ok(()),
-        "queued" => "its upload was never begun or broke off; delete it and upload it again",
-        "saving" | "importing" | "uploading" => "its upload goes on; run the same command again when it is through",
-        "deactivated" => "an administrator has closed it",
+        "queued" => "its upload was not started or was interrupted: delete the image and upload it again",
+        "saving" | "importing" | "uploading" => {
+            "its upload is in progress: run the same command again when it is complete"
+        }
+        "deactivated" => "an administrator deactivated it: choose another image",
         _ => "choose another image",
     };
     let failure = Failure::new(BackendErrorKind::Rejected, format!("image {name} is {status}"));
@@ -364,18 +369,18 @@ mod tests {
                 .compare(&json!({"os_hash_algo": "sha512", "os_hash_value": "00"}))
                 .is_err()
         );
-        for (url, words) in [
+        for (url, message) in [
             (
                 "https://mirror.example.com/rhcos.qcow2.gz",
-                "Glance does not unpack rhcos.qcow2.gz",
+                "Glance cannot decompress rhcos.qcow2.gz",
             ),
             (
                 "https://mirror.example.com/rhcos.qcow2#sha256=00",
-                "Glance tells the sha512 of what it fetched",
+                "Glance reports only sha512",
             ),
         ] {
             let failure = Source::read(url).unwrap_err();
-            assert!(failure.words.contains(words), "{}", failure.words);
+            assert!(failure.message.contains(message), "{}", failure.message);
         }
     }
 
@@ -384,7 +389,7 @@ mod tests {
         assert!(check_active(&json!({"name": "rhcos", "status": "active"})).is_ok());
         for status in ["queued", "saving", "importing", "deactivated", "pending_delete"] {
             let failure = check_active(&json!({"name": "rhcos", "status": status})).unwrap_err();
-            assert_eq!(failure.words, format!("image rhcos is {status}"));
+            assert_eq!(failure.message, format!("image rhcos is {status}"));
             assert!(failure.hint.is_some());
         }
     }

@@ -1,4 +1,4 @@
-//! Listings that are compared with their filter on our side; `backend/filters.rs` says why.
+//! Listings whose entries are compared with the filter again; see `backend/filters.rs`.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::backend::failure::Failure;
 use crate::backend::filters::matching;
 
 impl Session {
-    /// Entries whose fields have the filter's values; of several values for one field any.
+    /// The entries that match the filter. If a field has several values, any of them matches.
     pub async fn list_where(
         &self,
         service: Service,
@@ -17,11 +17,13 @@ impl Session {
         filter: &[(&str, &str)],
         key: &str,
     ) -> Result<Vec<Value>, Failure> {
-        self.list_matching(service, &query(path, filter), key, |entry| meets(entry, filter))
-            .await
+        self.list_matching(service, &query(path, filter), key, |entry| {
+            matches_filter(entry, filter)
+        })
+        .await
     }
 
-    /// As `list_where`, for filters that are not fields.
+    /// Like `list_where`, for filters that are not fields.
     pub async fn list_matching(
         &self,
         service: Service,
@@ -35,9 +37,9 @@ impl Session {
     }
 }
 
-fn meets(entry: &Value, filter: &[(&str, &str)]) -> bool {
+fn matches_filter(entry: &Value, filter: &[(&str, &str)]) -> bool {
     let has = |field: &str, wanted: &str| match &entry[field] {
-        // Digits of a MAC have no case.
+        // MACs are compared without case.
         Value::String(text) if field == "mac_address" => text.eq_ignore_ascii_case(wanted),
         Value::String(text) => text == wanted,
         Value::Number(number) => number.to_string() == wanted,
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_meets_a_filter_whole_or_not_at_all() {
+    fn an_entry_matches_only_the_complete_filter() {
         let port = json!({
             "name": "api.lab.example.com", "description": "ocpdeploy lab.example.com", "network_id": "n",
             "mac_address": "FA:16:3E:00:00:01", "port_id": null, "ip_version": 4,
@@ -80,12 +82,12 @@ mod tests {
             (&[("ip_version", "4")], true),
             (&[("ip_version", "6")], false),
         ] {
-            assert_eq!(meets(&port, filter), expected, "{filter:?}");
+            assert_eq!(matches_filter(&port, filter), expected, "{filter:?}");
         }
     }
 
     #[test]
-    fn tags_are_compared_whole() {
+    fn tags_are_compared_completely() {
         let image = json!({"tags": ["ocpdeploy", "lab.example.com.au", "LAB.example.com"]});
         assert!(has_tags(&image, &["ocpdeploy"]));
         assert!(!has_tags(&image, &["ocpdeploy", "lab.example.com"]));

@@ -1,4 +1,5 @@
-//! Whether a machine of pass one really has its address: Nova tells what Neutron planned, also of a guest that never boots.
+//! Checks whether a machine of pass one really has its address. Nova reports the address that Neutron assigned, also if
+//! the guest never boots.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -15,13 +16,13 @@ use crate::backend::failure::Failure;
 use crate::backend::{Machine, Power};
 use crate::cluster::Pass;
 
-/// Where SSH listens, which every stock image has running.
+/// The port of SSH, which runs in every stock image.
 const SSH: u16 = 22;
-/// A guest that is reached at all answers sooner.
+/// The timeout of a connection.
 const ANSWER: Duration = Duration::from_secs(1);
 
 impl OpenStack {
-    /// A machine of pass one without the addresses of which nothing shows that its guest has taken them.
+    /// Removes the addresses of a machine of pass one until its guest is confirmed to have them.
     pub(super) async fn with_live_addresses(&self, server: &Value, mut machine: Machine) -> Result<Machine, Failure> {
         if machine.pass == Pass::One && machine.power == Power::Running {
             let all: Vec<_> = machine.nics.iter().flat_map(|nic| nic.addresses.clone()).collect();
@@ -32,7 +33,7 @@ impl OpenStack {
         Ok(machine)
     }
 
-    /// Whether the guest answers from this computer or its console tells of one of its addresses; asked until it was so.
+    /// Whether the guest responds to this computer, or its console contains one of its addresses. Success is cached.
     async fn is_live(&self, server: &Value, addresses: &[Ipv4Addr]) -> Result<bool, Failure> {
         let id = text(server, "id");
         if lock(&self.live).contains(id) {
@@ -40,16 +41,16 @@ impl OpenStack {
         }
         let mut is_live = false;
         for ip in addresses {
-            is_live |= answers(*ip).await;
+            is_live |= has_ssh(*ip).await;
         }
         if !is_live {
-            // The whole of it: what tells of the address may be far up.
+            // The complete console, because the line with the address may be far from the end.
             is_live = match self.act(server, &json!({"os-getConsoleOutput": {}})).await {
-                Ok(answer) => tells_of(text(&answer, "output"), addresses),
-                // There are no consoles here, so Neutron's word must do.
+                Ok(answer) => contains_address(text(&answer, "output"), addresses),
+                // Without consoles, the address of Neutron has to be sufficient.
                 Err(failure) if matches!(failure.code, Some(403 | 501)) => {
                     let name = text(server, "name");
-                    warn!("{name} neither answers nor shows a console; that it has its address is Neutron's word");
+                    warn!("{name} does not respond and has no console: using the address that Neutron assigned");
                     true
                 }
                 Err(failure) if matches!(failure.code, Some(404 | 409)) => false,
@@ -63,8 +64,8 @@ impl OpenStack {
     }
 }
 
-/// Whether the guest speaks SSH. That a connection is taken or refused proves nothing: what is on the way may do it.
-async fn answers(ip: Ipv4Addr) -> bool {
+/// Whether an SSH server responds. An accepted or refused connection alone may come from a firewall or proxy.
+async fn has_ssh(ip: Ipv4Addr) -> bool {
     let hear = async {
         let mut greeting = [0; 4];
         let mut stream = TcpStream::connect((ip, SSH)).await?;
@@ -74,10 +75,10 @@ async fn answers(ip: Ipv4Addr) -> bool {
     matches!(timeout(ANSWER, hear).await, Ok(Ok(true)))
 }
 
-/// Whether a console has one of the addresses as a word of its own, as cloud-init and DHCP clients write it.
-fn tells_of(console: &str, addresses: &[Ipv4Addr]) -> bool {
-    let mut words = console.split(|c: char| !c.is_ascii_digit() && c != '.');
-    words.any(|word| {
+/// Whether the console contains one of the addresses as a separate word, as cloud-init and DHCP clients write it.
+fn contains_address(console: &str, addresses: &[Ipv4Addr]) -> bool {
+    let mut message = console.split(|c: char| !c.is_ascii_digit() && c != '.');
+    message.any(|word| {
         word.trim_matches('.')
             .parse()
             .is_ok_and(|ip: Ipv4Addr| addresses.contains(&ip))
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_console_tells_of_whole_addresses_only() {
+    fn only_complete_addresses_in_a_console_count() {
         let ip = [Ipv4Addr::new(10, 20, 1, 5)];
         for (console, tells) in [
             ("ci-info: |  eth0  | True |  10.20.1.5  | 255.255.0.0 |", true),
@@ -99,7 +100,7 @@ mod tests {
             ("eth0 ip 110.20.1.5/16", false),
             ("login:", false),
         ] {
-            assert_eq!(tells_of(console, &ip), tells, "{console}");
+            assert_eq!(contains_address(console, &ip), tells, "{console}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! OpenStack: Keystone, Glance, Neutron and Nova, for a plain member of a project.
 //!
-//! A port keeps MAC and address of each node and VIP, with or without a server; so pass one needs no machine. What is
-//! ours says so itself: servers by metadata and tags, volumes by metadata, images by tags, all else by description or name.
+//! A port reserves the MAC and the address of each node and VIP, also without a server. So pass one needs no machines.
+//! The tag of a cluster is in the metadata and tags of servers, in the metadata of volumes, in the tags of images, and in
+//! the description or name of other objects.
 
 mod answers;
 mod auth;
@@ -9,6 +10,8 @@ mod choices;
 mod cloud;
 mod content;
 mod describe;
+mod flavors;
+mod groups;
 mod images;
 mod listing;
 mod live;
@@ -17,6 +20,7 @@ mod ports;
 mod preflight;
 mod servers;
 mod session;
+mod transport;
 mod volumes;
 mod wire;
 
@@ -30,7 +34,7 @@ use self::auth::Service::{Compute as COMPUTE, Network as NETWORK};
 pub use self::choices::clouds;
 pub use self::cloud::OpenStack;
 use self::cloud::turn;
-use self::wire::{Flavor, mark, text};
+use self::wire::{Flavor, tag_text, text};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{
     Action, AddressReservation, Backend, BackendError, Capabilities, Description, Diagnostics, Discovery, Finding,
@@ -39,8 +43,8 @@ use crate::backend::{
 };
 use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 
-/// How often a release looks whether something is left, which a request under way may just have made.
-const SWEEPS: u32 = 5;
+/// How often `delete_remaining` checks for objects that a pending request may have created meanwhile.
+const DELETE_ROUNDS: u32 = 5;
 
 impl OpenStack {
     async fn owned(&self, cluster: &ClusterId) -> Result<BTreeSet<Owned>, Failure> {
@@ -51,12 +55,12 @@ impl OpenStack {
                 name: name.to_owned(),
             });
         };
-        let mark = mark(cluster);
-        let by_mark = [("description", mark.as_str())];
+        let tag = tag_text(cluster);
+        let by_tag = [("description", tag.as_str())];
         let (servers, ports, floating, groups, server_groups, images, volumes, objects) = futures::try_join!(
             self.servers_of(cluster),
             self.ports_of(cluster),
-            self.floating_ips(&by_mark),
+            self.floating_ips(&by_tag),
             self.security_groups(cluster),
             self.server_groups(cluster),
             self.images_of(cluster),
@@ -78,7 +82,7 @@ impl OpenStack {
         Ok(all)
     }
 
-    /// The clusters of which the project has anything.
+    /// The clusters that have objects in the project.
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
         let (ports, floating, groups, servers, server_groups, images, volumes, containers) = futures::try_join!(
             self.ports(&[]),
@@ -90,41 +94,41 @@ impl OpenStack {
             self.all_volumes(),
             self.containers(),
         )?;
-        let described = floating.iter().chain(&groups).map(|thing| text(thing, "description"));
+        let described = floating.iter().chain(&groups).map(|object| text(object, "description"));
         let described = described.chain(ports.iter().map(|port| port.description.as_str()));
         let named = server_groups.iter().map(|group| text(group, "name"));
-        let marked = described
-            .filter_map(wire::marked)
+        let by_text = described
+            .filter_map(wire::cluster_of_tag)
             .chain(named.filter_map(wire::group_of));
         let by_metadata = servers.iter().chain(&volumes).filter_map(wire::cluster_of);
         let tags = images.iter().flat_map(|image| image["tags"].as_array()).flatten();
         let tagged = tags.filter_map(|tag| ClusterId::read(tag.as_str()?));
-        Ok(marked.chain(by_metadata).chain(tagged).chain(containers).collect())
+        Ok(by_text.chain(by_metadata).chain(tagged).chain(containers).collect())
     }
 
-    /// Deletes all that is not a machine, in an order in which nothing is in use.
-    async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    /// Deletes all objects except machines, in the order of their dependencies.
+    async fn delete_objects(&self, cluster: &ClusterId) -> Result<(), Failure> {
         self.delete_content(cluster, None).await?;
         let servers = self.servers_of(cluster).await?;
-        self.sink(cluster, None).await?;
+        self.delete_floating_ips(cluster, None).await?;
         for port in self.ports_of(cluster).await? {
-            // Without its port a server is cut off; it is deleted first, by whoever asks for that.
+            // A server without its port has no network. Servers are deleted by `delete_machine`.
             if !servers.iter().any(|server| server["id"] == port.device.as_str()) {
                 self.delete_port(&port.id).await?;
             }
         }
-        // A server's volumes go with it.
+        // The volumes of a server are deleted with it.
         self.delete_volumes(cluster, None, &servers).await?;
         if servers.is_empty() {
-            let _alone = self.in_use.write().await;
-            self.leave_security_group(cluster).await?;
-            self.leave_server_groups(cluster).await?;
+            let _exclusive = self.in_use.write().await;
+            self.delete_security_group(cluster).await?;
+            self.delete_server_groups(cluster).await?;
         }
-        self.leave_images(cluster).await
+        self.release_images(cluster).await
     }
 }
 
-/// Reads a text as each of the services' answers is read, for `fuzz/`.
+/// Parses a text like the responses of the services, for `fuzz/`.
 #[doc(hidden)]
 pub fn read_answer(text: &str) -> Option<Machine> {
     wire::fault(text.as_bytes());
@@ -136,7 +140,7 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     wire::same_rule(&value, &value);
     wire::too_small(&Flavor::read(&value), 1, &value);
     wire::power(&value);
-    wire::marked(self::text(&value, "description"));
+    wire::cluster_of_tag(self::text(&value, "description"));
     wire::group_of(self::text(&value, "name"));
     let machine = wire::machine(&value);
     wire::without_payload(value);
@@ -149,14 +153,14 @@ impl Backend for OpenStack {
         (&self.config).into()
     }
 
-    async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
-        let operation = || format!("look at {}", self.session.name());
-        self.look(needs).await.during(operation())
+    async fn preflight(&self, requirements: &Requirements) -> Result<Vec<Finding>, BackendError> {
+        let operation = || format!("check {}", self.session.name());
+        self.check(requirements).await.during(operation())
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let facts = self.network_facts(network).await;
-        facts.during(format!("look at network {network}"))
+        facts.during(format!("query network {network}"))
     }
 
     async fn ensure_image(
@@ -205,34 +209,37 @@ impl Backend for OpenStack {
         stopped.during(format!("stop machine {name}"))
     }
 
-    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
-        let AddressAssignment { name, ip, .. } = &hold.lease;
-        let held = self.hold(hold).await;
-        held.during(format!("hold address {ip} for {name} on network {}", hold.network))
+    async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
+        let AddressAssignment { name, ip, .. } = &reservation.assignment;
+        let result = self.reserve(reservation).await;
+        result.during(format!(
+            "reserve address {ip} for {name} on network {}",
+            reservation.network
+        ))
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
-        let held = self.held(cluster).await;
-        held.during(format!("list the addresses held for cluster {cluster}"))
+        let result = self.reservations(cluster).await;
+        result.during(format!("list the reserved addresses of cluster {cluster}"))
     }
 
-    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        let AddressAssignment { name, ip, .. } = &hold.lease;
-        let released = self.release_one(hold).await;
+    async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
+        let AddressAssignment { name, ip, .. } = &reservation.assignment;
+        let released = self.release(reservation).await;
         released.during(format!("release address {ip} of {name}"))
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let failed = |failure: Failure| failure.during(format!("release what cluster {cluster} holds"));
-        // Twice empty: a request whose answer never came may be done only after the first look.
+        let failed = |failure: Failure| failure.during(format!("delete what remains of cluster {cluster}"));
+        // Empty twice: a request without a response may be performed after the first query.
         let mut empty = 0;
-        for _ in 0..SWEEPS {
-            let left = self.owned(cluster).await.map_err(failed)?;
-            if left.iter().all(|owned| owned.kind == "server") {
+        for _ in 0..DELETE_ROUNDS {
+            let remaining = self.owned(cluster).await.map_err(failed)?;
+            if remaining.iter().all(|owned| owned.kind == "server") {
                 empty += 1;
             } else {
                 empty = 0;
-                self.release(cluster).await.map_err(failed)?;
+                self.delete_objects(cluster).await.map_err(failed)?;
             }
             if empty == 2 {
                 break;
@@ -243,7 +250,7 @@ impl Backend for OpenStack {
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
-        let owned = owned.during(format!("list what belongs to cluster {cluster}"))?;
+        let owned = owned.during(format!("list the objects of cluster {cluster}"))?;
         Ok(owned.into_iter().collect())
     }
 
@@ -276,16 +283,16 @@ impl SerialConsole for OpenStack {
 #[async_trait(?Send)]
 impl Discovery for OpenStack {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at {}", self.session.name());
-        self.all_offers().await.during(operation)
+        let operation = format!("check {}", self.session.name());
+        self.all_choices().await.during(operation)
     }
 }
 
 #[async_trait(?Send)]
 impl Diagnostics for OpenStack {
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.name());
-        self.time().await.during(operation)
+        let operation = format!("query the time of {}", self.session.name());
+        self.server_date().await.during(operation)
     }
 
     async fn describe_machine(&self, cluster: &ClusterId, name: &MachineName) -> Result<Description, BackendError> {

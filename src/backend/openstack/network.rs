@@ -1,4 +1,4 @@
-//! A network as Neutron shows it.
+//! A network of Neutron.
 
 use std::net::Ipv4Addr;
 
@@ -9,14 +9,14 @@ use super::wire::text;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 
-/// A network as Neutron shows it, with its IPv4 subnets.
+/// A network with its IPv4 subnets.
 #[derive(Debug)]
 pub(super) struct Network {
     pub id: String,
     pub name: String,
     pub project: String,
     pub is_external: bool,
-    /// Whether ports are filtered; without it there are neither security groups nor address pairs.
+    /// Whether ports are filtered. Otherwise there are neither security groups nor address pairs.
     pub port_security: bool,
     pub subnets: Vec<Subnet>,
 }
@@ -49,7 +49,7 @@ impl Subnet {
 }
 
 impl Network {
-    /// The subnet of the nodes: one with DHCP before one without.
+    /// The subnet of the nodes: preferably one with DHCP.
     pub fn main(&self) -> Option<&Subnet> {
         self.subnets.iter().find(|subnet| subnet.dhcp).or(self.subnets.first())
     }
@@ -60,12 +60,12 @@ impl Network {
             .find(|subnet| subnet.cidr.contains(ip))
             .ok_or_else(|| {
                 let ranges: Vec<_> = self.subnets.iter().map(|subnet| subnet.cidr.to_string()).collect();
-                let words = format!(
-                    "{ip} is on no subnet of network {}, which has {}",
+                let message = format!(
+                    "{ip} is not in a subnet of network {}: {}",
                     self.name,
                     ranges.join(", ")
                 );
-                Failure::new(BackendErrorKind::Rejected, words)
+                Failure::new(BackendErrorKind::Rejected, message)
             })
     }
 }

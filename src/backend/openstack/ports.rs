@@ -10,17 +10,17 @@ use tracing::info;
 use super::auth::Service::Network as NEUTRON;
 use super::cloud::{OpenStack, lock};
 use super::network::{Network, Subnet};
-use super::wire::{self, Port, mark, text};
+use super::wire::{self, Port, tag_text, text};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, MachineSpec, NetworkFacts, Nic, ReservationState};
 use crate::cluster::{AddressAssignment, ClusterId, NodeName, Vip};
 
-fn conflict(words: String) -> Failure {
-    Failure::new(BackendErrorKind::Conflict, words)
+fn conflict(message: String) -> Failure {
+    Failure::new(BackendErrorKind::Conflict, message)
 }
 
 impl OpenStack {
-    /// The network of this name or id.
+    /// The network with this name or id.
     pub(super) async fn network(&self, name: &str) -> Result<Arc<Network>, Failure> {
         let known = lock(&self.networks).get(name).cloned();
         if let Some(network) = known {
@@ -47,12 +47,14 @@ impl OpenStack {
             [] => {
                 let all = self.session.list(NEUTRON, "/networks?fields=name", "networks").await?;
                 let names: Vec<_> = all.iter().map(|network| text(network, "name")).collect();
-                let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no network {name}"));
-                return Err(failure.hint(format!("this project sees {}", told(&names))));
+                let failure = Failure::new(BackendErrorKind::NotFound, format!("network {name} does not exist"));
+                return Err(failure.hint(format!("existing networks: {}", some_of(&names))));
             }
             several => {
-                let words = format!("{} networks are called {name}", several.len());
-                return Err(conflict(words).hint("name it by its id; `openstack network list` shows it"));
+                let message = format!("{} networks have the name {name}", several.len());
+                return Err(
+                    conflict(message).hint("set the id of the network: list the ids with `openstack network list`")
+                );
             }
         };
         let id = text(network, "id").to_owned();
@@ -76,7 +78,7 @@ impl OpenStack {
         }
         let main = network.main();
         Ok(NetworkFacts {
-            // An id is unique everywhere, and clouds have no name of their own.
+            // The id is globally unique.
             identity: format!("openstack network {}", network.id),
             cidr: main.map(|subnet| subnet.cidr),
             gateway: main.and_then(|subnet| subnet.gateway),
@@ -97,61 +99,67 @@ impl OpenStack {
     }
 
     pub(super) async fn ports_of(&self, cluster: &ClusterId) -> Result<Vec<Port>, Failure> {
-        self.ports(&[("description", &mark(cluster))]).await
+        self.ports(&[("description", &tag_text(cluster))]).await
     }
 
-    /// Those of the cluster's ports that have one of these names; a large cluster has many others.
+    /// The cluster's ports with one of these names, without listing all ports of a large cluster.
     pub(super) async fn ports_named(&self, cluster: &ClusterId, names: &[String]) -> Result<Vec<Port>, Failure> {
-        let mark = mark(cluster);
-        let mut filter = vec![("description", mark.as_str())];
+        let tag = tag_text(cluster);
+        let mut filter = vec![("description", tag.as_str())];
         filter.extend(names.iter().map(|name| ("name", name.as_str())));
         self.ports(&filter).await
     }
 
-    /// A port with the lease's MAC and address, which is ours and goes with no machine.
-    pub(super) async fn hold(&self, hold: &AddressReservation) -> Result<ReservationState, Failure> {
-        let AddressReservation { cluster, lease, .. } = hold;
-        let network = self.network(&hold.network).await?;
-        let name = cluster.fqdn(lease.name.as_str());
-        let mac = lease.mac.to_string();
+    /// Creates a tagged port with the MAC and address, which remains when machines are deleted.
+    pub(super) async fn reserve(&self, reservation: &AddressReservation) -> Result<ReservationState, Failure> {
+        let AddressReservation {
+            cluster, assignment, ..
+        } = reservation;
+        let network = self.network(&reservation.network).await?;
+        let name = cluster.fqdn(assignment.name.as_str());
+        let mac = assignment.mac.to_string();
         let by_mac = [("network_id", network.id.as_str()), ("mac_address", &mac)];
-        let mut by_name: Vec<_> = hold.dns_names.iter().map(|name| ("name", name.as_str())).collect();
+        let mut by_name: Vec<_> = reservation
+            .dns_names
+            .iter()
+            .map(|name| ("name", name.as_str()))
+            .collect();
         by_name.push(("name", &name));
         let (mut there, named) = futures::try_join!(self.ports(&by_mac), self.ports(&by_name))?;
         let port = match there.pop() {
-            Some(port) => self.keep(hold, &name, port).await?,
+            Some(port) => self.adopt_port(reservation, &name, port).await?,
             None => {
                 let is_others = |port: &&Port| !port.description.is_empty() && !port.is_of(cluster);
                 if let Some(other) = named.iter().find(is_others) {
                     return Err(conflict(format!("{} belongs to `{}`", other.name, other.description)));
                 }
-                self.make_held(hold, &name, &network).await?
+                self.create_reserved_port(reservation, &name, &network).await?
             }
         };
-        if let Some(vip) = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == lease.name) {
-            self.float(cluster, vip, &port).await?;
+        if let Some(vip) = Vip::ALL.into_iter().find(|vip| NodeName::vip(*vip) == assignment.name) {
+            self.assign_floating_ip(cluster, vip, &port).await?;
         }
         Ok(ReservationState::ByPlatform)
     }
 
-    /// A port with this MAC that is there already: ours from before, or the one of a pass-one machine.
-    async fn keep(&self, hold: &AddressReservation, name: &str, port: Port) -> Result<Port, Failure> {
-        let AddressAssignment { mac, ip, .. } = hold.lease;
-        if !port.is_of(&hold.cluster) {
+    /// Adopts an existing port with this MAC: a former reservation, or the port of a pass-one machine.
+    async fn adopt_port(&self, reservation: &AddressReservation, name: &str, port: Port) -> Result<Port, Failure> {
+        let AddressAssignment { mac, ip, .. } = reservation.assignment;
+        if !port.is_of(&reservation.cluster) {
             return Err(conflict(format!(
-                "port {} has MAC {mac} and is not of cluster {}",
-                port.id, hold.cluster
+                "port {} with MAC {mac} is not owned by cluster {}",
+                port.id, reservation.cluster
             )));
         }
         if port.ips != [ip] {
             return Err(conflict(format!(
-                "port {} has MAC {mac} and {:?} in place of {ip}",
+                "port {} with MAC {mac} has {:?} instead of {ip}",
                 port.name, port.ips
             )));
         }
-        match port.held_for(&hold.cluster) {
-            Some(holder) if holder == hold.lease.name => Ok(port),
-            Some(holder) => Err(conflict(format!("{ip} is held for {holder} already"))),
+        match port.reserved_for(&reservation.cluster) {
+            Some(holder) if holder == reservation.assignment.name => Ok(port),
+            Some(holder) => Err(conflict(format!("{ip} is already reserved for {holder}"))),
             None => {
                 let body = json!({"port": {"name": name}});
                 self.session.put(NEUTRON, &format!("/ports/{}", port.id), &body).await?;
@@ -160,43 +168,50 @@ impl OpenStack {
         }
     }
 
-    async fn make_held(&self, hold: &AddressReservation, name: &str, network: &Network) -> Result<Port, Failure> {
-        let AddressReservation { cluster, lease, .. } = hold;
-        let subnet = network.subnet_of(lease.ip)?;
+    async fn create_reserved_port(
+        &self,
+        reservation: &AddressReservation,
+        name: &str,
+        network: &Network,
+    ) -> Result<Port, Failure> {
+        let AddressReservation {
+            cluster, assignment, ..
+        } = reservation;
+        let subnet = network.subnet_of(assignment.ip)?;
         let port = json!({"port": {
             "network_id": network.id,
             "name": name,
-            "description": mark(cluster),
-            "mac_address": lease.mac,
-            "fixed_ips": [{"subnet_id": subnet.id, "ip_address": lease.ip}],
-            // A machine's port gets the cluster's group when the machine comes; a VIP's has no traffic of its own.
+            "description": tag_text(cluster),
+            "mac_address": assignment.mac,
+            "fixed_ips": [{"subnet_id": subnet.id, "ip_address": assignment.ip}],
+            // The port of a machine gets the group when the machine is created. The port of a VIP has no traffic.
             "security_groups": [],
         }});
-        let made = self
+        let created = self
             .session
             .post(NEUTRON, "/ports", &port)
             .await
-            .map_err(with_ways_out)?;
-        Ok(Port::read(&made["port"]))
+            .map_err(with_policy_hint)?;
+        Ok(Port::read(&created["port"]))
     }
 
-    pub(super) async fn held(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
-        let lease = |port: &Port| {
+    pub(super) async fn reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
+        let assignment = |port: &Port| {
             Some(AddressAssignment {
-                name: port.held_for(cluster)?,
+                name: port.reserved_for(cluster)?,
                 mac: port.mac?,
                 ip: *port.ips.first()?,
             })
         };
-        Ok(self.ports_of(cluster).await?.iter().filter_map(lease).collect())
+        Ok(self.ports_of(cluster).await?.iter().filter_map(assignment).collect())
     }
 
-    /// Gives one held address back; a port that a machine uses goes with that machine from now on.
-    pub(super) async fn release_one(&self, hold: &AddressReservation) -> Result<Action<()>, Failure> {
-        let name = hold.cluster.fqdn(hold.lease.name.as_str());
-        let lease = &hold.lease;
-        let is_it = |port: &Port| port.name == name && port.mac == Some(lease.mac) && port.ips == [lease.ip];
-        let Some(port) = self.ports_of(&hold.cluster).await?.into_iter().find(is_it) else {
+    /// Deletes one reservation. A port in use by a machine is kept, and is deleted with that machine.
+    pub(super) async fn release(&self, reservation: &AddressReservation) -> Result<Action<()>, Failure> {
+        let name = reservation.cluster.fqdn(reservation.assignment.name.as_str());
+        let assignment = &reservation.assignment;
+        let is_it = |port: &Port| port.name == name && port.mac == Some(assignment.mac) && port.ips == [assignment.ip];
+        let Some(port) = self.ports_of(&reservation.cluster).await?.into_iter().find(is_it) else {
             return Ok(Action::Unchanged(()));
         };
         let machine = match port.device.is_empty() {
@@ -209,7 +224,7 @@ impl OpenStack {
                 self.session.put(NEUTRON, &format!("/ports/{}", port.id), &body).await?;
             }
             None => {
-                self.sink(&hold.cluster, Some(&port.id)).await?;
+                self.delete_floating_ips(&reservation.cluster, Some(&port.id)).await?;
                 self.delete_port(&port.id).await?;
             }
         }
@@ -220,7 +235,7 @@ impl OpenStack {
         self.session.delete(NEUTRON, &format!("/ports/{id}")).await
     }
 
-    /// The ports of a machine to be made, one for each NIC, with the cluster's group and the VIPs it may answer for.
+    /// The ports of a new machine, one for each NIC, with the cluster's group and the VIPs that it may use.
     pub(super) async fn ports_for(
         &self,
         spec: &MachineSpec,
@@ -263,7 +278,7 @@ impl OpenStack {
         if let Some(there) = self.ports(&filter).await?.pop() {
             if !there.is_of(cluster) {
                 return Err(conflict(format!(
-                    "port {} has MAC {} and is not of cluster {cluster}",
+                    "port {} with MAC {} is not owned by cluster {cluster}",
                     there.id, nic.mac
                 )));
             }
@@ -273,20 +288,20 @@ impl OpenStack {
                 self.session
                     .put(NEUTRON, &path, &json!({"port": port}))
                     .await
-                    .map_err(with_ways_out)?;
+                    .map_err(with_policy_hint)?;
             }
             return Ok(there);
         }
         port["network_id"] = json!(network.id);
         port["name"] = json!(name);
-        port["description"] = json!(mark(cluster));
+        port["description"] = json!(tag_text(cluster));
         port["mac_address"] = json!(nic.mac);
-        let made = self
+        let created = self
             .session
             .post(NEUTRON, "/ports", &json!({"port": port}))
             .await
-            .map_err(with_ways_out)?;
-        Ok(Port::read(&made["port"]))
+            .map_err(with_policy_hint)?;
+        Ok(Port::read(&created["port"]))
     }
 
     /// The cluster's security group with all its rules.
@@ -299,7 +314,7 @@ impl OpenStack {
         let group = match self.security_groups(cluster).await?.into_iter().next() {
             Some(group) => group,
             None => {
-                let group = json!({"security_group": {"name": mark(cluster), "description": mark(cluster)}});
+                let group = json!({"security_group": {"name": tag_text(cluster), "description": tag_text(cluster)}});
                 self.session.post(NEUTRON, "/security-groups", &group).await?["security_group"].take()
             }
         };
@@ -317,14 +332,14 @@ impl OpenStack {
     }
 
     pub(super) async fn security_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let filter = [("description", &*mark(cluster))];
+        let filter = [("description", &*tag_text(cluster))];
         self.session
             .list_where(NEUTRON, "/security-groups", &filter, "security_groups")
             .await
     }
 
-    /// Deletes the cluster's security group where no port has it any more.
-    pub(super) async fn leave_security_group(&self, cluster: &ClusterId) -> Result<(), Failure> {
+    /// Deletes the cluster's security group if no port uses it.
+    pub(super) async fn delete_security_group(&self, cluster: &ClusterId) -> Result<(), Failure> {
         for group in self.security_groups(cluster).await? {
             let path = format!("/security-groups/{}", text(&group, "id"));
             match self.session.delete(NEUTRON, &path).await {
@@ -335,8 +350,8 @@ impl OpenStack {
         Ok(())
     }
 
-    /// Gives a VIP the floating IP that the settings ask for.
-    async fn float(&self, cluster: &ClusterId, vip: Vip, port: &Port) -> Result<(), Failure> {
+    /// Assigns the configured floating IP to a VIP.
+    async fn assign_floating_ip(&self, cluster: &ClusterId, vip: Vip, port: &Port) -> Result<(), Failure> {
         let given = match vip {
             Vip::Api => self.config.api_floating_ip,
             Vip::Ingress => self.config.ingress_floating_ip,
@@ -346,7 +361,7 @@ impl OpenStack {
         }
         let on_port = self.floating_ips(&[("port_id", &port.id)]).await?;
         if let Some(there) = on_port.first() {
-            info!("{vip} is reached at {}", text(there, "floating_ip_address"));
+            info!("floating IP of {vip}: {}", text(there, "floating_ip_address"));
             return Ok(());
         }
         let address = match (given, &self.config.external_network) {
@@ -357,11 +372,11 @@ impl OpenStack {
                     .into_iter()
                     .next();
                 let found = found.ok_or_else(|| {
-                    Failure::new(BackendErrorKind::NotFound, format!("this project has no floating IP {ip}"))
-                        .hint("`openstack floating ip create NETWORK` makes one; or leave it out, and one is made on os_external_network")
+                    Failure::new(BackendErrorKind::NotFound, format!("floating IP {ip} does not exist in this project"))
+                        .hint("create one with `openstack floating ip create NETWORK`, or remove this setting and set os_external_network")
                 })?;
                 if !text(&found, "port_id").is_empty() {
-                    return Err(conflict(format!("floating IP {ip} is on another port already")));
+                    return Err(conflict(format!("floating IP {ip} is in use by another port")));
                 }
                 let path = format!("/floatingips/{}", text(&found, "id"));
                 self.session
@@ -373,14 +388,14 @@ impl OpenStack {
                 let floating = json!({"floatingip": {
                     "floating_network_id": network.id,
                     "port_id": port.id,
-                    "description": mark(cluster),
+                    "description": tag_text(cluster),
                 }});
                 self.session.post(NEUTRON, "/floatingips", &floating).await?
             }
             (None, None) => return Ok(()),
         };
         info!(
-            "{vip} is reached at {}",
+            "floating IP of {vip}: {}",
             text(&address["floatingip"], "floating_ip_address")
         );
         Ok(())
@@ -392,10 +407,10 @@ impl OpenStack {
             .await
     }
 
-    /// Deletes floating IPs that were made for this cluster, all or those of one port. The user's own stay.
-    pub(super) async fn sink(&self, cluster: &ClusterId, port: Option<&str>) -> Result<(), Failure> {
-        let mark = mark(cluster);
-        let mut filter = vec![("description", mark.as_str())];
+    /// Deletes floating IPs that were created for this cluster, all or those of one port. Others are kept.
+    pub(super) async fn delete_floating_ips(&self, cluster: &ClusterId, port: Option<&str>) -> Result<(), Failure> {
+        let tag = tag_text(cluster);
+        let mut filter = vec![("description", tag.as_str())];
         filter.extend(port.map(|port| ("port_id", port)));
         for floating in self.floating_ips(&filter).await? {
             self.session
@@ -406,7 +421,7 @@ impl OpenStack {
     }
 }
 
-/// The address with which this computer goes to a subnet; nothing is sent to find out.
+/// The address of this computer on connections to a subnet. No packet is sent.
 fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket
@@ -418,20 +433,20 @@ fn our_address(subnet: &Subnet) -> Option<Ipv4Addr> {
     }
 }
 
-/// Says what can be done where Neutron does not let a member choose.
-pub(super) fn with_ways_out(failure: Failure) -> Failure {
+/// Adds a hint if Neutron does not allow members to choose.
+pub(super) fn with_policy_hint(failure: Failure) -> Failure {
     match failure.code {
         Some(403) if failure.kind == BackendErrorKind::Denied => failure.hint(WAYS_OUT),
         _ => failure,
     }
 }
 
-/// On a network of another project a member may choose neither MAC nor address, and no further addresses for a port.
+/// On a network of another project, members can choose neither MACs nor addresses nor address pairs.
 pub(super) const WAYS_OUT: &str = "use a network that this project owns, with a router to the other one; or let the \
      administrator make the network's policy allow members to set mac_address, fixed_ips and allowed_address_pairs";
 
-/// Some names for a hint.
-pub(super) fn told(names: &[&str]) -> String {
+/// Up to 12 names for a hint.
+pub(super) fn some_of(names: &[&str]) -> String {
     match names {
         [] => "none".to_owned(),
         names if names.len() > 12 => format!("{} and {} more", names[..12].join(", "), names.len() - 12),

@@ -1,4 +1,4 @@
-//! What is looked at before anything is made: services, rights, names, sizes and quotas.
+//! Checks before a deployment: services, permissions, names, sizes and quotas.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
 use super::cloud::OpenStack;
 use super::network::Network;
-use super::ports::{WAYS_OUT, told};
+use super::ports::{WAYS_OUT, some_of};
 use super::session::COMPUTE_VERSION;
-use super::wire::{Wanted, text};
+use super::wire::{FlavorRequirements, text};
 use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
@@ -17,7 +17,7 @@ use crate::cluster::{OsBoot, Pass, Role, Size};
 
 /// What was found, in order.
 impl Findings {
-    /// A refusal by the cloud is a finding, a cloud out of reach the end of the look.
+    /// Adds a rejection as a finding. An unreachable cloud remains an error.
     fn take<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match answer {
             Ok(value) => Ok(Some(value)),
@@ -25,7 +25,7 @@ impl Findings {
                 Err(failure)
             }
             Err(failure) => {
-                self.add(Verdict::Fail, failure.words, failure.hint.as_deref());
+                self.add(Verdict::Fail, failure.message, failure.hint.as_deref());
                 Ok(None)
             }
         }
@@ -33,33 +33,34 @@ impl Findings {
 }
 
 impl OpenStack {
-    pub(super) async fn look(&self, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
+    pub(super) async fn check(&self, requirements: &Requirements) -> Result<Vec<Finding>, Failure> {
         let mut found = Findings::default();
         let token = self.session.token().await?;
         found.ok(format!(
-            "{} lets us into project {}",
+            "signed in to {}, project {}",
             self.session.name(),
             token.project
         ));
         if self.session.auth_url().starts_with("http://") {
             let text = format!(
-                "{} is not encrypted: passwords and tokens travel in clear",
+                "{} is not encrypted: passwords and tokens can be read on the network",
                 self.session.auth_url()
             );
             found.add(Verdict::Warn, text, None);
         }
-        if !self.look_at_services(needs, &mut found).await? {
+        if !self.check_services(requirements, &mut found).await? {
             return Ok(found.0);
         }
-        self.look_at_networks(needs, &token.project, &mut found).await?;
-        self.look_at_names(needs, &mut found).await?;
-        self.look_at_choices(&mut found).await?;
-        let flavors = self.look_at_flavors(needs, &mut found).await?;
-        self.look_at_quotas(needs, &token.project, &flavors, &mut found).await?;
+        self.check_networks(requirements, &token.project, &mut found).await?;
+        self.check_names(requirements, &mut found).await?;
+        self.check_choices(&mut found).await?;
+        let flavors = self.check_flavors(requirements, &mut found).await?;
+        self.check_quotas(requirements, &token.project, &flavors, &mut found)
+            .await?;
         Ok(found.0)
     }
 
-    async fn look_at_services(&self, needs: &Requirements, found: &mut Findings) -> Result<bool, Failure> {
+    async fn check_services(&self, requirements: &Requirements, found: &mut Findings) -> Result<bool, Failure> {
         let mut wanted = vec![Compute, NEUTRON, Image];
         if self.config.boot == OsBoot::Volume {
             wanted.push(Volume);
@@ -71,8 +72,13 @@ impl OpenStack {
         if found.0.len() > before {
             return Ok(false);
         }
-        if needs.sizes.iter().any(|(_, _, size)| !size.extra_disks_gib.is_empty()) && !self.session.has(Volume).await? {
-            let text = "there is no block storage (Cinder), so extra disks are ephemeral ones of the flavor";
+        if requirements
+            .sizes
+            .iter()
+            .any(|(_, _, size)| !size.extra_disks_gib.is_empty())
+            && !self.session.has(Volume).await?
+        {
+            let text = "no block storage (Cinder): extra disks are the ephemeral disks of the flavor";
             found.add(Verdict::Warn, text, None);
         }
         let root = self.session.get(Compute, "/").await?;
@@ -81,24 +87,26 @@ impl OpenStack {
         match (parts(least), parts(COMPUTE_VERSION), parts(most)) {
             (Some(least), Some(ours), Some(most)) if least <= ours && ours <= most => {
                 found.ok(format!(
-                    "Nova speaks microversion {COMPUTE_VERSION}, and {most_text} at most",
+                    "Nova supports microversion {COMPUTE_VERSION}, the newest is {most_text}",
                     most_text = text(version, "version")
                 ));
                 Ok(true)
             }
             _ => {
-                let text = format!("Nova speaks microversions `{least}` to `{most}`, and {COMPUTE_VERSION} is needed");
-                found.fail(
-                    text,
-                    "it came with release Stein of 2019; an older cloud cannot be used",
-                );
+                let text = format!("Nova supports microversions `{least}` to `{most}`, {COMPUTE_VERSION} is required");
+                found.fail(text, "upgrade the cloud to the release Stein (2019) or later");
                 Ok(false)
             }
         }
     }
 
-    async fn look_at_networks(&self, needs: &Requirements, project: &str, found: &mut Findings) -> Result<(), Failure> {
-        for (index, name) in needs.networks.iter().enumerate() {
+    async fn check_networks(
+        &self,
+        requirements: &Requirements,
+        project: &str,
+        found: &mut Findings,
+    ) -> Result<(), Failure> {
+        for (index, name) in requirements.networks.iter().enumerate() {
             let Some(network) = found.take(self.network(name).await)? else {
                 continue;
             };
@@ -106,7 +114,7 @@ impl OpenStack {
                 None => {
                     found.fail(
                         format!("network {name} has no IPv4 subnet"),
-                        "nodes need IPv4 addresses by DHCP",
+                        "add an IPv4 subnet with DHCP, which nodes require",
                     );
                     continue;
                 }
@@ -114,22 +122,22 @@ impl OpenStack {
                     let text = format!("subnet {} of network {name} has no DHCP", subnet.cidr);
                     found.fail(
                         text,
-                        "`openstack subnet set --dhcp SUBNET` turns it on; nodes get their addresses so",
+                        "nodes require DHCP: enable it with `openstack subnet set --dhcp SUBNET`",
                     );
                     continue;
                 }
                 Some(subnet) => found.ok(format!("network {name} is {}", subnet.cidr)),
             }
             if network.project != project {
-                self.look_at_rights(name, &network, index == 0, found).await?;
+                self.check_rights(name, &network, index == 0, found).await?;
             }
         }
         Ok(())
     }
 
-    /// Asks for a port that no network can have: with the right to choose its MAC and addresses, Neutron complains of the
-    /// address, and without it of the right.
-    async fn look_at_rights(
+    /// Requests a port with an impossible address. Neutron first checks the permission to choose MAC and addresses, then
+    /// the address, so the error shows whether the permission exists.
+    async fn check_rights(
         &self,
         name: &str,
         network: &Network,
@@ -148,47 +156,48 @@ impl OpenStack {
         match self.session.post(NEUTRON, "/ports", &json!({"port": port})).await {
             Err(failure) if failure.kind == BackendErrorKind::Denied => {
                 let text = format!(
-                    "network {name} is another project's, and Neutron lets its members choose neither MACs nor addresses there"
+                    "network {name} belongs to another project, and its policy does not allow members to choose MACs and addresses"
                 );
                 found.fail(text, WAYS_OUT);
             }
             Err(failure) if failure.kind == BackendErrorKind::Rejected => {
-                found.ok(format!(
-                    "ports on network {name} may have MACs and addresses of our choice"
-                ));
+                found.ok(format!("MACs and addresses of ports on network {name} can be chosen"));
             }
             Err(failure) => return Err(failure),
-            Ok(made) => {
-                // No network has this address; should one have it, nothing of it stays.
-                self.delete_port(text(&made["port"], "id")).await?;
+            Ok(created) => {
+                // This should not happen. The port is deleted.
+                self.delete_port(text(&created["port"], "id")).await?;
             }
         }
         Ok(())
     }
 
-    async fn look_at_names(&self, needs: &Requirements, found: &mut Findings) -> Result<(), Failure> {
-        let names: Vec<_> = needs.machines.iter().map(|(name, _)| name).collect();
-        let name_conflicts = self.name_conflicts(needs.cluster.as_ref(), &names).await?;
+    async fn check_names(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), Failure> {
+        let names: Vec<_> = requirements.machines.iter().map(|(name, _)| name).collect();
+        let name_conflicts = self.name_conflicts(requirements.cluster.as_ref(), &names).await?;
         for name in &name_conflicts {
             found.fail(
-                format!("a server {name} that is not of this cluster is there"),
-                "delete or rename it, or choose another name for the cluster",
+                format!("server {name} exists and is not owned by this cluster"),
+                "delete or rename the server, or choose another cluster name",
             );
         }
-        let macs: Vec<_> = needs
+        let macs: Vec<_> = requirements
             .machines
             .iter()
             .flat_map(|(_, macs)| macs)
             .map(ToString::to_string)
             .collect();
-        // The address of a request has its bounds.
+        // The length of a URL is limited.
         for macs in macs.chunks(50) {
             let filter: Vec<_> = macs.iter().map(|mac| ("mac_address", mac.as_str())).collect();
             for port in self.ports(&filter).await? {
-                if needs.cluster.as_ref().is_none_or(|cluster| !port.is_of(cluster)) {
+                if requirements.cluster.as_ref().is_none_or(|cluster| !port.is_of(cluster)) {
                     let mac = port.mac.map(|mac| mac.to_string()).unwrap_or_default();
                     found.fail(
-                        format!("port {} that is not of this cluster has MAC {mac}", port.id),
+                        format!(
+                            "MAC {mac} is in use by port {}, which is not owned by this cluster",
+                            port.id
+                        ),
                         "",
                     );
                 }
@@ -200,15 +209,15 @@ impl OpenStack {
         Ok(())
     }
 
-    /// Networks, addresses and zones that the settings name.
-    async fn look_at_choices(&self, found: &mut Findings) -> Result<(), Failure> {
+    /// Configured networks, floating IPs and zones.
+    async fn check_choices(&self, found: &mut Findings) -> Result<(), Failure> {
         if let Some(name) = &self.config.external_network
             && let Some(network) = found.take(self.network(name).await)?
             && !network.is_external
         {
             found.fail(
-                format!("network {name} gives no floating IPs"),
-                "`openstack network list --external` shows which do",
+                format!("network {name} is not an external network"),
+                "set os_external_network to one of `openstack network list --external`",
             );
         }
         for ip in [self.config.api_floating_ip, self.config.ingress_floating_ip]
@@ -220,8 +229,8 @@ impl OpenStack {
                 .await?
                 .is_empty()
             {
-                let text = format!("this project has no floating IP {ip}");
-                found.fail(text, "`openstack floating ip list` shows what it has");
+                let text = format!("floating IP {ip} does not exist in this project");
+                found.fail(text, "list the existing ones with `openstack floating ip list`");
             }
         }
         if let Some(zone) = &self.config.zone {
@@ -230,37 +239,38 @@ impl OpenStack {
                 .list(Compute, "/os-availability-zone", "availabilityZoneInfo")
                 .await?;
             let names: Vec<_> = zones.iter().map(|zone| text(zone, "zoneName")).collect();
-            // A host may stand behind a colon, and only administrators see hosts.
+            // A host may follow after a colon. Only administrators can list hosts.
             let wanted = zone.split(':').next().unwrap_or_default();
             if !names.contains(&wanted) {
                 found.fail(
-                    format!("there is no availability zone {wanted}"),
-                    &format!("there are {}", told(&names)),
+                    format!("availability zone {wanted} does not exist"),
+                    &format!("set os_zone to one of {}", some_of(&names)),
                 );
             }
         }
         Ok(())
     }
 
-    /// The flavor of each machine; those that have none are told.
-    async fn look_at_flavors(
+    /// The flavor of each machine, or a finding if there is none.
+    async fn check_flavors(
         &self,
-        needs: &Requirements,
+        requirements: &Requirements,
         found: &mut Findings,
     ) -> Result<Vec<(Pass, u64, u64)>, Failure> {
         let has_volumes = self.session.has(Volume).await?;
         let mut chosen: BTreeMap<Role, (Size, Option<super::wire::Flavor>)> = BTreeMap::new();
         let mut sums = Vec::new();
-        for (pass, role, size) in &needs.sizes {
+        for (pass, role, size) in &requirements.sizes {
             let known = chosen.get(role).filter(|(known, _)| known == size);
             let flavor = match known {
                 Some((_, flavor)) => flavor.clone(),
                 None => {
                     let extra = &size.extra_disks_gib;
                     let boot = self.config.boot;
-                    let wanted = Wanted::of(size.cpus, size.memory_mib, size.disk_gib, extra, boot, has_volumes);
+                    let wanted =
+                        FlavorRequirements::of(size.cpus, size.memory_mib, size.disk_gib, extra, boot, has_volumes);
                     let flavor = self.choose_flavor(*role, &wanted).await.map_err(|mut failure| {
-                        failure.words = format!("{role}: {}", failure.words);
+                        failure.message = format!("{role}: {}", failure.message);
                         failure
                     });
                     let flavor = found.take(flavor)?;
@@ -276,15 +286,15 @@ impl OpenStack {
         Ok(sums)
     }
 
-    async fn look_at_quotas(
+    async fn check_quotas(
         &self,
-        needs: &Requirements,
+        requirements: &Requirements,
         project: &str,
         flavors: &[(Pass, u64, u64)],
         found: &mut Findings,
     ) -> Result<(), Failure> {
-        // What this cluster has already is counted as used, and is not asked for again.
-        let (servers, ports) = match &needs.cluster {
+        // Existing objects of this cluster count as used, but are not created again.
+        let (servers, ports) = match &requirements.cluster {
             Some(cluster) => (self.servers_of(cluster).await?, self.ports_of(cluster).await?),
             None => Default::default(),
         };
@@ -327,7 +337,7 @@ impl OpenStack {
         let path = format!("/quotas/{project}/details.json");
         let quota = match self.session.get(NEUTRON, &path).await {
             Ok(mut answer) => answer["quota"].take(),
-            // Not every Neutron has the extension, or lets members ask.
+            // The extension may be missing, or not allowed for members.
             Err(failure) if failure.code.is_some() => Value::Null,
             Err(failure) => return Err(failure),
         };
@@ -339,9 +349,13 @@ impl OpenStack {
                 row["used"].as_i64().unwrap_or_default() + row["reserved"].as_i64().unwrap_or_default(),
             ))
         };
-        if !needs.sizes.is_empty() {
-            let nics = needs.networks.len().max(1);
-            let nodes = needs.sizes.iter().filter(|(pass, ..)| *pass == Pass::Two).count();
+        if !requirements.sizes.is_empty() {
+            let nics = requirements.networks.len().max(1);
+            let nodes = requirements
+                .sizes
+                .iter()
+                .filter(|(pass, ..)| *pass == Pass::Two)
+                .count();
             let wanted = u64::try_from(nodes * nics + 2).unwrap_or_default();
             rows.push((
                 "ports",
@@ -349,7 +363,7 @@ impl OpenStack {
                 wanted,
                 u64::try_from(ports.len()).unwrap_or_default(),
             ));
-            let groups = match &needs.cluster {
+            let groups = match &requirements.cluster {
                 Some(cluster) => self.security_groups(cluster).await?.len(),
                 None => 0,
             };
@@ -363,9 +377,9 @@ impl OpenStack {
         if self.config.external_network.is_some() {
             let given = [self.config.api_floating_ip, self.config.ingress_floating_ip];
             let wanted = given.iter().filter(|ip| ip.is_none()).count();
-            let there = match &needs.cluster {
+            let there = match &requirements.cluster {
                 Some(cluster) => self
-                    .floating_ips(&[("description", &super::wire::mark(cluster))])
+                    .floating_ips(&[("description", &super::wire::tag_text(cluster))])
                     .await?
                     .len(),
                 None => 0,
@@ -377,14 +391,14 @@ impl OpenStack {
                 u64::try_from(there).unwrap_or_default(),
             ));
         }
-        rows.extend(self.volume_rows(needs).await?);
+        rows.extend(self.volume_rows(requirements).await?);
         for (what, room, wanted, have) in rows {
             let Some((limit, used)) = room else { continue };
             let missing = i64::try_from(wanted.saturating_sub(have)).unwrap_or(i64::MAX) - (limit - used);
             match missing > 0 {
                 true => found.fail(
-                    format!("the quota of {what} is {limit}, {used} are used and {wanted} needed: short by {missing}"),
-                    "ask for a larger quota, or for less with fewer workers or smaller flavors",
+                    format!("quota of {what}: limit {limit}, used {used}, required {wanted}: short by {missing}"),
+                    "request a larger quota, or set fewer workers or smaller flavors",
                 ),
                 false => found.ok(format!("{what}: {wanted} of {}", limit - used)),
             }
@@ -394,7 +408,7 @@ impl OpenStack {
 
     async fn volume_rows(
         &self,
-        needs: &Requirements,
+        requirements: &Requirements,
     ) -> Result<Vec<(&'static str, Option<(i64, i64)>, u64, u64)>, Failure> {
         if !self.session.has(Service::Volume).await? {
             return Ok(Vec::new());
@@ -402,7 +416,7 @@ impl OpenStack {
         let boots = u64::from(self.config.boot == OsBoot::Volume);
         let of_pass = |of: fn(&Size, u64) -> u64| {
             let of_one = |pass: Pass| {
-                let sizes = needs.sizes.iter().filter(move |(of, ..)| *of == pass);
+                let sizes = requirements.sizes.iter().filter(move |(of, ..)| *of == pass);
                 sizes.map(|(_, _, size)| of(size, boots)).sum::<u64>()
             };
             of_one(Pass::One).max(of_one(Pass::Two))
@@ -412,7 +426,7 @@ impl OpenStack {
             return Ok(Vec::new());
         }
         let gib = of_pass(|size, boots| boots * size.disk_gib + size.extra_disks_gib.iter().sum::<u64>());
-        let there = match &needs.cluster {
+        let there = match &requirements.cluster {
             Some(cluster) => self.volumes_of(cluster).await?,
             None => Vec::new(),
         };
@@ -436,7 +450,7 @@ impl OpenStack {
     }
 }
 
-/// A microversion in numbers.
+/// The numbers of a microversion.
 fn parts(version: &str) -> Option<(u32, u32)> {
     let (major, minor) = version.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

@@ -1,4 +1,4 @@
-//! Servers: made, looked at and deleted.
+//! Creates, starts, stops, lists and deletes servers.
 
 use std::time::Duration;
 
@@ -11,22 +11,17 @@ use tokio::time::{Instant, sleep};
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::cloud::{OpenStack, PAUSE, turn};
 use super::listing::has_tags;
-use super::wire::{self, Flavor, Parts, Wanted, query, text};
+use super::wire::{self, Parts, query, text};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
 use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
 
-/// How long a server or volume may take to come or go.
-pub(super) const GOING: Duration = Duration::from_secs(600);
-/// How long a server's host may stay unknown before the next of its group is asked for all the same, and between looks.
-const PLACING: Duration = Duration::from_secs(60);
-const LOOK_AT_HOST: Duration = Duration::from_millis(250);
-/// Lines of a console.
+/// The longest time for creating or deleting a server or volume.
+pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
+/// The number of console lines.
 const TAIL: u32 = 50;
-/// More NICs than a machine has.
+/// The maximum number of NICs of a machine.
 const NICS: usize = 16;
-/// Nova's default for members of one server group.
-const MEMBERS: i64 = 10;
 
 impl OpenStack {
     pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
@@ -44,16 +39,16 @@ impl OpenStack {
             OsBoot::Image => flavor.disk_gib,
             OsBoot::Volume => spec.disk_gib,
         };
-        if let Some(words) = wire::too_small(&flavor, disk_gib, &image) {
+        if let Some(message) = wire::too_small(&flavor, disk_gib, &image) {
             let hint = match self.config.boot {
-                OsBoot::Image => format!("os_{}_flavor names a larger one", spec.role),
-                OsBoot::Volume => "make disk_size larger, or choose a larger flavor".to_owned(),
+                OsBoot::Image => format!("set os_{}_flavor to a larger flavor", spec.role),
+                OsBoot::Volume => "increase disk_size or set a larger flavor".to_owned(),
             };
-            return Err(Failure::new(BackendErrorKind::Quota, words).hint(hint));
+            return Err(Failure::new(BackendErrorKind::Quota, message).hint(hint));
         }
         let user_data = self.user_data(spec).await?;
 
-        // While this goes on nobody deletes groups that look unused.
+        // Prevents the deletion of groups that are not used yet.
         let _groups = self.in_use.read().await;
         let main = networks.first().and_then(|network| network.main());
         let groups = match networks.iter().any(|network| network.port_security) {
@@ -62,8 +57,11 @@ impl OpenStack {
         };
         let ports = self.ports_for(spec, &networks, &groups).await?;
         if let Some(port) = ports.iter().find(|port| !port.device.is_empty()) {
-            let words = format!("server {} has port {} of {}", port.device, port.name, spec.name);
-            return Err(Failure::new(BackendErrorKind::Conflict, words));
+            let message = format!(
+                "port {1} of {2} is in use by server {0}",
+                port.device, port.name, spec.name
+            );
+            return Err(Failure::new(BackendErrorKind::Conflict, message));
         }
         let ports: Vec<_> = ports.into_iter().map(|port| port.id).collect();
         let group = self.server_group(spec).await?;
@@ -87,20 +85,20 @@ impl OpenStack {
             zone: self.config.zone.as_deref(),
             group: group.as_deref(),
         };
-        // Nova keeps a soft group's members apart from those only that have their host.
+        // With soft affinity, Nova considers only members that already have a host.
         let turn = match &group {
             Some(id) if self.config.affinity == Affinity::Soft => Some(turn(&self.placing, id).await),
             _ => None,
         };
         match self.session.post(NOVA, "/servers", &wire::server(spec, &parts)).await {
-            Ok(made) => {
+            Ok(created) => {
                 if turn.is_some() {
-                    self.wait_for_host(text(&made["server"], "id")).await?;
+                    self.wait_for_host(text(&created["server"], "id")).await?;
                 }
-                Ok(Action::Done(new(spec)))
+                Ok(Action::Done(new_machine(spec)))
             }
             Err(failure) => {
-                // Refused, and not merely unanswered: nothing of it shall stay.
+                // Rejected, not only without a response: its parts are deleted.
                 if failure.code.is_some_and(|status| status < 500) {
                     self.delete_parts(&spec.cluster, &spec.name).await?;
                 }
@@ -109,34 +107,18 @@ impl OpenStack {
         }
     }
 
-    /// Until a server has a host, or will have none, or it takes too long for a mere preference.
-    async fn wait_for_host(&self, id: &str) -> Result<(), Failure> {
-        let begun = Instant::now();
-        while begun.elapsed() < PLACING {
-            let found = self.session.find(NOVA, &format!("/servers/{id}")).await?;
-            let Some(server) = found.map(|mut answer| answer["server"].take()) else {
-                break;
-            };
-            if !text(&server, "hostId").is_empty() || text(&server, "status") != "BUILD" {
-                break;
-            }
-            sleep(LOOK_AT_HOST).await;
-        }
-        Ok(())
-    }
-
-    /// The server for a spec, by its name or on its port; one that is not what is asked for is a conflict.
+    /// The server of a spec, by its name or port. One that differs from the spec is a conflict.
     async fn server_for(&self, spec: &MachineSpec) -> Result<Option<Value>, Failure> {
-        let conflict = |words| Err(Failure::new(BackendErrorKind::Conflict, words));
+        let conflict = |message| Err(Failure::new(BackendErrorKind::Conflict, message));
         let servers = self.servers_named(&spec.name).await?;
         let Some(server) = servers.first() else { return Ok(None) };
         if wire::cluster_of(server).as_ref() != Some(&spec.cluster) {
             return conflict(format!(
-                "a server {} that is not of cluster {} is there",
+                "server {} exists and is not owned by cluster {}",
                 spec.name, spec.cluster
             ));
         }
-        // A run that was killed may have deleted it, and Nova shows it for a while as if nothing were.
+        // A killed run may have deleted it. Nova lists it with its old status for a while.
         if text(server, "OS-EXT-STS:task_state") == "deleting" {
             self.delete_server(server).await?;
             return Ok(None);
@@ -144,12 +126,12 @@ impl OpenStack {
         match wire::machine(server) {
             Some(machine) if machine.fingerprint == spec.fingerprint() => Ok(Some(server.clone())),
             Some(_) => conflict(format!("machine {} of this cluster has other settings", spec.name)),
-            None => conflict(format!("a server {} is on its way out", spec.name)),
+            None => conflict(format!("server {} is being deleted", spec.name)),
         }
     }
 
     async fn adopt(&self, spec: &MachineSpec, server: &Value) -> Result<Action<Machine>, Failure> {
-        let machine = wire::machine(server).unwrap_or_else(|| new(spec));
+        let machine = wire::machine(server).unwrap_or_else(|| new_machine(spec));
         match machine.power {
             Power::Off => {
                 self.act(server, &json!({"os-start": null})).await?;
@@ -159,7 +141,7 @@ impl OpenStack {
         }
     }
 
-    /// Servers of exactly this name; Nova's filter is a pattern.
+    /// Servers of exactly this name. Nova's filter is a regular expression.
     async fn servers_named(&self, name: &MachineName) -> Result<Vec<Value>, Failure> {
         let path = query("/servers/detail", &[("name", &format!("^{name}$"))]);
         let is_named = |server: &Value| server["name"] == name.as_str();
@@ -197,13 +179,13 @@ impl OpenStack {
         Ok(machines)
     }
 
-    /// The name of a server of ours.
+    /// The name of a tagged server.
     pub(super) async fn machine_of_server(&self, id: &str) -> Result<Option<MachineName>, Failure> {
         let server = self.session.find(NOVA, &format!("/servers/{id}")).await?;
         Ok(server.and_then(|answer| Some(wire::machine(&answer["server"])?.name)))
     }
 
-    /// The cluster's server of this name; a stranger's is a conflict.
+    /// The cluster's server of this name. One that it does not own is a conflict.
     async fn server_of(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
         let servers = self.servers_named(name).await?;
         let is_ours = |server: &&Value| wire::cluster_of(server).as_ref() == Some(cluster);
@@ -212,47 +194,47 @@ impl OpenStack {
             None if servers.is_empty() => Ok(None),
             None => Err(Failure::new(
                 BackendErrorKind::Conflict,
-                format!("server {name} is not of cluster {cluster}"),
+                format!("server {name} is not owned by cluster {cluster}"),
             )),
         }
     }
 
     pub(super) async fn delete(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
         let mut changed = false;
-        // Names are not unique: a call whose answer was lost may have made one more.
+        // Names are not unique: a repeated call without a response may have created a second server.
         while let Some(server) = self.server_of(cluster, name).await? {
             self.delete_server(&server).await?;
             changed = true;
         }
         changed |= self.delete_parts(cluster, name).await?;
         let _alone = self.in_use.write().await;
-        self.leave_security_group(cluster).await?;
-        self.leave_server_groups(cluster).await?;
+        self.delete_security_group(cluster).await?;
+        self.delete_server_groups(cluster).await?;
         Ok(match changed {
             true => Action::Done(()),
             false => Action::Unchanged(()),
         })
     }
 
-    /// Deletes a server and waits until it is gone: its ports can be used only then.
+    /// Deletes a server and waits until its ports can be used again.
     async fn delete_server(&self, server: &Value) -> Result<(), Failure> {
         let path = format!("/servers/{}", text(server, "id"));
         let begun = Instant::now();
         let mut asked = Instant::now();
         self.session.delete(NOVA, &path).await?;
         while let Some(left) = self.session.find(NOVA, &path).await? {
-            if begun.elapsed() > GOING {
+            if begun.elapsed() > CHANGE_TIMEOUT {
                 let left = &left["server"];
                 let task = left["OS-EXT-STS:task_state"].as_str().unwrap_or("no task");
-                let words = format!(
+                let message = format!(
                     "server {} is still {}, {task}",
                     text(left, "name"),
                     text(left, "status")
                 );
-                return Err(Failure::new(BackendErrorKind::Timeout, words));
+                return Err(Failure::new(BackendErrorKind::Timeout, message));
             }
-            // A deletion that came in the middle of something else may have been lost.
-            if asked.elapsed() > GOING / 5 {
+            // A deletion during another operation may have been lost.
+            if asked.elapsed() > CHANGE_TIMEOUT / 5 {
                 asked = Instant::now();
                 self.session.delete(NOVA, &path).await?;
             }
@@ -261,135 +243,61 @@ impl OpenStack {
         Ok(())
     }
 
-    /// Deletes what was made for one machine alone beside its server: ports that hold no address, volumes, its config.
+    /// Deletes all objects of a machine except its server and reserved ports: other ports, volumes, its stored config.
     async fn delete_parts(&self, cluster: &ClusterId, name: &MachineName) -> Result<bool, Failure> {
         let mut changed = self.delete_content(cluster, Some(name)).await?;
         let names: Vec<_> = (0..NICS).map(|index| wire::port_of(name, index)).collect();
         for port in self.ports_named(cluster, &names).await? {
             changed |= self.delete_port(&port.id).await?;
         }
-        // Nova deletes them with the server, unless there never was one.
+        // Nova deletes them with the server, if there was one.
         changed |= self.delete_volumes(cluster, Some(name), &[]).await?;
         Ok(changed)
     }
 
-    /// A machine's image, which must be whole.
+    /// The image of a machine, which must be complete.
     async fn bootable(&self, spec: &MachineSpec) -> Result<Value, Failure> {
         let id = &spec.image.0;
         let image = self
             .session
             .find(GLANCE, &format!("/images/{}", wire::escape(id)))
             .await?;
-        let image = image.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("there is no image {id}")))?;
+        let image =
+            image.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("image {id} does not exist")))?;
         super::images::check_active(&image)?;
         Ok(image)
     }
 
-    /// All flavors that this project may use.
-    pub(super) async fn flavors(&self) -> Result<&[Flavor], Failure> {
-        let read = async {
-            let flavors = self.session.list(NOVA, "/flavors/detail", "flavors").await?;
-            Ok::<_, Failure>(flavors.iter().map(Flavor::read).collect::<Vec<_>>())
-        };
-        Ok(self.flavors.get_or_try_init(|| read).await?)
-    }
-
-    async fn flavor_for(&self, spec: &MachineSpec, has_volumes: bool) -> Result<Flavor, Failure> {
-        let (cpus, memory_mib, disk_gib) = (spec.cpus, spec.memory_mib, spec.disk_gib);
-        let wanted = Wanted::of(
-            cpus,
-            memory_mib,
-            disk_gib,
-            &spec.extra_disks_gib,
-            self.config.boot,
-            has_volumes,
-        );
-        self.choose_flavor(spec.role, &wanted).await
-    }
-
-    /// The flavor that the settings name for a role, else the smallest that is large enough.
-    pub(super) async fn choose_flavor(&self, role: Role, wanted: &Wanted) -> Result<Flavor, Failure> {
-        let flavors = self.flavors().await?;
-        let chosen = match self.config.flavors.of(role) {
-            Some(name) => wanted.named(name, flavors),
-            None => wanted.choose(flavors),
-        };
-        chosen.cloned().map_err(|words| {
-            let names: Vec<_> = flavors.iter().map(|flavor| flavor.name.as_str()).collect();
-            let mut hint = format!("there are {}; os_{role}_flavor names one", super::ports::told(&names));
-            if wanted.ephemeral_gib > 0 {
-                hint += "; without block storage (Cinder) extra disks must be in the flavor";
-            } else if self.config.boot == OsBoot::Image {
-                hint += "; os_boot=volume takes the disk from block storage";
-            }
-            Failure::new(BackendErrorKind::Quota, words).hint(hint)
-        })
-    }
-
-    /// What Nova hands to the machine, in base64; a bootstrap's config that is too large becomes one that fetches it.
+    /// The user data in base64. A config of the bootstrap machine that is too large is replaced by one that fetches it.
     async fn user_data(&self, spec: &MachineSpec) -> Result<String, Failure> {
         let bytes = match &spec.payload {
             Payload::CloudInit { user_data, .. } => user_data.as_bytes(),
             Payload::Ignition(config) => config,
         };
-        let fits = |bytes: &[u8]| Carrier::USER_DATA.room().is_none_or(|room| bytes.len() <= room);
+        let fits = |bytes: &[u8]| {
+            Carrier::USER_DATA
+                .max_config_bytes()
+                .is_none_or(|room| bytes.len() <= room)
+        };
         if fits(bytes) {
             return Ok(STANDARD.encode(bytes));
         }
         let too_large = |bytes: usize| {
-            let room = Carrier::USER_DATA.room().unwrap_or_default();
-            let words = format!("{} has {bytes} bytes of user_data, and Nova takes {room}", spec.name);
-            Failure::new(BackendErrorKind::TooLarge, words)
+            let room = Carrier::USER_DATA.max_config_bytes().unwrap_or_default();
+            let message = format!(
+                "the user data of {} has {bytes} bytes, the limit of Nova is {room}",
+                spec.name
+            );
+            Failure::new(BackendErrorKind::TooLarge, message)
         };
         if spec.role != Role::Bootstrap || !matches!(spec.payload, Payload::Ignition(_)) {
             return Err(too_large(bytes.len()));
         }
-        let stub = self.put_content(spec, bytes).await?;
+        let stub = self.store_config(spec, bytes).await?;
         match fits(&stub) {
             true => Ok(STANDARD.encode(stub)),
             false => Err(too_large(stub.len())),
         }
-    }
-
-    /// Keeps masters, and workers, on different hosts as far as the settings want it.
-    async fn server_group(&self, spec: &MachineSpec) -> Result<Option<String>, Failure> {
-        let policy = match self.config.affinity {
-            Affinity::Soft => "soft-anti-affinity",
-            Affinity::Hard => "anti-affinity",
-            Affinity::Off => return Ok(None),
-        };
-        let most = self.absolute_limits().await?["maxServerGroupMembers"]
-            .as_i64()
-            .unwrap_or(MEMBERS);
-        let members = usize::try_from(most).unwrap_or(usize::MAX);
-        let Some(name) = wire::group_name(spec, members) else {
-            return Ok(None);
-        };
-        let _alone = self.groups.lock().await;
-        let there = self.server_groups(&spec.cluster).await?;
-        if let Some(group) = there.iter().find(|group| group["name"] == name.as_str()) {
-            return Ok(Some(text(group, "id").to_owned()));
-        }
-        let body = json!({"server_group": {"name": name, "policy": policy}});
-        let made = self.session.post(NOVA, "/os-server-groups", &body).await?;
-        Ok(Some(text(&made["server_group"], "id").to_owned()))
-    }
-
-    pub(super) async fn server_groups(&self, cluster: &ClusterId) -> Result<Vec<Value>, Failure> {
-        let mut groups = self.session.list(NOVA, "/os-server-groups", "server_groups").await?;
-        groups.retain(|group| wire::group_of(text(group, "name")).as_ref() == Some(cluster));
-        Ok(groups)
-    }
-
-    /// Deletes server groups that no server is in.
-    pub(super) async fn leave_server_groups(&self, cluster: &ClusterId) -> Result<(), Failure> {
-        for group in self.server_groups(cluster).await? {
-            if group["members"].as_array().is_none_or(Vec::is_empty) {
-                let path = format!("/os-server-groups/{}", text(&group, "id"));
-                self.session.delete(NOVA, &path).await?;
-            }
-        }
-        Ok(())
     }
 
     pub(super) async fn absolute_limits(&self) -> Result<&Value, Failure> {
@@ -405,13 +313,13 @@ impl OpenStack {
         self.session.post(NOVA, &path, action).await
     }
 
-    pub(super) async fn there(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
+    pub(super) async fn existing(&self, cluster: &ClusterId, name: &MachineName) -> Result<Value, Failure> {
         let server = self.server_of(cluster, name).await?;
-        server.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("there is no server {name}")))
+        server.ok_or_else(|| Failure::new(BackendErrorKind::NotFound, format!("server {name} does not exist")))
     }
 
     pub(super) async fn start(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
-        let server = self.there(cluster, name).await?;
+        let server = self.existing(cluster, name).await?;
         if wire::power(&server).is_some_and(|power| power != Power::Off) {
             return Ok(Action::Unchanged(()));
         }
@@ -419,11 +327,11 @@ impl OpenStack {
         Ok(Action::Done(()))
     }
 
-    /// Nova knows one way: it asks the guest, and takes its power when that does not go by itself within a minute.
+    /// Nova requests a shutdown, and switches off after a minute. There is no other way.
     ///
-    /// Nova does not stop a server that is being built, so that is waited for; `Stop::Force` waits for the end, too.
+    /// Nova does not stop a server that is being built, so this waits for it. `Stop::Force` also waits until it is off.
     pub(super) async fn stop(&self, cluster: &ClusterId, name: &MachineName, how: Stop) -> Result<Action<()>, Failure> {
-        let server = self.there(cluster, name).await?;
+        let server = self.existing(cluster, name).await?;
         let server = self.wait_while(server, |power| *power == Power::Building).await?;
         if wire::power(&server) == Some(Power::Off) {
             return Ok(Action::Unchanged(()));
@@ -437,13 +345,13 @@ impl OpenStack {
         Ok(Action::Done(()))
     }
 
-    /// Looks at a server until it is no longer so.
-    async fn wait_while(&self, mut server: Value, is_so: impl Fn(&Power) -> bool) -> Result<Value, Failure> {
+    /// Waits while the condition is true.
+    async fn wait_while(&self, mut server: Value, condition: impl Fn(&Power) -> bool) -> Result<Value, Failure> {
         let begun = Instant::now();
-        while wire::power(&server).is_some_and(|power| is_so(&power)) {
-            if begun.elapsed() > GOING {
-                let words = format!("server {} is still {}", text(&server, "name"), text(&server, "status"));
-                return Err(Failure::new(BackendErrorKind::Timeout, words));
+        while wire::power(&server).is_some_and(|power| condition(&power)) {
+            if begun.elapsed() > CHANGE_TIMEOUT {
+                let message = format!("server {} is still {}", text(&server, "name"), text(&server, "status"));
+                return Err(Failure::new(BackendErrorKind::Timeout, message));
             }
             sleep(PAUSE).await;
             let path = format!("/servers/{}", text(&server, "id"));
@@ -453,7 +361,7 @@ impl OpenStack {
     }
 
     pub(super) async fn console(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, Failure> {
-        let server = self.there(cluster, name).await?;
+        let server = self.existing(cluster, name).await?;
         match self
             .act(&server, &json!({"os-getConsoleOutput": {"length": TAIL}}))
             .await
@@ -462,26 +370,26 @@ impl OpenStack {
                 .as_str()
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned)),
-            // A server without a host has no console yet, and some hypervisors have none at all.
+            // A server without a host has no console yet. Some hypervisors have no consoles.
             Err(failure) if matches!(failure.code, Some(404 | 409 | 501)) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Names that strangers have among those that this cluster is going to use.
+    /// The names of planned machines that are in use by servers of other owners.
     pub(super) async fn name_conflicts(
         &self,
         cluster: Option<&ClusterId>,
         names: &[&MachineName],
     ) -> Result<Vec<String>, Failure> {
         let servers = self.session.list(NOVA, "/servers/detail", "servers").await?;
-        let is_stranger = |server: &&Value| {
+        let is_conflict = |server: &&Value| {
             let named = names.iter().any(|name| server["name"] == name.as_str());
             named && !is_gone(server) && (cluster.is_none() || wire::cluster_of(server).as_ref() != cluster)
         };
         Ok(servers
             .iter()
-            .filter(is_stranger)
+            .filter(is_conflict)
             .map(|server| text(server, "name").to_owned())
             .collect())
     }
@@ -491,8 +399,8 @@ fn is_gone(server: &Value) -> bool {
     matches!(text(server, "status"), "DELETED" | "SOFT_DELETED")
 }
 
-/// A machine that was just asked for.
-fn new(spec: &MachineSpec) -> Machine {
+/// A machine that was just created.
+fn new_machine(spec: &MachineSpec) -> Machine {
     let nic = |nic: &crate::backend::Nic| SeenNic {
         network: nic.network.clone(),
         mac: nic.mac,

@@ -1,46 +1,39 @@
-//! One signed-in session: the token and its renewal, requests and retries.
+//! A session with a cloud: the token and its renewal, endpoints, and calls of services.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
-use reqwest::{Body, Certificate, Client, Method, StatusCode, redirect};
-use secrecy::{ExposeSecret, SecretString};
+use reqwest::{Body, Method, StatusCode};
+use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::Mutex;
-use tokio::time::sleep;
-use tracing::{debug, warn};
+use tracing::warn;
 
-use super::answers::{checked, parse, read, unreachable};
+use super::answers::{checked, parse};
 use super::auth::{Access, Service, Sources};
+use super::transport::{Request, Transport};
 use super::wire;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::backend::plain_http::is_plain_http;
-use crate::backoff::{Backoff, asked_pause};
 use crate::cluster::OpenStackConfig;
-use crate::http_limits::{self, innermost};
+use crate::http_limits;
 
-/// Tokens live an hour by default; what starts now must end before its token does.
+/// A token is renewed this long before it expires, so that a request ends before its token.
 const EARLY: Duration = Duration::from_secs(300);
-/// Pages of one list, and the bytes of all of them. A page has 1000 entries (openstack/nova: `nova/conf/api.py`,
+/// The limits of pages and bytes of one list. A page has 1000 entries (openstack/nova: `nova/conf/api.py`,
 /// `max_limit`), in Glance 25 (openstack/glance: `glance/common/config.py`, `limit_param_default`).
 const PAGES: usize = 1000;
 const LIST: usize = 2 * http_limits::LARGEST;
 const LIST_TIME: Duration = Duration::from_secs(300);
-/// How often a request is made before its fault is told.
-const TRIES: u32 = 5;
-/// The longest that one request is held back for pauses that services ask for. How long the user's patience lasts is not
-/// known here: who waits longer is told the pause.
-const HELD_BACK: Duration = Duration::from_secs(30);
-/// The one microversion of Nova that is spoken: Stein's, of 2019. Tags at creation need 2.52, named policies of server
-/// groups 2.64, types of volumes that Nova makes 2.67.
+/// The microversion of Nova: that of Stein, 2019. Tags at creation require 2.52, named policies of server groups 2.64,
+/// types of volumes that Nova creates 2.67.
 pub(super) const COMPUTE_VERSION: &str = "2.67";
 
-/// What Keystone gave us.
+/// A token of Keystone with its scope and catalog.
 #[derive(Clone)]
 pub(super) struct Token {
     pub value: Arc<SecretString>,
@@ -49,31 +42,19 @@ pub(super) struct Token {
     catalog: Arc<Value>,
 }
 
-/// A cloud, and a token that is renewed when its time comes.
+/// A cloud with a token that is renewed in time.
 pub(super) struct Session {
-    http: Client,
+    transport: Transport,
     access: Access,
     token: Mutex<Option<Token>>,
-    /// Services that were warned of, one bit each.
+    /// The services about which the user was warned, one bit for each.
     warned: AtomicU8,
-    /// PEM of who signs the services' certificates; machines need it too.
-    pub ca: Option<String>,
-}
-
-/// One request.
-struct Ask<'a> {
-    method: Method,
-    url: String,
-    body: Option<&'a Value>,
-    headers: &'a [(&'a str, &'a str)],
-    /// Bytes of the largest answer.
-    largest: usize,
 }
 
 impl Session {
-    /// Reads how to sign in; the cloud is asked for nothing yet.
+    /// Reads the credentials. Sends no request.
     pub fn open(config: &OpenStackConfig) -> Result<Self, Failure> {
-        let sources = Sources::here();
+        let sources = Sources::of_process();
         Self::with(Access::read(
             config.cloud.as_deref(),
             config.region.as_deref(),
@@ -82,60 +63,55 @@ impl Session {
     }
 
     fn with(access: Access) -> Result<Self, Failure> {
-        let mut http = Client::builder()
-            .connect_timeout(Duration::from_secs(15))
-            .read_timeout(Duration::from_secs(120))
-            // A redirected request would carry the token along.
-            .redirect(redirect::Policy::none());
-        let ca = access.ca.as_deref().map(read_ca).transpose()?;
-        if let Some((_, certificates)) = &ca {
-            http = http.tls_certs_only(certificates.iter().cloned());
-        }
-        let http = http
-            .build()
-            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+        let transport = Transport::new(access.ca.as_deref())?;
         if is_plain_http(&access.auth_url) {
             let (name, url) = (&access.name, &access.auth_url);
-            warn!("auth_url {url} of {name} is http: anybody on the way can read the password and change the answers");
+            warn!(
+                "auth_url {url} of {name} is not encrypted: the password and responses can be read and changed on the network"
+            );
         }
         Ok(Self {
-            http,
+            transport,
             access,
             token: Mutex::new(None),
             warned: AtomicU8::new(0),
-            ca: ca.map(|(pem, _)| pem),
         })
     }
 
-    /// The cloud in a user's words.
+    /// The name of the cloud in messages.
     pub fn name(&self) -> &str {
         &self.access.name
+    }
+
+    /// The CA certificates of the services in PEM, which machines need, too.
+    pub fn ca(&self) -> Option<&str> {
+        self.transport.ca()
     }
 
     pub fn auth_url(&self) -> &str {
         &self.access.auth_url
     }
 
-    /// The `Date` of an answer, whatever else it says.
+    /// The `Date` header of a response.
     pub async fn date(&self) -> Result<Option<String>, Failure> {
-        let ask = Ask {
+        let request = Request {
             method: Method::GET,
             url: self.access.auth_url.clone(),
             body: None,
             headers: &[],
             largest: http_limits::SMALL,
         };
-        let (_, headers, _) = self.send(&ask, None, true).await?;
+        let (_, headers, _) = self.transport.send(&request, None, true).await?;
         Ok(headers
             .get("date")
             .and_then(|date| date.to_str().ok())
             .map(str::to_owned))
     }
 
-    /// A token that lives for some minutes yet.
+    /// A token that is valid for some minutes.
     pub async fn token(&self) -> Result<Token, Failure> {
         let mut held = self.token.lock().await;
-        if let Some(token) = held.as_ref().filter(|token| lives(token)) {
+        if let Some(token) = held.as_ref().filter(|token| is_valid(token)) {
             return Ok(token.clone());
         }
         let token = self.sign_in().await?;
@@ -143,7 +119,7 @@ impl Session {
         Ok(token)
     }
 
-    /// Forgets a token that a service refused, unless somebody else has renewed it already.
+    /// Discards a token that a service rejected, unless it has been renewed already.
     async fn forget(&self, refused: &Token) {
         let mut held = self.token.lock().await;
         if held
@@ -157,19 +133,19 @@ impl Session {
     async fn sign_in(&self) -> Result<Token, Failure> {
         let url = format!("{}/auth/tokens", self.access.auth_url);
         let body = self.access.sign_in();
-        let ask = Ask {
+        let request = Request {
             method: Method::POST,
             url,
             body: Some(&body),
             headers: &[],
             largest: http_limits::SMALL,
         };
-        // Signing in twice harms nobody.
-        let (status, headers, body) = self.send(&ask, None, true).await?;
+        // Signing in can be repeated.
+        let (status, headers, body) = self.transport.send(&request, None, true).await?;
         if status == StatusCode::UNAUTHORIZED {
             let failure = Failure::new(
                 BackendErrorKind::Denied,
-                format!("{} does not let us in: {}", self.access.name, wire::fault(&body)),
+                format!("authentication to {} failed: {}", self.access.name, wire::fault(&body)),
             );
             return Err(failure.hint(format!(
                 "check user, project and password of {}; application credentials and tokens expire",
@@ -177,27 +153,27 @@ impl Session {
             )));
         }
         let body = checked(status, &headers, body)?;
-        let odd = |what: &str| {
-            let words = format!("the answer of {} has no {what}", self.access.auth_url);
-            Failure::new(BackendErrorKind::Rejected, words).hint("auth_url must lead to Keystone, version 3")
+        let missing = |what: &str| {
+            let message = format!("the response of {} has no {what}", self.access.auth_url);
+            Failure::new(BackendErrorKind::Rejected, message).hint("set auth_url to the URL of Keystone, version 3")
         };
         let value = headers
             .get("x-subject-token")
             .and_then(|value| value.to_str().ok())
-            .ok_or_else(|| odd("token"))?;
+            .ok_or_else(|| missing("token"))?;
         let token = parse(&body)?;
         let token = &token["token"];
         let expires = token["expires_at"].as_str().and_then(|text| text.parse().ok());
-        let project = token["project"]["id"].as_str().ok_or_else(|| odd("project"))?;
+        let project = token["project"]["id"].as_str().ok_or_else(|| missing("project"))?;
         Ok(Token {
             value: Arc::new(SecretString::from(value)),
-            expires: expires.ok_or_else(|| odd("time of expiry"))?,
+            expires: expires.ok_or_else(|| missing("expiry time"))?,
             project: project.into(),
             catalog: Arc::new(token["catalog"].clone()),
         })
     }
 
-    /// A token with all of its time before it.
+    /// A token that was just created.
     pub async fn new_token(&self) -> Result<Token, Failure> {
         let mut held = self.token.lock().await;
         let token = self.sign_in().await?;
@@ -212,12 +188,12 @@ impl Session {
         Ok(self.access.endpoint(service, interface, &token.catalog).is_some())
     }
 
-    /// The address of a service, without a slash at its end.
+    /// The URL of a service, without a slash at its end.
     pub async fn endpoint(&self, service: Service) -> Result<String, Failure> {
         self.endpoint_of(service, &self.access.interface).await
     }
 
-    /// The address of a service as machines reach it.
+    /// The URL of a service for machines.
     pub async fn public_endpoint(&self, service: Service) -> Result<String, Failure> {
         self.endpoint_of(service, "public").await
     }
@@ -233,16 +209,16 @@ impl Session {
                     None => String::new(),
                 };
                 let (name, service) = (&self.access.name, service.name());
-                let words = format!("the catalog of {name} has no {interface} endpoint of {service}{region}");
-                Failure::new(BackendErrorKind::NotFound, words)
-                    .hint("`openstack catalog list` shows what there is; see region_name and interface, or os_region")
+                let message = format!("the catalog of {name} has no {interface} endpoint of {service}{region}");
+                Failure::new(BackendErrorKind::NotFound, message)
+                    .hint("list the endpoints with `openstack catalog list`, and check region_name and interface, or os_region")
             })?;
         let bit = 1 << service as u8;
         if is_plain_http(&url) && self.warned.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             let (name, service) = (&self.access.name, service.name());
             warn!(
-                "the endpoint {url} of {service} in {name} is http: anybody on the way can read the token and change the \
-                 answers"
+                "the endpoint {url} of {service} in {name} is not encrypted: the token and responses can be read and \
+                 changed on the network"
             );
         }
         Ok(url)
@@ -252,7 +228,7 @@ impl Session {
         parse(&self.call(Method::GET, service, path, None).await?.1)
     }
 
-    /// As `get`, where what is absent is no fault.
+    /// Like `get`; `None` if the object does not exist.
     pub async fn find(&self, service: Service, path: &str) -> Result<Option<Value>, Failure> {
         match self.get(service, path).await {
             Ok(value) => Ok(Some(value)),
@@ -263,12 +239,12 @@ impl Session {
 
     /// All entries of a list, page after page.
     ///
-    /// A link to the next page is asked for its marker only: our own request is made again with that marker. The token
-    /// goes nowhere else, whatever host a link names.
+    /// Only the marker of the link to the next page is used, in a repetition of our own request. So the token is never
+    /// sent to another host.
     pub async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>, Failure> {
         let refused = |why: String| {
-            let words = format!("the list of {key} of {}: {why}", service.name());
-            Failure::new(BackendErrorKind::Rejected, words)
+            let message = format!("the list of {key} of {}: {why}", service.name());
+            Failure::new(BackendErrorKind::Rejected, message)
         };
         let (mut all, mut markers) = (Vec::new(), Vec::<String>::new());
         let begun = Instant::now();
@@ -282,26 +258,26 @@ impl Session {
             bytes += body.len();
             values += http_limits::values(&body);
             if bytes > LIST || values > http_limits::VALUES {
-                return Err(refused("it is too long".to_owned()));
+                return Err(refused("too many bytes".to_owned()));
             }
             if begun.elapsed() > LIST_TIME {
-                return Err(refused(format!("it is not complete after {} s", LIST_TIME.as_secs())));
+                return Err(refused(format!("incomplete after {} s", LIST_TIME.as_secs())));
             }
             let mut page = parse(&body)?;
             let marker = wire::next_marker(&page, key).map_err(refused)?;
             let Some(Value::Array(entries)) = page.get_mut(key).map(Value::take) else {
-                let words = format!("the answer to {path} has no {key}");
-                return Err(Failure::new(BackendErrorKind::Rejected, words));
+                let message = format!("the response to {path} has no {key}");
+                return Err(Failure::new(BackendErrorKind::Rejected, message));
             };
             let is_last = entries.is_empty();
             all.extend(entries);
             match marker.filter(|_| !is_last) {
                 None => return Ok(all),
                 Some(marker) if markers.contains(&marker) => {
-                    return Err(refused("its pages go round in a circle".to_owned()));
+                    return Err(refused("a page refers to a former page".to_owned()));
                 }
                 Some(_) if markers.len() + 1 == PAGES => {
-                    return Err(refused(format!("it has more than {PAGES} pages")));
+                    return Err(refused(format!("more than {PAGES} pages")));
                 }
                 Some(marker) => markers.push(marker),
             }
@@ -316,12 +292,12 @@ impl Session {
         parse(&self.call(Method::PUT, service, path, Some(body)).await?.1)
     }
 
-    /// A `PUT` whose path says it all; services refuse a body there.
+    /// A `PUT` without a body.
     pub async fn put_path(&self, service: Service, path: &str) -> Result<(), Failure> {
         self.call(Method::PUT, service, path, None).await.map(drop)
     }
 
-    /// Whether something was deleted; what is absent is no fault.
+    /// Deletes an object. Returns whether it existed.
     pub async fn delete(&self, service: Service, path: &str) -> Result<bool, Failure> {
         match self.call(Method::DELETE, service, path, None).await {
             Ok(_) => Ok(true),
@@ -330,7 +306,7 @@ impl Session {
         }
     }
 
-    /// Sends bytes, with headers of its own.
+    /// Sends bytes with the given headers.
     pub async fn send_bytes(
         &self,
         service: Service,
@@ -340,29 +316,20 @@ impl Session {
     ) -> Result<(), Failure> {
         let url = format!("{}{path}", self.endpoint(service).await?);
         let token = self.token().await?;
-        let mut request = self.http.put(&url).header("X-Auth-Token", token.value.expose_secret());
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let response = request
-            .body(body)
-            .send()
-            .await
-            .map_err(|error| unreachable(&url, &error))?;
-        let (status, headers, body) = read(&url, response, http_limits::SMALL).await?;
+        let (status, headers, body) = self.transport.put_bytes(&url, &token.value, body, headers).await?;
         checked(status, &headers, body).map(drop)
     }
 
-    /// Whether an address gives something to whoever asks, as a machine does; `url` may hold a signature.
-    pub async fn answers_anyone(&self, url: &str) -> Result<bool, Failure> {
-        let ask = Ask {
+    /// Whether a URL can be fetched without a token, as machines do. It may contain a signature.
+    pub async fn is_fetchable(&self, url: &str) -> Result<bool, Failure> {
+        let request = Request {
             method: Method::HEAD,
             url: url.to_owned(),
             body: None,
             headers: &[],
             largest: http_limits::SMALL,
         };
-        Ok(self.send(&ask, None, true).await?.0.is_success())
+        Ok(self.transport.send(&request, None, true).await?.0.is_success())
     }
 
     async fn call(
@@ -378,7 +345,7 @@ impl Session {
             _ => &[],
         };
         let repeatable = method != Method::POST;
-        let ask = Ask {
+        let request = Request {
             method,
             url,
             body,
@@ -387,7 +354,7 @@ impl Session {
         };
         for may_renew in [true, false] {
             let token = self.token().await?;
-            let (status, headers, body) = self.send(&ask, Some(&token), repeatable).await?;
+            let (status, headers, body) = self.transport.send(&request, Some(&token.value), repeatable).await?;
             if status == StatusCode::UNAUTHORIZED && may_renew {
                 self.forget(&token).await;
                 continue;
@@ -395,155 +362,11 @@ impl Session {
             let body = checked(status, &headers, body)?;
             return Ok((headers, body));
         }
-        Err(Failure::new(BackendErrorKind::Denied, "a new token was refused too"))
-    }
-
-    /// Makes a request, again where that is safe: after an answer that asks for a pause, and otherwise when the
-    /// request may be repeated.
-    async fn send(
-        &self,
-        ask: &Ask<'_>,
-        token: Option<&Token>,
-        repeatable: bool,
-    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
-        let (mut attempt, mut held_back) = (1, Duration::ZERO);
-        let mut backoff = backoff();
-        loop {
-            let last = attempt == TRIES;
-            let begun = Instant::now();
-            let answer = self.send_once(ask, token).await;
-            let pause = match &answer {
-                Ok((status, headers, _)) => {
-                    debug!(method = %ask.method, url = unsigned(&ask.url), status = status.as_u16(), ms = begun.elapsed().as_millis());
-                    pause_after(*status, headers, repeatable, &mut backoff)
-                }
-                Err(failed) => {
-                    debug!(method = %ask.method, url = unsigned(&ask.url), failed = %failed.failure.words);
-                    // What was not sent at all can be sent again.
-                    (!failed.lasts && (repeatable || !failed.sent)).then(|| backoff.pause(None))
-                }
-            };
-            match pause.filter(|pause| !last && held_back.saturating_add(*pause) <= HELD_BACK) {
-                Some(pause) => {
-                    held_back += pause;
-                    sleep(pause).await;
-                }
-                None => return answer.map_err(|failed| failed.failure),
-            }
-            attempt += 1;
-        }
-    }
-
-    async fn send_once(
-        &self,
-        ask: &Ask<'_>,
-        token: Option<&Token>,
-    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failed> {
-        let mut request = self
-            .http
-            .request(ask.method.clone(), &ask.url)
-            .header("Accept", "application/json");
-        if let Some(token) = token {
-            request = request.header("X-Auth-Token", token.value.expose_secret());
-        }
-        for (name, value) in ask.headers {
-            request = request.header(*name, *value);
-        }
-        if let Some(body) = ask.body {
-            request = request.json(body);
-        }
-        let response = request.send().await.map_err(|error| Failed {
-            sent: !error.is_connect(),
-            lasts: false,
-            failure: unreachable(&ask.url, &error),
-        })?;
-        read(&ask.url, response, ask.largest).await.map_err(|failure| Failed {
-            sent: true,
-            lasts: failure.kind != BackendErrorKind::Unreachable,
-            failure,
-        })
+        Err(Failure::new(BackendErrorKind::Denied, "a new token was rejected, too"))
     }
 }
 
-/// A request without an answer.
-struct Failed {
-    /// The service may have done it.
-    sent: bool,
-    /// The answer is too large or too slow, and would be so again.
-    lasts: bool,
-    failure: Failure,
-}
-
-/// An address without the signature that is as good as a password.
-fn unsigned(url: &str) -> &str {
-    url.split("?temp_url_sig").next().unwrap_or(url)
-}
-
-fn lives(token: &Token) -> bool {
+fn is_valid(token: &Token) -> bool {
     let left = token.expires.duration_since(Timestamp::now());
     left.as_secs() > i64::try_from(EARLY.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// How long to wait before another try; `None`: the answer stands.
-fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, backoff: &mut Backoff) -> Option<Duration> {
-    match (status.as_u16(), asked_pause(status, headers)) {
-        // The service has not begun.
-        (_, Some(asked)) => Some(backoff.pause(Some(asked))),
-        (429, None) => Some(backoff.pause(None)),
-        (500 | 502 | 503 | 504, None) if repeatable => Some(backoff.pause(None)),
-        _ => None,
-    }
-}
-
-fn backoff() -> Backoff {
-    Backoff::doubling(Duration::from_millis(500), Duration::from_secs(8))
-}
-
-fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
-    let unusable = |why: String| {
-        Failure::new(BackendErrorKind::Denied, format!("cacert {}: {why}", path.display()))
-            .hint("it is the PEM file of who signed the services' certificates")
-    };
-    let pem = std::fs::read_to_string(path).map_err(|error| unusable(error.kind().to_string()))?;
-    match Certificate::from_pem_bundle(pem.as_bytes()) {
-        Ok(certificates) if !certificates.is_empty() => Ok((pem, certificates)),
-        _ => Err(unusable("it holds no certificate".to_owned())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_is_kept_here_or_told_to_who_has_more_patience() {
-        // Status, Retry-After, whether the request may be repeated; the least and the longest pause, ms.
-        for (status, asked, repeatable, expected) in [
-            (429, Some("3"), false, Some((3_000, 3_000))),
-            (429, None, false, Some((250, 500))),
-            (503, Some("40"), false, Some((40_000, 40_000))),
-            (503, Some("0"), false, Some((250, 500))),
-            (503, None, true, Some((250, 500))),
-            (503, None, false, None),
-            (500, None, true, Some((250, 500))),
-            (500, Some("3"), false, None),
-            (409, Some("3"), true, None),
-        ] {
-            let status = StatusCode::from_u16(status).unwrap();
-            let asked_of = |text: &str| (reqwest::header::RETRY_AFTER, text.parse().unwrap());
-            let headers = HeaderMap::from_iter(asked.map(asked_of));
-            let why = format!("{status} {asked:?} {repeatable}");
-            match (pause_after(status, &headers, repeatable, &mut backoff()), expected) {
-                (Some(pause), Some((least, most))) => {
-                    let bounds = Duration::from_millis(least)..=Duration::from_millis(most);
-                    assert!(bounds.contains(&pause), "{why}: {pause:?}");
-                }
-                (pause, expected) => assert_eq!(pause.is_some(), expected.is_some(), "{why}"),
-            }
-            let error = checked(status, &headers, Vec::new()).unwrap_err().during("look");
-            let is_told = matches!(status.as_u16(), 429 | 503).then_some(asked).flatten();
-            let told = is_told.map(|text| Duration::from_secs(text.parse().unwrap()));
-            assert_eq!(error.pause, told, "{why}");
-        }
-    }
 }

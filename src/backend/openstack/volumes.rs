@@ -1,4 +1,4 @@
-//! Volumes of machines: made before their server under a name and with the cluster's id, so that none is ever lost.
+//! Volumes of machines. They are created before the server, with a name and the cluster's id, so that all can be found.
 
 use futures::future::try_join_all;
 use serde_json::Value;
@@ -7,14 +7,14 @@ use tokio::time::{Instant, sleep};
 use super::auth::Service::Volume as CINDER;
 use super::cloud::OpenStack;
 use super::cloud::PAUSE;
-use super::servers::GOING;
+use super::servers::CHANGE_TIMEOUT;
 use super::wire::{self, text};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};
 use crate::cluster::{ClusterId, MachineName, OsBoot};
 
 impl OpenStack {
-    /// The volumes of a machine to be made, the one it boots from first; each holds all it shall.
+    /// Creates the volumes of a new machine, the boot volume first, and waits until they are available.
     pub(super) async fn volumes_for(&self, spec: &MachineSpec) -> Result<Vec<String>, Failure> {
         let boots = self.config.boot == OsBoot::Volume;
         let mut wanted = Vec::new();
@@ -27,17 +27,17 @@ impl OpenStack {
         let there = self.volumes_of(&spec.cluster).await?;
         let each = wanted.into_iter().map(async |(index, gib, image)| {
             let name = wire::volume_of(&spec.name, index);
-            let made = there.iter().find(|volume| volume["name"] == name.as_str());
-            // One that a cut try left may be half.
-            if let Some(volume) = made {
+            let created = there.iter().find(|volume| volume["name"] == name.as_str());
+            // A volume of an interrupted attempt may be incomplete.
+            if let Some(volume) = created {
                 self.delete_volume(text(volume, "id")).await?;
             }
-            self.make_volume(spec, index, gib, image).await
+            self.create_volume(spec, index, gib, image).await
         });
         try_join_all(each).await
     }
 
-    async fn make_volume(
+    async fn create_volume(
         &self,
         spec: &MachineSpec,
         index: usize,
@@ -45,8 +45,8 @@ impl OpenStack {
         image: Option<&str>,
     ) -> Result<String, Failure> {
         let body = wire::volume(spec, index, gib, image, self.config.volume_type.as_deref());
-        let made = self.session.post(CINDER, "/volumes", &body).await?;
-        let id = text(&made["volume"], "id").to_owned();
+        let created = self.session.post(CINDER, "/volumes", &body).await?;
+        let id = text(&created["volume"], "id").to_owned();
         let begun = Instant::now();
         loop {
             let answer = self.session.get(CINDER, &format!("/volumes/{id}")).await?;
@@ -54,13 +54,13 @@ impl OpenStack {
             match status {
                 "available" => return Ok(id),
                 _ if status.starts_with("error") => {
-                    let words = format!("volume {name} of {gib} GiB went into status {status}");
-                    let hint = "`openstack volume message list` tells why; the image may be larger than the volume";
-                    return Err(Failure::new(BackendErrorKind::Rejected, words).hint(hint));
+                    let message = format!("volume {name} of {gib} GiB has status {status}");
+                    let hint = "see `openstack volume message list`; the image may be larger than the volume";
+                    return Err(Failure::new(BackendErrorKind::Rejected, message).hint(hint));
                 }
-                _ if begun.elapsed() > GOING => {
-                    let words = format!("volume {name} is still {status}");
-                    return Err(Failure::new(BackendErrorKind::Timeout, words));
+                _ if begun.elapsed() > CHANGE_TIMEOUT => {
+                    let message = format!("volume {name} is still {status}");
+                    return Err(Failure::new(BackendErrorKind::Timeout, message));
                 }
                 _ => sleep(PAUSE).await,
             }
@@ -74,7 +74,7 @@ impl OpenStack {
         Ok(volumes)
     }
 
-    /// Volumes of anybody in the project; none without block storage.
+    /// All volumes of the project; none without block storage.
     pub(super) async fn all_volumes(&self) -> Result<Vec<Value>, Failure> {
         match self.session.has(CINDER).await? {
             true => self.session.list(CINDER, "/volumes/detail", "volumes").await,
@@ -82,7 +82,7 @@ impl OpenStack {
         }
     }
 
-    /// Deletes the volumes of one machine, or of all of a cluster's that have no server in `servers`.
+    /// Deletes the volumes of one machine, or of all machines of a cluster that are not in `servers`.
     pub(super) async fn delete_volumes(
         &self,
         cluster: &ClusterId,
@@ -103,20 +103,20 @@ impl OpenStack {
         Ok(changed)
     }
 
-    /// Deletes a volume and waits until it is gone: one that a server has just left is not free at once.
+    /// Deletes a volume and waits until it is deleted. A volume that was just detached is busy for a while.
     async fn delete_volume(&self, id: &str) -> Result<bool, Failure> {
         let path = format!("/volumes/{id}");
         let begun = Instant::now();
         let mut changed = false;
         while let Some(answer) = self.session.find(CINDER, &path).await? {
             let (name, status) = (text(&answer["volume"], "name"), text(&answer["volume"], "status"));
-            if begun.elapsed() > GOING {
-                let words = format!("volume {name} is still {status}");
-                return Err(Failure::new(BackendErrorKind::Timeout, words));
+            if begun.elapsed() > CHANGE_TIMEOUT {
+                let message = format!("volume {name} is still {status}");
+                return Err(Failure::new(BackendErrorKind::Timeout, message));
             }
             if matches!(status, "available" | "error" | "error_deleting") {
                 changed |= match self.session.delete(CINDER, &path).await {
-                    // Its status is another one by now.
+                    // Its status has changed meanwhile.
                     Err(failure) if matches!(failure.code, Some(400 | 409)) => false,
                     deleted => deleted?,
                 };

@@ -214,7 +214,7 @@ mod tests {
             ),
         ] {
             let failure = read(StatusCode::from_u16(status).unwrap(), &body).unwrap_err();
-            assert_eq!((failure.kind, failure.words.as_str()), (kind, words), "{body}");
+            assert_eq!((failure.kind, failure.message.as_str()), (kind, words), "{body}");
         }
     }
 
@@ -226,14 +226,14 @@ mod tests {
         let wrong = r#"{"error":"Cannot authenticate user","error_code":"access_denied"}"#;
         let failure = read_token(StatusCode::BAD_REQUEST, wrong).unwrap_err();
         assert_eq!(
-            (failure.kind, &*failure.words),
+            (failure.kind, &*failure.message),
             (BackendErrorKind::Denied, "Cannot authenticate user")
         );
         let other = read_token(StatusCode::OK, "<html>some shop</html>").unwrap_err();
         assert_eq!(other.kind, BackendErrorKind::Unreachable);
         let starts = read_token(StatusCode::SERVICE_UNAVAILABLE, "<html>starting</html>").unwrap_err();
         assert_eq!(
-            (starts.kind, &*starts.words, starts.hint),
+            (starts.kind, &*starts.message, starts.hint),
             (BackendErrorKind::Unreachable, "HTTP 503 Service Unavailable", None)
         );
     }

@@ -317,7 +317,7 @@ impl Ovirt {
                 return Err(failure);
             }
             // Somebody else made machines from it.
-            tracing::warn!("template {name} stays: {}", failure.words);
+            tracing::warn!("template {name} stays: {}", failure.message);
             return Ok(());
         }
         wait_for("the template is still there", TEMPLATE, async || {

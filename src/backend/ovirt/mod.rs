@@ -94,7 +94,7 @@ impl Backend for Ovirt {
         Ok(findings)
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let identity = self.network_identity(network).await;
         Ok(NetworkFacts {
             identity: identity.during(format!("look at network {network}"))?,

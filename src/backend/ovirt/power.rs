@@ -23,7 +23,7 @@ impl Ovirt {
         how: Stop,
     ) -> Result<Action<()>, Failure> {
         let is_off = |status: &str| status == "down";
-        if how == Stop::Ask {
+        if how == Stop::Graceful {
             let goes = |status: &str| is_off(status) || status == "powering_down";
             return self.switch(cluster, name, "shutdown", goes).await;
         }

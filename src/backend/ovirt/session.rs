@@ -138,7 +138,7 @@ impl Session {
                 self.send(&Method::GET, path, query, None).await
             }
             // Once: what is refused then is for administrators alone.
-            Err(failure) if is_for_administrators(&failure.words) && !self.is_filtered() => {
+            Err(failure) if is_for_administrators(&failure.message) && !self.is_filtered() => {
                 tracing::debug!("{} is no administrator", self.user);
                 self.filtered.store(true, Ordering::Relaxed);
                 self.send(&Method::GET, path, query, None).await
@@ -208,12 +208,12 @@ impl Session {
         loop {
             let answer = self.send(method, path, &query, body).await;
             match answer {
-                Err(failure) if is_locked(&failure.words) && begun.elapsed() < LOCKED => {
-                    tracing::debug!(path, "{}", failure.words);
+                Err(failure) if is_locked(&failure.message) && begun.elapsed() < LOCKED => {
+                    tracing::debug!(path, "{}", failure.message);
                 }
                 Err(failure) => {
-                    let words = format!("{} (correlation id {correlation})", failure.words);
-                    return Err(Failure { words, ..failure });
+                    let message = format!("{} (correlation id {correlation})", failure.message);
+                    return Err(Failure { message, ..failure });
                 }
                 Ok(answer) => return Ok(answer),
             }
@@ -305,7 +305,7 @@ impl Session {
             .form(&form);
         let answer = self.answer(request, http_limits::SMALL).await?;
         let token = read_token(answer.status, &answer.text).map_err(|failure| Failure {
-            words: format!("{} as {}: {}", self.url, self.user, failure.words),
+            message: format!("{} as {}: {}", self.url, self.user, failure.message),
             pause: answer.asked,
             ..failure
         })?;

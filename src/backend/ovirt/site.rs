@@ -419,6 +419,6 @@ pub(super) fn finding(verdict: Verdict, text: String) -> Finding {
 fn fail(failure: Failure) -> Finding {
     Finding {
         hint: failure.hint,
-        ..finding(Verdict::Fail, failure.words)
+        ..finding(Verdict::Fail, failure.message)
     }
 }

@@ -1,4 +1,4 @@
-//! What the pretend platform has to choose from.
+//! The choices that the simulated platform offers to `ocpdeploy init`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(super) fn of(world: &World, path: &Path) -> PlatformChoices {
     });
     let seen = Finding {
         verdict: Verdict::Ok,
-        text: format!("pretend platform {} can be used", path.display()),
+        text: format!("simulated platform {} is usable", path.display()),
         hint: None,
     };
     PlatformChoices {

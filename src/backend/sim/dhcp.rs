@@ -1,4 +1,4 @@
-//! The pretend network and its DHCP server, which decides as dnsmasq does. Pure: the time is given.
+//! The simulated network and its DHCP server, which assigns addresses like dnsmasq. Pure: the time is an argument.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::noted::Noted;
 use crate::cluster::{ClusterId, Mac, NodeName};
 
-/// One network, as the state file holds it.
+/// A network in the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Network {
@@ -19,7 +19,7 @@ pub(super) struct Network {
     pub dhcp_to: Ipv4Addr,
     #[serde(default = "an_hour")]
     pub lease_seconds: u64,
-    /// Addresses in use by somebody the DHCP server knows nothing of.
+    /// Addresses that are in use without the DHCP server's knowledge.
     #[serde(default)]
     pub squatters: BTreeSet<Ipv4Addr>,
     #[serde(default)]
@@ -28,13 +28,13 @@ pub(super) struct Network {
     pub leases: Noted<Ipv4Addr, DhcpLease>,
 }
 
-/// An address kept for a MAC.
+/// An address that is reserved for a MAC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reservation {
     pub mac: Mac,
     pub name: NodeName,
-    /// Absent when the network's administrator made it.
+    /// `None`: created by the network's administrator.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
     #[serde(default)]
@@ -48,7 +48,7 @@ pub(super) struct DhcpLease {
     /// DHCP option 61.
     pub client: String,
     pub since_ms: u64,
-    /// When it ends; absent while its machine runs and renews it.
+    /// When it expires; `None` while its machine runs and renews it.
     #[serde(default)]
     pub until_ms: Option<u64>,
 }
@@ -58,7 +58,7 @@ fn an_hour() -> u64 {
 }
 
 impl Network {
-    /// The NAT network that a fresh libvirt has.
+    /// The default NAT network of libvirt.
     pub fn fresh() -> Self {
         let address = |last| Ipv4Addr::new(192, 168, 122, last);
         Self {
@@ -79,38 +79,39 @@ impl Network {
         inside.into_iter().all(|ip| self.cidr.contains(ip)) && self.dhcp_from <= self.dhcp_to
     }
 
-    /// Answers a client: its reservation, else the lease it has, else a free address near its MAC's hash.
+    /// Leases an address to a client: its reservation, else its present lease, else a free address near the hash of its
+    /// MAC.
     ///
-    /// `None` when all addresses are used up.
-    pub fn ask(&mut self, mac: Mac, client: &str, now_ms: u64) -> Option<Ipv4Addr> {
+    /// `None` if no address is free.
+    pub fn request(&mut self, mac: Mac, client: &str, now_ms: u64) -> Option<Ipv4Addr> {
         self.forget_expired(now_ms);
         let known = self.lease_of(mac, client);
         let ip = self
             .reserved_for(mac)
             .filter(|ip| self.leases.get(ip).is_none_or(|lease| lease.mac == mac))
-            // The client finds the stranger by ARP and declines.
+            // The client detects the conflict by ARP and declines the address.
             .filter(|ip| !self.squatters.contains(ip))
-            .or_else(|| known.filter(|ip| self.may_give(*ip, mac)))
+            .or_else(|| known.filter(|ip| self.is_available_to(*ip, mac)))
             .or_else(|| self.free_address(mac))?;
-        // A client holds one lease at a time.
+        // A client has one lease at a time.
         if let Some(old) = known {
             self.leases.remove(&old);
         }
-        Some(self.give(ip, mac, client, now_ms))
+        Some(self.lease(ip, mac, client, now_ms))
     }
 
-    /// A free address that is not the reserved one: what a second DHCP server on the same wire would do.
-    pub fn ask_elsewhere(&mut self, mac: Mac, client: &str, now_ms: u64) -> Option<Ipv4Addr> {
+    /// Leases a free address that is not the reserved one, like a second DHCP server in the same network.
+    pub fn request_elsewhere(&mut self, mac: Mac, client: &str, now_ms: u64) -> Option<Ipv4Addr> {
         let reserved = self.reserved_for(mac);
         let known: Vec<Ipv4Addr> = self.leases_of(mac).collect();
         let ip = self
             .candidates(mac)
             .find(|ip| self.is_free(*ip) && Some(*ip) != reserved && !known.contains(ip))?;
-        Some(self.give(ip, mac, client, now_ms))
+        Some(self.lease(ip, mac, client, now_ms))
     }
 
-    /// A lease that is renewed as long as its machine runs.
-    fn give(&mut self, ip: Ipv4Addr, mac: Mac, client: &str, now_ms: u64) -> Ipv4Addr {
+    /// A lease that is renewed while its machine runs.
+    fn lease(&mut self, ip: Ipv4Addr, mac: Mac, client: &str, now_ms: u64) -> Ipv4Addr {
         let (client, since_ms, until_ms) = (client.to_owned(), now_ms, None);
         self.leases.insert(
             ip,
@@ -124,7 +125,7 @@ impl Network {
         ip
     }
 
-    /// A machine is gone: its leases end one lease time after their last renewal, which is due at half time.
+    /// A machine stopped: its leases expire one lease time after the last renewal. Clients renew at half of that time.
     pub fn stop_renewing(&mut self, mac: Mac, now_ms: u64) {
         let whole = self.lease_seconds.max(1) * 1000;
         for ip in Vec::from_iter(self.leases_of(mac)) {
@@ -141,12 +142,12 @@ impl Network {
             .retain(|_, lease| lease.until_ms.is_none_or(|until| until > now_ms));
     }
 
-    /// Addresses that a new client could get.
+    /// The number of addresses that a new client can get.
     pub fn free_count(&self) -> usize {
         self.range().filter(|ip| self.is_free(*ip)).count()
     }
 
-    /// One MAC with two client ids is two clients, as dnsmasq has it.
+    /// As in dnsmasq, one MAC with two client ids is two clients.
     fn lease_of(&self, mac: Mac, client: &str) -> Option<Ipv4Addr> {
         let same = |lease: &DhcpLease| lease.client == client && lease.mac == mac;
         self.leases.iter().find(|(_, lease)| same(lease)).map(|(ip, _)| *ip)
@@ -162,12 +163,12 @@ impl Network {
     fn reserved_for(&self, mac: Mac) -> Option<Ipv4Addr> {
         self.reservations
             .iter()
-            .find(|(_, kept)| kept.mac == mac)
+            .find(|(_, entry)| entry.mac == mac)
             .map(|(ip, _)| *ip)
     }
 
-    fn may_give(&self, ip: Ipv4Addr, mac: Mac) -> bool {
-        !self.squatters.contains(&ip) && self.reservations.get(&ip).is_none_or(|kept| kept.mac == mac)
+    fn is_available_to(&self, ip: Ipv4Addr, mac: Mac) -> bool {
+        !self.squatters.contains(&ip) && self.reservations.get(&ip).is_none_or(|entry| entry.mac == mac)
     }
 
     fn free_address(&self, mac: Mac) -> Option<Ipv4Addr> {
@@ -181,7 +182,7 @@ impl Network {
             && !self.leases.contains_key(&ip)
     }
 
-    /// The whole range once, beginning where the MAC's hash points.
+    /// All addresses of the range once, beginning at the hash of the MAC.
     fn candidates(&self, mac: Mac) -> impl Iterator<Item = Ipv4Addr> + use<> {
         let (first, last) = (u32::from(self.dhcp_from), u32::from(self.dhcp_to));
         let count = u64::from(last.saturating_sub(first)) + 1;
@@ -197,7 +198,7 @@ impl Network {
     }
 }
 
-/// The sdbm hash, which spreads MACs that differ in their last byte only.
+/// The sdbm hash, which spreads MACs that differ only in their last byte.
 fn hash(mac: Mac) -> u32 {
     mac.0.iter().fold(0u32, |hash, byte| {
         u32::from(*byte)
@@ -232,16 +233,16 @@ mod tests {
     }
 
     fn reserve(network: &mut Network, last: u8, mac: Mac) {
-        let kept = Reservation {
+        let entry = Reservation {
             mac,
             name: NodeName::node(Role::Worker, usize::from(last)),
             cluster: None,
             dns_names: BTreeSet::new(),
         };
-        network.reservations.insert(ip(last), kept);
+        network.reservations.insert(ip(last), entry);
     }
 
-    /// What happens on the wire before the last question, and what its answer must be.
+    /// A step of a test.
     enum Event {
         Asks(u8, &'static str),
         Gone(u8),
@@ -251,14 +252,14 @@ mod tests {
     }
     use Event::*;
 
-    /// Plays the events on a range of `size` and returns each answer's last byte.
+    /// Applies the events to a range of `size` addresses and returns the last byte of each leased address.
     fn play(size: u8, events: &[Event]) -> (Vec<Option<u8>>, Network) {
         let mut network = small(size);
         let mut now = 1_000_000;
         let mut answers = Vec::new();
         for event in events {
             match *event {
-                Asks(who, client) => answers.push(network.ask(mac(who), client, now).map(|ip| ip.octets()[3])),
+                Asks(who, client) => answers.push(network.request(mac(who), client, now).map(|ip| ip.octets()[3])),
                 Gone(who) => network.stop_renewing(mac(who), now),
                 Later(ms) => now += ms,
                 Reserve(last, who) => reserve(&mut network, last, mac(who)),
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_machine_renews_and_its_lease_outlives_it_by_at_least_half_a_lease_time() {
+    fn a_lease_is_renewed_while_its_machine_runs_and_lasts_at_least_half_a_lease_time_longer() {
         let (answers, _) = play(1, &[Asks(1, "a"), Later(10 * HOUR), Asks(2, "b")]);
         assert_eq!(answers, [Some(10), None], "a lease in use never ends");
         let gone = |later| {
@@ -326,7 +327,7 @@ mod tests {
         );
         assert_ne!(answers[0], Some(99));
         assert_eq!(answers[1..], [Some(99), Some(99)]);
-        assert_eq!(network.leases.len(), 1, "the first lease was given up");
+        assert_eq!(network.leases.len(), 1, "the first lease was removed");
     }
 
     #[test]
@@ -334,7 +335,7 @@ mod tests {
         let (answers, _) = play(2, &[Reserve(10, 9), Reserve(11, 8), Asks(1, "a")]);
         assert_eq!(answers, [None]);
         let (answers, _) = play(1, &[Asks(1, "a"), Reserve(10, 9), Asks(1, "a")]);
-        assert_eq!(answers, [Some(10), None], "not even to the one who had it before");
+        assert_eq!(answers, [Some(10), None], "not even to its previous client");
     }
 
     #[test]
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_squatted_address_is_skipped_and_a_squatted_reservation_declined() {
+    fn an_address_in_use_is_skipped_and_declined_as_a_reservation() {
         let (answers, _) = play(2, &[Squat(10), Asks(1, "a"), Asks(2, "b")]);
         assert_eq!(answers, [Some(11), None]);
         let (answers, _) = play(2, &[Reserve(10, 1), Squat(10), Asks(1, "a")]);
@@ -387,8 +388,8 @@ mod tests {
     fn another_server_gives_neither_the_reserved_nor_the_leased_address() {
         let mut network = small(3);
         reserve(&mut network, 10, mac(1));
-        assert_eq!(network.ask(mac(1), "a", 0), Some(ip(10)));
-        let elsewhere = network.ask_elsewhere(mac(1), "a", 0);
+        assert_eq!(network.request(mac(1), "a", 0), Some(ip(10)));
+        let elsewhere = network.request_elsewhere(mac(1), "a", 0);
         assert!(elsewhere == Some(ip(11)) || elsewhere == Some(ip(12)), "{elsewhere:?}");
     }
 
@@ -396,6 +397,6 @@ mod tests {
     fn the_gateway_is_never_given() {
         let mut network = small(1);
         network.gateway = ip(10);
-        assert_eq!(network.ask(mac(1), "a", 0), None);
+        assert_eq!(network.request(mac(1), "a", 0), None);
     }
 }

@@ -1,12 +1,15 @@
-//! A pretend platform: a dry run for users with no hypervisor, and the ground of the tests.
+//! The simulated platform: dry runs without a hypervisor, and the tests.
 //!
-//! All of it is one file (layout in `world.rs` and `store.rs`) that any number of processes may use at once.
-//! It refuses whatever a real platform refuses. Nothing runs in it: a machine "boots" by asking the
-//! pretend network's DHCP server (`dhcp.rs`) for addresses some milliseconds after it was made.
-//! What is slow and what goes wrong is written into the file's `script`.
+//! Its state is one file (`world.rs`, `store.rs`), which several processes can use at the same time. It rejects what a
+//! real platform rejects (`rules.rs`). No machine runs: some milliseconds after its creation a machine requests its
+//! addresses from the simulated DHCP server (`dhcp.rs`). The file's `script` defines delays, faults and misbehaving
+//! guests.
+//!
+//! This file has more than 500 lines because it is one implementation of the trait.
 
 mod choices;
 mod dhcp;
+mod machines;
 mod noted;
 mod rules;
 mod store;
@@ -18,64 +21,62 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use sha2::{Digest, Sha512};
 
 use super::{
     Action, AddressReservation, Backend, BackendError, BackendErrorKind, Capabilities, Carrier, Description,
     Diagnostics, Discovery, Finding, Form, ImageHandle, ImageRequest, Machine, MachineSpec, NetworkFacts, Owned,
-    Payload, PlatformChoices, Power, Requirements, ReservationState, SeenNic, SerialConsole, Stop, Verdict,
+    PlatformChoices, Requirements, ReservationState, SerialConsole, Stop, Verdict,
 };
-use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName, Role, SimConfig};
-use crate::digest;
+use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role, SimConfig};
 use dhcp::Reservation;
 use rules::{
-    Refusal, check_hold, check_image, check_spec, find_machine, held, images_of, machines_of, network_of, preflight,
-    refuse,
+    Rejection, check_image, check_reservation, check_spec, find_machine, images_of, machines_of, network_of, preflight,
+    reject, reservations_of,
 };
 use store::{Store, StoreError};
-use world::{Call, Delivered, Misdeed, SimMachine, SimNic, What, World};
+use world::{Call, What, World};
 
-/// The pretend platform.
+/// The simulated platform.
 #[derive(Clone, Debug)]
 pub struct Sim {
     store: Store,
-    // Both are read once: a platform does not change them while it is in use.
-    limits: Capabilities,
+    // Both are read once, because a platform does not change them while it is in use.
+    capabilities: Capabilities,
     latency_ms: BTreeMap<Call, u64>,
 }
 
 impl Sim {
-    /// Opens the pretend platform of this file. A missing file is a fresh platform; nothing is written yet.
+    /// Opens the simulated platform of this file. A missing file is a new platform. Nothing is written.
     pub fn open(config: &SimConfig) -> Result<Sim, BackendError> {
-        let operation = format!("open the pretend platform {}", config.state.display());
+        let operation = format!("open the simulated platform {}", config.state.display());
         let path = std::path::absolute(&config.state)
             .map_err(|error| BackendError::new(BackendErrorKind::Unreachable, &operation).because(error))?;
         let store = Store::new(path);
         let world = store.read().map_err(|error| unusable(operation, error))?;
         Ok(Sim {
             store,
-            limits: Capabilities {
+            capabilities: Capabilities {
                 concurrency: world.limits.concurrency.max(1),
                 carrier: Carrier {
                     limit: Some(world.limits.carrier_bytes),
                     ..Carrier::FW_CFG
                 },
-                holds_addresses: world.limits.holds_addresses,
+                reserves_addresses: world.limits.reserves_addresses,
                 ..config.into()
             },
             latency_ms: world.script.latency_ms,
         })
     }
 
-    /// One call to the platform: scripted latency and faults around `work`, which sees the world as of now.
+    /// One call to the platform: `work` on the present state, with the scripted latency and faults.
     ///
-    /// `work` must refuse before it changes anything.
+    /// `work` must complete all checks before it changes anything.
     async fn call<T>(
         &self,
         call: Call,
         about: &str,
         operation: String,
-        work: impl FnOnce(&mut World, u64) -> Result<T, Refusal>,
+        work: impl FnOnce(&mut World, u64) -> Result<T, Rejection>,
     ) -> Result<T, BackendError> {
         use BackendErrorKind::{Denied, Quota, Rejected, Timeout, Unreachable};
         let half = Duration::from_millis(self.latency_ms.get(&call).copied().unwrap_or(0) / 2);
@@ -85,7 +86,7 @@ impl Sim {
         let outcome = self.store.update(|world| {
             let now = now_ms();
             world.advance(now);
-            let scripted = |kind| refuse(kind, "scripted in the state file");
+            let scripted = |kind| reject(kind, "scripted in the state file");
             match world.fault(call, about) {
                 None => work(world, now),
                 Some(What::TimeoutAfter) => work(world, now).and_then(|_| scripted(Timeout)),
@@ -101,7 +102,7 @@ impl Sim {
         }
         match outcome {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(refusal)) => Err(BackendError::new(refusal.kind, operation).because(refusal.words)),
+            Ok(Err(rejection)) => Err(BackendError::new(rejection.kind, operation).because(rejection.message)),
             Err(error) => Err(unusable(operation, error)),
         }
     }
@@ -111,10 +112,10 @@ fn unusable(operation: String, error: StoreError) -> BackendError {
     match &error {
         StoreError::Io(_) => BackendError::new(BackendErrorKind::Unreachable, operation)
             .because(error)
-            .hint("the pretend platform is a file; check its folder and rights"),
+            .hint("the simulated platform is a file; check its folder and permissions"),
         StoreError::Content { .. } => BackendError::new(BackendErrorKind::Rejected, operation)
             .because(error)
-            .hint("correct the file, or remove it for a fresh pretend platform"),
+            .hint("correct the file, or remove it to start with a new simulated platform"),
     }
 }
 
@@ -129,10 +130,10 @@ impl From<&SimConfig> for Capabilities {
             concurrency: 8,
             poll_interval: Duration::from_millis(20),
             carrier: Carrier::FW_CFG,
-            holds_addresses: true,
-            pretend: true,
-            guests_answer: false,
-            agent_reports: false,
+            reserves_addresses: true,
+            simulated: true,
+            guests_reachable: false,
+            addresses_from_agent: false,
             image_artifact: "qemu",
             fetches_images: false,
         }
@@ -142,15 +143,15 @@ impl From<&SimConfig> for Capabilities {
 #[async_trait(?Send)]
 impl Backend for Sim {
     fn capabilities(&self, _: Role) -> Capabilities {
-        self.limits.clone()
+        self.capabilities.clone()
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
         let about = needs.cluster.as_ref().map(ClusterId::as_str).unwrap_or_default();
-        let operation = format!("look at the pretend platform {}", self.store.path().display());
+        let operation = format!("check the simulated platform {}", self.store.path().display());
         let mut findings = vec![Finding {
             verdict: Verdict::Ok,
-            text: format!("pretend platform {} can be used", self.store.path().display()),
+            text: format!("simulated platform {} is usable", self.store.path().display()),
             hint: None,
         }];
         findings.extend(
@@ -162,11 +163,11 @@ impl Backend for Sim {
         Ok(findings)
     }
 
-    async fn look_at_network(&self, network: &str) -> Result<NetworkFacts, BackendError> {
-        let operation = format!("look at network {network}");
-        self.call(Call::LookAtNetwork, network, operation, |world, _| {
+    async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
+        let operation = format!("query network {network}");
+        self.call(Call::NetworkFacts, network, operation, |world, _| {
             let found = network_of(world, network)?;
-            let reserved = found.reservations.iter().map(|(ip, kept)| (*ip, Some(kept.mac)));
+            let reserved = found.reservations.iter().map(|(ip, entry)| (*ip, Some(entry.mac)));
             let leased = found.leases.iter().map(|(ip, lease)| (*ip, Some(lease.mac)));
             Ok(NetworkFacts {
                 identity: format!("sim:{}#{network}", self.store.path().display()),
@@ -194,7 +195,7 @@ impl Backend for Sim {
                 self.call(Call::EnsureImage, name, operation, |world, _| {
                     match world.images.contains(name) {
                         true => Ok(ImageHandle(name.clone())),
-                        false => refuse(BackendErrorKind::NotFound, format!("no image {name}")),
+                        false => reject(BackendErrorKind::NotFound, format!("no image {name}")),
                     }
                 })
                 .await
@@ -227,19 +228,19 @@ impl Backend for Sim {
                 if let Some(there) = world.machines.get(name) {
                     return match there.cluster == spec.cluster && there.fingerprint == spec.fingerprint() {
                         true if there.off => {
-                            switch_on(world, name, now);
-                            Ok(Action::Done(seen(world, name, &world.machines[name])))
+                            machines::switch_on(world, name, now);
+                            Ok(Action::Done(machines::view(world, name, &world.machines[name])))
                         }
-                        true => Ok(Action::Unchanged(seen(world, name, there))),
-                        false => refuse(
+                        true => Ok(Action::Unchanged(machines::view(world, name, there))),
+                        false => reject(
                             BackendErrorKind::Conflict,
                             format!("machine {name} of cluster {} has other settings", there.cluster),
                         ),
                     };
                 }
-                check_spec(world, &self.limits, spec)?;
-                let machine = newborn(world, spec, now);
-                let action = Action::Done(seen(world, name, &machine));
+                check_spec(world, &self.capabilities, spec)?;
+                let machine = machines::create(world, spec, now);
+                let action = Action::Done(machines::view(world, name, &machine));
                 world.machines.insert(name.clone(), machine);
                 Ok(action)
             },
@@ -251,7 +252,9 @@ impl Backend for Sim {
         let operation = format!("list the machines of cluster {cluster}");
         self.call(Call::ListMachines, cluster.as_str(), operation, |world, _| {
             let ours = machines_of(world, cluster).into_iter();
-            Ok(ours.map(|(name, machine)| seen(world, name, machine)).collect())
+            Ok(ours
+                .map(|(name, machine)| machines::view(world, name, machine))
+                .collect())
         })
         .await
     }
@@ -262,7 +265,7 @@ impl Backend for Sim {
             if find_machine(world, cluster, name)?.is_none() {
                 return Ok(Action::Unchanged(()));
             }
-            switch_off(world, name, now);
+            machines::switch_off(world, name, now);
             world.machines.remove(name);
             Ok(Action::Done(()))
         })
@@ -276,10 +279,10 @@ impl Backend for Sim {
             name.as_str(),
             operation,
             |world, now| match find_machine(world, cluster, name)? {
-                None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
+                None => reject(BackendErrorKind::NotFound, format!("no machine {name}")),
                 Some(machine) if !machine.off => Ok(Action::Unchanged(())),
                 Some(_) => {
-                    switch_on(world, name, now);
+                    machines::switch_on(world, name, now);
                     Ok(Action::Done(()))
                 }
             },
@@ -299,12 +302,12 @@ impl Backend for Sim {
             name.as_str(),
             operation,
             |world, now| match find_machine(world, cluster, name)? {
-                None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
+                None => reject(BackendErrorKind::NotFound, format!("no machine {name}")),
                 Some(machine) if machine.off => Ok(Action::Unchanged(())),
                 Some(_) => {
-                    let listens = !matches!(misdeed(world, name), Some(Misdeed::Deaf | Misdeed::Paused));
-                    if listens || how == Stop::Force {
-                        switch_off(world, name, now);
+                    let reacts = machines::reacts_to_shutdown(world, name);
+                    if reacts || how == Stop::Force {
+                        machines::switch_off(world, name, now);
                     }
                     Ok(Action::Done(()))
                 }
@@ -313,25 +316,28 @@ impl Backend for Sim {
         .await
     }
 
-    async fn reserve_address(&self, hold: &AddressReservation) -> Result<ReservationState, BackendError> {
-        let AddressAssignment { name, ip, .. } = &hold.lease;
-        let operation = format!("hold address {ip} for {name} on network {}", hold.network);
-        self.call(Call::HoldAddress, name.as_str(), operation, |world, _| {
-            let Some(network) = world.networks.get_mut(&hold.network) else {
-                return refuse(BackendErrorKind::NotFound, format!("no network {}", hold.network));
+    async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
+        let AddressAssignment { name, ip, .. } = &reservation.assignment;
+        let operation = format!("reserve address {ip} for {name} on network {}", reservation.network);
+        self.call(Call::ReserveAddress, name.as_str(), operation, |world, _| {
+            let Some(network) = world.networks.get_mut(&reservation.network) else {
+                return reject(
+                    BackendErrorKind::NotFound,
+                    format!("no network {}", reservation.network),
+                );
             };
-            if !self.limits.holds_addresses {
+            if !self.capabilities.reserves_addresses {
                 return Ok(ReservationState::Unreserved);
             }
-            check_hold(network, hold)?;
-            let kept = Reservation {
-                mac: hold.lease.mac,
+            check_reservation(network, reservation)?;
+            let entry = Reservation {
+                mac: reservation.assignment.mac,
                 name: name.clone(),
-                cluster: Some(hold.cluster.clone()),
-                dns_names: hold.dns_names.iter().cloned().collect(),
+                cluster: Some(reservation.cluster.clone()),
+                dns_names: reservation.dns_names.iter().cloned().collect(),
             };
-            if network.reservations.get(ip) != Some(&kept) {
-                network.reservations.insert(*ip, kept);
+            if network.reservations.get(ip) != Some(&entry) {
+                network.reservations.insert(*ip, entry);
             }
             Ok(ReservationState::ByPlatform)
         })
@@ -339,13 +345,13 @@ impl Backend for Sim {
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
-        let operation = format!("list the addresses held for cluster {cluster}");
-        self.call(Call::ListHeld, cluster.as_str(), operation, |world, _| {
-            Ok(held(world, cluster)
+        let operation = format!("list the reserved addresses of cluster {cluster}");
+        self.call(Call::ListReservations, cluster.as_str(), operation, |world, _| {
+            Ok(reservations_of(world, cluster)
                 .into_iter()
-                .map(|(_, ip, kept)| AddressAssignment {
-                    name: kept.name.clone(),
-                    mac: kept.mac,
+                .map(|(_, ip, entry)| AddressAssignment {
+                    name: entry.name.clone(),
+                    mac: entry.mac,
                     ip: *ip,
                 })
                 .collect())
@@ -353,15 +359,18 @@ impl Backend for Sim {
         .await
     }
 
-    async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
-        let AddressAssignment { name, mac, ip } = &hold.lease;
-        let operation = format!("release address {ip} of {name} on network {}", hold.network);
+    async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
+        let AddressAssignment { name, mac, ip } = &reservation.assignment;
+        let operation = format!("release address {ip} of {name} on network {}", reservation.network);
         self.call(Call::ReleaseAddress, name.as_str(), operation, |world, _| {
-            let Some(network) = world.networks.get_mut(&hold.network) else {
-                return refuse(BackendErrorKind::NotFound, format!("no network {}", hold.network));
+            let Some(network) = world.networks.get_mut(&reservation.network) else {
+                return reject(
+                    BackendErrorKind::NotFound,
+                    format!("no network {}", reservation.network),
+                );
             };
-            let is_it = |kept: &Reservation| {
-                kept.cluster.as_ref() == Some(&hold.cluster) && kept.name == *name && kept.mac == *mac
+            let is_it = |entry: &Reservation| {
+                entry.cluster.as_ref() == Some(&reservation.cluster) && entry.name == *name && entry.mac == *mac
             };
             match network.reservations.get(ip).is_some_and(is_it) {
                 true => {
@@ -375,9 +384,9 @@ impl Backend for Sim {
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
-        let operation = format!("release the addresses of cluster {cluster}");
-        self.call(Call::ReleaseAddresses, cluster.as_str(), operation, |world, _| {
-            let ours = held(world, cluster).into_iter();
+        let operation = format!("delete what remains of cluster {cluster}");
+        self.call(Call::DeleteRemaining, cluster.as_str(), operation, |world, _| {
+            let ours = reservations_of(world, cluster).into_iter();
             let ours: Vec<_> = ours.map(|(network, ip, _)| (network.clone(), *ip)).collect();
             for (network, ip) in ours {
                 if let Some(network) = world.networks.get_mut(&network) {
@@ -399,19 +408,19 @@ impl Backend for Sim {
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
-        let operation = format!("list what belongs to cluster {cluster}");
+        let operation = format!("list the objects of cluster {cluster}");
         self.call(Call::ListOwned, cluster.as_str(), operation, |world, _| {
-            let thing = |kind: &str, name: String| Owned {
+            let object = |kind: &str, name: String| Owned {
                 kind: kind.to_owned(),
                 name,
             };
             let machines = machines_of(world, cluster).into_iter();
-            let mut owned: Vec<Owned> = machines.map(|(name, _)| thing("machine", name.to_string())).collect();
+            let mut owned: Vec<Owned> = machines.map(|(name, _)| object("machine", name.to_string())).collect();
             let images = images_of(world, cluster).into_iter();
-            owned.extend(images.map(|(name, _)| thing("image", name.clone())));
-            for (_, ip, kept) in held(world, cluster) {
-                owned.push(thing("dhcp host", format!("{} {ip}", kept.name)));
-                owned.extend(kept.dns_names.iter().map(|name| thing("dns host", name.clone())));
+            owned.extend(images.map(|(name, _)| object("image", name.clone())));
+            for (_, ip, entry) in reservations_of(world, cluster) {
+                owned.push(object("dhcp host", format!("{} {ip}", entry.name)));
+                owned.extend(entry.dns_names.iter().map(|name| object("dns host", name.clone())));
             }
             Ok(owned)
         })
@@ -419,16 +428,16 @@ impl Backend for Sim {
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
-        let operation = "list the clusters on the pretend platform".to_owned();
+        let operation = "list the clusters on the simulated platform".to_owned();
         self.call(Call::ListOwned, "", operation, |world, _| {
             let machines = world.machines.values().map(|machine| &machine.cluster);
             let images = world.uploads.values().flatten();
-            let kept = world
+            let entry = world
                 .networks
                 .values()
                 .flat_map(|network| network.reservations.values());
-            let kept = kept.filter_map(|kept| kept.cluster.as_ref());
-            Ok(machines.chain(images).chain(kept).cloned().collect())
+            let entry = entry.filter_map(|entry| entry.cluster.as_ref());
+            Ok(machines.chain(images).chain(entry).cloned().collect())
         })
         .await
     }
@@ -455,8 +464,11 @@ impl SerialConsole for Sim {
             name.as_str(),
             operation,
             |world, now| match find_machine(world, cluster, name)? {
-                Some(machine) => Ok(Some(console(&seen(world, name, machine), machine.boots_ms <= now))),
-                None => refuse(BackendErrorKind::NotFound, format!("no machine {name}")),
+                Some(machine) => Ok(Some(machines::console(
+                    &machines::view(world, name, machine),
+                    machine.boots_ms <= now,
+                ))),
+                None => reject(BackendErrorKind::NotFound, format!("no machine {name}")),
             },
         )
         .await
@@ -466,7 +478,7 @@ impl SerialConsole for Sim {
 #[async_trait(?Send)]
 impl Discovery for Sim {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at the pretend platform {}", self.store.path().display());
+        let operation = format!("check the simulated platform {}", self.store.path().display());
         let world = self.store.read().map_err(|error| unusable(operation, error))?;
         Ok(choices::of(&world, self.store.path()))
     }
@@ -478,169 +490,28 @@ impl Diagnostics for Sim {
         let operation = format!("describe machine {name}");
         self.call(Call::ListMachines, name.as_str(), operation, |world, now| {
             let Some(machine) = find_machine(world, cluster, name)? else {
-                return refuse(BackendErrorKind::NotFound, format!("no machine {name}"));
+                return reject(BackendErrorKind::NotFound, format!("no machine {name}"));
             };
             let status = match (machine.off, machine.boots_ms <= now) {
                 (true, _) => "off",
                 (false, true) => "running",
                 (false, false) => "booting",
             };
-            let words = |pairs: &[(&str, String)]| {
+            let map = |pairs: &[(&str, String)]| {
                 let owned = pairs.iter().map(|(key, text)| ((*key).to_owned(), text.clone()));
                 owned.collect::<BTreeMap<_, _>>()
             };
-            // What it was told is there as a length and a digest only.
+            // The payload is stored as a length and a digest only.
             let text = serde_json::to_string_pretty(machine).unwrap_or_default();
             Ok(Description {
-                scheduling: words(&[("autostart", machine.autostart.to_string())]),
-                dynamic: words(&[("status", status.to_owned()), ("starts", machine.starts.to_string())]),
+                scheduling: map(&[("autostart", machine.autostart.to_string())]),
+                dynamic: map(&[("status", status.to_owned()), ("starts", machine.starts.to_string())]),
                 form: Some(Form {
-                    name: "pretend platform's JSON",
+                    name: "JSON of the simulated platform",
                     text: text + "\n",
                 }),
             })
         })
         .await
     }
-}
-
-/// It boots anew, and asks for its addresses again.
-fn switch_on(world: &mut World, name: &MachineName, now_ms: u64) {
-    let late_ms = world.script.guests.get(name).map_or(0, |guest| guest.late_ms);
-    if let Some(machine) = world.machines.get_mut(name) {
-        machine.off = false;
-        machine.starts += 1;
-        machine.boots_ms = now_ms + world.script.boot_ms + late_ms;
-    }
-}
-
-/// Its leases are renewed no more.
-fn switch_off(world: &mut World, name: &MachineName, now_ms: u64) {
-    let Some(machine) = world.machines.get_mut(name) else {
-        return;
-    };
-    machine.off = true;
-    for nic in &mut machine.nics {
-        nic.addresses.clear();
-        if let Some(network) = world.networks.get_mut(&nic.network) {
-            network.stop_renewing(nic.mac, now_ms);
-        }
-    }
-}
-
-fn misdeed(world: &World, name: &MachineName) -> Option<Misdeed> {
-    world.script.guests.get(name).and_then(|guest| guest.does)
-}
-
-fn newborn(world: &World, spec: &MachineSpec, now_ms: u64) -> SimMachine {
-    let (kind, parts): (_, Vec<&[u8]>) = match &spec.payload {
-        Payload::Ignition(config) => ("ignition", vec![config]),
-        Payload::CloudInit {
-            user_data,
-            meta_data,
-            network_config,
-        } => {
-            let documents = [user_data, meta_data, network_config];
-            ("cloudinit", documents.map(|document| document.as_bytes()).to_vec())
-        }
-    };
-    let mut sha512 = Sha512::new();
-    parts.iter().for_each(|part| sha512.update(part));
-    let late_ms = world.script.guests.get(&spec.name).map_or(0, |guest| guest.late_ms);
-    SimMachine {
-        cluster: spec.cluster.clone(),
-        node: spec.node.clone(),
-        role: spec.role,
-        pass: spec.pass,
-        fingerprint: spec.fingerprint(),
-        cpus: spec.cpus,
-        memory_mib: spec.memory_mib,
-        disk_gib: spec.disk_gib,
-        extra_disks_gib: spec.extra_disks_gib.clone(),
-        image: spec.image.0.clone(),
-        nics: spec
-            .nics
-            .iter()
-            .map(|nic| SimNic {
-                network: nic.network.clone(),
-                mac: nic.mac,
-                client: client_id(spec, nic.mac),
-                addresses: Vec::new(),
-            })
-            .collect(),
-        payload: Delivered {
-            kind: kind.to_owned(),
-            bytes: parts.iter().map(|part| part.len()).sum(),
-            sha512: digest::hex(&sha512.finalize()),
-        },
-        autostart: spec.autostart,
-        created_ms: now_ms,
-        boots_ms: now_ms + world.script.boot_ms + late_ms,
-        off: false,
-        starts: 1,
-    }
-}
-
-/// CoreOS sends its MAC; CentOS a DUID of its own unless cloud-init tells it to send the MAC.
-fn client_id(spec: &MachineSpec, mac: Mac) -> String {
-    match &spec.payload {
-        Payload::CloudInit { network_config, .. } if !network_config.contains("dhcp-identifier: mac") => {
-            format!("ff:{}", &digest::sha256(spec.name.as_str())[..16])
-        }
-        _ => format!("01:{mac}"),
-    }
-}
-
-/// The machine as a look from outside shows it.
-fn seen(world: &World, name: &MachineName, machine: &SimMachine) -> Machine {
-    Machine {
-        name: name.clone(),
-        node: machine.node.clone(),
-        role: machine.role,
-        pass: machine.pass,
-        fingerprint: machine.fingerprint.clone(),
-        power: match misdeed(world, name) {
-            _ if machine.off => Power::Off,
-            Some(Misdeed::Paused) => Power::Paused("the guest hangs: accelerator error".to_owned()),
-            _ => Power::Running,
-        },
-        nics: machine
-            .nics
-            .iter()
-            .map(|nic| SeenNic {
-                network: nic.network.clone(),
-                mac: nic.mac,
-                addresses: nic.addresses.clone(),
-            })
-            .collect(),
-    }
-}
-
-fn console(machine: &Machine, booted: bool) -> String {
-    let mut lines = vec![format!("[    0.000000] {} starts (pretend machine)", machine.name)];
-    match &machine.power {
-        Power::Off => lines.push("[    9.999999] reboot: Power down".to_owned()),
-        Power::Paused(reason) => lines.push(format!("[    0.113207] {reason}")),
-        _ if !booted => lines.push("[    0.482119] loading the kernel".to_owned()),
-        _ => {
-            for (index, nic) in machine.nics.iter().enumerate() {
-                let got = match nic.addresses.as_slice() {
-                    [] => "no DHCP answer, trying again".to_owned(),
-                    addresses => addresses
-                        .iter()
-                        .map(|ip| format!("dhcp4 address={ip}"))
-                        .collect::<Vec<_>>()
-                        .join(", "),
-                };
-                lines.push(format!(
-                    "[    2.{index:06}] eth{index} {} on {}: {got}",
-                    nic.mac, nic.network
-                ));
-            }
-            if machine.nics.iter().any(|nic| !nic.addresses.is_empty()) {
-                lines.push(format!("{} login:", machine.node));
-            }
-        }
-    }
-    lines.join("\n") + "\n"
 }

@@ -1,18 +1,18 @@
-//! A map that knows which of its entries changed, so that only those need be written.
+//! A map that records which of its entries changed, so that only these are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A `BTreeMap` to read; every change is noted until it is taken.
+/// A `BTreeMap` that records the keys of changed entries until `take_changes`.
 #[derive(Clone, Debug)]
 pub(super) struct Noted<K, V> {
     map: BTreeMap<K, V>,
     changed: BTreeSet<K>,
 }
 
-/// Entries as they are now; `None` is gone. As JSON a merge patch (RFC 7396) of the map.
+/// The new values of changed entries; `None` is a removed entry. As JSON, a merge patch (RFC 7396) of the map.
 pub(super) type Changes<K, V> = BTreeMap<K, Option<V>>;
 
 impl<K: Ord + Clone, V: Clone> Noted<K, V> {
@@ -33,7 +33,7 @@ impl<K: Ord + Clone, V: Clone> Noted<K, V> {
         Some(value)
     }
 
-    /// Removes what `stays` does not want.
+    /// Removes the entries for which `stays` is false.
     pub fn retain(&mut self, stays: impl Fn(&K, &V) -> bool) {
         self.map.retain(|key, value| {
             let stays = stays(key, value);
@@ -44,7 +44,7 @@ impl<K: Ord + Clone, V: Clone> Noted<K, V> {
         });
     }
 
-    /// What changed since this was asked last.
+    /// The changes since the last call.
     pub fn take_changes(&mut self) -> Changes<K, V> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed
@@ -55,7 +55,7 @@ impl<K: Ord + Clone, V: Clone> Noted<K, V> {
             .collect()
     }
 
-    /// Makes changes that somebody else has written.
+    /// Applies changes that were read from the file.
     pub fn apply(&mut self, changes: Changes<K, V>) {
         for (key, value) in changes {
             match value {

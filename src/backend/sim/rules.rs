@@ -1,4 +1,4 @@
-//! What the pretend platform refuses, and in which words.
+//! What the simulated platform rejects, with its messages.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -17,36 +17,36 @@ use crate::backend::{
 use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName};
 use crate::digest::hex;
 
-/// Why the platform says no.
-pub(super) struct Refusal {
+/// Why the platform rejects a request.
+pub(super) struct Rejection {
     pub kind: BackendErrorKind,
-    pub words: String,
+    pub message: String,
 }
 
-pub(super) fn refuse<T>(kind: BackendErrorKind, words: impl Into<String>) -> Result<T, Refusal> {
-    let words = words.into();
-    Err(Refusal { kind, words })
+pub(super) fn reject<T>(kind: BackendErrorKind, message: impl Into<String>) -> Result<T, Rejection> {
+    let message = message.into();
+    Err(Rejection { kind, message })
 }
 
-pub(super) fn network_of<'a>(world: &'a World, name: &str) -> Result<&'a Network, Refusal> {
+pub(super) fn network_of<'a>(world: &'a World, name: &str) -> Result<&'a Network, Rejection> {
     match world.networks.get(name) {
         Some(network) => Ok(network),
-        None => refuse(BackendErrorKind::NotFound, format!("no network {name}")),
+        None => reject(BackendErrorKind::NotFound, format!("no network {name}")),
     }
 }
 
-/// A machine of this cluster; one of anybody else is a refusal.
+/// A machine of this cluster. A machine that it does not own is rejected.
 pub(super) fn find_machine<'a>(
     world: &'a World,
     cluster: &ClusterId,
     name: &MachineName,
-) -> Result<Option<&'a SimMachine>, Refusal> {
+) -> Result<Option<&'a SimMachine>, Rejection> {
     match world.machines.get(name) {
-        Some(machine) if machine.cluster != *cluster => refuse(
+        Some(machine) if machine.cluster != *cluster => reject(
             BackendErrorKind::Conflict,
             format!("machine {name} belongs to cluster {}", machine.cluster),
         ),
-        None if world.foreign_machines.contains_key(name) => refuse(
+        None if world.foreign_machines.contains_key(name) => reject(
             BackendErrorKind::Conflict,
             format!("machine {name} belongs to no cluster"),
         ),
@@ -54,166 +54,176 @@ pub(super) fn find_machine<'a>(
     }
 }
 
-/// The machines of a cluster, out of what the platform lists for it.
+/// The machines of a cluster, filtered from the listing.
 pub(super) fn machines_of<'a>(world: &'a World, cluster: &ClusterId) -> Vec<(&'a MachineName, &'a SimMachine)> {
     let is_ours = |(_, machine): &(&MachineName, &SimMachine)| machine.cluster == *cluster;
     let listed = world.machines.iter().filter(|machine| world.lists(is_ours(machine)));
     matching(
-        "the pretend platform",
+        "the simulated platform",
         &format!("machines of {cluster}"),
         listed.collect(),
         is_ours,
     )
 }
 
-/// As `machines_of`, the images that a cluster has asked for, each with all its clusters.
+/// Like `machines_of`, for the images of a cluster, each with all clusters that use it.
 pub(super) fn images_of<'a>(world: &'a World, cluster: &ClusterId) -> Vec<(&'a String, &'a BTreeSet<ClusterId>)> {
     let is_ours = |(_, users): &(&String, &BTreeSet<ClusterId>)| users.contains(cluster);
     let listed = world.uploads.iter().filter(|image| world.lists(is_ours(image)));
     matching(
-        "the pretend platform",
+        "the simulated platform",
         &format!("images of {cluster}"),
         listed.collect(),
         is_ours,
     )
 }
 
-/// As `machines_of`, the reservations of a cluster, each with its network.
-pub(super) fn held<'a>(world: &'a World, cluster: &ClusterId) -> Vec<(&'a String, &'a Ipv4Addr, &'a Reservation)> {
-    let is_ours = |(_, _, kept): &(&String, &Ipv4Addr, &Reservation)| kept.cluster.as_ref() == Some(cluster);
+/// Like `machines_of`, for the reservations of a cluster, each with its network.
+pub(super) fn reservations_of<'a>(
+    world: &'a World,
+    cluster: &ClusterId,
+) -> Vec<(&'a String, &'a Ipv4Addr, &'a Reservation)> {
+    let is_ours = |(_, _, entry): &(&String, &Ipv4Addr, &Reservation)| entry.cluster.as_ref() == Some(cluster);
     let of_network = |(name, network): (&'a String, &'a Network)| {
         let all = network.reservations.iter();
-        all.map(move |(ip, kept)| (name, ip, kept))
+        all.map(move |(ip, entry)| (name, ip, entry))
     };
     let listed = world.networks.iter().flat_map(of_network);
-    let listed = listed.filter(|kept| world.lists(is_ours(kept)));
+    let listed = listed.filter(|entry| world.lists(is_ours(entry)));
     matching(
-        "the pretend platform",
+        "the simulated platform",
         &format!("reservations of {cluster}"),
         listed.collect(),
         is_ours,
     )
 }
 
-/// The machine that runs with this MAC now.
-fn bearer_of(world: &World, mac: Mac) -> Option<&MachineName> {
+/// The machine that has this MAC.
+fn owner_of(world: &World, mac: Mac) -> Option<&MachineName> {
     let ours = world
         .machines
         .iter()
         .find(|(_, machine)| machine.nics.iter().any(|nic| nic.mac == mac))
         .map(|(name, _)| name);
-    let strange = || {
+    let foreign = || {
         world
             .foreign_machines
             .iter()
-            .find(|(_, stranger)| stranger.macs.contains(&mac))
+            .find(|(_, machine)| machine.macs.contains(&mac))
     };
-    ours.or_else(|| strange().map(|(name, _)| name))
+    ours.or_else(|| foreign().map(|(name, _)| name))
 }
 
-pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpec) -> Result<(), Refusal> {
+pub(super) fn check_spec(world: &World, limits: &Capabilities, spec: &MachineSpec) -> Result<(), Rejection> {
     use BackendErrorKind::{Conflict, NotFound, Quota, Rejected, TooLarge};
     let name = spec.name.as_str();
     if world.foreign_machines.contains_key(&spec.name) {
-        return refuse(Conflict, format!("machine {name} belongs to no cluster"));
+        return reject(Conflict, format!("machine {name} belongs to no cluster"));
     }
     if name.is_empty() || name.len() > 63 {
-        return refuse(
+        return reject(
             Rejected,
-            format!("a machine's name has 1 to 63 characters, `{name}` has {}", name.len()),
+            format!("a machine name has 1 to 63 characters, `{name}` has {}", name.len()),
         );
     }
     if !name
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
     {
-        return refuse(Rejected, format!("`{name}` is not a machine's name"));
+        return reject(Rejected, format!("`{name}` is not a valid machine name"));
     }
     if spec.cpus == 0 || spec.memory_mib == 0 || spec.disk_gib == 0 {
-        return refuse(Rejected, "a machine needs a CPU, memory and a disk");
+        return reject(Rejected, "a machine requires a CPU, memory and a disk");
     }
     if !world.images.contains(&spec.image.0) && !world.uploads.contains_key(&spec.image.0) {
-        return refuse(NotFound, format!("no image {}", spec.image.0));
+        return reject(NotFound, format!("no image {}", spec.image.0));
     }
     if spec.nics.is_empty() {
-        return refuse(Rejected, "a machine needs a NIC");
+        return reject(Rejected, "a machine requires a NIC");
     }
     let mut macs = BTreeSet::new();
     for nic in &spec.nics {
         network_of(world, &nic.network)?;
         if !nic.mac.is_unicast() {
-            return refuse(Rejected, format!("{} is not a unicast MAC", nic.mac));
+            return reject(Rejected, format!("{} is not a unicast MAC", nic.mac));
         }
         if !macs.insert(nic.mac) {
-            return refuse(Rejected, format!("two NICs have MAC {}", nic.mac));
+            return reject(Rejected, format!("two NICs have MAC {}", nic.mac));
         }
-        if let Some(bearer) = bearer_of(world, nic.mac) {
-            return refuse(Conflict, format!("MAC {} is in use by machine {bearer}", nic.mac));
+        if let Some(owner) = owner_of(world, nic.mac) {
+            return reject(Conflict, format!("MAC {} is in use by machine {owner}", nic.mac));
         }
     }
-    if let (Payload::Ignition(config), Some(most)) = (&spec.payload, limits.carrier.room())
+    if let (Payload::Ignition(config), Some(most)) = (&spec.payload, limits.carrier.max_config_bytes())
         && config.len() > most
     {
-        return refuse(
+        return reject(
             TooLarge,
-            format!("{} bytes of Ignition, at most {most} fit", config.len()),
+            format!("the Ignition config has {} bytes, the limit is {most}", config.len()),
         );
     }
     if let Some(most) = world.limits.memory_mib {
         let free = most.saturating_sub(world.machines.values().map(|machine| machine.memory_mib).sum());
         if spec.memory_mib > free {
-            return refuse(
+            return reject(
                 Quota,
-                format!("{} MiB of memory asked, {free} MiB are free", spec.memory_mib),
+                format!("{} MiB of memory requested, {free} MiB free", spec.memory_mib),
             );
         }
     }
     Ok(())
 }
 
-pub(super) fn check_hold(network: &Network, hold: &AddressReservation) -> Result<(), Refusal> {
+pub(super) fn check_reservation(network: &Network, reservation: &AddressReservation) -> Result<(), Rejection> {
     use BackendErrorKind::{Conflict, Rejected};
-    let AddressAssignment { name, mac, ip } = &hold.lease;
+    let AddressAssignment { name, mac, ip } = &reservation.assignment;
     if !mac.is_unicast() {
-        return refuse(Rejected, format!("{mac} is not a unicast MAC"));
+        return reject(Rejected, format!("{mac} is not a unicast MAC"));
     }
     let cidr = network.cidr;
     if !cidr.contains(*ip) || [cidr.network(), cidr.broadcast(), network.gateway].contains(ip) {
-        return refuse(Rejected, format!("{ip} is no address for a machine of {cidr}"));
+        return reject(Rejected, format!("{ip} is not a machine address of {cidr}"));
     }
-    let same = |kept: &Reservation| kept.cluster.as_ref() == Some(&hold.cluster) && kept.name == *name;
-    for (kept_ip, kept) in network.reservations.iter() {
-        let owner = match &kept.cluster {
-            Some(cluster) => format!("{} of cluster {cluster}", kept.name),
-            None => kept.name.to_string(),
+    let same = |entry: &Reservation| entry.cluster.as_ref() == Some(&reservation.cluster) && entry.name == *name;
+    for (reserved_ip, entry) in network.reservations.iter() {
+        let owner = match &entry.cluster {
+            Some(cluster) => format!("{} of cluster {cluster}", entry.name),
+            None => entry.name.to_string(),
         };
-        if same(kept) && kept.mac == *mac && kept_ip == ip {
+        if same(entry) && entry.mac == *mac && reserved_ip == ip {
             continue;
         }
-        if kept_ip == ip {
-            return refuse(Conflict, format!("address {ip} is held for {owner}"));
+        if reserved_ip == ip {
+            return reject(Conflict, format!("address {ip} is reserved for {owner}"));
         }
-        if kept.mac == *mac {
-            return refuse(Conflict, format!("MAC {mac} holds {kept_ip} for {owner}"));
+        if entry.mac == *mac {
+            return reject(
+                Conflict,
+                format!("MAC {mac} has the reservation {reserved_ip} of {owner}"),
+            );
         }
-        if same(kept) {
-            return refuse(Conflict, format!("{owner} holds {kept_ip} already"));
+        if same(entry) {
+            return reject(Conflict, format!("{owner} already has the reservation {reserved_ip}"));
         }
-        if let Some(taken) = hold.dns_names.iter().find(|wanted| kept.dns_names.contains(*wanted)) {
-            return refuse(Conflict, format!("the name {taken} leads to {owner}"));
+        if let Some(taken) = reservation
+            .dns_names
+            .iter()
+            .find(|wanted| entry.dns_names.contains(*wanted))
+        {
+            return reject(Conflict, format!("the DNS name {taken} belongs to {owner}"));
         }
     }
     match network.leases.get(ip) {
-        Some(lease) if lease.mac != *mac => refuse(Conflict, format!("address {ip} is leased to {}", lease.mac)),
+        Some(lease) if lease.mac != *mac => reject(Conflict, format!("address {ip} is leased to {}", lease.mac)),
         _ => Ok(()),
     }
 }
 
-/// Reads the file as an upload would, and compares it with its description.
-pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), Refusal> {
-    let cannot = |error: std::io::Error| Refusal {
+/// Reads the file like an upload, and compares its size and digest with the request.
+pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), Rejection> {
+    let cannot = |error: std::io::Error| Rejection {
         kind: BackendErrorKind::Rejected,
-        words: error.to_string(),
+        message: error.to_string(),
     };
     let mut file = fs::File::open(path).map_err(cannot)?;
     let mut digest = Sha256::new();
@@ -230,8 +240,8 @@ pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), R
     }
     let found = hex(&digest.finalize());
     if length != bytes || found != sha256 {
-        let words = format!("the file has {length} bytes and sha256 {found}, expected {bytes} and {sha256}");
-        return refuse(BackendErrorKind::Rejected, words);
+        let message = format!("the file has {length} bytes and sha256 {found}, expected {bytes} and {sha256}");
+        return reject(BackendErrorKind::Rejected, message);
     }
     Ok(())
 }
@@ -257,15 +267,15 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
         let Some(network) = world.networks.get(name) else {
             let known: Vec<&str> = world.networks.keys().map(String::as_str).collect();
             let hint = match known.is_empty() {
-                true => "the platform has no network".to_owned(),
-                false => format!("the platform has {}", known.join(", ")),
+                true => "there are no networks".to_owned(),
+                false => format!("existing networks: {}", known.join(", ")),
             };
             findings.push(fail(format!("network {name} does not exist"), &hint));
             continue;
         };
         let known = network.leases.values().map(|lease| lease.mac);
         let known: BTreeSet<Mac> = known
-            .chain(network.reservations.values().map(|kept| kept.mac))
+            .chain(network.reservations.values().map(|entry| entry.mac))
             .collect();
         let (wanted, free) = (macs.difference(&known).count(), network.free_count());
         findings.push(match wanted <= free {
@@ -274,7 +284,7 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
                 network.cidr, network.dhcp_from, network.dhcp_to
             )),
             false => fail(
-                format!("network {name} has {free} free DHCP addresses, {wanted} are needed"),
+                format!("network {name} has {free} free DHCP addresses, {wanted} are required"),
                 "widen the DHCP range or deploy fewer machines",
             ),
         });
@@ -287,19 +297,19 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
     for (name, macs) in &needs.machines {
         if (world.machines.contains_key(name) && !ours(name)) || world.foreign_machines.contains_key(name) {
             taken.push(fail(
-                format!("machine {name} exists and does not belong to this cluster"),
+                format!("machine {name} exists and is not owned by this cluster"),
                 BackendErrorKind::Conflict.hint(),
             ));
         }
         for mac in macs {
-            if let Some(bearer) = bearer_of(world, *mac).filter(|bearer| !ours(bearer)) {
-                let text = format!("MAC {mac} of {name} is in use by machine {bearer}");
+            if let Some(owner) = owner_of(world, *mac).filter(|owner| !ours(owner)) {
+                let text = format!("MAC {mac} of {name} is in use by machine {owner}");
                 taken.push(fail(text, BackendErrorKind::Conflict.hint()));
             }
         }
     }
     if taken.is_empty() && !needs.machines.is_empty() {
-        taken.push(ok("names and MACs of all machines are free or ours".to_owned()));
+        taken.push(ok("machine names and MACs are free".to_owned()));
     }
     findings.extend(taken);
     if let Some(most) = world.limits.memory_mib {
@@ -308,7 +318,7 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
             .values()
             .filter(|machine| Some(&machine.cluster) != needs.cluster.as_ref());
         let free = most.saturating_sub(others.map(|machine| machine.memory_mib).sum());
-        let text = format!("{} MiB of memory needed, {free} MiB free", needs.memory_mib);
+        let text = format!("{} MiB of memory required, {free} MiB free", needs.memory_mib);
         findings.push(match needs.memory_mib <= free {
             true => ok(text),
             false => fail(text, BackendErrorKind::Quota.hint()),

@@ -1,7 +1,8 @@
-//! The state file, which any number of processes share: the world as one JSON document, then a line for each change.
+//! The state file, which processes share: the world as one JSON document, then one line for each change.
 //!
-//! A line is a merge patch (RFC 7396), so a call costs what it changes and not what there is. A torn last line counts
-//! as never written. Lines are folded into the document when they have become many, and when nobody needs them any more.
+//! A line is a merge patch (RFC 7396), so the cost of a call depends on its changes and not on the size of the world.
+//! An incomplete last line is ignored. The lines are merged into the document when there are many, and when the last
+//! user closes the file.
 
 use std::fs::Metadata;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,10 +15,10 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 
 use super::world::{Change, World};
 
-/// So much in lines is read again by each process before they are folded, however small the document is.
-const FEW: u64 = 1 << 18;
+/// Lines are merged into the document only when they have more bytes than this.
+const MERGE_THRESHOLD: u64 = 1 << 18;
 
-/// Where the state file is, and what this process knows of it.
+/// The state file, with what this process has read of it.
 #[derive(Clone, Debug)]
 pub(super) struct Store(Arc<File>);
 
@@ -27,27 +28,27 @@ struct File {
     known: Mutex<Option<Known>>,
 }
 
-/// The world as the file had it up to a byte.
+/// The content of the file up to byte `end`.
 #[derive(Debug)]
 struct Known {
     world: World,
     inode: u64,
-    changed: (i64, i64),
-    /// Length of the document, and of what was read.
+    modified: (i64, i64),
+    /// The length of the document, and of document and lines.
     document: u64,
     end: u64,
-    /// The document is what this program writes, so that a merge patch can say what changed.
-    ours: bool,
-    /// The bytes before `end`: where they are still the same, nobody has written the file anew by hand.
+    /// The document is exactly as this program writes it. Otherwise lines cannot be appended.
+    is_canonical: bool,
+    /// The bytes before `end`. If they are unchanged, the file was not edited by hand.
     last: Vec<u8>,
 }
 
-/// Why the state file cannot be used.
+/// Why the state file is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("the state file {} is not understood: {problem}", path.display())]
+    #[error("the state file {} is invalid: {problem}", path.display())]
     Content { path: PathBuf, problem: String },
 }
 
@@ -61,19 +62,19 @@ impl Store {
         &self.0.path
     }
 
-    /// The world now; a fresh one where there is no file yet.
+    /// The present world; a new one if there is no file.
     pub fn read(&self) -> Result<World, StoreError> {
         Ok(self.0.read_all()?.map_or_else(World::fresh, |known| known.world))
     }
 
-    /// Reads and changes the world while no other process does.
+    /// Reads and changes the world under the lock.
     pub fn update<T>(&self, change: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
         let file = &self.0;
         let _lock = file.lock()?;
         let mut slot = file.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not put back when anything fails: then the file is the truth.
+        // Not put back after an error: the next call reads the file again.
         let known = match slot.take() {
-            Some(known) => file.go_on(known)?,
+            Some(known) => file.read_new_lines(known)?,
             None => file.read_all()?,
         };
         let Some(mut known) = known else {
@@ -84,7 +85,7 @@ impl Store {
         };
         let outcome = change(&mut known.world);
         if let Some(change) = known.world.take_change() {
-            if !known.ours || known.end - known.document > FEW.max(known.document) {
+            if !known.is_canonical || known.end - known.document > MERGE_THRESHOLD.max(known.document) {
                 known = file.replace(known.world)?;
             } else {
                 file.append(&mut known, &change)?;
@@ -96,9 +97,9 @@ impl Store {
 }
 
 impl Drop for File {
-    /// Leaves one document, for people and their tools; where that cannot be, the lines say the same.
+    /// Merges the lines into one document that other tools can read. An error is ignored, since the lines are valid.
     fn drop(&mut self) {
-        let fold = || {
+        let merge_lines = || {
             let _lock = self.lock()?;
             match self.read_all()? {
                 Some(known) if known.end > known.document => self.replace(known.world).map(drop),
@@ -106,26 +107,26 @@ impl Drop for File {
             }
         };
         if self.path.exists() {
-            let _: Result<(), StoreError> = fold();
+            let _: Result<(), StoreError> = merge_lines();
         }
     }
 }
 
 impl File {
-    /// The kernel lets go of it when this process ends, however it ends.
+    /// The kernel releases the lock when the process ends.
     fn lock(&self) -> Result<fs::File, StoreError> {
         let folder = self.folder();
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot make {}: {error}", folder.display())))?;
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot create {}: {error}", folder.display())))?;
         let lock = private_file(&self.beside("lock"))?;
         lock.file().lock()?;
         Ok(lock)
     }
 
-    /// The whole file; `None` where there is none.
+    /// Reads the whole file; `None` if there is none.
     fn read_all(&self) -> Result<Option<Known>, StoreError> {
         let mut file = match fs::File::open(&self.path) {
             Ok(file) => file,
@@ -137,14 +138,14 @@ impl File {
         let (world, end) = World::parse(&text).map_err(|problem| self.content(problem))?;
         let lines = text[end..].trim_start();
         let document = &text.as_bytes()[..text.len() - lines.len()];
-        let ours = document == written(&world)?;
-        let mut known = Known::at(&file, world, document, ours)?;
+        let is_canonical = document == document_of(&world)?;
+        let mut known = Known::at(&file, world, document, is_canonical)?;
         self.apply(&mut known, lines.as_bytes())?;
         Ok(Some(known))
     }
 
-    /// What was written since; all of it where the file is another one.
-    fn go_on(&self, mut known: Known) -> Result<Option<Known>, StoreError> {
+    /// Reads the lines that were written since; the whole file if it was replaced.
+    fn read_new_lines(&self, mut known: Known) -> Result<Option<Known>, StoreError> {
         let Ok(mut file) = fs::File::open(&self.path) else {
             return self.read_all();
         };
@@ -152,7 +153,7 @@ impl File {
         let from = known.end - known.last.len() as u64;
         let mut last = vec![0; known.last.len()];
         let is_same = now.ino() == known.inode
-            && (now.len() > known.end || changed(&now) == known.changed)
+            && (now.len() > known.end || modified(&now) == known.modified)
             && file.file().read_exact_at(&mut last, from).is_ok()
             && last == known.last;
         if !is_same {
@@ -161,12 +162,12 @@ impl File {
         let mut lines = Vec::new();
         file.seek(SeekFrom::Start(known.end))?;
         file.read_to_end(&mut lines)?;
-        known.changed = changed(&now);
+        known.modified = modified(&now);
         self.apply(&mut known, &lines)?;
         Ok(Some(known))
     }
 
-    /// Makes the changes of all whole lines.
+    /// Applies the changes of all complete lines.
     fn apply(&self, known: &mut Known, lines: &[u8]) -> Result<(), StoreError> {
         for line in lines
             .split_inclusive(|byte| *byte == b'\n')
@@ -180,7 +181,7 @@ impl File {
         Ok(())
     }
 
-    /// Under the lock; a crash leaves a torn line at most, which the next write takes away.
+    /// Requires the lock. A crash leaves an incomplete line at most, which the next write removes.
     fn append(&self, known: &mut Known, change: &Change) -> Result<(), StoreError> {
         let mut line = serde_json::to_vec(change).map_err(io::Error::from)?;
         line.push(b'\n');
@@ -190,17 +191,17 @@ impl File {
         file.write_all(&line)?;
         file.sync_data()?;
         known.end += line.len() as u64;
-        known.changed = changed(&file.file().metadata()?);
+        known.modified = modified(&file.file().metadata()?);
         known.remember(&line);
         Ok(())
     }
 
-    /// Under the lock; a crash leaves the old file or the new one, and at most one `.new` that the next write takes.
+    /// Requires the lock. A crash leaves the old or the new file, and possibly a `.new` file, which the next write uses.
     fn replace(&self, mut world: World) -> Result<Known, StoreError> {
-        // All of it is written.
+        // The whole world is written, so its recorded changes are obsolete.
         world.take_change();
         let new = self.beside("new");
-        let text = written(&world)?;
+        let text = document_of(&world)?;
         let mut file = private_file(&new)?;
         file.set_len(0)?;
         file.write_all(&text)?;
@@ -228,15 +229,15 @@ impl File {
 }
 
 impl Known {
-    fn at(file: &fs::File, world: World, document: &[u8], ours: bool) -> Result<Self, StoreError> {
+    fn at(file: &fs::File, world: World, document: &[u8], is_canonical: bool) -> Result<Self, StoreError> {
         let now = file.file().metadata()?;
         let mut known = Self {
             world,
             inode: now.ino(),
-            changed: changed(&now),
+            modified: modified(&now),
             document: document.len() as u64,
             end: document.len() as u64,
-            ours,
+            is_canonical,
             last: Vec::new(),
         };
         known.remember(document);
@@ -250,14 +251,14 @@ impl Known {
 }
 
 /// The document of a world.
-fn written(world: &World) -> Result<Vec<u8>, StoreError> {
+fn document_of(world: &World) -> Result<Vec<u8>, StoreError> {
     let mut text = serde_json::to_vec_pretty(world).map_err(io::Error::from)?;
     text.push(b'\n');
     Ok(text)
 }
 
-/// When a file was written last.
-fn changed(now: &Metadata) -> (i64, i64) {
+/// When the file was last modified.
+fn modified(now: &Metadata) -> (i64, i64) {
     (now.mtime(), now.mtime_nsec())
 }
 

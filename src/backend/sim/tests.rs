@@ -1,15 +1,16 @@
-//! What the pretend platform does beyond the promises of every backend (`tests/contract.rs`).
+//! Properties of the simulated platform beyond the contract of all backends (`tests/it/contract.rs`).
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::backend::Nic;
-use crate::cluster::{NodeName, Pass, Role};
+use crate::backend::{Nic, Payload, Power};
+use crate::cluster::{Mac, NodeName, Pass};
+use crate::digest;
 
 const IMAGE: &str = "coreos";
 
-/// A platform whose file holds `json`, with one image.
+/// A platform whose file contains `json`, with one image.
 fn platform(json: serde_json::Value) -> (tempfile::TempDir, Sim) {
     let folder = tempfile::tempdir().unwrap();
     let mut world = serde_json::json!({"v": 1, "images": [IMAGE], "script": {"boot_ms": 0}});
@@ -53,7 +54,7 @@ fn spec(index: u8) -> MachineSpec {
 }
 
 /// The machine of pass one for the same node.
-fn harvester(index: u8, network_config: &str) -> MachineSpec {
+fn pass_one_spec(index: u8, network_config: &str) -> MachineSpec {
     MachineSpec {
         name: MachineName::of_harvest("lab", Role::Worker, usize::from(index)),
         pass: Pass::One,
@@ -66,11 +67,11 @@ fn harvester(index: u8, network_config: &str) -> MachineSpec {
     }
 }
 
-fn hold(index: u8, ip: Ipv4Addr) -> AddressReservation {
+fn reservation(index: u8, ip: Ipv4Addr) -> AddressReservation {
     AddressReservation {
         cluster: lab(),
         network: "default".to_owned(),
-        lease: AddressAssignment {
+        assignment: AddressAssignment {
             name: spec(index).node,
             mac: spec(index).nics[0].mac,
             ip,
@@ -85,7 +86,7 @@ async fn only_machine(sim: &Sim) -> Machine {
     machines.remove(0)
 }
 
-/// Runs one machine through its life and returns its addresses.
+/// Creates a machine, deletes it, and returns its addresses.
 async fn addresses_of(sim: &Sim, spec: &MachineSpec) -> Vec<Ipv4Addr> {
     sim.create_machine(spec).await.unwrap();
     let addresses = only_machine(sim).await.nics.remove(0).addresses;
@@ -93,13 +94,13 @@ async fn addresses_of(sim: &Sim, spec: &MachineSpec) -> Vec<Ipv4Addr> {
     addresses
 }
 
-fn words(error: &BackendError) -> (BackendErrorKind, String) {
+fn kind_and_text(error: &BackendError) -> (BackendErrorKind, String) {
     let source = std::error::Error::source(error).unwrap();
     (error.kind, format!("{}: {source}", error.operation))
 }
 
 #[tokio::test]
-async fn it_refuses_what_platforms_refuse() {
+async fn invalid_machines_are_rejected() {
     use BackendErrorKind::{Conflict, NotFound, Quota, Rejected, TooLarge};
     let (_folder, sim) = platform(serde_json::json!({
         "limits": {"memory_mib": 4096, "carrier_bytes": 10},
@@ -124,7 +125,7 @@ async fn it_refuses_what_platforms_refuse() {
             "01:00:5e:00:00:01 is not a unicast MAC",
         ),
         (|s| s.nics.push(s.nics[0].clone()), Rejected, "two NICs have MAC"),
-        (|s| s.nics.clear(), Rejected, "a machine needs a NIC"),
+        (|s| s.nics.clear(), Rejected, "a machine requires a NIC"),
         (|s| s.nics[0].network = "lan".to_owned(), NotFound, "no network lan"),
         (
             |s| s.image = ImageHandle("other".to_owned()),
@@ -134,7 +135,7 @@ async fn it_refuses_what_platforms_refuse() {
         (
             |s| s.payload = Payload::Ignition(vec![b' '; 11]),
             TooLarge,
-            "11 bytes of Ignition, at most 10 fit",
+            "has 11 bytes, the limit is 10",
         ),
         (
             |s| s.name = MachineName::from_platform(&"x".repeat(64)),
@@ -144,7 +145,7 @@ async fn it_refuses_what_platforms_refuse() {
         (
             |s| s.name = MachineName::from_platform("a/b"),
             Rejected,
-            "`a/b` is not a machine's name",
+            "`a/b` is not a valid machine name",
         ),
         (
             |s| s.name = MachineName::from_platform("lab-worker-9"),
@@ -154,15 +155,15 @@ async fn it_refuses_what_platforms_refuse() {
         (
             |s| s.memory_mib = 3073,
             Quota,
-            "3073 MiB of memory asked, 3072 MiB are free",
+            "3073 MiB of memory requested, 3072 MiB free",
         ),
-        (|s| s.disk_gib = 0, Rejected, "needs a CPU, memory and a disk"),
+        (|s| s.disk_gib = 0, Rejected, "requires a CPU, memory and a disk"),
     ];
     for (change, kind, part) in table {
         let mut spec = spec(2);
         change(&mut spec);
         let error = sim.create_machine(&spec).await.unwrap_err();
-        let (found, text) = words(&error);
+        let (found, text) = kind_and_text(&error);
         assert_eq!(found, kind, "{text}");
         assert!(text.starts_with(&format!("create machine {}: ", spec.name)), "{text}");
         assert!(text.contains(part), "{text} lacks {part}");
@@ -171,47 +172,47 @@ async fn it_refuses_what_platforms_refuse() {
 }
 
 #[tokio::test]
-async fn holds_are_refused_where_they_could_not_work() {
+async fn invalid_reservations_are_rejected() {
     use BackendErrorKind::{Conflict, NotFound, Rejected};
     let (_folder, sim) = fresh();
     sim.create_machine(&spec(1)).await.unwrap();
     let leased = only_machine(&sim).await.nics[0].addresses[0];
     let held = Ipv4Addr::new(192, 168, 122, 9);
-    sim.reserve_address(&hold(3, held)).await.unwrap();
+    sim.reserve_address(&reservation(3, held)).await.unwrap();
     let lan = AddressReservation {
         network: "lan".to_owned(),
-        ..hold(2, held)
+        ..reservation(2, held)
     };
-    for (hold, kind, part) in [
+    for (reservation, kind, part) in [
         (
-            hold(2, Ipv4Addr::new(192, 168, 122, 1)),
+            reservation(2, Ipv4Addr::new(192, 168, 122, 1)),
             Rejected,
-            "192.168.122.1 is no address",
+            "192.168.122.1 is not a machine address",
         ),
         (
-            hold(2, Ipv4Addr::new(192, 168, 122, 255)),
+            reservation(2, Ipv4Addr::new(192, 168, 122, 255)),
             Rejected,
-            "192.168.122.255 is no address",
+            "192.168.122.255 is not a machine address",
         ),
         (
-            hold(2, Ipv4Addr::new(10, 0, 0, 1)),
+            reservation(2, Ipv4Addr::new(10, 0, 0, 1)),
             Rejected,
-            "for a machine of 192.168.122.0/24",
+            "machine address of 192.168.122.0/24",
         ),
-        (hold(2, leased), Conflict, "is leased to 52:54:00:00:00:01"),
+        (reservation(2, leased), Conflict, "is leased to 52:54:00:00:00:01"),
         (
-            hold(2, held),
+            reservation(2, held),
             Conflict,
-            "is held for worker-3 of cluster lab.example.com",
+            "is reserved for worker-3 of cluster lab.example.com",
         ),
         (
-            hold(3, Ipv4Addr::new(192, 168, 122, 8)),
+            reservation(3, Ipv4Addr::new(192, 168, 122, 8)),
             Conflict,
-            "MAC 52:54:00:00:00:03 holds 192.168.122.9",
+            "MAC 52:54:00:00:00:03 has the reservation 192.168.122.9",
         ),
         (lan, NotFound, "no network lan"),
     ] {
-        let (found, text) = words(&sim.reserve_address(&hold).await.unwrap_err());
+        let (found, text) = kind_and_text(&sim.reserve_address(&reservation).await.unwrap_err());
         assert_eq!(found, kind, "{text}");
         assert!(text.contains(part), "{text} lacks {part}");
     }
@@ -219,7 +220,7 @@ async fn holds_are_refused_where_they_could_not_work() {
 }
 
 #[tokio::test]
-async fn an_address_shows_only_after_the_boot() {
+async fn addresses_are_listed_only_after_the_boot() {
     let (_folder, sim) = platform(serde_json::json!({"script": {"boot_ms": 3_600_000}}));
     sim.create_machine(&spec(1)).await.unwrap();
     let machine = only_machine(&sim).await;
@@ -238,14 +239,14 @@ async fn an_address_shows_only_after_the_boot() {
 #[tokio::test]
 async fn the_second_pass_gets_the_address_of_the_first_when_both_send_the_mac() {
     let (_folder, sim) = fresh();
-    let first = addresses_of(&sim, &harvester(1, "dhcp-identifier: mac")).await;
+    let first = addresses_of(&sim, &pass_one_spec(1, "dhcp-identifier: mac")).await;
     assert_eq!(first, addresses_of(&sim, &spec(1)).await);
-    // A DUID in pass one is another client to the DHCP server, as with real CentOS guests.
-    let first = addresses_of(&sim, &harvester(2, "dhcp4: true")).await;
+    // With a DUID in pass one the DHCP server sees another client, as with real CentOS guests.
+    let first = addresses_of(&sim, &pass_one_spec(2, "dhcp4: true")).await;
     assert_ne!(first, addresses_of(&sim, &spec(2)).await);
-    // Unless the address is kept for the MAC.
-    let first = addresses_of(&sim, &harvester(3, "dhcp4: true")).await;
-    sim.reserve_address(&hold(3, first[0])).await.unwrap();
+    // Unless the address is reserved for the MAC.
+    let first = addresses_of(&sim, &pass_one_spec(3, "dhcp4: true")).await;
+    sim.reserve_address(&reservation(3, first[0])).await.unwrap();
     assert_eq!(first, addresses_of(&sim, &spec(3)).await);
 }
 
@@ -267,7 +268,7 @@ async fn guests_misbehave_as_scripted() {
     assert!(two.len() == 2 && two[0] != two[1], "{two:?}");
 
     let (_folder, sim) = platform(script("moves"));
-    sim.reserve_address(&hold(1, held)).await.unwrap();
+    sim.reserve_address(&reservation(1, held)).await.unwrap();
     let moved = addresses_of(&sim, &spec(1)).await;
     assert!(moved.len() == 1 && moved[0] != held, "{moved:?}");
 
@@ -279,7 +280,7 @@ async fn guests_misbehave_as_scripted() {
 }
 
 #[tokio::test]
-async fn a_timeout_may_come_before_or_after_the_deed() {
+async fn a_timeout_may_come_before_or_after_the_operation() {
     for (what, made) in [("timeout_before", 0), ("timeout_after", 1)] {
         let faults = serde_json::json!([{"call": "create_machine", "what": what}]);
         let (_folder, sim) = platform(serde_json::json!({"script": {"faults": faults}}));
@@ -292,11 +293,11 @@ async fn a_timeout_may_come_before_or_after_the_deed() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_held_it_says_so_and_holds_nothing() {
-    let (_folder, sim) = platform(serde_json::json!({"limits": {"holds_addresses": false}}));
-    assert!(!sim.capabilities(Role::Worker).holds_addresses);
+async fn a_platform_without_reservations_reports_unreserved_and_creates_nothing() {
+    let (_folder, sim) = platform(serde_json::json!({"limits": {"reserves_addresses": false}}));
+    assert!(!sim.capabilities(Role::Worker).reserves_addresses);
     let answer = sim
-        .reserve_address(&hold(1, Ipv4Addr::new(192, 168, 122, 9)))
+        .reserve_address(&reservation(1, Ipv4Addr::new(192, 168, 122, 9)))
         .await
         .unwrap();
     assert_eq!(answer, ReservationState::Unreserved);
@@ -326,11 +327,11 @@ async fn preflight_counts_addresses_and_memory() {
     assert_eq!(
         fails(&needs(3, 2049)).await,
         [
-            "network default has 2 free DHCP addresses, 3 are needed",
-            "2049 MiB of memory needed, 2048 MiB free"
+            "network default has 2 free DHCP addresses, 3 are required",
+            "2049 MiB of memory required, 2048 MiB free"
         ]
     );
-    // What exists already is not needed again.
+    // Existing machines require nothing.
     sim.create_machine(&spec(0)).await.unwrap();
     sim.create_machine(&spec(1)).await.unwrap();
     sim.list_machines(&lab()).await.unwrap();
@@ -338,7 +339,7 @@ async fn preflight_counts_addresses_and_memory() {
 }
 
 #[tokio::test]
-async fn an_image_file_must_be_what_it_is_said_to_be() {
+async fn an_image_file_must_match_its_digest_and_size() {
     let (folder, sim) = fresh();
     let path = folder.path().join("coreos.qcow2");
     std::fs::write(&path, b"image").unwrap();
@@ -364,7 +365,7 @@ async fn an_image_file_must_be_what_it_is_said_to_be() {
             .await
             .unwrap(),
         handle,
-        "it is there already"
+        "it exists already"
     );
     let other = ClusterId::new("other", "example.com");
     sim.ensure_image(Role::Worker, &other, &request(digest.clone(), 5))
@@ -374,12 +375,12 @@ async fn an_image_file_must_be_what_it_is_said_to_be() {
     assert!(sim.list_owned(&lab()).await.unwrap().is_empty());
     sim.ensure_image(Role::Worker, &lab(), &request(digest.clone(), 5))
         .await
-        .expect("it stays for the other cluster");
+        .expect("it remains for the other cluster");
     sim.delete_remaining(&lab()).await.unwrap();
     sim.delete_remaining(&other).await.unwrap();
     sim.ensure_image(Role::Worker, &lab(), &request(digest.clone(), 5))
         .await
-        .expect_err("the last cluster takes it away");
+        .expect_err("it was deleted with the last cluster");
     let missing = ImageRequest::Platform("centos".to_owned());
     assert_eq!(
         sim.ensure_image(Role::Worker, &lab(), &missing).await.unwrap_err().kind,
@@ -400,15 +401,15 @@ async fn a_config_never_gets_into_the_file() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// Locks are per open file, so threads exclude each other exactly as processes do.
+/// Locks are per open file, so threads exclude each other like processes.
 #[test]
-fn many_at_once_lose_nothing_and_never_see_half_a_file() {
+fn concurrent_writers_lose_nothing_and_readers_see_complete_files() {
     let (_folder, sim) = fresh();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                sim.store.read().expect("a whole file at any moment");
+                sim.store.read().expect("a complete file at any moment");
             }
         });
         let writers: Vec<_> = (0..8u8)
@@ -440,7 +441,7 @@ async fn a_damaged_file_is_an_error_that_names_it() {
     let (_folder, sim) = fresh();
     std::fs::write(sim.store.path(), "{\n  \"v\": 1,\n  nonsense").unwrap();
     let error = sim.list_machines(&lab()).await.unwrap_err();
-    let (kind, text) = words(&error);
+    let (kind, text) = kind_and_text(&error);
     assert_eq!(kind, BackendErrorKind::Rejected);
     assert!(text.contains("sim.json") && text.contains("line 3"), "{text}");
     let state = sim.store.path().to_owned();
@@ -448,7 +449,7 @@ async fn a_damaged_file_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn a_look_without_change_writes_nothing() {
+async fn a_query_without_change_writes_nothing() {
     use std::os::unix::fs::MetadataExt;
     let (_folder, sim) = fresh();
     sim.create_machine(&spec(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The whole pretend platform as one value, and what may be done to it by time and by script.
+//! The state of the simulated platform as one value, and how time and the script change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -9,10 +9,10 @@ use super::dhcp::{DhcpLease, Network, Reservation};
 use super::noted::{Changes, Noted};
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Pass, Role};
 
-/// Version of the file's layout.
+/// Version of the file format.
 const VERSION: u32 = 1;
 
-/// All that exists on the pretend platform, and what is scripted to go wrong there.
+/// All objects on the simulated platform, its limits, and the scripted faults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct World {
@@ -28,20 +28,20 @@ pub(super) struct World {
     /// Images that the platform's administrator offers.
     #[serde(default = "fresh_images")]
     pub images: BTreeSet<String>,
-    /// Images brought from files, by `sha256:<hex>`, and the clusters that asked for them.
+    /// Uploaded images, by `sha256:<hex>`, and the clusters that use them.
     #[serde(default)]
     pub uploads: Noted<String, BTreeSet<ClusterId>>,
     #[serde(default)]
     pub machines: Noted<MachineName, SimMachine>,
-    /// Machines of other people.
+    /// Machines that were not created by this program.
     #[serde(default)]
     pub foreign_machines: BTreeMap<MachineName, ForeignMachine>,
-    /// A scripted fault saw a call since changes were taken last.
+    /// A scripted fault counted a call since the last `take_change`.
     #[serde(skip)]
     counted: bool,
 }
 
-/// What one call changed; as JSON a merge patch (RFC 7396) of the world.
+/// The changes of one call. As JSON, a merge patch (RFC 7396) of the world.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Change {
@@ -70,14 +70,14 @@ struct ScriptChange {
     faults: Vec<Fault>,
 }
 
-/// How much the pretend platform can do.
+/// The limits of the simulated platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SimLimits {
     pub concurrency: usize,
     pub carrier_bytes: usize,
-    pub holds_addresses: bool,
-    /// Memory of all machines together; unbounded when absent.
+    pub reserves_addresses: bool,
+    /// Total memory of all machines; unlimited if not set.
     pub memory_mib: Option<u64>,
 }
 
@@ -86,24 +86,24 @@ impl Default for SimLimits {
         Self {
             concurrency: 8,
             carrier_bytes: 8 << 20,
-            holds_addresses: true,
+            reserves_addresses: true,
             memory_mib: None,
         }
     }
 }
 
-/// What is slow and what goes wrong, as a person wrote it.
+/// Delays, faults and misbehaving guests, as written by the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Script {
-    /// From the creation of a machine to its DHCP question.
+    /// Time from the creation of a machine to its DHCP request.
     pub boot_ms: u64,
-    /// Duration of a call, half of it before the deed and half after.
+    /// Duration of a call; half of it before the operation, half of it after.
     pub latency_ms: BTreeMap<Call, u64>,
     pub faults: Vec<Fault>,
-    /// By machine name, so that each pass has its own.
+    /// By machine name, so that each pass has its own guests.
     pub guests: BTreeMap<MachineName, Guest>,
-    /// Listings return everybody's objects, whatever they were asked for.
+    /// Listings ignore filters and return all objects.
     pub ignores_filters: bool,
 }
 
@@ -124,17 +124,17 @@ impl Default for Script {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Call {
     Preflight,
-    LookAtNetwork,
+    NetworkFacts,
     EnsureImage,
     CreateMachine,
     ListMachines,
     DeleteMachine,
     StartMachine,
     StopMachine,
-    HoldAddress,
-    ListHeld,
+    ReserveAddress,
+    ListReservations,
     ReleaseAddress,
-    ReleaseAddresses,
+    DeleteRemaining,
     ListOwned,
     ConsoleTail,
 }
@@ -144,17 +144,17 @@ pub(super) enum Call {
 #[serde(deny_unknown_fields)]
 pub(super) struct Fault {
     pub call: Call,
-    /// Machine, node, network or cluster the call is about; any when absent.
+    /// The machine, node, network or cluster of the call; any if not set.
     #[serde(default)]
     pub about: Option<String>,
-    /// Which of the matching calls is the first to fail, from 1.
+    /// The first of the matching calls that fails, counted from 1.
     #[serde(default = "one")]
     pub nth: u32,
-    /// How many fail from there on.
+    /// The number of calls that fail.
     #[serde(default = "one")]
     pub times: u32,
     pub what: What,
-    /// Matching calls so far.
+    /// The number of matching calls so far.
     #[serde(default)]
     pub seen: u32,
 }
@@ -166,9 +166,9 @@ pub(super) enum What {
     Denied,
     Quota,
     Rejected,
-    /// No answer, and nothing was done.
+    /// No response, and the operation was not performed.
     TimeoutBefore,
-    /// No answer, but it was done.
+    /// No response, but the operation was performed.
     TimeoutAfter,
 }
 
@@ -176,31 +176,31 @@ pub(super) enum What {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Guest {
-    /// Boots this much later than others.
+    /// Additional boot time.
     pub late_ms: u64,
-    /// After so many of its starts it goes down by itself, in place of asking for an address.
+    /// At its first starts, this many, the guest shuts down instead of requesting an address.
     pub dies: u32,
-    pub does: Option<Misdeed>,
+    pub does: Option<Misbehavior>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Misdeed {
-    /// Never gets an answer from DHCP.
+pub(super) enum Misbehavior {
+    /// Never gets a DHCP response.
     NoLease,
-    /// Asks twice, with two client ids.
+    /// Requests two addresses, with two client ids.
     SecondAddress,
-    /// Another DHCP server on the wire is quicker: neither its reservation nor its lease counts.
+    /// Another DHCP server in the network responds first, so reservation and lease have no effect.
     Moves,
-    /// Hangs in its first instructions.
+    /// The guest hangs when it starts.
     Paused,
-    /// Sits on a wire with other addresses.
+    /// Is connected to a network with other addresses.
     WrongNetwork,
-    /// Does not shut down when it is asked to.
+    /// Ignores the request to shut down.
     Deaf,
 }
 
-/// A machine made through this backend.
+/// A machine that was created by this backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SimMachine {
@@ -218,7 +218,7 @@ pub(super) struct SimMachine {
     pub payload: Delivered,
     pub autostart: bool,
     pub created_ms: u64,
-    /// When it asks for its addresses.
+    /// When it requests its addresses.
     pub boots_ms: u64,
     #[serde(default)]
     pub off: bool,
@@ -231,13 +231,13 @@ pub(super) struct SimMachine {
 pub(super) struct SimNic {
     pub network: String,
     pub mac: Mac,
-    /// The client id its DHCP client sends.
+    /// The client id of its DHCP client.
     pub client: String,
-    /// What it was given; empty until it has booted.
+    /// The leased addresses; empty until it has booted.
     pub addresses: Vec<Ipv4Addr>,
 }
 
-/// What reached the guest, without its content: a config holds secrets.
+/// The payload without its content, because a config contains secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delivered {
@@ -260,7 +260,7 @@ fn fresh_networks() -> BTreeMap<String, Network> {
     BTreeMap::from([("default".to_owned(), Network::fresh())])
 }
 
-/// What a rehearsal asks for, so that one works on a platform that nobody has prepared.
+/// The images of a rehearsal, so that it works on a new platform.
 fn fresh_images() -> BTreeSet<String> {
     BTreeSet::from(["coreos".to_owned(), "helper".to_owned()])
 }
@@ -271,7 +271,7 @@ fn first<T: for<'de> Deserialize<'de>>(text: &str) -> Result<(T, usize), String>
     match documents.next() {
         Some(Ok(document)) => Ok((document, documents.byte_offset())),
         Some(Err(error)) => Err(error.to_string()),
-        None => Err("it is empty".to_owned()),
+        None => Err("the file is empty".to_owned()),
     }
 }
 
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// Reads the world at the beginning of a text, and where it ends there.
+    /// Parses the world at the beginning of a text, and returns where it ends.
     pub fn parse(text: &str) -> Result<(Self, usize), String> {
         #[derive(Deserialize)]
         struct Head {
@@ -306,18 +306,18 @@ impl World {
         let (head, _) = first::<Head>(text)?;
         if head.v != VERSION {
             return Err(format!(
-                "version {} written by `{}`; this program knows version {VERSION}",
+                "version {} written by `{}`; this program supports version {VERSION}",
                 head.v, head.written_by
             ));
         }
         let (world, end) = first::<Self>(text)?;
         match world.networks.iter().find(|(_, network)| !network.is_sound()) {
-            Some((name, _)) => Err(format!("network {name}: gateway and DHCP range must lie inside `cidr`")),
+            Some((name, _)) => Err(format!("network {name}: gateway and DHCP range must be inside `cidr`")),
             None => Ok((world, end)),
         }
     }
 
-    /// What changed since this was asked last, if anything.
+    /// The changes since the last call, if any.
     pub fn take_change(&mut self) -> Option<Change> {
         let network = |(name, network): (&String, &mut Network)| {
             let change = NetworkChange {
@@ -337,7 +337,7 @@ impl World {
         (change != Change::default()).then_some(change)
     }
 
-    /// Makes a change that somebody has written.
+    /// Applies a change that was read from the file.
     pub fn apply(&mut self, change: Change) {
         self.machines.apply(change.machines);
         self.uploads.apply(change.uploads);
@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    /// Lets time pass: leases end, and guests that have booted by now ask for addresses, the earliest first.
+    /// Advances the time: leases expire, and guests that have booted by now request addresses, the earliest first.
     pub fn advance(&mut self, now_ms: u64) {
         for network in self.networks.values_mut() {
             network.forget_expired(now_ms);
@@ -378,17 +378,19 @@ impl World {
                     continue;
                 };
                 nic.addresses = match guest.does {
-                    Some(Misdeed::NoLease | Misdeed::Paused) => Vec::new(),
-                    Some(Misdeed::WrongNetwork) => vec![Ipv4Addr::new(10, 255, nic.mac.0[4], nic.mac.0[5])],
-                    Some(Misdeed::Moves) => network
-                        .ask_elsewhere(nic.mac, &nic.client, now_ms)
+                    Some(Misbehavior::NoLease | Misbehavior::Paused) => Vec::new(),
+                    Some(Misbehavior::WrongNetwork) => vec![Ipv4Addr::new(10, 255, nic.mac.0[4], nic.mac.0[5])],
+                    Some(Misbehavior::Moves) => network
+                        .request_elsewhere(nic.mac, &nic.client, now_ms)
                         .into_iter()
                         .collect(),
-                    Some(Misdeed::SecondAddress) => ["initramfs", nic.client.as_str()]
+                    Some(Misbehavior::SecondAddress) => ["initramfs", nic.client.as_str()]
                         .into_iter()
-                        .filter_map(|client| network.ask(nic.mac, client, now_ms))
+                        .filter_map(|client| network.request(nic.mac, client, now_ms))
                         .collect(),
-                    None | Some(Misdeed::Deaf) => network.ask(nic.mac, &nic.client, now_ms).into_iter().collect(),
+                    None | Some(Misbehavior::Deaf) => {
+                        network.request(nic.mac, &nic.client, now_ms).into_iter().collect()
+                    }
                 };
             }
             if (dies || nics != machine.nics)
@@ -399,12 +401,12 @@ impl World {
         }
     }
 
-    /// Whether the platform lists an object that a filter fits or not.
-    pub fn lists(&self, fits: bool) -> bool {
-        fits || self.script.ignores_filters
+    /// Whether a listing contains an object, given whether it matches the filter.
+    pub fn lists(&self, matches: bool) -> bool {
+        matches || self.script.ignores_filters
     }
 
-    /// What is scripted to go wrong with this call; counts it.
+    /// The scripted fault of this call, if any. Counts the call.
     pub fn fault(&mut self, call: Call, about: &str) -> Option<What> {
         let mut hit = None;
         for fault in &mut self.script.faults {

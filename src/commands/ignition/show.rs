@@ -51,7 +51,7 @@ pub fn run(global: &Global, command: &IgnitionShow) -> Result<ExitCode> {
         head.cluster = Some(cluster.known.id().to_string());
         head.node = Some(node.to_string());
         head.carrier = Some(carrier.name.to_owned());
-        head.carrier_bytes = carrier.room();
+        head.carrier_bytes = carrier.max_config_bytes();
         if let Some(kept) = kept_layers(dir, cluster, node)? {
             head.layers = names(&kept);
             name_origins(&mut parts, &origins(&kept)?);

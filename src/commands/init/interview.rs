@@ -10,7 +10,7 @@ use ipnetwork::Ipv4Network;
 use super::ask::{Ask, Check};
 use super::survey::{Question, Survey};
 use crate::backend::connect::connect;
-use crate::backend::retry::USUAL;
+use crate::backend::retry::DEFAULT_LIMIT;
 use crate::backend::{BackendError, BackendErrorKind, NetworkFacts, PlatformChoices, SettingChoices};
 use crate::cluster::{BackendConfig, ClusterId, Role, Vip};
 use crate::commands::output::tell;
@@ -156,7 +156,7 @@ fn is_absent(error: &anyhow::Error) -> bool {
 
 /// What the platform offers for the settings.
 pub async fn look(config: &BackendConfig) -> Result<PlatformChoices> {
-    let platform = connect(config, None, USUAL).await?;
+    let platform = connect(config, None, DEFAULT_LIMIT).await?;
     Ok(match platform.discovery() {
         Some(discovery) => discovery.choices().await?,
         None => PlatformChoices::default(),
@@ -165,7 +165,7 @@ pub async fn look(config: &BackendConfig) -> Result<PlatformChoices> {
 
 /// The facts of a network, and whether the platform can reserve addresses.
 async fn network_facts(config: &BackendConfig, network: &str) -> Result<(NetworkFacts, bool)> {
-    let platform = connect(config, None, USUAL).await?;
-    let facts = platform.look_at_network(network).await?;
-    Ok((facts, platform.capabilities(Role::Master).holds_addresses))
+    let platform = connect(config, None, DEFAULT_LIMIT).await?;
+    let facts = platform.network_facts(network).await?;
+    Ok((facts, platform.capabilities(Role::Master).reserves_addresses))
 }

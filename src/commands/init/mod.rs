@@ -23,7 +23,7 @@ use crate::backend::{Choice, SettingChoices};
 use crate::cli::Init;
 use crate::failure::{CommandError, Kind};
 use crate::printable::printable_block;
-use crate::settings::SettingsError;
+use crate::settings::{SettingsError, variables};
 use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Init) -> Result<()> {
@@ -50,7 +50,7 @@ impl Interview {
         self.backend(backend)?;
         let backend = self.survey.value("backend").unwrap_or_default().to_owned();
         require(&backend)?;
-        for setting in survey::way_to(&backend) {
+        for setting in variables::connection_settings(&backend) {
             self.connection(setting).await?;
         }
         self.platform(&backend, Some).await?;

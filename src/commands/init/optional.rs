@@ -10,7 +10,7 @@ use super::survey::{self, Question};
 use crate::backend::Choice;
 use crate::backend::connect::require;
 use crate::commands::session::Session;
-use crate::settings::parse;
+use crate::settings::{parse, variables};
 
 impl Interview {
     /// Asks for the selected settings until the user selects none.
@@ -153,7 +153,7 @@ impl Interview {
             return Ok(());
         };
         require(&there)?;
-        for setting in survey::way_to(&there) {
+        for setting in variables::connection_settings(&there) {
             self.connection(setting).await?;
         }
         self.platform(&there, survey::of_workers).await

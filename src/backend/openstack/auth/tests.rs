@@ -35,7 +35,7 @@ fn the_first_folder_wins_and_files_add_to_each_other() {
     assert_eq!(
         a.region.as_deref(),
         Some("one"),
-        "the cloud's own wins over its vendor's"
+        "the settings of the cloud override those of its vendor"
     );
     let user = json!({"name": "demo", "domain": {"name": "Users"}, "password": "pw"});
     let scope = json!({"project": {"name": "p", "domain": {"id": "default"}}});
@@ -48,7 +48,7 @@ fn the_first_folder_wins_and_files_add_to_each_other() {
 }
 
 #[test]
-fn an_application_credential_asks_for_no_scope() {
+fn an_application_credential_is_sent_without_scope() {
     let variables = [
         ("OS_AUTH_URL", "https://k:5000"),
         ("OS_APPLICATION_CREDENTIAL_NAME", "deploy"),
@@ -77,12 +77,12 @@ fn no_secret_is_shown() {
         assert!(!shown.contains("pw") && !shown.contains("tok\""), "{shown}");
     }
     let broken = self::folder(&[("clouds.yaml", "clouds:\n  a:\n    password: hunter2\n   x: [")]);
-    let unclear = Access::read(Some("a"), None, &sources(&[&broken], &[])).unwrap_err();
-    assert!(unclear.words.ends_with("is not YAML"), "{unclear}");
+    let error = Access::read(Some("a"), None, &sources(&[&broken], &[])).unwrap_err();
+    assert!(error.message.ends_with("is not valid YAML"), "{error}");
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_settings_are_named() {
     let whole = [
         ("OS_AUTH_URL", "https://k/v3"),
         ("OS_USERNAME", "u"),
@@ -96,22 +96,22 @@ fn what_is_missing_is_told() {
         ("OS_PROJECT_NAME", "project_name"),
     ] {
         let rest: Vec<_> = whole.iter().filter(|(name, _)| *name != gone).copied().collect();
-        let unclear = Access::read(None, None, &sources(&[], &rest)).unwrap_err();
-        assert_eq!(unclear.words, format!("the cloud of OS_AUTH_URL has no {what}"));
+        let error = Access::read(None, None, &sources(&[], &rest)).unwrap_err();
+        assert_eq!(error.message, format!("the cloud of OS_AUTH_URL has no {what}"));
     }
     let two = folder(&[("clouds.yaml", CLOUDS)]);
-    let unclear = Access::read(None, None, &sources(&[&two], &[])).unwrap_err();
+    let error = Access::read(None, None, &sources(&[&two], &[])).unwrap_err();
     assert!(
-        unclear.words.ends_with("has 2 clouds, and none of them is named"),
-        "{unclear}"
+        error.message.ends_with("has 2 clouds, and os_cloud is not set"),
+        "{error}"
     );
-    assert_eq!(unclear.hint, "set os_cloud to one of a, b");
+    assert_eq!(error.hint, "set os_cloud to one of a, b");
     let insecure = [whole.as_slice(), &[("OS_INSECURE", "true")]].concat();
     assert!(
         Access::read(None, None, &sources(&[], &insecure))
             .unwrap_err()
-            .words
-            .contains("verified")
+            .message
+            .contains("verification of certificates")
     );
 }
 

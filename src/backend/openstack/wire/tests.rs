@@ -1,5 +1,10 @@
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
 use super::*;
-use crate::backend::{ImageHandle, Payload};
+use crate::backend::{BackendErrorKind, ImageHandle, MachineSpec, Nic, Payload, Power};
+use crate::cluster::{ClusterId, MachineName, NodeName, OsBoot, Pass, Role};
 
 fn lab() -> ClusterId {
     ClusterId::new("lab", "example.com")
@@ -49,10 +54,10 @@ fn parts<'a>(flavor: &'a Flavor, ports: &'a [String]) -> Parts<'a> {
     }
 }
 
-/// As the real services said it.
+/// Responses of real services.
 #[test]
-fn each_service_wraps_its_faults_in_another_way() {
-    for (body, words) in [
+fn each_service_has_another_error_format() {
+    for (body, message) in [
         (
             r#"{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}"#,
             "The request you have made requires authentication",
@@ -73,20 +78,20 @@ fn each_service_wraps_its_faults_in_another_way() {
             "<html>\n <head>\n  <title>409 Conflict</title>\n </head>\n <body>Image is in use</body></html>",
             "409 Conflict Image is in use",
         ),
-        ("", "no reason was given"),
+        ("", "no message"),
     ] {
-        assert_eq!(fault(body.as_bytes()), words, "{body}");
+        assert_eq!(fault(body.as_bytes()), message, "{body}");
     }
     let secret = r#"{"badRequest":{"code":400,"message":"Invalid input for field/attribute user_data. Value: c2VjcmV0. 'c2VjcmV0' is too long"}}"#;
     assert_eq!(fault(secret.as_bytes()), "Invalid input for field/attribute user_data");
     let long = format!(r#"{{"badRequest":{{"message":"{}"}}}}"#, "ä ".repeat(1000));
-    assert_eq!(fault(long.as_bytes()).chars().count(), MOST_WORDS + 1);
+    assert_eq!(fault(long.as_bytes()).chars().count(), MESSAGE_LIMIT + 1);
 }
 
 #[test]
-fn a_status_and_its_words_are_one_kind() {
+fn status_and_message_determine_the_kind() {
     use BackendErrorKind::*;
-    for (status, words, kind) in [
+    for (status, message, kind) in [
         (
             403,
             "Quota exceeded for cores: Requested 4, but already used 18 of 20 cores",
@@ -102,15 +107,15 @@ fn a_status_and_its_words_are_one_kind() {
         (404, "Port x could not be found", NotFound),
         (400, "Flavor's disk is too small for requested image", Rejected),
         (413, "Request image storage quota", Quota),
-        (503, "no reason was given", Unreachable),
+        (503, "no message", Unreachable),
         (500, "Unexpected API Error", Rejected),
     ] {
-        assert_eq!(kind_of(status, words), kind, "{status} {words}");
+        assert_eq!(kind_of(status, message), kind, "{status} {message}");
     }
 }
 
 #[test]
-fn pages_lead_to_pages_by_their_marker_alone() {
+fn only_the_marker_of_a_link_is_used() {
     let nova = |href: &str| json!({"servers": [], "servers_links": [{"rel": "next", "href": href}]});
     for href in [
         "http://n/v2.1/servers?limit=2&marker=1",
@@ -142,7 +147,7 @@ fn pages_lead_to_pages_by_their_marker_alone() {
 }
 
 #[test]
-fn a_server_tells_of_itself_what_its_spec_says() {
+fn a_server_is_read_back_as_its_spec() {
     let (flavor, ports) = (flavor("m", 4, 16384, 100), ["port-1".to_owned()]);
     let spec = spec(NodeName::node(Role::Master, 0), Role::Master);
     let body = server(&spec, &parts(&flavor, &ports));
@@ -162,7 +167,7 @@ fn a_server_tells_of_itself_what_its_spec_says() {
     assert_eq!(seen.nics.len(), 1);
     assert_eq!(seen.nics[0].network, "private net");
     assert_eq!(seen.nics[0].addresses, [Ipv4Addr::new(10, 0, 0, 5)]);
-    // Before it runs an address is only planned.
+    // Before it runs, an address is only assigned.
     there["status"] = json!("BUILD");
     assert_eq!(machine(&there).unwrap().nics[0].addresses, [Ipv4Addr::UNSPECIFIED; 0]);
     there["status"] = json!("ERROR");
@@ -172,7 +177,7 @@ fn a_server_tells_of_itself_what_its_spec_says() {
         Power::Broken("No valid host was found".to_owned())
     );
     there["metadata"] = json!({});
-    assert_eq!(machine(&there), None, "a stranger's");
+    assert_eq!(machine(&there), None, "no tag");
 }
 
 #[test]
@@ -208,38 +213,38 @@ fn the_body_of_a_new_server() {
 }
 
 #[test]
-fn the_smallest_flavor_that_is_large_enough_is_taken() {
+fn the_smallest_sufficient_flavor_is_chosen() {
     let flavors = [
         flavor("xl", 16, 65536, 200),
         flavor("m", 4, 16384, 120),
         flavor("thin", 4, 16384, 0),
         flavor("s", 2, 8192, 120),
     ];
-    let wanted = |boot, extra: &[u64], has_volumes| Wanted::of(4, 16000, 100, extra, boot, has_volumes);
+    let wanted = |boot, extra: &[u64], has_volumes| FlavorRequirements::of(4, 16000, 100, extra, boot, has_volumes);
     assert_eq!(wanted(OsBoot::Image, &[], true).choose(&flavors).unwrap().name, "m");
     assert_eq!(wanted(OsBoot::Volume, &[], true).choose(&flavors).unwrap().name, "thin");
     assert_eq!(wanted(OsBoot::Image, &[10], true).choose(&flavors).unwrap().name, "m");
-    let words = wanted(OsBoot::Image, &[10], false).choose(&flavors).unwrap_err();
+    let message = wanted(OsBoot::Image, &[10], false).choose(&flavors).unwrap_err();
     assert_eq!(
-        words,
-        "no flavor has 4 CPUs, 16000 MiB, 100 GiB of disk, 10 GiB of ephemeral disks; the largest, xl, has 0 of 10 GiB of ephemeral disks"
+        message,
+        "no flavor has 4 CPUs, 16000 MiB, 100 GiB of disk, 10 GiB of ephemeral disks; the largest, xl, has only 0 of 10 GiB of ephemeral disks"
     );
     assert_eq!(
         wanted(OsBoot::Image, &[], true).choose(&[]).unwrap_err(),
         "no flavor has 4 CPUs, 16000 MiB, 100 GiB of disk"
     );
-    // Who names a flavor knows its CPUs and memory.
+    // CPUs and memory of a configured flavor are not checked.
     assert_eq!(
         wanted(OsBoot::Image, &[], true).named("id-s", &flavors).unwrap().name,
         "s"
     );
     assert_eq!(
         wanted(OsBoot::Image, &[], true).named("thin", &flavors).unwrap_err(),
-        "flavor thin has 0 of 100 GiB of disk"
+        "flavor thin has only 0 of 100 GiB of disk"
     );
     assert_eq!(
         wanted(OsBoot::Image, &[], true).named("q", &flavors).unwrap_err(),
-        "there is no flavor q"
+        "flavor q does not exist"
     );
 }
 
@@ -269,7 +274,7 @@ fn groups_of_servers_are_no_larger_than_the_quota() {
 }
 
 #[test]
-fn nodes_answer_for_the_vips_of_their_role_and_for_no_other_clusters() {
+fn nodes_may_use_the_vips_of_their_role_and_cluster() {
     let port =
         |name: &str, ip: [u8; 4]| Port::read(&json!({"name": name, "fixed_ips": [{"ip_address": Ipv4Addr::from(ip)}]}));
     let ports = [
@@ -288,11 +293,11 @@ fn nodes_answer_for_the_vips_of_their_role_and_for_no_other_clusters() {
     assert_eq!(pairs(Role::Bootstrap), [2, 3]);
     assert_eq!(pairs(Role::Worker), [3]);
     assert_eq!(pairs(Role::Helper), [0; 0]);
-    assert_eq!(ports[3].held_for(&lab()), None);
+    assert_eq!(ports[3].reserved_for(&lab()), None);
 }
 
 #[test]
-fn a_rule_is_known_again_however_neutron_writes_it() {
+fn rules_are_compared_in_neutrons_format() {
     let network = Some("10.0.0.0/24".parse().unwrap());
     let wanted = rules("g", network, Some(Ipv4Addr::new(192, 0, 2, 7)));
     for rule in &wanted {
@@ -326,7 +331,7 @@ fn a_rule_is_known_again_however_neutron_writes_it() {
         };
         assert!(wanted.iter().any(|rule| opens(&rule)), "{protocol} {port:?}");
     }
-    // What it serves is secret: nobody else gets at the machine config server.
+    // The machine config server serves secrets: no other source is allowed.
     let served = wanted.iter().filter(|rule| rule["port_range_min"] == 22_623);
     let to: Vec<_> = served.map(|rule| rule["remote_ip_prefix"].as_str()).collect();
     assert_eq!(to, [Some("10.0.0.0/24"), Some("192.0.2.7/32")]);
@@ -337,13 +342,13 @@ fn a_rule_is_known_again_however_neutron_writes_it() {
 }
 
 #[test]
-fn an_image_has_room_on_its_flavor_or_it_is_said() {
+fn a_flavor_too_small_for_an_image_is_reported() {
     let image = json!({"name": "rhcos", "min_disk": 10, "min_ram": 2048, "virtual_size": 17_179_869_185_u64});
     let flavor = flavor("m", 4, 2048, 16);
     assert_eq!(too_small(&flavor, 17, &image), None);
     assert_eq!(
         too_small(&flavor, 16, &image).unwrap(),
-        "image rhcos needs 17 GiB of disk, and a machine of flavor m has 16"
+        "image rhcos requires 17 GiB of disk, a machine of flavor m has 16"
     );
     let small = Flavor {
         memory_mib: 1024,
@@ -351,7 +356,7 @@ fn an_image_has_room_on_its_flavor_or_it_is_said() {
     };
     assert_eq!(
         too_small(&small, 17, &image).unwrap(),
-        "image rhcos needs 2048 MiB of memory, and a machine of flavor m has 1024"
+        "image rhcos requires 2048 MiB of memory, a machine of flavor m has 1024"
     );
     assert_eq!(too_small(&small, 0, &json!({"name": "x", "virtual_size": null})), None);
 }

@@ -13,18 +13,6 @@ use crate::cluster::BackendConfig;
 use crate::settings::variables::{self, Kind, Status, Variable};
 use crate::settings::{self, ResolvedValue, SettingsError, Sources, profile};
 
-/// Settings without which a platform cannot be asked anything, in the order in which they are asked.
-pub fn way_to(backend: &str) -> &'static [&'static str] {
-    match backend {
-        "libvirt" => &["libvirt_uri"],
-        "ovirt" => &["ovirt_url", "ovirt_user", "ovirt_password", "ovirt_ca"],
-        "openstack" => &["os_cloud"],
-        "kubevirt" => &["kubeconfig", "kube_context"],
-        "sim" => &["sim_state"],
-        _ => &[],
-    }
-}
-
 /// What is asked when the platform's part is answered, addresses between cluster and sizes.
 pub const CLUSTER: &[&str] = &["cluster", "domain", "profile", "masters", "workers"];
 pub const SIZES: &[&str] = &["numcpus", "master_memory", "worker_memory", "disk_size"];

@@ -1,6 +1,6 @@
-//! Who we are and where the services are: clouds.yaml, `OS_*`, Keystone's token and its catalog.
+//! Credentials and endpoints: clouds.yaml, `OS_*`, the token request, and the service catalog.
 //!
-//! The keys are those of openstacksdk (openstack/openstacksdk: `doc/source/user/config/configuration.rst`).
+//! The keys are the same as in openstacksdk (openstack/openstacksdk: `doc/source/user/config/configuration.rst`).
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,42 +10,42 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
-/// Why it is not known how to sign in.
+/// Credentials are missing or invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unclear {
-    pub words: String,
+pub(super) struct AuthConfigError {
+    pub message: String,
     pub hint: String,
 }
 
-impl Unclear {
-    fn new(words: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (words, hint) = (words.into(), hint.into());
-        Self { words, hint }
+impl AuthConfigError {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (message, hint) = (message.into(), hint.into());
+        Self { message, hint }
     }
 }
 
-impl fmt::Display for Unclear {
+impl fmt::Display for AuthConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
+        f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Unclear {}
+impl std::error::Error for AuthConfigError {}
 
-/// How to sign in to one cloud, and which of its endpoints to use.
+/// The credentials for one cloud, and the selection of its endpoints.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// The cloud in a user's words, e.g. `cloud lab`.
+    /// The name in messages, e.g. `cloud lab`.
     pub name: String,
-    /// Keystone with its `/v3`.
+    /// The URL of Keystone with `/v3`.
     pub auth_url: String,
     identity: Identity,
     pub region: Option<String>,
     /// `public`, `internal` or `admin`.
     pub interface: String,
-    /// PEM file of who signs the services' certificates.
+    /// PEM file of the CA of the services.
     pub ca: Option<PathBuf>,
-    /// Endpoints given by hand, by the service's type with underscores.
+    /// Configured endpoints, by the service's type with underscores.
     overrides: BTreeMap<String, String>,
 }
 
@@ -56,7 +56,7 @@ enum Identity {
         password: SecretString,
         scope: Value,
     },
-    /// It has its own scope, and Keystone refuses another.
+    /// Has its own scope. Keystone rejects requests with a scope.
     Application {
         credential: Value,
         secret: SecretString,
@@ -67,19 +67,19 @@ enum Identity {
     },
 }
 
-/// Where settings of clouds are looked for.
+/// The sources of cloud configurations.
 pub(super) struct Sources {
-    /// Variables of this process that begin with `OS_`.
+    /// The environment variables of this process that begin with `OS_`.
     pub variables: BTreeMap<String, String>,
-    /// Folders in which a clouds.yaml may be, first one first.
+    /// The folders in which clouds.yaml is searched, in this order.
     pub folders: Vec<PathBuf>,
-    /// Reads a file; `None`: there is none.
+    /// Reads a file; `None` if it does not exist.
     pub read: fn(&Path) -> std::io::Result<String>,
 }
 
 impl Sources {
-    /// Those of this process.
-    pub fn here() -> Self {
+    /// The sources of this process.
+    pub fn of_process() -> Self {
         let config = env::var_os("XDG_CONFIG_HOME")
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
@@ -101,8 +101,8 @@ impl Sources {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The first file of this name, or the one that a variable names.
-    pub fn find(&self, name: &str, variable: &str) -> Result<Option<(PathBuf, Value)>, Unclear> {
+    /// The first file of this name, or the one that a variable refers to.
+    pub fn find(&self, name: &str, variable: &str) -> Result<Option<(PathBuf, Value)>, AuthConfigError> {
         let named = self.variable(variable).map(PathBuf::from);
         let places = match &named {
             Some(path) => vec![path.clone()],
@@ -113,18 +113,18 @@ impl Sources {
                 Ok(text) => text,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => continue,
                 Err(error) => {
-                    let words = format!("cannot read {}: {error}", path.display());
-                    return Err(Unclear::new(
-                        words,
-                        format!("it is named by {variable} or found by its name"),
+                    let message = format!("cannot read {}: {error}", path.display());
+                    return Err(AuthConfigError::new(
+                        message,
+                        format!("check the file; its path is set by {variable} or found by its name"),
                     ));
                 }
             };
-            // The parser's own words would show the lines around, and there are passwords in them.
+            // The parser's message would contain the lines around, which may include passwords.
             let value = serde_saphyr::from_str(&text).map_err(|_| {
-                Unclear::new(
-                    format!("{} is not YAML", path.display()),
-                    "`openstack configuration show` tells what is wrong with it",
+                AuthConfigError::new(
+                    format!("{} is not valid YAML", path.display()),
+                    "check it with `openstack configuration show`",
                 )
             })?;
             return Ok(Some((path, value)));
@@ -133,12 +133,12 @@ impl Sources {
     }
 }
 
-/// Settings of one cloud, flat: `auth` is no level of its own.
+/// The settings of one cloud, flat: those of `auth` are on the same level.
 type Keys = BTreeMap<String, String>;
 
 impl Access {
-    /// Reads how to sign in: `cloud` or `OS_CLOUD` in clouds.yaml, else `OS_*`, else the only cloud of clouds.yaml.
-    pub fn read(cloud: Option<&str>, region: Option<&str>, sources: &Sources) -> Result<Self, Unclear> {
+    /// Reads the credentials: of `cloud` or `OS_CLOUD` in clouds.yaml, else `OS_*`, else of the only cloud in clouds.yaml.
+    pub fn read(cloud: Option<&str>, region: Option<&str>, sources: &Sources) -> Result<Self, AuthConfigError> {
         let cloud = cloud.or(sources.variable("OS_CLOUD"));
         let (name, mut keys) = match cloud {
             None if sources.variable("OS_AUTH_URL").is_some() => (None, from_variables(sources)),
@@ -154,32 +154,32 @@ impl Access {
         Self::of_keys(name, &keys)
     }
 
-    fn of_keys(name: String, keys: &Keys) -> Result<Self, Unclear> {
+    fn of_keys(name: String, keys: &Keys) -> Result<Self, AuthConfigError> {
         let get = |key: &str| keys.get(key).map(String::as_str).filter(|text| !text.is_empty());
         let missing = |what: &str| {
-            let words = format!("{name} has no {what}");
-            Unclear::new(
-                words,
-                "the cloud's own dashboard offers a clouds.yaml and an openrc file that are complete",
+            let message = format!("{name} has no {what}");
+            AuthConfigError::new(
+                message,
+                "download a complete clouds.yaml or openrc file from the dashboard of the cloud",
             )
         };
         if get("verify").is_some_and(is_no) || get("insecure").is_some_and(|text| !is_no(text)) {
-            return Err(Unclear::new(
-                format!("{name} shall not be verified, and passwords are told to nobody unknown"),
-                "set `cacert` (OS_CACERT) to the PEM file of who signed its certificate, and take `verify: false` away",
+            return Err(AuthConfigError::new(
+                format!("{name} disables the verification of certificates, which is not supported"),
+                "set `cacert` (OS_CACERT) to the PEM file of the CA that signed its certificate, and remove `verify: false`",
             ));
         }
         if get("cert").is_some() {
-            return Err(Unclear::new(
-                format!("{name} asks for a client certificate, which this version cannot show"),
+            return Err(AuthConfigError::new(
+                format!("{name} requires a client certificate, which is not supported"),
                 "use a password, a token or an application credential",
             ));
         }
         let auth_url = v3(get("auth_url").ok_or_else(|| missing("auth_url"))?);
         if !auth_url.starts_with("https://") && !auth_url.starts_with("http://") {
-            return Err(Unclear::new(
-                format!("auth_url `{auth_url}` of {name} is no address"),
-                "one looks like https://keystone.example.com:5000/v3",
+            return Err(AuthConfigError::new(
+                format!("auth_url `{auth_url}` of {name} is not a URL"),
+                "set a URL such as https://keystone.example.com:5000/v3",
             ));
         }
         let domain = |of: &str| {
@@ -243,7 +243,7 @@ impl Access {
         })
     }
 
-    /// The body of `POST /v3/auth/tokens`; it holds the secret.
+    /// The body of `POST /v3/auth/tokens`. Contains the secret.
     pub fn sign_in(&self) -> Value {
         let (method, scope) = match &self.identity {
             Identity::Password { user, password, scope } => {
@@ -272,7 +272,7 @@ impl Access {
         json!({"auth": auth})
     }
 
-    /// The address of a service, without a slash at its end.
+    /// The URL of a service, without a slash at its end.
     pub fn endpoint(&self, service: Service, interface: &str, catalog: &Value) -> Option<String> {
         let given = service
             .types()
@@ -284,7 +284,7 @@ impl Access {
         };
         let url = given.map(String::as_str).or_else(found)?.trim_end_matches('/');
         Some(match service {
-            // Their catalog entries may or may not end in a version.
+            // Catalog entries of these services may or may not end in a version.
             Service::Network if !ends_in_version(url) => format!("{url}/v2.0"),
             Service::Image if !ends_in_version(url) => format!("{url}/v2"),
             _ => url.to_owned(),
@@ -303,7 +303,7 @@ pub(super) enum Service {
 }
 
 impl Service {
-    /// Its type and the older ones of the same thing (openstack/service-types-authority).
+    /// The present and former types of the service (openstack/service-types-authority).
     fn types(self) -> &'static [&'static str] {
         match self {
             Service::Compute => &["compute"],
@@ -335,14 +335,14 @@ fn find_endpoint<'a>(catalog: &'a Value, kind: &str, interface: &str, region: Op
     endpoints.filter(fits).find_map(|endpoint| endpoint["url"].as_str())
 }
 
-/// Whether the last part of an address is such as `v2.0`.
+/// Whether the last part of a URL is a version such as `v2.0`.
 fn ends_in_version(url: &str) -> bool {
     let last = url.rsplit('/').next().unwrap_or_default();
     last.strip_prefix('v')
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Keystone's address with its version, which may be missing or an older one.
+/// The URL of Keystone with version 3, which may be missing or an older one.
 fn v3(url: &str) -> String {
     let url = url.trim_end_matches('/');
     match ends_in_version(url) {
@@ -367,20 +367,17 @@ fn from_variables(sources: &Sources) -> Keys {
     sources.variables.iter().filter_map(key).collect()
 }
 
-/// The cloud of clouds.yaml, over its vendor's profile and under its part of secure.yaml.
-fn from_file(cloud: Option<&str>, sources: &Sources) -> Result<(String, Keys), Unclear> {
+/// The cloud of clouds.yaml, merged over the profile of its vendor and under its part of secure.yaml.
+fn from_file(cloud: Option<&str>, sources: &Sources) -> Result<(String, Keys), AuthConfigError> {
     let Some((path, clouds)) = sources.find("clouds.yaml", "OS_CLIENT_CONFIG_FILE")? else {
         let places: Vec<_> = sources
             .folders
             .iter()
             .map(|folder| folder.display().to_string())
             .collect();
-        return Err(Unclear::new(
-            format!(
-                "there is no clouds.yaml in {}, and OS_AUTH_URL is not set",
-                places.join(", ")
-            ),
-            "download clouds.yaml from the cloud's dashboard and name the cloud by os_cloud, or source its openrc file",
+        return Err(AuthConfigError::new(
+            format!("no clouds.yaml in {}, and OS_AUTH_URL is not set", places.join(", ")),
+            "download clouds.yaml from the dashboard of the cloud and set os_cloud, or source its openrc file",
         ));
     };
     let none = Map::new();
@@ -389,23 +386,29 @@ fn from_file(cloud: Option<&str>, sources: &Sources) -> Result<(String, Keys), U
         (Some(name), _) => name,
         (None, Some(only)) if all.len() == 1 => only,
         (None, _) => {
-            let words = format!("{} has {} clouds, and none of them is named", path.display(), all.len());
-            return Err(Unclear::new(words, format!("set os_cloud to one of {}", names(all))));
+            let message = format!("{} has {} clouds, and os_cloud is not set", path.display(), all.len());
+            return Err(AuthConfigError::new(
+                message,
+                format!("set os_cloud to one of {}", names(all)),
+            ));
         }
     };
     let Some(found) = all.get(name) else {
-        let words = format!("there is no cloud {name} in {}", path.display());
-        return Err(Unclear::new(words, format!("it has {}", names(all))));
+        let message = format!("{} has no cloud {name}", path.display());
+        return Err(AuthConfigError::new(
+            message,
+            format!("set os_cloud to one of {}", names(all)),
+        ));
     };
     let mut merged = found.clone();
     if let Some((_, secure)) = sources.find("secure.yaml", "OS_CLIENT_SECURE_FILE")? {
-        overlay(&mut merged, &secure["clouds"][name]);
+        merge(&mut merged, &secure["clouds"][name]);
     }
     if let Some(profile) = merged["profile"].as_str().or(merged["cloud"].as_str())
         && let Some((_, public)) = sources.find("clouds-public.yaml", "OS_CLIENT_VENDOR_FILE")?
     {
         let mut vendor = public["public-clouds"][profile].clone();
-        overlay(&mut vendor, &merged);
+        merge(&mut vendor, &merged);
         merged = vendor;
     }
     let mut keys = Keys::new();
@@ -421,13 +424,13 @@ fn names(all: &Map<String, Value>) -> String {
     }
 }
 
-/// Lays `above` over `below`, maps into maps.
-fn overlay(below: &mut Value, above: &Value) {
+/// Merges `above` into `below`, maps recursively.
+fn merge(below: &mut Value, above: &Value) {
     match (below, above) {
         (_, Value::Null) => {}
         (Value::Object(below), Value::Object(above)) => {
             for (key, value) in above {
-                overlay(below.entry(key.as_str()).or_insert(Value::Null), value);
+                merge(below.entry(key.as_str()).or_insert(Value::Null), value);
             }
         }
         (below, above) => *below = above.clone(),

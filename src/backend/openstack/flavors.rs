@@ -1,0 +1,51 @@
+//! The flavor of a machine: the configured one, or the smallest that is large enough.
+
+use super::auth::Service::Compute as NOVA;
+use super::cloud::OpenStack;
+use super::wire::{Flavor, FlavorRequirements};
+use crate::backend::failure::Failure;
+use crate::backend::{BackendErrorKind, MachineSpec};
+use crate::cluster::{OsBoot, Role};
+
+impl OpenStack {
+    /// All flavors that this project may use.
+    pub(super) async fn flavors(&self) -> Result<&[Flavor], Failure> {
+        let read = async {
+            let flavors = self.session.list(NOVA, "/flavors/detail", "flavors").await?;
+            Ok::<_, Failure>(flavors.iter().map(Flavor::read).collect::<Vec<_>>())
+        };
+        Ok(self.flavors.get_or_try_init(|| read).await?)
+    }
+
+    pub(super) async fn flavor_for(&self, spec: &MachineSpec, has_volumes: bool) -> Result<Flavor, Failure> {
+        let (cpus, memory_mib, disk_gib) = (spec.cpus, spec.memory_mib, spec.disk_gib);
+        let wanted = FlavorRequirements::of(
+            cpus,
+            memory_mib,
+            disk_gib,
+            &spec.extra_disks_gib,
+            self.config.boot,
+            has_volumes,
+        );
+        self.choose_flavor(spec.role, &wanted).await
+    }
+
+    /// The configured flavor of a role, else the smallest that is large enough.
+    pub(super) async fn choose_flavor(&self, role: Role, wanted: &FlavorRequirements) -> Result<Flavor, Failure> {
+        let flavors = self.flavors().await?;
+        let chosen = match self.config.flavors.of(role) {
+            Some(name) => wanted.named(name, flavors),
+            None => wanted.choose(flavors),
+        };
+        chosen.cloned().map_err(|message| {
+            let names: Vec<_> = flavors.iter().map(|flavor| flavor.name.as_str()).collect();
+            let mut hint = format!("set os_{role}_flavor to one of {}", super::ports::some_of(&names));
+            if wanted.ephemeral_gib > 0 {
+                hint += "; without block storage (Cinder) the flavor must have extra disks";
+            } else if self.config.boot == OsBoot::Image {
+                hint += "; or set os_boot=volume to use a disk of block storage";
+            }
+            Failure::new(BackendErrorKind::Quota, message).hint(hint)
+        })
+    }
+}

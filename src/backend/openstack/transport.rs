@@ -1,0 +1,232 @@
+//! HTTP requests to the services, with retries.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use reqwest::header::HeaderMap;
+use reqwest::{Body, Certificate, Client, Method, StatusCode, redirect};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::time::sleep;
+use tracing::debug;
+
+use super::answers::{read, unreachable};
+use crate::backend::BackendErrorKind;
+use crate::backend::failure::Failure;
+use crate::backoff::{Backoff, asked_pause};
+use crate::http_limits::{self, innermost};
+
+/// How often a request is sent before its error is returned.
+const TRIES: u32 = 5;
+/// The longest sum of pauses for one request. A longer requested pause is returned with the error, because the limit of
+/// the user is not known here.
+const HELD_BACK: Duration = Duration::from_secs(30);
+
+/// A request to a service.
+pub(super) struct Request<'a> {
+    pub method: Method,
+    pub url: String,
+    pub body: Option<&'a Value>,
+    pub headers: &'a [(&'a str, &'a str)],
+    /// The size limit of the response, in bytes.
+    pub largest: usize,
+}
+
+/// An HTTP client that trusts the configured CAs.
+pub(super) struct Transport {
+    http: Client,
+    ca: Option<String>,
+}
+
+impl Transport {
+    /// `ca` is the path of a PEM file; without it, the system's CAs are trusted.
+    pub fn new(ca: Option<&Path>) -> Result<Self, Failure> {
+        let mut http = Client::builder()
+            .connect_timeout(Duration::from_secs(15))
+            .read_timeout(Duration::from_secs(120))
+            // A redirected request would contain the token.
+            .redirect(redirect::Policy::none());
+        let ca = ca.map(read_ca).transpose()?;
+        if let Some((_, certificates)) = &ca {
+            http = http.tls_certs_only(certificates.iter().cloned());
+        }
+        let http = http
+            .build()
+            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+        Ok(Self {
+            http,
+            ca: ca.map(|(pem, _)| pem),
+        })
+    }
+
+    /// The trusted CA certificates in PEM.
+    pub fn ca(&self) -> Option<&str> {
+        self.ca.as_deref()
+    }
+
+    /// Sends a request. It is repeated after a response that requests a pause, and after other errors if `repeatable`.
+    pub async fn send(
+        &self,
+        request: &Request<'_>,
+        token: Option<&SecretString>,
+        repeatable: bool,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+        let (mut attempt, mut held_back) = (1, Duration::ZERO);
+        let mut backoff = backoff();
+        loop {
+            let last = attempt == TRIES;
+            let begun = Instant::now();
+            let answer = self.send_once(request, token).await;
+            let pause = match &answer {
+                Ok((status, headers, _)) => {
+                    debug!(method = %request.method, url = without_signature(&request.url), status = status.as_u16(), ms = begun.elapsed().as_millis());
+                    pause_after(*status, headers, repeatable, &mut backoff)
+                }
+                Err(failed) => {
+                    debug!(method = %request.method, url = without_signature(&request.url), failed = %failed.failure.message);
+                    // A request that was not sent can always be repeated.
+                    (!failed.is_final && (repeatable || !failed.sent)).then(|| backoff.pause(None))
+                }
+            };
+            match pause.filter(|pause| !last && held_back.saturating_add(*pause) <= HELD_BACK) {
+                Some(pause) => {
+                    held_back += pause;
+                    sleep(pause).await;
+                }
+                None => return answer.map_err(|failed| failed.failure),
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn send_once(
+        &self,
+        request: &Request<'_>,
+        token: Option<&SecretString>,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failed> {
+        let mut builder = self
+            .http
+            .request(request.method.clone(), &request.url)
+            .header("Accept", "application/json");
+        if let Some(token) = token {
+            builder = builder.header("X-Auth-Token", token.expose_secret());
+        }
+        for (name, value) in request.headers {
+            builder = builder.header(*name, *value);
+        }
+        if let Some(body) = request.body {
+            builder = builder.json(body);
+        }
+        let response = builder.send().await.map_err(|error| Failed {
+            sent: !error.is_connect(),
+            is_final: false,
+            failure: unreachable(&request.url, &error),
+        })?;
+        read(&request.url, response, request.largest)
+            .await
+            .map_err(|failure| Failed {
+                sent: true,
+                is_final: failure.kind != BackendErrorKind::Unreachable,
+                failure,
+            })
+    }
+
+    /// Sends bytes once with a token.
+    pub async fn put_bytes(
+        &self,
+        url: &str,
+        token: &SecretString,
+        body: impl Into<Body>,
+        headers: &[(&str, &str)],
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
+        let mut request = self.http.put(url).header("X-Auth-Token", token.expose_secret());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request
+            .body(body)
+            .send()
+            .await
+            .map_err(|error| unreachable(url, &error))?;
+        read(url, response, http_limits::SMALL).await
+    }
+}
+
+/// A request without a complete response.
+struct Failed {
+    /// The service may have performed it.
+    sent: bool,
+    /// Repeating it is useless: the response is too large or too slow.
+    is_final: bool,
+    failure: Failure,
+}
+
+/// A URL without its signature, which is a secret.
+fn without_signature(url: &str) -> &str {
+    url.split("?temp_url_sig").next().unwrap_or(url)
+}
+
+/// The pause before the next attempt; `None`: the response is final.
+fn pause_after(status: StatusCode, headers: &HeaderMap, repeatable: bool, backoff: &mut Backoff) -> Option<Duration> {
+    match (status.as_u16(), asked_pause(status, headers)) {
+        // The service has not started the operation.
+        (_, Some(asked)) => Some(backoff.pause(Some(asked))),
+        (429, None) => Some(backoff.pause(None)),
+        (500 | 502 | 503 | 504, None) if repeatable => Some(backoff.pause(None)),
+        _ => None,
+    }
+}
+
+fn backoff() -> Backoff {
+    Backoff::doubling(Duration::from_millis(500), Duration::from_secs(8))
+}
+
+fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
+    let unusable = |why: String| {
+        Failure::new(BackendErrorKind::Denied, format!("cacert {}: {why}", path.display()))
+            .hint("set it to the PEM file of the CA that signed the certificates of the services")
+    };
+    let pem = std::fs::read_to_string(path).map_err(|error| unusable(error.kind().to_string()))?;
+    match Certificate::from_pem_bundle(pem.as_bytes()) {
+        Ok(certificates) if !certificates.is_empty() => Ok((pem, certificates)),
+        _ => Err(unusable("it contains no certificate".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answers::checked;
+    use super::*;
+
+    #[test]
+    fn a_requested_pause_is_kept_or_returned_with_the_error() {
+        // Status, Retry-After, whether the request is repeatable; the shortest and the longest pause in ms.
+        for (status, asked, repeatable, expected) in [
+            (429, Some("3"), false, Some((3_000, 3_000))),
+            (429, None, false, Some((250, 500))),
+            (503, Some("40"), false, Some((40_000, 40_000))),
+            (503, Some("0"), false, Some((250, 500))),
+            (503, None, true, Some((250, 500))),
+            (503, None, false, None),
+            (500, None, true, Some((250, 500))),
+            (500, Some("3"), false, None),
+            (409, Some("3"), true, None),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let asked_of = |text: &str| (reqwest::header::RETRY_AFTER, text.parse().unwrap());
+            let headers = HeaderMap::from_iter(asked.map(asked_of));
+            let why = format!("{status} {asked:?} {repeatable}");
+            match (pause_after(status, &headers, repeatable, &mut backoff()), expected) {
+                (Some(pause), Some((least, most))) => {
+                    let bounds = Duration::from_millis(least)..=Duration::from_millis(most);
+                    assert!(bounds.contains(&pause), "{why}: {pause:?}");
+                }
+                (pause, expected) => assert_eq!(pause.is_some(), expected.is_some(), "{why}"),
+            }
+            let error = checked(status, &headers, Vec::new()).unwrap_err().during("query");
+            let has_pause = matches!(status.as_u16(), 429 | 503).then_some(asked).flatten();
+            let expected_pause = has_pause.map(|text| Duration::from_secs(text.parse().unwrap()));
+            assert_eq!(error.pause, expected_pause, "{why}");
+        }
+    }
+}

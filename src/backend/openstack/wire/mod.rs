@@ -1,0 +1,13 @@
+//! Requests to the services and their responses as values. Pure.
+
+mod common;
+mod flavors;
+mod ports;
+mod servers;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::common::*;
+pub(super) use self::flavors::*;
+pub(super) use self::ports::*;
+pub(super) use self::servers::*;

@@ -1,0 +1,149 @@
+//! Ports and security groups.
+
+use std::net::Ipv4Addr;
+
+use ipnetwork::Ipv4Network;
+use serde_json::{Value, json};
+
+use super::common::{tag_text, text};
+use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Role, Vip};
+
+/// A port of Neutron.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub network: String,
+    pub mac: Option<Mac>,
+    pub ips: Vec<Ipv4Addr>,
+    /// The server that uses it; empty if none.
+    pub device: String,
+    pub device_owner: String,
+    pub groups: Vec<String>,
+    pub pairs: Vec<String>,
+}
+
+impl Port {
+    pub fn read(port: &Value) -> Self {
+        let list = |key: &str| port[key].as_array().into_iter().flatten();
+        let ip = |address: &Value| address["ip_address"].as_str()?.parse().ok();
+        Self {
+            id: text(port, "id").to_owned(),
+            name: text(port, "name").to_owned(),
+            description: text(port, "description").to_owned(),
+            network: text(port, "network_id").to_owned(),
+            mac: text(port, "mac_address").parse().ok(),
+            ips: list("fixed_ips").filter_map(ip).collect(),
+            device: text(port, "device_id").to_owned(),
+            device_owner: text(port, "device_owner").to_owned(),
+            groups: list("security_groups")
+                .filter_map(|id| Some(id.as_str()?.to_owned()))
+                .collect(),
+            pairs: list("allowed_address_pairs")
+                .filter_map(|pair| Some(pair["ip_address"].as_str()?.to_owned()))
+                .collect(),
+        }
+    }
+
+    pub fn is_of(&self, cluster: &ClusterId) -> bool {
+        self.description == tag_text(cluster)
+    }
+
+    /// The node or VIP for which it reserves an address; `None`: it belongs to a machine and is deleted with it.
+    pub fn reserved_for(&self, cluster: &ClusterId) -> Option<NodeName> {
+        let host = cluster.host_of(&self.name)?;
+        serde_json::from_value(json!(host)).ok()
+    }
+}
+
+/// The name of a port that is deleted with its machine. Host names contain no colon.
+pub fn port_of(machine: &MachineName, index: usize) -> String {
+    format!("{machine}:{index}")
+}
+
+/// The addresses of the VIPs that nodes of this role may use.
+pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port]) -> Vec<Ipv4Addr> {
+    let vips: &[Vip] = match role {
+        Role::Bootstrap | Role::Master => &Vip::ALL,
+        Role::Worker => &[Vip::Ingress],
+        Role::Helper => &[],
+    };
+    let of_vip = |vip: &Vip| {
+        let name = NodeName::vip(*vip);
+        ports
+            .iter()
+            .filter(move |port| port.reserved_for(cluster).as_ref() == Some(&name))
+    };
+    vips.iter()
+        .flat_map(of_vip)
+        .flat_map(|port| &port.ips)
+        .copied()
+        .collect()
+}
+
+/// The rules of a cluster's security group, without its id.
+///
+/// Neutron treats the allowed addresses of a port as its own, so a rule for the group's members includes the VIPs.
+///
+/// The machine config server serves secrets, and is reachable by a floating IP. So it is open only to the machine network
+/// and to `us`, this computer, which embeds its configs and queries the guests of a rehearsal.
+pub fn rules(group: &str, network: Option<Ipv4Network>, us: Option<Ipv4Addr>) -> Vec<Value> {
+    let rule = |protocol: Option<&str>, ports: Option<(u16, u16)>| {
+        let mut rule = json!({"direction": "ingress", "ethertype": "IPv4", "security_group_id": group});
+        if let Some(protocol) = protocol {
+            rule["protocol"] = json!(protocol);
+        }
+        if let Some((first, last)) = ports {
+            rule["port_range_min"] = json!(first);
+            rule["port_range_max"] = json!(last);
+        }
+        rule
+    };
+    // Everything between the nodes: etcd, kubelet, the network plugin, and VRRP.
+    let mut among = rule(None, None);
+    among["remote_group_id"] = json!(group);
+    let mut rules = vec![among];
+    let us = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
+    let prefixes = [network, us.map(Ipv4Network::from)];
+    for prefix in prefixes.into_iter().flatten() {
+        let mut served = vec![rule(Some("tcp"), Some((22_623, 22_624)))];
+        if Some(prefix) == network {
+            served.push(rule(Some("112"), None));
+        }
+        for mut rule in served {
+            rule["remote_ip_prefix"] = json!(prefix.to_string());
+            rules.push(rule);
+        }
+    }
+    rules.push(rule(Some("icmp"), None));
+    // SSH, routers, API, node ports. 8080 is the report of rehearsal guests; nodes do not use it.
+    for (first, last) in [
+        (22, 22),
+        (80, 80),
+        (443, 443),
+        (6443, 6443),
+        (8080, 8080),
+        (30_000, 32_767),
+    ] {
+        rules.push(rule(Some("tcp"), Some((first, last))));
+    }
+    rules.push(rule(Some("udp"), Some((30_000, 32_767))));
+    rules
+}
+
+/// Whether an existing rule is equal to the required one.
+pub fn same_rule(existing: &Value, wanted: &Value) -> bool {
+    let keys = [
+        "direction",
+        "ethertype",
+        "protocol",
+        "port_range_min",
+        "port_range_max",
+        "remote_group_id",
+        "remote_ip_prefix",
+    ];
+    let is_vrrp = |rule: &Value| rule["protocol"] == "112" || rule["protocol"] == "vrrp";
+    keys.iter()
+        .all(|key| existing[*key] == wanted[*key] || *key == "protocol" && is_vrrp(existing) && is_vrrp(wanted))
+}
