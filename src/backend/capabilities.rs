@@ -54,6 +54,8 @@ pub struct Carrier {
     pub name: &'static str,
     /// Most bytes that it takes, as the platform counts them; `None`: it sets no bound.
     pub limit: Option<usize>,
+    /// From how many bytes on a compressed config is preferred; `None`: only over the limit.
+    pub compress_above: Option<usize>,
     /// The platform counts the base64 of a config, not the config.
     pub counts_base64: bool,
     /// A bootstrap's config over the limit is put by the backend where the machine fetches it.
@@ -62,9 +64,13 @@ pub struct Carrier {
 
 impl Carrier {
     /// libvirt: QEMU loads the file, and neither libvirt nor CoreOS sets a bound.
+    ///
+    /// A guest's kernel reads each page of it byte by byte from the start, so the time grows with the square of the
+    /// size (torvalds/linux: drivers/firmware/qemu_fw_cfg.c, `fw_cfg_read_blob`; coreos/ignition: issue 1259).
     pub const FW_CFG: Self = Self {
         name: "fw_cfg",
         limit: None,
+        compress_above: Some(64 << 10),
         counts_base64: false,
         bootstrap_fetches: false,
     };
@@ -72,6 +78,7 @@ impl Carrier {
     pub const CUSTOM_SCRIPT: Self = Self {
         name: "custom_script",
         limit: None,
+        compress_above: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };
@@ -79,6 +86,7 @@ impl Carrier {
     pub const USER_DATA: Self = Self {
         name: "user_data",
         limit: Some(65_535),
+        compress_above: None,
         counts_base64: true,
         bootstrap_fetches: true,
     };
@@ -86,6 +94,7 @@ impl Carrier {
     pub const INLINE_USER_DATA: Self = Self {
         name: "inline userData",
         limit: Some(2_048),
+        compress_above: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };
@@ -93,6 +102,7 @@ impl Carrier {
     pub const SECRET: Self = Self {
         name: "Secret",
         limit: Some(1 << 20),
+        compress_above: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };

@@ -441,6 +441,8 @@ pub struct ClusterConfig {
     pub proxy: Proxy,
     /// In the order in which they were given.
     pub registry_mirrors: Vec<RegistryMirror>,
+    /// Pass one fails where its machines do not reach what images are pulled from.
+    pub egress_check: bool,
     pub fips: bool,
     pub capabilities: Capabilities,
     /// Folder of the user's own manifests, taken over as they are.
@@ -608,6 +610,7 @@ impl ClusterConfig {
             ca: None,
             proxy: Proxy::default(),
             registry_mirrors: vec![],
+            egress_check: true,
             fips: false,
             capabilities: Capabilities::default(),
             manifests: None,

@@ -6,10 +6,24 @@ use crate::backend::Payload;
 use crate::cluster::Mac;
 use crate::templates::{TemplateError, render};
 
+/// Begins the line that a guest of pass one writes on its serial console: its MAC and its IPv4 address follow.
+pub const ADDRESS_LINE: &str = "ocpdeploy-address";
+
+/// Begins the line that it writes there of each endpoint it was given: the endpoint and `ok` or `failed` follow.
+pub const EGRESS_LINE: &str = "ocpdeploy-egress";
+
 /// What a CentOS machine of pass one is told by cloud-init: its name, who may log in, and to name itself to the
 /// DHCP server by its MAC, as CoreOS does in pass two.
-pub fn helper_payload(host_name: &str, mac: Mac, ssh_keys: &[String]) -> Result<Payload, TemplateError> {
-    let values = json!({"host_name": host_name, "mac": mac, "ssh_keys": ssh_keys});
+///
+/// `egress` are endpoints, each `HOST:PORT` of letters, digits, dots and hyphens, that it tries to reach.
+pub fn helper_payload(
+    host_name: &str,
+    mac: Mac,
+    ssh_keys: &[String],
+    egress: &[String],
+) -> Result<Payload, TemplateError> {
+    let values = json!({"host_name": host_name, "mac": mac, "ssh_keys": ssh_keys, "address_line": ADDRESS_LINE,
+        "egress_line": EGRESS_LINE, "egress": egress.join(" ")});
     Ok(Payload::CloudInit {
         user_data: render("user-data.yaml", include_str!("templates/user-data.yaml"), &values)?,
         meta_data: render("meta-data.yaml", include_str!("templates/meta-data.yaml"), &values)?,
@@ -52,7 +66,7 @@ mod tests {
 
     fn documents(host_name: &str, keys: &[String]) -> [String; 3] {
         let mac = Mac([0x52, 0x54, 0, 1, 2, 3]);
-        match helper_payload(host_name, mac, keys).unwrap() {
+        match helper_payload(host_name, mac, keys, &["a.example.com:443".to_owned()]).unwrap() {
             Payload::CloudInit {
                 user_data,
                 meta_data,

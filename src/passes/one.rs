@@ -12,6 +12,7 @@ use tracing::info;
 
 use super::destroy::delete_machines;
 use super::error::PassError;
+use super::guest_addresses::{Evidence, GuestAddresses};
 use super::images::Handles;
 use super::launch::Launches;
 use super::run::Run;
@@ -23,7 +24,9 @@ use crate::backend::{
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Lb, Mac, MachineName, NodeName, Pass, Vip};
 use crate::local::network_probe;
 use crate::node::cloud_init;
+use crate::node::services::Release;
 use crate::plan::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
+use crate::plan::egress;
 use crate::plan::harvest::Watch;
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::state::inventory;
@@ -31,6 +34,9 @@ use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
 
 /// Four of the one-second intervals in which routers advertise themselves.
 const LISTEN: Duration = Duration::from_secs(4);
+
+/// How long a machine may take to reach what images are pulled from.
+const EGRESS: Duration = Duration::from_secs(30);
 
 /// The step that chooses the MACs.
 pub(super) const MACS: &str = "pass-one/macs";
@@ -96,6 +102,11 @@ impl Run<'_> {
                 self.look_for_leases(story, &planned, &images),
             )
             .await?;
+        let step = format!("{story}/egress");
+        let endpoints = self.egress()?;
+        self.journal
+            .step(&step, &endpoints, self.check_egress(&planned, &endpoints))
+            .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
             Some(AddressAssignment {
@@ -116,8 +127,66 @@ impl Run<'_> {
 
     fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
-        let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
+        let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
+        let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys, &egress)?;
         Ok(machine.spec(self.config, images.of(machine.role), payload))
+    }
+
+    /// What the nodes must reach; nothing where no release is to be installed.
+    fn egress(&self) -> Result<Vec<egress::AnyOf>> {
+        if !self.config.egress_check {
+            return Ok(Vec::new());
+        }
+        let release = self.journal.output::<Release>("release")?.unwrap_or_default();
+        // A rehearsal's release has no images; its mirrors are looked for all the same.
+        let mirrors = self.config.registry_mirrors.iter().map(|mirror| mirror.source.as_str());
+        let images: Vec<&str> = match self.config.is_rehearsal() {
+            true => mirrors.collect(),
+            false => release.images.values().map(String::as_str).collect(),
+        };
+        Ok(egress::endpoints(self.config, images))
+    }
+
+    /// Fails where the first machine says for a while that it does not reach them. A machine whose console says nothing
+    /// of it, or a platform without consoles, is no failure.
+    async fn check_egress(&self, planned: &[Planned], wanted: &[egress::AnyOf]) -> Result<()> {
+        let Some((first, console)) = planned
+            .first()
+            .and_then(|first| Some((first, self.backend.serial_console(first.role)?)))
+            .filter(|_| !wanted.is_empty())
+        else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        loop {
+            let text = console
+                .tail(&self.config.id(), &first.name)
+                .await
+                .ok()
+                .flatten()
+                .unwrap_or_default();
+            let unreachable = egress::unreachable(wanted, &egress::results(&text));
+            match unreachable {
+                Some(endpoints) if endpoints.is_empty() => {
+                    info!(target: PROGRESS, machine = %first.name, "reaches what images are pulled from");
+                    return Ok(());
+                }
+                Some(endpoints) if begun.elapsed() > EGRESS => {
+                    return Err(PassError::NoEgress {
+                        cluster: self.config.name.clone(),
+                        machine: first.name.clone(),
+                        endpoints,
+                    }
+                    .into());
+                }
+                None if begun.elapsed() > EGRESS => {
+                    let name = &first.name;
+                    info!(target: PROGRESS, machine = %name, "not known whether images can be pulled: its console does not say");
+                    return Ok(());
+                }
+                _ => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
     }
 
     async fn look_for_leases(
@@ -129,17 +198,24 @@ impl Run<'_> {
         let begun = Instant::now();
         let mut launches = Launches::new();
         let mut watch = Watch::new(self.facts.cidr);
+        let mut guests = GuestAddresses::new(self.machine_network().ok());
         let id = self.config.id();
         loop {
-            let machines = self.backend.list_machines(&id).await?;
+            let mut machines = self.backend.list_machines(&id).await?;
             let spec = |machine: &Planned| self.helper_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
+            guests.complete(self, planned, &mut machines).await;
             for change in watch.look(planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
                 info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{change}");
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
-                    self.journal.note(&format!("{story}/leases/{}", plan.node), &ip)?;
+                    let evidence = plan.mac().map_or(Evidence::Platform, |mac| guests.evidence(mac));
+                    if evidence != Evidence::Platform {
+                        info!(target: PROGRESS, machine = %change.name, "{ip} {evidence}");
+                    }
+                    self.journal
+                        .note(&format!("{story}/leases/{}", plan.node), &(ip, evidence))?;
                 }
             }
             if watch.is_complete(planned) {
@@ -264,7 +340,7 @@ impl Run<'_> {
         }
     }
 
-    fn machine_network(&self) -> Result<Ipv4Network, PassError> {
+    pub(super) fn machine_network(&self) -> Result<Ipv4Network, PassError> {
         let range = self.config.given.machine_network.or(self.facts.cidr);
         range.ok_or_else(|| PassError::NoRange {
             network: self.config.network.clone(),
