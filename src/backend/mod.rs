@@ -167,6 +167,8 @@ pub struct Requirements {
     pub disk_gib: u64,
     /// The networks inside the cluster, which hide whatever outside has the same addresses.
     pub inner_networks: Vec<Ipv4Network>,
+    /// Machines are to start with their host.
+    pub autostart: bool,
     /// What each machine is to have, for platforms that sell fixed sizes.
     pub sizes: Vec<(Pass, Role, Size)>,
     /// What is asked of the workers' own platform; nothing of it is counted above.

@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(read[0]["ssh_authorized_keys"], json!(keys));
         assert_eq!(
             read[1],
-            json!({"instance-id": "lab-harvest-master-0", "local-hostname": "lab-harvest-master-0"})
+            json!({"instance-id": "lab-harvest-master-0", "local-hostname": "lab-harvest-master-0", "egress": "a.example.com:443"})
         );
         assert_eq!(
             read[2],

@@ -207,13 +207,16 @@ impl Run<'_> {
             guests.complete(self, planned, &mut machines).await;
             for change in watch.look(planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
-                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{change}");
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
+                let evidence = plan
+                    .and_then(Planned::mac)
+                    .map_or(Evidence::Platform, |mac| guests.evidence(mac));
+                let text = match evidence {
+                    Evidence::Platform => change.to_string(),
+                    other => format!("{change}, {other}"),
+                };
+                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{text}");
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
-                    let evidence = plan.mac().map_or(Evidence::Platform, |mac| guests.evidence(mac));
-                    if evidence != Evidence::Platform {
-                        info!(target: PROGRESS, machine = %change.name, "{ip} {evidence}");
-                    }
                     self.journal
                         .note(&format!("{story}/leases/{}", plan.node), &(ip, evidence))?;
                 }

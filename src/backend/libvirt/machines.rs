@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
+use tracing::warn;
 use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::{Domain, DomainPausedReason, DomainShutoffReason, DomainState, DomainStateReason};
@@ -11,6 +12,7 @@ use virt::enumutil::Enum;
 use virt::error::ErrorNumber;
 use virt::sys;
 
+use super::attachment::{self, Attachment};
 use super::domain::{self, OwnershipTag, Paths, Platform};
 use super::session::{Pulse, document, if_supported, if_there, lock, plain};
 use super::storage::{self, Content, Storage};
@@ -71,18 +73,46 @@ pub(super) fn create(
         };
     }
     for nic in &spec.nics {
-        network::find(connect, &nic.network)?;
+        match Attachment::read(&nic.network).device() {
+            Some(device) => attachment::require_device(connect, device)?,
+            None => drop(network::find(connect, &nic.network)?),
+        }
     }
     // Nothing can use volumes of a domain that is not there: those of a cut try are made anew.
-    let paths = make_volumes(storage, spec, pulse)?;
-    let xml = domain::to_xml(spec, platform, &paths).to_string();
-    let domain = connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)?;
-    start(&domain, spec)?;
+    let mut paths = make_volumes(storage, spec, pulse)?;
+    let define = |paths: &Paths| {
+        let xml = domain::to_xml(spec, platform, paths).to_string();
+        connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)
+    };
+    let mut domain = define(&paths)?;
+    match start(&domain, spec) {
+        Err(failure) if is_of_console(&failure, &paths) => {
+            warn!(
+                "{}: libvirt cannot write the log of its serial console, so it gets none: {}",
+                spec.name, failure.words
+            );
+            paths.console = None;
+            domain = define(&paths)?;
+            start(&domain, spec)?;
+        }
+        other => other?,
+    }
     let ours = read(&domain)?.ok_or_else(|| {
         let words = "libvirt did not keep the domain's metadata";
         Failure::new(BackendErrorKind::Rejected, words)
     })?;
     Ok(Action::Done(seen(&ours, power(&domain, &ours)?, &BTreeMap::new())))
+}
+
+/// Whether a machine did not start because of its console's log alone.
+///
+/// virtlogd opens it, and SELinux does not let it write into every pool: on Fedora it may only look into the folders of
+/// images (libvirt/libvirt: src/util/virrotatingfile.c, `virRotatingFileWriterEntryNew`, names the file it cannot open).
+fn is_of_console(failure: &Failure, paths: &Paths) -> bool {
+    paths
+        .console
+        .as_ref()
+        .is_some_and(|console| failure.words.contains(console.as_str()))
 }
 
 fn conflict<T>(words: String) -> Result<T, Failure> {
@@ -263,6 +293,10 @@ fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)])
     let mut served: HashMap<&str, bool> = HashMap::new();
     for nic in found.iter().flat_map(|(_, ours, _)| &ours.nics) {
         if served.contains_key(nic.network.as_str()) {
+            continue;
+        }
+        if Attachment::read(&nic.network).device().is_some() {
+            served.insert(&nic.network, false);
             continue;
         }
         // A network that was removed under its machines tells nothing.

@@ -3,6 +3,7 @@
 //! Everything goes over the connection, images and Ignition included, so that a remote host needs nothing but
 //! libvirt. Nothing is remembered here that libvirt itself does not hold.
 
+mod attachment;
 mod choices;
 mod console;
 mod domain;

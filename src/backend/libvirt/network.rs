@@ -1,13 +1,13 @@
 //! What libvirt tells about a network, and the entries that we add to it and remove.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnetwork::Ipv4Network;
 use virt::connect::Connect;
 use virt::network::Network;
 use virt::sys;
 
+use super::attachment::{self, Attachment};
 use super::entries::{self, Document, Entry, Host, Record, check_address, marked, node_of, of_cluster, of_hold};
 use super::leases::{self, DhcpLease};
 use super::session::{if_supported, if_there, plain};
@@ -22,9 +22,18 @@ const HOSTS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_IP_DHCP_HOS
 const RECORDS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_DNS_HOST;
 
 pub(super) fn find(connect: &Connect, name: &str) -> Result<Network, Failure> {
-    if_there(connect.lookup_network_by_name(plain("the network's name", name)?))?.ok_or_else(|| {
-        let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no network `{name}`"));
-        failure.hint("`virsh net-list --all` shows the networks; set `network`")
+    if let Some(network) = if_there(connect.lookup_network_by_name(plain("the network's name", name)?))? {
+        return Ok(network);
+    }
+    let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no network `{name}`"));
+    // kcli takes the name of a bridge, too.
+    Err(match attachment::host_has(connect, name)? {
+        Some(true) => failure.hint(format!(
+            "the host has a device of this name: network=bridge:{name} for a Linux bridge, network=ovs:{name} for Open \
+             vSwitch, network=macvtap:{name} for a NIC"
+        )),
+        _ => failure
+            .hint("`virsh net-list --all` shows the networks; set `network`, or use a bridge: network=bridge:br0"),
     })
 }
 
@@ -32,13 +41,10 @@ fn live(network: &Network) -> Result<Document, Failure> {
     Ok(Document::read(&xml::parse(&network.xml_desc(0)?)?))
 }
 
-/// Leases that have not ended; none where libvirt is not the DHCP server.
+/// Leases that have not ended, by the host's own clock (libvirt/libvirt: src/network/bridge_driver.c,
+/// `networkGetDHCPLeases`); none where libvirt is not the DHCP server.
 pub(super) fn leases_now(network: &Network) -> Result<Vec<DhcpLease>, Failure> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    let leases = if_supported(leases::of_network(network).map_err(Failure::from))?.unwrap_or_default();
-    let lasts = |lease: &DhcpLease| lease.expires.is_none_or(|end| end > now);
-    Ok(leases.into_iter().filter(lasts).collect())
+    Ok(if_supported(leases::of_network(network).map_err(Failure::from))?.unwrap_or_default())
 }
 
 /// Whether libvirt's own DHCP server serves it.
@@ -47,6 +53,14 @@ pub(super) fn has_dhcp(network: &Network) -> Result<bool, Failure> {
 }
 
 pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failure> {
+    if let Some(device) = Attachment::read(name).device() {
+        attachment::require_device(connect, device)?;
+        // libvirt knows nothing of what is behind it.
+        return Ok(NetworkFacts {
+            identity: format!("libvirt:{}:{name}", connect.hostname()?),
+            ..NetworkFacts::default()
+        });
+    }
     let network = find(connect, name)?;
     let document = live(&network)?;
     let reserved = document.hosts.iter().filter_map(|host| Some((host.ip?, host.mac)));
@@ -70,6 +84,9 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
 }
 
 pub(super) fn hold(connect: &Connect, hold: &AddressReservation) -> Result<ReservationState, Failure> {
+    if Attachment::read(&hold.network).device().is_some() {
+        return Ok(ReservationState::Unreserved);
+    }
     let network = find(connect, &hold.network)?;
     let document = live(&network)?;
     if !document.has_dhcp {
@@ -212,6 +229,9 @@ pub(super) fn release(network: &Network, cluster: &ClusterId) -> Result<(), Fail
 
 /// Removes the entries that `hold` made for exactly this lease.
 pub(super) fn release_one(connect: &Connect, hold: &AddressReservation) -> Result<Action<()>, Failure> {
+    if Attachment::read(&hold.network).device().is_some() {
+        return Ok(Action::Unchanged(()));
+    }
     let network = find(connect, &hold.network)?;
     Ok(match remove(&network, |document| of_hold(document, hold))? {
         true => Action::Done(()),

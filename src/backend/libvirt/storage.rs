@@ -48,7 +48,10 @@ impl<'a> Storage<'a> {
     pub fn open(connect: &'a Connect, pool: &str) -> Result<Self, Failure> {
         let Some(found) = if_there(connect.lookup_storage_pool_by_name(plain("the pool's name", pool)?))? else {
             let failure = Failure::new(BackendErrorKind::NotFound, format!("there is no storage pool `{pool}`"));
-            return Err(failure.hint("`virsh pool-list --all` shows the pools; set `pool`"));
+            return Err(failure.hint(format!(
+                "`virsh pool-list --all` shows the pools; set `pool`, or make one: `virsh pool-define-as {pool} dir --target \
+                 /var/lib/libvirt/images`, `virsh pool-autostart {pool}`, `virsh pool-start {pool}`"
+            )));
         };
         if !found.is_active()? {
             let failure = Failure::new(
