@@ -244,6 +244,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         PassError::Addresses { .. } => Kind::Waited,
         PassError::Moved { .. }
         | PassError::Hopeless { .. }
+        | PassError::NoEgress { .. }
         | PassError::NoRouterId { .. }
         | PassError::NoAddress { .. }
         | PassError::CameBackElsewhere { .. }

@@ -11,6 +11,8 @@ bound | renew)
     [ -z "$old" ] || [ "$old" = "$ip/$mask" ] || ip addr del "$old" dev "$interface"
     [ "$old" = "$ip/$mask" ] || {
         ip addr add "$ip/$mask" broadcast + dev "$interface"
+        # As CentOS does in pass one: for platforms that report no address.
+        say "ocpdeploy-address $(cat "/sys/class/net/$interface/address") $ip"
         say "$interface ip $ip/$mask from ${serverid:-?}${hostname:+, named $hostname}"
     }
     # The first NIC decides on routes and names, like NetworkManager's lowest metric.

@@ -109,6 +109,8 @@ pub struct Carrier {
     pub name: &'static str,
     /// The size limit in bytes, as the platform counts them; `None`: unlimited.
     pub limit: Option<usize>,
+    /// The size in bytes above which a compressed config is preferred; `None`: only above the limit.
+    pub compress_above: Option<usize>,
     /// Whether the limit is for the base64 form of a config.
     pub counts_base64: bool,
     /// Whether the backend stores a larger config of the bootstrap machine where the machine fetches it.
@@ -117,9 +119,13 @@ pub struct Carrier {
 
 impl Carrier {
     /// libvirt: QEMU loads the file. Neither libvirt nor CoreOS has a limit.
+    ///
+    /// A guest's kernel reads each page byte by byte from the start, so the time grows with the square of the size
+    /// (torvalds/linux: drivers/firmware/qemu_fw_cfg.c, `fw_cfg_read_blob`; coreos/ignition: issue 1259).
     pub const FW_CFG: Self = Self {
         name: "fw_cfg",
         limit: None,
+        compress_above: Some(64 << 10),
         counts_base64: false,
         bootstrap_fetches: false,
     };
@@ -127,6 +133,7 @@ impl Carrier {
     pub const CUSTOM_SCRIPT: Self = Self {
         name: "custom_script",
         limit: None,
+        compress_above: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };
@@ -134,6 +141,7 @@ impl Carrier {
     pub const USER_DATA: Self = Self {
         name: "user_data",
         limit: Some(65_535),
+        compress_above: None,
         counts_base64: true,
         bootstrap_fetches: true,
     };
@@ -141,6 +149,7 @@ impl Carrier {
     pub const INLINE_USER_DATA: Self = Self {
         name: "inline userData",
         limit: Some(2_048),
+        compress_above: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };
@@ -149,6 +158,7 @@ impl Carrier {
     pub const SECRET: Self = Self {
         name: "Secret",
         limit: Some(1 << 20),
+        compress_above: None,
         counts_base64: false,
         bootstrap_fetches: false,
     };

@@ -174,6 +174,8 @@ pub struct Requirements {
     pub disk_gib: u64,
     /// The networks inside the cluster. Nodes cannot reach anything outside that has the same addresses.
     pub inner_networks: Vec<Ipv4Network>,
+    /// Whether machines start with their host.
+    pub autostart: bool,
     /// The size of each machine, for platforms with fixed sizes (flavors).
     pub sizes: Vec<(Pass, Role, Size)>,
     /// The requirements of the workers' own platform, which are not included above.

@@ -445,6 +445,8 @@ pub struct ClusterConfig {
     pub proxy: Proxy,
     /// In the order of the setting.
     pub registry_mirrors: Vec<RegistryMirror>,
+    /// Pass one fails where its machines do not reach what images are pulled from.
+    pub egress_check: bool,
     pub fips: bool,
     pub capabilities: Capabilities,
     /// Folder of the user's own manifests, which are added unchanged.
@@ -612,6 +614,7 @@ impl ClusterConfig {
             ca: None,
             proxy: Proxy::default(),
             registry_mirrors: vec![],
+            egress_check: true,
             fips: false,
             capabilities: Capabilities::default(),
             manifests: None,

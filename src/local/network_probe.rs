@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
+use ipnetwork::Ipv4Network;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -34,6 +35,45 @@ pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>
     let asked = addresses.iter().map(|ip| async { (*ip, who_has(*ip).await) });
     let answers = join_all(asked).await.into_iter();
     answers.filter_map(|(ip, answer)| Some((ip, answer?))).collect()
+}
+
+/// As `answering`, but only by TCP: an entry of the ARP table alone does not count.
+pub async fn accepting(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
+    let queries = addresses.iter().map(|ip| async {
+        timeout(ANSWER, tcp_answers(*ip)).await.ok()?;
+        Some((*ip, arp_entry(*ip)))
+    });
+    join_all(queries).await.into_iter().flatten().collect()
+}
+
+/// The host addresses of a network that this computer reaches without a router. Empty for a network larger than a /20.
+pub fn direct_neighbours(network: Ipv4Network) -> Vec<Ipv4Addr> {
+    if network.prefix() < 20 {
+        return Vec::new();
+    }
+    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let hosts = network
+        .iter()
+        .filter(|ip| *ip != network.network() && *ip != network.broadcast());
+    hosts.filter(|ip| connected_in(&routes, *ip).is_some()).collect()
+}
+
+/// Makes the kernel send ARP requests: one empty datagram to each address (port 9, discard; RFC 863). Requires no
+/// privileges.
+pub fn resolve(addresses: &[Ipv4Addr]) {
+    let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else {
+        return;
+    };
+    // A full queue would block. What is dropped is sent again by the next call.
+    let _ = socket.set_nonblocking(true);
+    for ip in addresses {
+        let _ = socket.send_to(&[], (*ip, 9));
+    }
+}
+
+/// The complete entries of this computer's ARP table.
+pub fn neighbours() -> BTreeMap<Ipv4Addr, Mac> {
+    neighbours_in(&fs::read_to_string("/proc/net/arp").unwrap_or_default())
 }
 
 /// Makes the kernel send an ARP request by connecting, and reads its ARP table.
@@ -78,20 +118,21 @@ async fn in_arp_table(ip: Ipv4Addr) {
 
 /// The MAC in a complete entry of the ARP table.
 fn arp_entry(ip: Ipv4Addr) -> Option<Mac> {
-    arp_entry_in(&fs::read_to_string("/proc/net/arp").ok()?, ip)
+    neighbours().remove(&ip)
 }
 
-fn arp_entry_in(table: &str, ip: Ipv4Addr) -> Option<Mac> {
+fn neighbours_in(table: &str) -> BTreeMap<Ipv4Addr, Mac> {
     // Columns: address, hardware type, flags, MAC, mask, device.
-    table.lines().skip(1).find_map(|line| {
+    let entry = |line: &str| {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let [address, _, flags, mac, ..] = columns[..] else {
             return None;
         };
         let complete = u32::from_str_radix(flags.trim_start_matches("0x"), 16).ok()? & 0x2 != 0;
-        let mac: Mac = mac.parse().ok()?;
-        (complete && address.parse() == Ok(ip)).then_some(mac)
-    })
+        let entry = (address.parse().ok()?, mac.parse().ok()?);
+        complete.then_some(entry)
+    };
+    table.lines().skip(1).filter_map(entry).collect()
 }
 
 /// The device that reaches the address without a router.
@@ -182,11 +223,13 @@ mod tests {
                      192.168.122.5    0x1         0x2         52:54:00:01:02:03     *        virbr0\n\
                      192.168.122.55   0x1         0x6         52:54:00:01:02:04     *        virbr0\n\
                      192.168.122.6    0x1         0x0         00:00:00:00:00:00     *        virbr0\n";
-        let entry = |ip: &str| arp_entry_in(table, ip.parse().unwrap()).map(|mac| mac.to_string());
-        assert_eq!(entry("192.168.122.5").as_deref(), Some("52:54:00:01:02:03"));
-        assert_eq!(entry("192.168.122.55").as_deref(), Some("52:54:00:01:02:04"));
-        assert_eq!(entry("192.168.122.6"), None);
-        assert_eq!(entry("192.168.122.7"), None);
+        let entries = neighbours_in(table);
+        let shown: Vec<String> = entries.iter().map(|(ip, mac)| format!("{ip} {mac}")).collect();
+        assert_eq!(
+            shown,
+            ["192.168.122.5 52:54:00:01:02:03", "192.168.122.55 52:54:00:01:02:04"]
+        );
+        assert!(neighbours_in("").is_empty());
     }
 
     #[test]

@@ -14,8 +14,7 @@ use crate::ignition::contents::{self, Contents};
 use crate::ignition::stub::can_pack;
 use crate::ignition::version;
 
-/// A larger config causes a warning even without a limit: a guest reads fw_cfg page by page, each from the
-/// start.
+/// A larger config causes a warning even without a limit: a guest reads fw_cfg slowly.
 pub const LARGE: usize = 1 << 20;
 
 /// Number of the largest entries that are reported.
@@ -82,17 +81,19 @@ impl fmt::Display for Contributor {
     }
 }
 
-/// The config itself if it fits, otherwise its compressed form.
+/// The config itself if it fits and is not too slow to read, otherwise its compressed form if there is one.
 pub fn fit(carrier: &Carrier, config: Vec<u8>) -> Result<Fitted, TooLarge> {
-    let Some(room) = carrier.max_config_bytes().filter(|room| config.len() > *room) else {
-        return Ok(Fitted {
-            bytes: config,
-            packed: false,
-        });
+    let room = carrier.max_config_bytes().unwrap_or(usize::MAX);
+    let plain = |config| Fitted {
+        bytes: config,
+        packed: false,
     };
-    let packed = pack(&config);
-    match packed {
-        Some(bytes) if bytes.len() <= room => Ok(Fitted { bytes, packed: true }),
+    if config.len() <= room.min(carrier.compress_above.unwrap_or(room)) {
+        return Ok(plain(config));
+    }
+    match pack(&config) {
+        Some(bytes) if bytes.len() <= room.min(config.len()) => Ok(Fitted { bytes, packed: true }),
+        _ if config.len() <= room => Ok(plain(config)),
         packed => Err(TooLarge {
             bytes: config.len(),
             packed: packed.map(|bytes| bytes.len()),
@@ -243,6 +244,7 @@ mod tests {
         let carrier = |limit| Carrier {
             name: "toy",
             limit: Some(limit),
+            compress_above: None,
             counts_base64: false,
             bootstrap_fetches: false,
         };
@@ -289,6 +291,22 @@ mod tests {
         // Before 3.1 there is no compressed form.
         let old = String::from_utf8(config).unwrap().replace("3.2.0", "3.0.0");
         assert_eq!(fit(&carrier(100), old.into_bytes()).unwrap_err().packed, None);
+    }
+
+    #[test]
+    fn a_config_that_its_carrier_reads_slowly_is_packed_where_that_helps() {
+        let large = config(100_000);
+        let fitted = fit(&Carrier::FW_CFG, large.clone()).unwrap();
+        assert!(fitted.packed && fitted.bytes.len() < large.len());
+        let small = config(40_000);
+        assert!(!fit(&Carrier::FW_CFG, small).unwrap().packed);
+        // Without a packed form, before spec 3.1, it goes as it is.
+        let old = String::from_utf8(large).unwrap().replace("3.2.0", "3.0.0").into_bytes();
+        let plain = Fitted {
+            bytes: old.clone(),
+            packed: false,
+        };
+        assert_eq!(fit(&Carrier::FW_CFG, old).unwrap(), plain);
     }
 
     #[test]

@@ -6,10 +6,24 @@ use crate::backend::Payload;
 use crate::cluster::Mac;
 use crate::templates::{TemplateError, render};
 
+/// Starts the line that a guest of pass one writes to its serial console. Its MAC and its IPv4 address follow.
+pub const ADDRESS_LINE: &str = "ocpdeploy-address";
+
+/// Starts the line that it writes there for each endpoint. The endpoint and `ok` or `failed` follow.
+pub const EGRESS_LINE: &str = "ocpdeploy-egress";
+
 /// The cloud-init documents of a CentOS machine of pass one: its name, its SSH keys, and the use of its MAC as DHCP
 /// client id, as in CoreOS in pass two.
-pub fn helper_payload(host_name: &str, mac: Mac, ssh_keys: &[String]) -> Result<Payload, TemplateError> {
-    let values = json!({"host_name": host_name, "mac": mac, "ssh_keys": ssh_keys});
+///
+/// The machine tries to connect to each endpoint of `egress`: `HOST:PORT` of letters, digits, dots and hyphens.
+pub fn helper_payload(
+    host_name: &str,
+    mac: Mac,
+    ssh_keys: &[String],
+    egress: &[String],
+) -> Result<Payload, TemplateError> {
+    let values = json!({"host_name": host_name, "mac": mac, "ssh_keys": ssh_keys, "address_line": ADDRESS_LINE,
+        "egress_line": EGRESS_LINE, "egress": egress.join(" ")});
     Ok(Payload::CloudInit {
         user_data: render("user-data.yaml", include_str!("templates/user-data.yaml"), &values)?,
         meta_data: render("meta-data.yaml", include_str!("templates/meta-data.yaml"), &values)?,
@@ -52,7 +66,7 @@ mod tests {
 
     fn documents(host_name: &str, keys: &[String]) -> [String; 3] {
         let mac = Mac([0x52, 0x54, 0, 1, 2, 3]);
-        match helper_payload(host_name, mac, keys).unwrap() {
+        match helper_payload(host_name, mac, keys, &["a.example.com:443".to_owned()]).unwrap() {
             Payload::CloudInit {
                 user_data,
                 meta_data,
@@ -79,7 +93,7 @@ mod tests {
         assert_eq!(read[0]["ssh_authorized_keys"], json!(keys));
         assert_eq!(
             read[1],
-            json!({"instance-id": "lab-harvest-master-0", "local-hostname": "lab-harvest-master-0"})
+            json!({"instance-id": "lab-harvest-master-0", "local-hostname": "lab-harvest-master-0", "egress": "a.example.com:443"})
         );
         assert_eq!(
             read[2],

@@ -61,6 +61,13 @@ pub enum PassError {
         seen: String,
         why: &'static str,
     },
+    #[error("pass one: {machine} cannot reach {}", endpoints.join(", "))]
+    NoEgress {
+        cluster: String,
+        machine: MachineName,
+        /// Each `HOST:PORT`.
+        endpoints: Vec<String>,
+    },
     #[error("no free VRRP id is left on network {network}")]
     NoRouterId { network: String },
     #[error("no free address is left on network {network} for {node}")]
@@ -192,6 +199,11 @@ impl PassError {
                 "reserve the planned address for this MAC. The cluster is not installed yet: `ocpdeploy destroy {}`, \
                  then deploy again",
                 of.cluster
+            ),
+            Self::NoEgress { cluster, .. } => format!(
+                "nodes would not pull their images. Check DNS and the route out of the network, on a libvirt host also \
+                 `iptables -S FORWARD` and `nft list ruleset` (Docker drops forwarded packets), then run the same command \
+                 again: the machines of {cluster} are kept and try again. egress_check=false skips this check"
             ),
             Self::NoRouterId { .. } => {
                 "use another network; `ocpdeploy list` shows which clusters use the ids of this one".to_owned()
@@ -416,6 +428,11 @@ mod tests {
                 machines: vec![machine()],
             },
             PassError::Running { cluster: cluster() },
+            PassError::NoEgress {
+                cluster: cluster(),
+                machine: machine(),
+                endpoints: vec!["registry.example.com:443".to_owned()],
+            },
             PassError::NoRouterId { network: network() },
             PassError::NoAddress {
                 network: network(),
@@ -532,6 +549,7 @@ mod tests {
             PassError::Hopeless { .. } => "Hopeless",
             PassError::Moved { of, .. } if of.installed => "Moved, installed",
             PassError::Moved { .. } => "Moved",
+            PassError::NoEgress { .. } => "NoEgress",
             PassError::NoRouterId { .. } => "NoRouterId",
             PassError::NoAddress { .. } => "NoAddress",
             PassError::NoRange { .. } => "NoRange",

@@ -12,6 +12,7 @@ pub mod diagnose;
 mod effective_settings;
 mod error;
 mod fragments;
+mod guest_addresses;
 pub mod image_sources;
 mod images;
 mod inspect;

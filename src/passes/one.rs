@@ -12,6 +12,7 @@ use tracing::info;
 
 use super::destroy::delete_machines;
 use super::error::PassError;
+use super::guest_addresses::{Evidence, GuestAddresses};
 use super::images::Handles;
 use super::launch::Launches;
 use super::run::Run;
@@ -23,7 +24,9 @@ use crate::backend::{
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Lb, Mac, MachineName, NodeName, Pass, Vip};
 use crate::local::network_probe;
 use crate::node::cloud_init;
+use crate::node::services::Release;
 use crate::plan::addresses::{free_addresses, vip_problem, virtual_router_ids, wished_router_id};
+use crate::plan::egress;
 use crate::plan::harvest::Watch;
 use crate::plan::machines::{self, MacTable, Planned};
 use crate::state::inventory;
@@ -31,6 +34,9 @@ use crate::state::parameters::{NodeAddress, Parameters, VrrpPassword};
 
 /// Four of the one-second intervals in which routers advertise themselves.
 const LISTEN: Duration = Duration::from_secs(4);
+
+/// The timeout until a machine reaches the image registries.
+const EGRESS: Duration = Duration::from_secs(30);
 
 /// The step that chooses the MACs.
 pub(super) const MACS: &str = "pass-one/macs";
@@ -98,6 +104,11 @@ impl Run<'_> {
                 self.look_for_leases(workflow, &planned, &images),
             )
             .await?;
+        let step = format!("{workflow}/egress");
+        let endpoints = self.egress()?;
+        self.journal
+            .step(&step, &endpoints, self.check_egress(&planned, &endpoints))
+            .await?;
         leases.extend(Vip::ALL.into_iter().filter_map(|vip| {
             let name = NodeName::vip(vip);
             Some(AddressAssignment {
@@ -118,8 +129,66 @@ impl Run<'_> {
 
     fn helper_spec(&self, machine: &Planned, images: &Handles) -> Result<MachineSpec> {
         let mac = machine.mac().with_context(|| format!("{} has no NIC", machine.name))?;
-        let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys)?;
+        let egress: Vec<String> = self.egress()?.into_iter().flatten().collect();
+        let payload = cloud_init::helper_payload(machine.name.as_str(), mac, &self.config.ssh_keys, &egress)?;
         Ok(machine.spec(self.config, images.of(machine.role), payload))
+    }
+
+    /// The endpoints that nodes must reach; none if no release is installed.
+    fn egress(&self) -> Result<Vec<egress::AnyOf>> {
+        if !self.config.egress_check {
+            return Ok(Vec::new());
+        }
+        let release = self.journal.output::<Release>("release")?.unwrap_or_default();
+        // The release of a rehearsal has no real images, but its mirrors are checked.
+        let mirrors = self.config.registry_mirrors.iter().map(|mirror| mirror.source.as_str());
+        let images: Vec<&str> = match self.config.is_rehearsal() {
+            true => mirrors.collect(),
+            false => release.images.values().map(String::as_str).collect(),
+        };
+        Ok(egress::endpoints(self.config, images))
+    }
+
+    /// Fails if the first machine repeatedly reports that it cannot reach them. Without a report, e.g. on a platform
+    /// without serial consoles, the check is skipped.
+    async fn check_egress(&self, planned: &[Planned], wanted: &[egress::AnyOf]) -> Result<()> {
+        let Some((first, console)) = planned
+            .first()
+            .and_then(|first| Some((first, self.backend.serial_console(first.role)?)))
+            .filter(|_| !wanted.is_empty())
+        else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        loop {
+            let text = console
+                .tail(&self.config.id(), &first.name)
+                .await
+                .ok()
+                .flatten()
+                .unwrap_or_default();
+            let unreachable = egress::unreachable(wanted, &egress::results(&text));
+            match unreachable {
+                Some(endpoints) if endpoints.is_empty() => {
+                    info!(target: PROGRESS, machine = %first.name, "the image registries can be reached");
+                    return Ok(());
+                }
+                Some(endpoints) if begun.elapsed() > EGRESS => {
+                    return Err(PassError::NoEgress {
+                        cluster: self.config.name.clone(),
+                        machine: first.name.clone(),
+                        endpoints,
+                    }
+                    .into());
+                }
+                None if begun.elapsed() > EGRESS => {
+                    let name = &first.name;
+                    info!(target: PROGRESS, machine = %name, "egress check skipped: no result on the serial console");
+                    return Ok(());
+                }
+                _ => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
     }
 
     async fn look_for_leases(
@@ -131,17 +200,27 @@ impl Run<'_> {
         let begun = Instant::now();
         let mut launches = Launches::new();
         let mut watch = Watch::new(self.facts.cidr);
+        let mut guests = GuestAddresses::new(self.machine_network().ok());
         let id = self.config.id();
         loop {
-            let machines = self.backend.list_machines(&id).await?;
+            let mut machines = self.backend.list_machines(&id).await?;
             let spec = |machine: &Planned| self.helper_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
+            guests.complete(self, planned, &mut machines).await;
             for change in watch.look(planned, &machines) {
                 let state = if change.stable { "address" } else { "looking" };
-                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{change}");
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
+                let evidence = plan
+                    .and_then(Planned::mac)
+                    .map_or(Evidence::Platform, |mac| guests.evidence(mac));
+                let text = match evidence {
+                    Evidence::Platform => change.to_string(),
+                    other => format!("{change}, {other}"),
+                };
+                info!(target: PROGRESS, machine = %change.name, state, done = change.stable, "{text}");
                 if let Some((plan, ip)) = plan.zip(watch.address(&change.name)) {
-                    self.journal.note(&format!("{workflow}/leases/{}", plan.node), &ip)?;
+                    self.journal
+                        .note(&format!("{workflow}/leases/{}", plan.node), &(ip, evidence))?;
                 }
             }
             if watch.is_complete(planned) {
@@ -266,7 +345,7 @@ impl Run<'_> {
         }
     }
 
-    fn machine_network(&self) -> Result<Ipv4Network, PassError> {
+    pub(super) fn machine_network(&self) -> Result<Ipv4Network, PassError> {
         let range = self.config.given.machine_network.or(self.facts.cidr);
         range.ok_or_else(|| PassError::NoRange {
             network: self.config.network.clone(),

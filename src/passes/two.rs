@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::error::{PassError, Subject};
 use super::fragments;
+use super::guest_addresses::GuestAddresses;
 use super::images::Handles;
 use super::launch::Launches;
 use super::one::hold_of;
@@ -23,7 +24,6 @@ use crate::PROGRESS;
 use crate::backend::{Machine, MachineSpec, Payload, ReservationState};
 use crate::cluster::{Dhcp, InstallerChoice, MachineName, Mcs, NodeName, Pass, Role};
 use crate::digest::sha512;
-use crate::local::network_probe;
 use crate::node::budget::{self, Fitted};
 use crate::node::config::{Fragment, NodeConfigs};
 use crate::node::host::HostParts;
@@ -364,13 +364,12 @@ impl Run<'_> {
     ) -> Result<()> {
         let begun = Instant::now();
         let (mut watch, mut launches) = (Watch::new(None), Launches::new());
+        let mut guests = GuestAddresses::new(self.machine_network().ok());
         loop {
             let mut machines = self.backend.list_machines(&self.config.id()).await?;
             let spec = |machine: &Planned| self.node_spec(machine, images);
             self.start_again(&mut launches, planned, &machines, spec).await?;
-            if self.backend.common_capabilities().addresses_from_agent {
-                self.ask_the_silent(planned, &mut machines).await;
-            }
+            guests.complete(self, planned, &mut machines).await;
             for change in watch.look(planned, &machines) {
                 info!(target: PROGRESS, machine = %change.name, state = "address", done = change.stable, "{change}");
                 let plan = planned.iter().find(|plan| change.stable && plan.name == change.name);
@@ -396,32 +395,6 @@ impl Run<'_> {
                 return Err(error.into());
             }
             tokio::time::sleep(self.backend.common_capabilities().poll_interval).await;
-        }
-    }
-
-    /// CoreOS has no guest agent: if the platform reports no address of a node, it has the planned one if that answers.
-    async fn ask_the_silent(&self, planned: &[Planned], machines: &mut [Machine]) {
-        if !self.backend.common_capabilities().guests_reachable {
-            return;
-        }
-        let is_silent = |plan: &&Planned| {
-            let machine = machines.iter().find(|machine| machine.name == plan.name);
-            plan.mac().is_some_and(|mac| judge(machine, mac, None) == Seen::NoLease)
-        };
-        let silent: Vec<_> = planned.iter().filter(is_silent).collect();
-        let addresses: Vec<_> = silent.iter().filter_map(|plan| plan.ip).collect();
-        let answers = network_probe::answering(&addresses).await;
-        for plan in silent {
-            let (Some(ip), Some(mac)) = (plan.ip, plan.mac()) else {
-                continue;
-            };
-            // Behind a router the MAC is not visible.
-            let is_its = answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac));
-            let machine = machines.iter_mut().find(|machine| machine.name == plan.name);
-            let nic = machine.and_then(|machine| machine.nics.iter_mut().find(|nic| nic.mac == mac));
-            if let Some(nic) = nic.filter(|_| is_its) {
-                nic.addresses.push(ip);
-            }
         }
     }
 

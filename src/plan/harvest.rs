@@ -8,6 +8,7 @@ use ipnetwork::Ipv4Network;
 
 use crate::backend::{Machine, Power};
 use crate::cluster::{Mac, MachineName};
+use crate::node::cloud_init::ADDRESS_LINE;
 use crate::plan::machines::Planned;
 
 /// The observed address of one machine.
@@ -89,6 +90,15 @@ pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) 
         ([ip], _) => Seen::Address(*ip),
         _ => Seen::Several(addresses),
     }
+}
+
+/// The address that a guest has written to its serial console last, with `cloud_init::ADDRESS_LINE`.
+pub fn console_address(text: &str, mac: Mac) -> Option<Ipv4Addr> {
+    let mac = mac.to_string();
+    text.lines().rev().find_map(|line| {
+        let mut fields = line.split_once(ADDRESS_LINE)?.1.split_whitespace();
+        (fields.next()? == mac).then(|| fields.next()?.parse().ok()).flatten()
+    })
 }
 
 /// Observes machines until each has shown one address twice in a row.
@@ -275,5 +285,21 @@ mod tests {
         assert_eq!(look([10, 0, 0, 7]), None, "stable no more");
         assert!(!watch.is_complete(&planned));
         assert_eq!(watch.missing(&planned)[0].1, Seen::Address(Ipv4Addr::new(10, 0, 0, 7)));
+    }
+
+    #[test]
+    fn an_address_is_read_from_a_console() {
+        let text = "[1.2] rehearsal: ocpdeploy-address 52:54:00:00:00:01 10.0.0.4\n\
+                    ocpdeploy-address 52:54:00:00:00:02 10.0.0.9\n\
+                    ocpdeploy-address 52:54:00:00:00:01 10.0.0.5\nlogin: ";
+        assert_eq!(console_address(text, MAC), Some(Ipv4Addr::new(10, 0, 0, 5)));
+        for cut in [
+            "",
+            "ocpdeploy-address",
+            "ocpdeploy-address 52:54:00:00:00:01",
+            "ocpdeploy-address 52:54:00:00:00:01 10.0.0.",
+        ] {
+            assert_eq!(console_address(cut, MAC), None, "{cut}");
+        }
     }
 }

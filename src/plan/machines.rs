@@ -301,6 +301,7 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Req
         memory_mib: sum(one, |size| size.memory_mib).max(sum(two, |size| size.memory_mib)),
         cpus_per_machine: two.iter().map(|machine| machine.size.cpus).max().unwrap_or(1),
         disk_gib: sum(one, disk).max(sum(two, disk)),
+        autostart: config.autostart,
         inner_networks: vec![config.networks.cluster_network, config.networks.service_network],
         sizes: one
             .iter()

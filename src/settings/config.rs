@@ -75,6 +75,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let ca = access::ca(values);
     let proxy = access::proxy(values);
     let registry_mirrors = access::registry_mirrors(values);
+    let egress_check = values.switch("egress_check");
     let fips = values.switch("fips");
     let capabilities = capabilities(values);
     let manifests = manifests(values);
@@ -128,6 +129,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         ca: ca?,
         proxy: proxy?,
         registry_mirrors: registry_mirrors?,
+        egress_check: egress_check?,
         fips: fips?,
         capabilities: capabilities?,
         manifests,

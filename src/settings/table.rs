@@ -375,6 +375,8 @@ settings! {
         no_proxy: List<Text>;
         /// Registry mirrors, each as SOURCE=MIRROR. A source can have several mirrors.
         registry_mirrors: List<Text>;
+        /// Stop after pass one if its machines cannot reach the registry, its mirrors or the proxy.
+        egress_check: Switch = true;
     }
     "timeouts and retries" on all {
         /// Timeout until all pass-one machines have an address.

@@ -59,6 +59,7 @@ fn needs(spec: &MachineSpec) -> Requirements {
         workers: None,
         sizes: roles.map(|role| (Pass::Two, role, size.clone())).to_vec(),
         inner_networks: vec![],
+        autostart: false,
     }
 }
 

@@ -13,6 +13,7 @@
 )]
 
 mod dns;
+mod hosts;
 mod lan;
 mod leases;
 mod libvirt;

@@ -15,14 +15,14 @@ use ocpdeploy::state::parameters::Parameters;
 const DOMAIN: &str = "example.com";
 
 /// A state folder and env files for clusters whose names nobody else has.
-struct Lab {
+pub(super) struct Lab {
     uri: String,
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
     mark: String,
 }
 
 impl Lab {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let uri = std::env::var("OCPDEPLOY_LAB_URI").expect("OCPDEPLOY_LAB_URI names the libvirt to test on");
         let folder = tempfile::tempdir().unwrap();
         Self {
@@ -54,7 +54,7 @@ impl Lab {
     }
 
     /// Writes the env file of a cluster with this many masters and workers; gives its name.
-    fn cluster(&self, name: &str, masters: usize, workers: usize) -> String {
+    pub(super) fn cluster(&self, name: &str, masters: usize, workers: usize) -> String {
         let cluster = format!("{}{name}", self.mark);
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/images");
         let text = format!(
@@ -68,11 +68,11 @@ impl Lab {
         cluster
     }
 
-    fn env(&self, cluster: &str) -> PathBuf {
+    pub(super) fn env(&self, cluster: &str) -> PathBuf {
         self.folder.path().join(format!("{cluster}.sh"))
     }
 
-    fn start(&self, arguments: &[&str]) -> Child {
+    pub(super) fn start(&self, arguments: &[&str]) -> Child {
         Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
             .args(arguments)
             .env("OCPDEPLOY_HOME", self.home().root())
@@ -83,19 +83,19 @@ impl Lab {
             .unwrap()
     }
 
-    fn start_deploy(&self, cluster: &str) -> Child {
+    pub(super) fn start_deploy(&self, cluster: &str) -> Child {
         self.start(&["deploy", self.env(cluster).to_str().unwrap(), "--rehearse"])
     }
 
-    fn destroy(&self, cluster: &str) {
+    pub(super) fn destroy(&self, cluster: &str) {
         succeeded(self.start(&["destroy", cluster, "--yes"]));
     }
 
-    fn parameters(&self, cluster: &str) -> Option<Parameters> {
+    pub(super) fn parameters(&self, cluster: &str) -> Option<Parameters> {
         Parameters::read(&self.home().cluster(cluster).parameters()).unwrap()
     }
 
-    fn virsh(&self, arguments: &[&str]) -> String {
+    pub(super) fn virsh(&self, arguments: &[&str]) -> String {
         let output = Command::new("virsh")
             .args(["-q", "-c", &self.uri])
             .args(arguments)
@@ -173,7 +173,7 @@ fn awaited<T>(run: &mut Child, what: &str, look: impl Fn() -> Option<T>) -> T {
 
 /// Waits for the end, which must be good, and gives what was printed.
 #[track_caller]
-fn succeeded(child: Child) -> String {
+pub(super) fn succeeded(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

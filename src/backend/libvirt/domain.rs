@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use super::attachment::Attachment;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec, Nic};
 use crate::cluster::{ClusterId, MachineName, NodeName, Pass, Role, VirtType};
@@ -35,6 +36,11 @@ impl Platform {
             let message = "the host supports no hardware-virtualized machines";
             return Err(Failure::new(BackendErrorKind::Rejected, message));
         };
+        // libvirt's test driver has i686 alone.
+        if let Some(other) = arch.get("name").filter(|name| !["x86_64", "i686"].contains(name)) {
+            let words = format!("hosts of architecture {other} are not supported: the images are for x86_64");
+            return Err(Failure::new(BackendErrorKind::Rejected, words));
+        }
         let offered: Vec<&str> = arch
             .all("domain")
             .into_iter()
@@ -149,10 +155,9 @@ fn devices(spec: &MachineSpec, paths: &Paths) -> Element {
         .map(|path| disk(all.len(), path, "raw").child(Element::new("readonly")));
     all.extend(seed);
     all.extend(spec.nics.iter().map(|nic| {
-        Element::new("interface")
-            .attr("type", "network")
+        Attachment::read(&nic.network)
+            .to_xml()
             .child(Element::new("mac").attr("address", nic.mac))
-            .child(Element::new("source").attr("network", &nic.network))
             .child(Element::new("model").attr("type", "virtio"))
     }));
     let log = paths
@@ -173,7 +178,13 @@ fn disk(index: usize, path: &str, format: &str) -> Element {
     Element::new("disk")
         .attr("type", "file")
         .attr("device", "disk")
-        .child(Element::new("driver").attr("name", "qemu").attr("type", format))
+        .child(
+            // What a guest discards, the pool gets back.
+            Element::new("driver")
+                .attr("name", "qemu")
+                .attr("type", format)
+                .attr("discard", "unmap"),
+        )
         .child(Element::new("source").attr("file", path))
         .child(
             Element::new("target")
@@ -222,7 +233,7 @@ impl OwnershipTag {
         let mark = domain.find("metadata")?.iter().find(is_mark)?;
         let nic = |interface: &Element| {
             Some(Nic {
-                network: interface.value("source", "network")?.to_owned(),
+                network: Attachment::setting(interface)?,
                 mac: interface.value("mac", "address")?.parse().ok()?,
             })
         };

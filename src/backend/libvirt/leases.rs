@@ -17,8 +17,6 @@ use crate::cluster::Mac;
 pub(super) struct DhcpLease {
     pub mac: Mac,
     pub ip: Ipv4Addr,
-    /// In seconds since 1970; `None` if it never expires.
-    pub expires: Option<i64>,
 }
 
 /// All IPv4 leases, including those of deleted machines.
@@ -37,8 +35,7 @@ pub(super) fn of_network(network: &Network) -> Result<Vec<DhcpLease>, Error> {
             let mac = text((*lease).mac).and_then(|mac| mac.parse().ok());
             let ip = text((*lease).ipaddr).and_then(|ip| ip.parse().ok());
             if let (Some(mac), Some(ip)) = (mac, ip) {
-                let expires = Some((*lease).expirytime).filter(|time| *time > 0);
-                leases.push(DhcpLease { mac, ip, expires });
+                leases.push(DhcpLease { mac, ip });
             }
             sys::virNetworkDHCPLeaseFree(lease);
         }

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
+use tracing::warn;
 use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::error::ErrorNumber;
 use virt::sys;
 
+use super::attachment::{self, Attachment};
 use super::domain::{self, OwnershipTag, Paths, Platform};
 use super::power::power_of;
 use super::session::{Progress, checked_text, document, if_exists, lock};
@@ -69,18 +71,46 @@ pub(super) fn create(
         };
     }
     for nic in &spec.nics {
-        network::find(connect, &nic.network)?;
+        match Attachment::read(&nic.network).device() {
+            Some(device) => attachment::require_device(connect, device)?,
+            None => drop(network::find(connect, &nic.network)?),
+        }
     }
     // Without the domain nothing uses its volumes. Those of an interrupted attempt are created again.
-    let paths = create_volumes(storage, spec, progress)?;
-    let xml = domain::to_xml(spec, platform, &paths).to_string();
-    let domain = connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)?;
-    start(&domain, spec)?;
+    let mut paths = create_volumes(storage, spec, progress)?;
+    let define = |paths: &Paths| {
+        let xml = domain::to_xml(spec, platform, paths).to_string();
+        connect.define_domain_xml_flags(&xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)
+    };
+    let mut domain = define(&paths)?;
+    match start(&domain, spec) {
+        Err(failure) if is_of_console(&failure, &paths) => {
+            warn!(
+                "{}: libvirt cannot write the log of the serial console, so the machine has none: {}",
+                spec.name, failure.message
+            );
+            paths.console = None;
+            domain = define(&paths)?;
+            start(&domain, spec)?;
+        }
+        other => other?,
+    }
     let tag = read(&domain)?.ok_or_else(|| {
         let message = "libvirt did not store the metadata of the domain";
         Failure::new(BackendErrorKind::Rejected, message)
     })?;
     Ok(Action::Done(machine(&tag, power_of(&domain, &tag)?, &BTreeMap::new())))
+}
+
+/// Whether a machine did not start only because of the log of its console.
+///
+/// virtlogd opens it, and SELinux does not let it write into every pool: on Fedora it can only search the folders of
+/// images (libvirt/libvirt: src/util/virrotatingfile.c, `virRotatingFileWriterEntryNew`, names the file it cannot open).
+fn is_of_console(failure: &Failure, paths: &Paths) -> bool {
+    paths
+        .console
+        .as_ref()
+        .is_some_and(|console| failure.message.contains(console.as_str()))
 }
 
 fn conflict<T>(message: String) -> Result<T, Failure> {
@@ -261,6 +291,10 @@ fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)])
     let mut served: HashMap<&str, bool> = HashMap::new();
     for nic in found.iter().flat_map(|(_, tag, _)| &tag.nics) {
         if served.contains_key(nic.network.as_str()) {
+            continue;
+        }
+        if Attachment::read(&nic.network).device().is_some() {
+            served.insert(&nic.network, false);
             continue;
         }
         // A deleted network has no leases.

@@ -3,6 +3,7 @@
 //! All data, including images and Ignition, is sent over the connection, so a remote host requires only libvirt. All
 //! state is on the host.
 
+mod attachment;
 mod choices;
 mod console;
 mod domain;

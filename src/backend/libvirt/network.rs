@@ -1,13 +1,13 @@
 //! Facts about a network, and the entries that are added to it and removed.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnetwork::Ipv4Network;
 use virt::connect::Connect;
 use virt::network::Network;
 use virt::sys;
 
+use super::attachment::{self, Attachment};
 use super::entries::{self, Document, Entry, Host, Record, check_address, node_of, of_cluster, of_reservation, tag_of};
 use super::leases::{self, DhcpLease};
 use super::session::{checked_text, if_exists, if_supported};
@@ -22,9 +22,19 @@ const HOSTS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_IP_DHCP_HOS
 const RECORDS: sys::virNetworkUpdateSection = sys::VIR_NETWORK_SECTION_DNS_HOST;
 
 pub(super) fn find(connect: &Connect, name: &str) -> Result<Network, Failure> {
-    if_exists(connect.lookup_network_by_name(checked_text("network name", name)?))?.ok_or_else(|| {
-        let failure = Failure::new(BackendErrorKind::NotFound, format!("network `{name}` does not exist"));
-        failure.hint("set `network` to an existing one: list them with `virsh net-list --all`")
+    if let Some(network) = if_exists(connect.lookup_network_by_name(checked_text("network name", name)?))? {
+        return Ok(network);
+    }
+    let failure = Failure::new(BackendErrorKind::NotFound, format!("network `{name}` does not exist"));
+    // In kcli a bridge of the host is given by its name alone.
+    Err(match attachment::host_has(connect, name)? {
+        Some(true) => failure.hint(format!(
+            "the host has a device of this name: set network=bridge:{name} for a Linux bridge, network=ovs:{name} for Open \
+             vSwitch, network=macvtap:{name} for a NIC"
+        )),
+        _ => failure.hint(
+            "set `network` to an existing one: list them with `virsh net-list --all`; or to a bridge: network=bridge:br0",
+        ),
     })
 }
 
@@ -34,11 +44,7 @@ fn live(network: &Network) -> Result<Document, Failure> {
 
 /// Leases that have not expired; none if libvirt is not the DHCP server.
 pub(super) fn valid_leases(network: &Network) -> Result<Vec<DhcpLease>, Failure> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    let leases = if_supported(leases::of_network(network).map_err(Failure::from))?.unwrap_or_default();
-    let is_valid = |lease: &DhcpLease| lease.expires.is_none_or(|end| end > now);
-    Ok(leases.into_iter().filter(is_valid).collect())
+    Ok(if_supported(leases::of_network(network).map_err(Failure::from))?.unwrap_or_default())
 }
 
 /// Whether libvirt's DHCP server serves the network.
@@ -47,6 +53,14 @@ pub(super) fn has_dhcp(network: &Network) -> Result<bool, Failure> {
 }
 
 pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failure> {
+    if let Some(device) = Attachment::read(name).device() {
+        attachment::require_device(connect, device)?;
+        // libvirt knows nothing of what is behind it.
+        return Ok(NetworkFacts {
+            identity: format!("libvirt:{}:{name}", connect.hostname()?),
+            ..NetworkFacts::default()
+        });
+    }
     let network = find(connect, name)?;
     let document = live(&network)?;
     let reserved = document.hosts.iter().filter_map(|host| Some((host.ip?, host.mac)));
@@ -70,6 +84,9 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
 }
 
 pub(super) fn reserve(connect: &Connect, reservation: &AddressReservation) -> Result<ReservationState, Failure> {
+    if Attachment::read(&reservation.network).device().is_some() {
+        return Ok(ReservationState::Unreserved);
+    }
     let network = find(connect, &reservation.network)?;
     let document = live(&network)?;
     if !document.has_dhcp {
@@ -212,6 +229,9 @@ pub(super) fn delete_entries(network: &Network, cluster: &ClusterId) -> Result<(
 
 /// Deletes the entries of exactly this reservation.
 pub(super) fn release(connect: &Connect, reservation: &AddressReservation) -> Result<Action<()>, Failure> {
+    if Attachment::read(&reservation.network).device().is_some() {
+        return Ok(Action::Unchanged(()));
+    }
     let network = find(connect, &reservation.network)?;
     Ok(
         match remove(&network, |document| of_reservation(document, reservation))? {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use virt::connect::Connect;
 
+use super::attachment::{self, Attachment};
 use super::domain::{OwnershipTag, Platform};
 use super::network;
 use super::session::{document, if_exists, if_supported};
@@ -46,9 +47,24 @@ pub(super) fn look(
         Err(failure) => findings.failure(failure)?,
     }
     for name in &requirements.networks {
+        let attachment = Attachment::read(name);
+        if let Some(device) = attachment.device() {
+            match attachment::require_device(connect, device) {
+                Err(failure) => findings.failure(failure)?,
+                Ok(()) => findings.0.push(attachment::finding(attachment, device)),
+            }
+            continue;
+        }
         match network::find(connect, name) {
             Err(failure) => findings.failure(failure)?,
-            Ok(network) if network.is_active()? => findings.ok(format!("network {name} is active")),
+            Ok(network) if network.is_active()? => {
+                findings.ok(format!("network {name} is active"));
+                if requirements.autostart && network.is_persistent()? && !network.autostart()? {
+                    let hint = format!("virsh net-autostart {name}");
+                    let text = format!("network {name} does not start with its host, so autostart=true has no effect");
+                    findings.add(Verdict::Warn, text, Some(&hint));
+                }
+            }
             Ok(_) => {
                 let hint = format!("virsh net-start {name}");
                 findings.add(Verdict::Fail, format!("network {name} is not active"), Some(&hint));

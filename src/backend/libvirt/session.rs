@@ -63,6 +63,10 @@ impl From<Error> for Failure {
             _ => BackendErrorKind::Rejected,
         };
         let hint = match kind {
+            BackendErrorKind::Denied => Some(
+                "add this user to the group `libvirt`: `sudo usermod -aG libvirt $USER`, then log in again; or run as root"
+                    .to_owned(),
+            ),
             _ if of_connection && lower.contains("permission denied") => {
                 Some("add this user to the group `libvirt`, or run as root".to_owned())
             }

@@ -51,7 +51,10 @@ impl<'a> Storage<'a> {
                 BackendErrorKind::NotFound,
                 format!("storage pool `{pool}` does not exist"),
             );
-            return Err(failure.hint("set `pool` to an existing one: list them with `virsh pool-list --all`"));
+            return Err(failure.hint(format!(
+                "set `pool` to an existing one: list them with `virsh pool-list --all`; or create it: `virsh pool-define-as \
+                 {pool} dir --target /var/lib/libvirt/images`, `virsh pool-autostart {pool}`, `virsh pool-start {pool}`"
+            )));
         };
         if !found.is_active()? {
             let failure = Failure::new(

@@ -59,6 +59,7 @@ impl Sim {
                 concurrency: world.limits.concurrency.max(1),
                 carrier: Carrier {
                     limit: Some(world.limits.carrier_bytes),
+                    compress_above: None,
                     ..Carrier::FW_CFG
                 },
                 reserves_addresses: world.limits.reserves_addresses,
@@ -129,7 +130,11 @@ impl From<&SimConfig> for Capabilities {
         Self {
             concurrency: 8,
             poll_interval: Duration::from_millis(20),
-            carrier: Carrier::FW_CFG,
+            // Tests and users read the files of a simulated node as they are.
+            carrier: Carrier {
+                compress_above: None,
+                ..Carrier::FW_CFG
+            },
             reserves_addresses: true,
             simulated: true,
             guests_reachable: false,

@@ -1,0 +1,190 @@
+//! Addresses of running guests that the platform does not report, such as those on a bridge whose DHCP server is not
+//! the platform's.
+//!
+//! What the platform reports always comes first. A guest it reports nothing of is looked for at its planned address,
+//! then on the network, where this computer is on it, then on the guest's serial console.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use ipnetwork::Ipv4Network;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::run::Run;
+use crate::backend::Machine;
+use crate::cluster::{Mac, MachineName};
+use crate::local::network_probe;
+use crate::plan::harvest::{Seen, console_address, judge};
+use crate::plan::machines::Planned;
+
+/// How long a running guest may be silent before it is looked for: a platform that reports addresses does so first.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Time between two looks at the network, and at the consoles.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Addresses asked for in one look. Linux keeps up to 1024 neighbours by default (`neigh/default/gc_thresh3`).
+const SWEEP: usize = 512;
+
+/// How the address of a guest became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Evidence {
+    Platform,
+    PlannedAddress,
+    Network,
+    Console,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Evidence::Platform => "reported by the platform",
+            Evidence::PlannedAddress => "answers at the planned address",
+            Evidence::Network => "found on the network by its MAC",
+            Evidence::Console => "read from its serial console",
+        })
+    }
+}
+
+/// Finds the addresses of guests over many looks.
+pub(super) struct GuestAddresses {
+    network: Option<Ipv4Network>,
+    /// When each guest was first seen running without an address.
+    silent_since: BTreeMap<MachineName, Instant>,
+    found: BTreeMap<Mac, (Ipv4Addr, Evidence)>,
+    last_look: Option<Instant>,
+    /// The addresses that this computer reaches without a router, once they are known.
+    neighbours: Option<Vec<Ipv4Addr>>,
+    /// Where in these the next sweep begins.
+    next: usize,
+}
+
+impl GuestAddresses {
+    /// `network` is where the guests are; without it only consoles and planned addresses are looked at.
+    pub fn new(network: Option<Ipv4Network>) -> Self {
+        Self {
+            network,
+            silent_since: BTreeMap::new(),
+            found: BTreeMap::new(),
+            last_look: None,
+            neighbours: None,
+            next: 0,
+        }
+    }
+
+    /// How the address of this MAC became known.
+    pub fn evidence(&self, mac: Mac) -> Evidence {
+        self.found
+            .get(&mac)
+            .map_or(Evidence::Platform, |(_, evidence)| *evidence)
+    }
+
+    /// Adds to the machines what the platform does not report.
+    pub async fn complete(&mut self, run: &Run<'_>, planned: &[Planned], machines: &mut [Machine]) {
+        let capabilities = run.backend.common_capabilities();
+        if !capabilities.guests_reachable {
+            return;
+        }
+        // Agents start late, and CoreOS of OKD has none: waiting for one gains nothing.
+        let patience = if capabilities.addresses_from_agent {
+            Duration::ZERO
+        } else {
+            SILENCE
+        };
+        let silent = self.silent(planned, machines, patience);
+        if silent.is_empty() {
+            return;
+        }
+        if self.last_look.is_none_or(|last| last.elapsed() >= INTERVAL) {
+            self.last_look = Some(Instant::now());
+            self.at_planned_addresses(&silent).await;
+            self.on_network(&silent).await;
+            self.on_consoles(run, &silent).await;
+        }
+        for plan in silent {
+            let found = plan.mac().and_then(|mac| Some((mac, self.found.get(&mac)?.0)));
+            let machine = machines.iter_mut().find(|machine| machine.name == plan.name);
+            if let (Some((mac, ip)), Some(machine)) = (found, machine)
+                && let Some(nic) = machine.nics.iter_mut().find(|nic| nic.mac == mac)
+            {
+                nic.addresses.push(ip);
+            }
+        }
+    }
+
+    /// The guests that have run for this long without an address.
+    fn silent<'p>(&mut self, planned: &'p [Planned], machines: &[Machine], patience: Duration) -> Vec<&'p Planned> {
+        let mut silent = Vec::new();
+        for plan in planned {
+            let machine = machines.iter().find(|machine| machine.name == plan.name);
+            let Some(mac) = plan.mac() else { continue };
+            if judge(machine, mac, None) == Seen::NoLease {
+                let since = self.silent_since.entry(plan.name.clone()).or_insert_with(Instant::now);
+                if since.elapsed() >= patience {
+                    silent.push(plan);
+                }
+            } else {
+                self.silent_since.remove(&plan.name);
+                self.found.remove(&mac);
+            }
+        }
+        silent
+    }
+
+    async fn at_planned_addresses(&mut self, silent: &[&Planned]) {
+        let planned: Vec<(Ipv4Addr, Mac)> = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?))).collect();
+        let addresses: Vec<_> = planned.iter().map(|(ip, _)| *ip).collect();
+        let answers = network_probe::answering(&addresses).await;
+        for (ip, mac) in planned {
+            // Behind a router no MAC is seen.
+            if answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac)) {
+                self.found.insert(mac, (ip, Evidence::PlannedAddress));
+            }
+        }
+    }
+
+    /// Looks for the guests' MACs among this computer's neighbours, and confirms each, since entries outlive guests.
+    async fn on_network(&mut self, silent: &[&Planned]) {
+        let Some(network) = self.network else { return };
+        let all = self
+            .neighbours
+            .get_or_insert_with(|| network_probe::direct_neighbours(network));
+        let begin = if self.next < all.len() { self.next } else { 0 };
+        let end = all.len().min(begin + SWEEP);
+        self.next = end;
+        network_probe::resolve(&all[begin..end]);
+        let wanted: Vec<Mac> = silent.iter().filter_map(|plan| plan.mac()).collect();
+        let entries = network_probe::neighbours().into_iter();
+        let candidates: Vec<(Ipv4Addr, Mac)> = entries
+            .filter(|(ip, mac)| network.contains(*ip) && wanted.contains(mac))
+            .collect();
+        let addresses: Vec<_> = candidates.iter().map(|(ip, _)| *ip).collect();
+        let answers = network_probe::accepting(&addresses).await;
+        for (ip, mac) in candidates {
+            if answers.get(&ip) == Some(&Some(mac)) {
+                self.found.insert(mac, (ip, Evidence::Network));
+            }
+        }
+    }
+
+    async fn on_consoles(&mut self, run: &Run<'_>, silent: &[&Planned]) {
+        for plan in silent {
+            let Some((mac, console)) = plan.mac().zip(run.backend.serial_console(plan.role)) else {
+                continue;
+            };
+            if self.found.contains_key(&mac) {
+                continue;
+            }
+            // A console that cannot be read has no address; the wait names the guest.
+            let text = console.tail(&run.config.id(), &plan.name).await.ok().flatten();
+            let ip = text.and_then(|text| console_address(&text, mac));
+            if let Some(ip) = ip.filter(|ip| self.network.is_none_or(|network| network.contains(*ip))) {
+                self.found.insert(mac, (ip, Evidence::Console));
+            }
+        }
+    }
+}

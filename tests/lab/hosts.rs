@@ -1,0 +1,217 @@
+//! Hosts as users have them: bridges with a DHCP server of somebody else, a firewall that drops what is forwarded, a
+//! pool that virtlogd may not write to.
+//!
+//! `tests/lab/test.sh` runs these in the lab's network namespace.
+
+#![cfg(feature = "libvirt")]
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::two_passes::{Lab, succeeded};
+
+/// A network namespace at the end of a cable.
+struct Outside {
+    namespace: String,
+    near: String,
+    pid_file: PathBuf,
+}
+
+impl Outside {
+    /// `near` is the device at our end, `far` the address at the other, with its prefix.
+    fn new(near: &str, far: &str, folder: &std::path::Path) -> Self {
+        let outside = Self {
+            namespace: format!("{near}-outside"),
+            near: near.to_owned(),
+            pid_file: folder.join(format!("{near}.pid")),
+        };
+        let name = &outside.namespace;
+        run("ip", &format!("netns add {name}"));
+        run(
+            "ip",
+            &format!("link add {near} type veth peer name outside0 netns {name}"),
+        );
+        run("ip", &format!("link set {near} up"));
+        run("ip", &format!("-n {name} link set lo up"));
+        run("ip", &format!("-n {name} address add {far} dev outside0"));
+        run("ip", &format!("-n {name} link set outside0 up"));
+        outside
+    }
+
+    /// A DHCP server that says nothing to the host of the guests.
+    fn serve_dhcp(&self, range: &str) {
+        let (name, pid_file) = (&self.namespace, self.pid_file.display());
+        let leases = self.pid_file.with_extension("leases");
+        let options = "--no-resolv --no-hosts --port=0 --interface=outside0 --bind-interfaces";
+        let leases = leases.display();
+        run(
+            "ip",
+            &format!(
+                "netns exec {name} dnsmasq {options} --dhcp-range={range} --dhcp-leasefile={leases} --pid-file={pid_file}"
+            ),
+        );
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        if let Ok(pid) = std::fs::read_to_string(&self.pid_file) {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
+        // The namespace goes later than its name.
+        let _ = Command::new("ip").args(["link", "delete", &self.near]).status();
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
+    }
+}
+
+/// Runs a command at the end of a test, also of one that failed.
+struct Finally(&'static str, String);
+
+impl Drop for Finally {
+    fn drop(&mut self) {
+        let _ = Command::new(self.0).args(self.1.split_whitespace()).status();
+    }
+}
+
+#[track_caller]
+fn run(program: &str, arguments: &str) {
+    let status = Command::new(program)
+        .args(arguments.split_whitespace())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{program} {arguments}");
+}
+
+fn change_env(lab: &Lab, cluster: &str, change: impl FnOnce(String) -> String) {
+    let path = lab.env(cluster);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, change(text)).unwrap();
+}
+
+/// A rehearsal on a bridge whose DHCP server libvirt knows nothing of; gives what was said.
+fn rehearse_on_bridge(name: &str, subnet: &str, host_has_address: bool) -> String {
+    let lab = Lab::new();
+    let (bridge, cable) = (format!("br-{name}"), format!("{name}0"));
+    run("ip", &format!("link add {bridge} type bridge"));
+    let _bridge = Finally("ip", format!("link delete {bridge}"));
+    run("ip", &format!("link set {bridge} up"));
+    if host_has_address {
+        run("ip", &format!("address add {subnet}.2/24 dev {bridge}"));
+    }
+    let outside = Outside::new(&cable, &format!("{subnet}.1/24"), lab.folder.path());
+    run("ip", &format!("link set {cable} master {bridge}"));
+    outside.serve_dhcp(&format!("{subnet}.50,{subnet}.99,1h"));
+
+    let cluster = lab.cluster(name, 1, 0);
+    change_env(&lab, &cluster, |text| {
+        format!("{text}network=bridge:{bridge}\nmachine_network={subnet}.0/24\n")
+    });
+    let command = if host_has_address { "deploy" } else { "harvest" };
+    let env = lab.env(&cluster);
+    let output = lab
+        .start(&[command, env.to_str().unwrap(), "--rehearse"])
+        .wait_with_output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    for lease in lab.parameters(&cluster).expect("a table").leases() {
+        assert!(lease.ip.to_string().starts_with(subnet), "{lease:?}");
+    }
+    lab.destroy(&cluster);
+    assert!(
+        lab.virsh(&["list", "--all", "--name"])
+            .lines()
+            .all(|name| !name.starts_with(&cluster))
+    );
+    said
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn guests_on_a_bridge_are_found_by_this_computer() {
+    let said = rehearse_on_bridge("found", "192.168.77", true);
+    assert!(
+        said.contains("found on the network") || said.contains("read from its serial console"),
+        "{said}"
+    );
+}
+
+/// The host has no address on the bridge, so nothing but the guests' consoles tells of them.
+#[test]
+#[ignore = "needs the lab"]
+fn guests_on_a_bridge_without_this_computer_say_their_address_on_the_console() {
+    let said = rehearse_on_bridge("heard", "192.168.78", false);
+    assert!(said.contains("read from its serial console"), "{said}");
+    assert!(!said.contains("found on the network"), "{said}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_firewall_that_drops_forwarded_packets_stops_pass_one() {
+    let lab = Lab::new();
+    let outside = Outside::new("egress0", "10.98.0.2/24", lab.folder.path());
+    run("ip", "address add 10.98.0.1/24 dev egress0");
+    let namespace = &outside.namespace;
+    run(
+        "ip",
+        &format!("netns exec {namespace} ip route add default via 10.98.0.1"),
+    );
+    let mut registry = Command::new("ip")
+        .args(["netns", "exec", namespace, "python3", "-m", "http.server", "5000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // As Docker leaves a host: what is forwarded is dropped, whatever other tables accept.
+    run("nft", "add table ip dockerlike");
+    let _table = Finally("nft", "delete table ip dockerlike".to_owned());
+    run(
+        "nft",
+        "add chain ip dockerlike forward { type filter hook forward priority 0 ; policy accept ; }",
+    );
+    run("nft", "add rule ip dockerlike forward ip daddr 10.98.0.2 drop");
+
+    let cluster = lab.cluster("egress", 1, 0);
+    change_env(&lab, &cluster, |text| {
+        format!("{text}registry_mirrors=10.98.0.2:5000/ocp=10.98.0.2:5000/ocp\n")
+    });
+    let output = lab.start_deploy(&cluster).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("cannot reach 10.98.0.2:5000"), "{said}");
+    assert!(said.contains("nft list ruleset"), "{said}");
+
+    run("nft", "flush chain ip dockerlike forward");
+    succeeded(lab.start_deploy(&cluster));
+    lab.destroy(&cluster);
+    registry.kill().unwrap();
+    registry.wait().unwrap();
+}
+
+/// As SELinux has it on Fedora: virtlogd may not write to the folders of images.
+#[test]
+#[ignore = "needs the lab"]
+fn a_machine_starts_where_its_console_cannot_be_logged() {
+    let lab = Lab::new();
+    let (pool, folder) = (format!("ro{}", std::process::id()), lab.folder.path().join("pool"));
+    std::fs::create_dir(&folder).unwrap();
+    // QEMU's user must reach it.
+    run("chmod", &format!("755 {}", lab.folder.path().display()));
+    lab.virsh(&["pool-create-as", &pool, "dir", "--target", folder.to_str().unwrap()]);
+    let _pool = Finally("virsh", format!("-q -c qemu:///system pool-destroy {pool}"));
+    // `ip netns exec` gave each daemon a mount namespace of its own.
+    let virtlogd = std::fs::read_to_string("/run/ocpdeploy-lab/virtlogd.pid").unwrap();
+    let in_virtlogd = |command: &str| run("nsenter", &format!("-t {} -m {command}", virtlogd.trim()));
+    let folder = folder.display();
+    in_virtlogd(&format!("mount --bind {folder} {folder}"));
+    let _mount = Finally("nsenter", format!("-t {} -m umount {folder}", virtlogd.trim()));
+    in_virtlogd(&format!("mount -o remount,ro,bind {folder}"));
+
+    let cluster = lab.cluster("nolog", 1, 0);
+    change_env(&lab, &cluster, |text| format!("{text}pool={pool}\n"));
+    let output = lab.start_deploy(&cluster).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("cannot write the log of the serial console"), "{said}");
+    lab.destroy(&cluster);
+}
