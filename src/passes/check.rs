@@ -9,7 +9,7 @@ use super::complete::refuse_changes;
 use super::error::PassError;
 use super::options::DeployOptions;
 use super::pretend::refuse_pretend;
-use super::report::{Report, Seen, fail, ok, warn};
+use super::report::{Report, Seen};
 use super::{clock, fragments, networks, ours};
 use crate::PROGRESS;
 use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
@@ -100,7 +100,7 @@ pub(super) async fn look_around(
         );
         findings.extend(given_router_id_finding(config, &neighbours));
         match &seen.table {
-            Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(fail)),
+            Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(Finding::fail)),
             None if backend.common_capabilities().guests_answer => findings.extend(answered_for(config).await),
             None => {}
         }
@@ -111,7 +111,10 @@ pub(super) async fn look_around(
     report.add("clock", clock.flatten());
     let own = own_configs(backend, config);
     if let Some((fragments, warnings)) = report.take("ignition", own)? {
-        report.add("ignition", warnings.into_iter().map(warn));
+        report.add(
+            "ignition",
+            warnings.into_iter().map(|warning| Finding::warn(warning.to_string())),
+        );
         seen.fragments = fragments;
     }
     Ok(seen)
@@ -155,7 +158,7 @@ fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
     refuse_pretend(&config.name, &config.backend, api).err()?;
     Some(Finding {
         hint: Some("`ocpdeploy deploy --rehearse` plays both passes on it".to_owned()),
-        ..fail("the pretend platform runs no machines, so a real cluster cannot be installed on it".to_owned())
+        ..Finding::fail("the pretend platform runs no machines, so a real cluster cannot be installed on it")
     })
 }
 
@@ -177,7 +180,7 @@ pub(super) async fn find_installer(
     let version = choice.version();
     let fits = installer::check_settings(config, version).map_err(anyhow::Error::from);
     if report.take("installer", fits)?.is_some() {
-        report.add("installer", [ok(installer_words(&choice))]);
+        report.add("installer", [Finding::ok(installer_words(&choice))]);
     }
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
     images.dedup_by_key(|(_, image)| *image);
@@ -185,7 +188,7 @@ pub(super) async fn find_installer(
         let artifact = Capabilities::of(config.backend_of(role)).image_artifact;
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
         if report.take("images", fits)?.is_some() {
-            report.add("images", [ok(format!("{image} goes with {version}"))]);
+            report.add("images", [Finding::ok(format!("{image} goes with {version}"))]);
         }
     }
     if let (Some(backend), Some(facts)) = (backend, facts) {
@@ -251,7 +254,7 @@ fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -
                  on the network can give nodes their root configuration and read the secrets in it",
                 config.id()
             )),
-            ..fail(format!(
+            ..Finding::fail(format!(
                 "nodes cannot fetch their configuration securely: the DNS of network {} does not resolve api-int.{}, and a \
                  node's whole configuration is too large for {}",
                 config.network,
@@ -287,7 +290,7 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
             Some(mac) => mac.to_string(),
             None => "something".to_owned(),
         };
-        Some(fail(format!(
+        Some(Finding::fail(format!(
             "{} {} is in use: {who} answers for it",
             lease.name, lease.ip
         )))
@@ -339,14 +342,14 @@ fn given_vip_findings(
     let problem = |vip| {
         let ip = machines::given_vip(config, vip)?;
         if let Some(problem) = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses) {
-            return Some(fail(problem));
+            return Some(Finding::fail(problem));
         }
         // The user's balancer has them already.
         let taken = vip_taken(vip, ip, facts, own).filter(|_| config.lb != Lb::User)?;
         let hint = format!("give another {vip}_ip, or have it given back: it is never taken from who has it");
         Some(Finding {
             hint: Some(hint),
-            ..fail(taken)
+            ..Finding::fail(taken)
         })
     };
     Vip::ALL.into_iter().filter_map(problem).collect()
@@ -355,5 +358,7 @@ fn given_vip_findings(
 fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neighbours) -> Option<Finding> {
     let id = config.given.virtual_router_id?;
     let owner = neighbours.virtual_router_ids.get(&id)?;
-    Some(fail(format!("virtual_router_id {id} is already used by {owner}")))
+    Some(Finding::fail(format!(
+        "virtual_router_id {id} is already used by {owner}"
+    )))
 }

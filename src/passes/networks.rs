@@ -2,7 +2,6 @@
 
 use ipnetwork::Ipv4Network;
 
-use super::report::fail;
 use crate::backend::{Finding, NetworkFacts, Verdict};
 use crate::cluster::ClusterConfig;
 
@@ -35,7 +34,7 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
         if let Some(machines) = machines.filter(|machines| overlap(*machines, range)) {
             found.push(Finding {
                 hint: Some(format!("set {name} to a range that is used nowhere near the machines")),
-                ..fail(format!(
+                ..Finding::fail(format!(
                     "network {} is {machines}, which overlaps with {name} {range}",
                     config.network
                 ))
@@ -63,7 +62,7 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
                         "use another range, or move that of OVN-Kubernetes by a manifest for the Network operator ({field}) \
                          in the folder `manifests`"
                     )),
-                    ..fail(format!(
+                    ..Finding::fail(format!(
                         "{what} {other}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
                     ))
                 });
