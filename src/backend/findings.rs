@@ -11,6 +11,29 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
+impl Finding {
+    /// Without a hint.
+    pub fn new(verdict: Verdict, text: impl Into<String>) -> Self {
+        Self {
+            verdict,
+            text: text.into(),
+            hint: None,
+        }
+    }
+
+    pub fn ok(text: impl Into<String>) -> Self {
+        Self::new(Verdict::Ok, text)
+    }
+
+    pub fn warn(text: impl Into<String>) -> Self {
+        Self::new(Verdict::Warn, text)
+    }
+
+    pub fn fail(text: impl Into<String>) -> Self {
+        Self::new(Verdict::Fail, text)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {

@@ -35,17 +35,9 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
 }
 
 fn settings(warnings: Vec<String>) -> Vec<CheckResult> {
-    let finding = |verdict, text| Finding {
-        verdict,
-        text,
-        hint: None,
-    };
     let found: Vec<_> = match warnings.is_empty() {
-        true => vec![finding(Verdict::Ok, "all settings are valid".to_owned())],
-        false => warnings
-            .into_iter()
-            .map(|warning| finding(Verdict::Warn, warning))
-            .collect(),
+        true => vec![Finding::ok("all settings are valid")],
+        false => warnings.into_iter().map(Finding::warn).collect(),
     };
     found.into_iter().map(CheckResult::at("settings")).collect()
 }

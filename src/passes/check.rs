@@ -9,7 +9,7 @@ use super::complete::refuse_changes;
 use super::error::PassError;
 use super::options::DeployOptions;
 use super::pretend::refuse_pretend;
-use super::report::{Report, Seen, fail, ok, warn};
+use super::report::{Report, Seen};
 use super::{clock, fragments, networks, ours};
 use crate::PROGRESS;
 use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
@@ -111,7 +111,10 @@ pub(super) async fn look_around(
     report.add("clock", clock.flatten());
     let own = own_configs(backend, config);
     if let Some((fragments, warnings)) = report.take("ignition", own)? {
-        report.add("ignition", warnings.into_iter().map(warn));
+        report.add(
+            "ignition",
+            warnings.into_iter().map(|warning| Finding::warn(warning.to_string())),
+        );
         seen.fragments = fragments;
     }
     Ok(seen)
@@ -177,7 +180,7 @@ pub(super) async fn find_installer(
     let version = choice.version();
     let fits = installer::check_settings(config, version).map_err(anyhow::Error::from);
     if report.take("installer", fits)?.is_some() {
-        report.add("installer", [ok(installer_words(&choice))]);
+        report.add("installer", [Finding::ok(installer_words(&choice))]);
     }
     let mut images: Vec<_> = [(Role::Master, &config.image), (Role::Worker, &config.worker_image)].into();
     images.dedup_by_key(|(_, image)| *image);
@@ -185,7 +188,7 @@ pub(super) async fn find_installer(
         let artifact = Capabilities::of(config.backend_of(role)).image_artifact;
         let fits = image_sources::check(image, version, artifact).map_err(anyhow::Error::from);
         if report.take("images", fits)?.is_some() {
-            report.add("images", [ok(format!("{image} is compatible with {version}"))]);
+            report.add("images", [Finding::ok(format!("{image} is compatible with {version}"))]);
         }
     }
     if let (Some(backend), Some(facts)) = (backend, facts) {
@@ -287,7 +290,7 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
             Some(mac) => mac.to_string(),
             None => "something".to_owned(),
         };
-        Some(fail(format!("{} {} is in use by {who}", lease.name, lease.ip)))
+        Some(Finding::fail(format!("{} {} is in use by {who}", lease.name, lease.ip)))
     };
     leases.iter().filter_map(finding).collect()
 }
@@ -336,7 +339,7 @@ fn given_vip_findings(
     let problem = |vip| {
         let ip = machines::given_vip(config, vip)?;
         if let Some(problem) = vip_problem(vip, ip, facts, can_hold, &neighbours.addresses) {
-            return Some(fail(problem));
+            return Some(Finding::fail(problem));
         }
         // With lb=user the load balancer already has them.
         let taken = vip_taken(vip, ip, facts, own).filter(|_| config.lb != Lb::User)?;
@@ -344,7 +347,7 @@ fn given_vip_findings(
             format!("set another {vip}_ip, or release this address: `ocpdeploy` does not take it from its owner");
         Some(Finding {
             hint: Some(hint),
-            ..fail(taken)
+            ..Finding::fail(taken)
         })
     };
     Vip::ALL.into_iter().filter_map(problem).collect()
@@ -353,5 +356,7 @@ fn given_vip_findings(
 fn given_router_id_finding(config: &ClusterConfig, neighbours: &inventory::Neighbours) -> Option<Finding> {
     let id = config.given.virtual_router_id?;
     let owner = neighbours.virtual_router_ids.get(&id)?;
-    Some(fail(format!("virtual_router_id {id} is already used by {owner}")))
+    Some(Finding::fail(format!(
+        "virtual_router_id {id} is already used by {owner}"
+    )))
 }

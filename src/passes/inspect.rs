@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::check::{find_installer, look_around};
 use super::options::DeployOptions;
-use super::report::{CheckResult, Report, Seen, ok};
+use super::report::{CheckResult, Report, Seen};
 use crate::backend::{Backend, Finding, NetworkFacts, Verdict};
 use crate::cluster::{ClusterConfig, Harvest, Role, Vip};
 use crate::local::disk::{self, ETCD_WANTS};
@@ -101,13 +101,13 @@ fn addresses(config: &ClusterConfig, facts: &NetworkFacts) -> Finding {
         false => format!("DHCP ranges: {}", ranges.join(", ")),
     };
     match given.is_empty() {
-        true => ok(format!("both virtual IPs come from pass one; {ranges}")),
+        true => Finding::ok(format!("both virtual IPs come from pass one; {ranges}")),
         false if facts.dhcp_ranges.is_empty() => finding(
             Verdict::Warn,
             format!("{}: {ranges}", given.join(", ")),
             Some("make sure that they are outside of the DHCP server's range"),
         ),
-        false => ok(format!("{}: no conflict found; {ranges}", given.join(", "))),
+        false => Finding::ok(format!("{}: no conflict found; {ranges}", given.join(", "))),
     }
 }
 
@@ -131,7 +131,7 @@ async fn etcd_disk(backend: &dyn Backend) -> Option<Finding> {
             ),
             Some("use a pool on an SSD: with slow disks etcd loses its leader and the installation hangs"),
         ),
-        Ok(latency) => ok(format!("{shown}: {latency}")),
+        Ok(latency) => Finding::ok(format!("{shown}: {latency}")),
         Err(error) => finding(
             Verdict::Warn,
             format!("cannot measure the write latency of {shown}: {error}"),
@@ -158,7 +158,7 @@ async fn pull_secret(config: &ClusterConfig, installer: &Installer, report: &mut
         Err(error) => Err(error.into()),
     };
     if report.take("pull secret", asked)?.is_some() {
-        report.add("pull secret", [ok("accepted by the release's registry")]);
+        report.add("pull secret", [Finding::ok("accepted by the release's registry")]);
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ async fn client_dns(config: &ClusterConfig, vip: Option<Ipv4Addr>) -> Finding {
             format!("this computer cannot resolve {name} yet; `deploy` does not need it"),
             Some("after pass one, add the names with `ocpdeploy dns apply`"),
         ),
-        (found, Some(vip)) if found.contains(&IpAddr::V4(vip)) => ok(format!("{name} resolves to {vip}")),
+        (found, Some(vip)) if found.contains(&IpAddr::V4(vip)) => Finding::ok(format!("{name} resolves to {vip}")),
         ([first, ..], vip) => {
             let wanted = vip.map_or("and api_ip is not set".to_owned(), |vip| format!("and api_ip is {vip}"));
             finding(
@@ -210,7 +210,7 @@ fn reach(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding> {
     let network = facts.cidr?;
     let near = facts.gateway.unwrap_or(network.network());
     Some(match network_probe::device_to(near) {
-        Some(device) => ok(format!("this computer is on {network} through {device}")),
+        Some(device) => Finding::ok(format!("this computer is on {network} through {device}")),
         None => finding(
             Verdict::Warn,
             format!("this computer is not on {network}: it cannot detect addresses in use there"),

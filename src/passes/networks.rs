@@ -2,7 +2,6 @@
 
 use ipnetwork::Ipv4Network;
 
-use super::report::fail;
 use crate::backend::{Finding, NetworkFacts, Verdict};
 use crate::cluster::ClusterConfig;
 
@@ -63,7 +62,7 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
                         "use another range, or move that of OVN-Kubernetes with a manifest for the Network operator \
                          ({field}) in the folder `manifests`"
                     )),
-                    ..fail(format!(
+                    ..Finding::fail(format!(
                         "{what} {other}, which overlaps with {range}, the {own} network of OVN-Kubernetes on every node"
                     ))
                 });

@@ -19,7 +19,6 @@ use super::run::Run;
 use crate::PROGRESS;
 use crate::backend::{
     AddressReservation, BackendError, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,
-    Verdict,
 };
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Lb, Mac, MachineName, NodeName, Pass, Vip};
 use crate::local::network_probe;
@@ -394,11 +393,7 @@ impl Run<'_> {
             .filter(|_| self.config.lb != Lb::Platform)
             .filter_map(|(vip, ip)| vip_problem(vip, ip, self.facts, true, &neighbours.addresses))
             .chain(used)
-            .map(|text| Finding {
-                verdict: Verdict::Fail,
-                text,
-                hint: None,
-            })
+            .map(Finding::fail)
             .collect();
         if !findings.is_empty() {
             return Err(PassError::Preflight { findings }.into());

@@ -89,27 +89,3 @@ pub(super) struct Seen {
     /// The addresses of pass one.
     pub table: Option<Parameters>,
 }
-
-pub(super) fn ok(text: impl Into<String>) -> Finding {
-    Finding {
-        verdict: Verdict::Ok,
-        text: text.into(),
-        hint: None,
-    }
-}
-
-pub(super) fn fail(text: String) -> Finding {
-    Finding {
-        verdict: Verdict::Fail,
-        text,
-        hint: None,
-    }
-}
-
-pub(super) fn warn(text: impl ToString) -> Finding {
-    Finding {
-        verdict: Verdict::Warn,
-        text: text.to_string(),
-        hint: None,
-    }
-}

@@ -224,15 +224,7 @@ impl Run<'_> {
         let neighbours = inventory::neighbours(&clusters, &self.facts.identity, &self.config.id());
         let mut table = self.table()?;
         table.nodes.extend(new);
-        let findings: Vec<_> = neighbours
-            .clashes(&table)
-            .into_iter()
-            .map(|text| Finding {
-                verdict: Verdict::Fail,
-                text,
-                hint: None,
-            })
-            .collect();
+        let findings: Vec<_> = neighbours.clashes(&table).into_iter().map(Finding::fail).collect();
         if !findings.is_empty() {
             return Err(PassError::Preflight { findings }.into());
         }

@@ -30,11 +30,11 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
     let free = if_supported(connect.free_memory().map_err(Failure::from))?;
     let free = free.map_or(String::new(), |bytes| format!(", {} free", bytes >> 20));
     let mut seen = vec![
-        finding(
+        Finding::new(
             Verdict::Ok,
             format!("connected to libvirt {major}.{minor}.{patch} at {}", config.uri),
         ),
-        finding(
+        Finding::new(
             Verdict::Ok,
             format!(
                 "the host has {} CPUs and {} MiB of memory{free}",
@@ -45,20 +45,15 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
     ];
     seen.push(
         match Platform::choose(&document(connect.capabilities())?, VirtType::Auto) {
-            Ok(platform) if platform.domain_type == "qemu" => finding(
+            Ok(platform) if platform.domain_type == "qemu" => Finding::new(
                 Verdict::Warn,
                 "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal".to_owned(),
             ),
-            Ok(platform) => finding(Verdict::Ok, format!("domain type {}", platform.domain_type)),
-            Err(failure) => finding(Verdict::Warn, failure.message),
+            Ok(platform) => Finding::new(Verdict::Ok, format!("domain type {}", platform.domain_type)),
+            Err(failure) => Finding::new(Verdict::Warn, failure.message),
         },
     );
     Ok(seen)
-}
-
-fn finding(verdict: Verdict, text: String) -> Finding {
-    let hint = None;
-    Finding { verdict, text, hint }
 }
 
 fn networks(connect: &Connect) -> Result<Vec<Choice>, Failure> {

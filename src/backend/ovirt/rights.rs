@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use super::engine::Ovirt;
 use super::engine::Site;
-use super::site::finding;
 use super::wire::id;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Verdict};
@@ -90,7 +89,7 @@ impl Ovirt {
         if !lacks.is_empty() {
             findings.push(Finding {
                 hint: Some("PowerUserRole on cluster and storage domain and VnicProfileUser on the network, or DataCenterAdmin and TagManager, let it; a group's roles are not looked at".to_owned()),
-                ..finding(Verdict::Warn, format!("the roles of {user} here do not let it: {lacks}"))
+                ..Finding::new(Verdict::Warn, format!("the roles of {user} here do not let it: {lacks}"))
             });
         }
         if self.session.is_filtered() {
@@ -100,7 +99,7 @@ impl Ovirt {
             if !lacks.is_empty() {
                 let text =
                     format!("the roles of {user} here do not let it: {lacks}; images and affinity may be refused");
-                findings.push(finding(Verdict::Warn, text));
+                findings.push(Finding::new(Verdict::Warn, text));
             }
         }
         Ok(findings)
@@ -118,7 +117,7 @@ impl Ovirt {
             .into_iter()
             .filter(|(is_wished, _)| *is_wished)
             .map(|(_, setting)| {
-                finding(
+                Finding::new(
                     Verdict::Fail,
                     format!("{setting} needs an administrator's role, and {user} has none"),
                 )
@@ -128,7 +127,7 @@ impl Ovirt {
             hint: Some(
                 "an administrator makes templates of the images; name them by image and helper_image".to_owned(),
             ),
-            ..finding(
+            ..Finding::new(
                 Verdict::Warn,
                 format!("{user} is no administrator: images must be templates, and masters may share a host"),
             )

@@ -169,7 +169,7 @@ impl Ovirt {
             Err(failure) if matches!(failure.kind, Unreachable | Timeout | Denied) => return Err(failure),
             Err(failure) => return Ok(vec![fail(failure)]),
         };
-        let mut findings = vec![finding(
+        let mut findings = vec![Finding::new(
             Verdict::Ok,
             format!(
                 "engine {} of version {}, cluster {}",
@@ -181,7 +181,7 @@ impl Ovirt {
         if site.way == Way::Ignition {
             let systems = self.session.get("/operatingsystems", &[]).await?;
             if !systems.iter().any(|system| system.text_of("name") == Some("rhcos_x64")) {
-                findings.push(finding(
+                findings.push(Finding::new(
                     Verdict::Fail,
                     "the engine does not know the system type rhcos_x64".to_owned(),
                 ));
@@ -231,7 +231,7 @@ impl Ovirt {
         let memory = |(_, _, size): &(Pass, Role, Size)| size.memory_mib;
         let largest = needs.sizes.iter().map(memory).max().unwrap_or_default();
         match hosts::able(&hosts, needs.cpus_per_machine, largest) {
-            Err(words) => findings.push(finding(Verdict::Fail, words)),
+            Err(words) => findings.push(Finding::new(Verdict::Fail, words)),
             Ok(able) => {
                 let masters = needs
                     .sizes
@@ -241,7 +241,7 @@ impl Ovirt {
                 if self.config.affinity == Affinity::Hard && able < masters {
                     findings.push(Finding {
                         hint: Some("set ovirt_affinity=soft, or off".to_owned()),
-                        ..finding(
+                        ..Finding::new(
                             Verdict::Fail,
                             format!("{masters} masters that must not share a host have {able} hosts that can run them"),
                         )
@@ -272,7 +272,7 @@ impl Ovirt {
         }
         let name = pool.text_of("name").unwrap_or_default();
         let text = format!("MAC pool {name} of cluster {} allows duplicates", self.config.cluster);
-        findings.push(finding(Verdict::Warn, text));
+        findings.push(Finding::new(Verdict::Warn, text));
         let ours: BTreeSet<_> = needs.machines.iter().flat_map(|(_, macs)| macs).copied().collect();
         let all = self.session.get("/vms", &[("follow", "nics")]).await?;
         for vm in all.iter() {
@@ -285,7 +285,10 @@ impl Ovirt {
                 .filter_map(|nic| nic.text_of("mac/address")?.parse::<Mac>().ok());
             for mac in macs.filter(|mac| ours.contains(mac)) {
                 let name = vm.text_of("name").unwrap_or_default();
-                findings.push(finding(Verdict::Fail, format!("MAC {mac} is machine {name}'s already")));
+                findings.push(Finding::new(
+                    Verdict::Fail,
+                    format!("MAC {mac} is machine {name}'s already"),
+                ));
             }
         }
         Ok(())
@@ -309,14 +312,14 @@ impl Ovirt {
         let free = domain.text_of("available").and_then(|bytes| bytes.parse::<u64>().ok());
         let free = free.unwrap_or_default() / GIB;
         findings.push(match free < needs.disk_gib {
-            true => finding(
+            true => Finding::new(
                 Verdict::Warn,
                 format!(
                     "storage domain {name} has {free} GiB free, and full disks would need {}",
                     needs.disk_gib
                 ),
             ),
-            false => finding(Verdict::Ok, format!("storage domain {name} has {free} GiB free")),
+            false => Finding::new(Verdict::Ok, format!("storage domain {name} has {free} GiB free")),
         });
         Ok(())
     }
@@ -327,7 +330,7 @@ impl Ovirt {
             .iter()
             .filter(|(name, _)| name.as_str().len() > LONGEST_NAME)
         {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Verdict::Fail,
                 format!(
                     "the name {name} has {} characters, and oVirt takes {LONGEST_NAME}",
@@ -346,7 +349,7 @@ impl Ovirt {
                 let name = vm.text_of("name").unwrap_or_default();
                 let is_ours = OwnershipTag::read(&vm).is_some_and(|ours| Some(&ours.cluster) == needs.cluster.as_ref());
                 if !is_ours {
-                    findings.push(finding(
+                    findings.push(Finding::new(
                         Verdict::Fail,
                         format!("there is a machine {name} already, and it is not of this cluster"),
                     ));
@@ -404,16 +407,8 @@ pub(super) fn filter_finding(network: &str, profile: &Element) -> Option<Finding
         format!("vNIC profile {name} of network {network} has the filter {filter}, which drops the VIPs' packets");
     drops.iter().any(|part| filter.contains(part)).then(|| Finding {
         hint: Some("choose a profile with vdsm-no-mac-spoofing or without a filter by ovirt_vnic_profile".to_owned()),
-        ..finding(Verdict::Warn, text)
+        ..Finding::new(Verdict::Warn, text)
     })
-}
-
-pub(super) fn finding(verdict: Verdict, text: String) -> Finding {
-    Finding {
-        verdict,
-        text,
-        hint: None,
-    }
 }
 
 fn fail(failure: Failure) -> Finding {

@@ -11,9 +11,7 @@ use sha2::{Digest, Sha256};
 use super::dhcp::{Network, Reservation};
 use super::world::{SimMachine, World};
 use crate::backend::filters::matching;
-use crate::backend::{
-    AddressReservation, BackendErrorKind, Capabilities, Finding, MachineSpec, Payload, Requirements, Verdict,
-};
+use crate::backend::{AddressReservation, BackendErrorKind, Capabilities, Finding, MachineSpec, Payload, Requirements};
 use crate::cluster::{AddressAssignment, ClusterId, Mac, MachineName};
 use crate::digest::hex;
 
@@ -247,15 +245,9 @@ pub(super) fn check_image(path: &Path, sha256: &str, bytes: u64) -> Result<(), R
 }
 
 pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
-    let ok = |text: String| Finding {
-        verdict: Verdict::Ok,
-        text,
-        hint: None,
-    };
     let fail = |text: String, hint: &str| Finding {
-        verdict: Verdict::Fail,
-        text,
         hint: Some(hint.to_owned()),
+        ..Finding::fail(text)
     };
     let mut findings = Vec::new();
     let macs: BTreeSet<Mac> = needs
@@ -279,7 +271,7 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
             .collect();
         let (wanted, free) = (macs.difference(&known).count(), network.free_count());
         findings.push(match wanted <= free {
-            true => ok(format!(
+            true => Finding::ok(format!(
                 "network {name} is {}, DHCP from {} to {}, {free} addresses free",
                 network.cidr, network.dhcp_from, network.dhcp_to
             )),
@@ -309,7 +301,7 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
         }
     }
     if taken.is_empty() && !needs.machines.is_empty() {
-        taken.push(ok("machine names and MACs are free".to_owned()));
+        taken.push(Finding::ok("machine names and MACs are free".to_owned()));
     }
     findings.extend(taken);
     if let Some(most) = world.limits.memory_mib {
@@ -320,7 +312,7 @@ pub(super) fn preflight(world: &World, needs: &Requirements) -> Vec<Finding> {
         let free = most.saturating_sub(others.map(|machine| machine.memory_mib).sum());
         let text = format!("{} MiB of memory required, {free} MiB free", needs.memory_mib);
         findings.push(match needs.memory_mib <= free {
-            true => ok(text),
+            true => Finding::ok(text),
             false => fail(text, BackendErrorKind::Quota.hint()),
         });
     }
