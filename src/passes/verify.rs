@@ -273,7 +273,7 @@ impl Look<'_> {
             }
             let (ip, mac) = (lease.ip, lease.mac);
             let text = match held.iter().find(|other| other.name == lease.name) {
-                Some(other) => format!("reserves {} for {}, the table has {ip} for {mac}", other.ip, other.mac),
+                Some(other) => format!("has {} for {}, the table has {ip} for {mac}", other.ip, other.mac),
                 None => format!("{ip} is not reserved for {mac}"),
             };
             differs(&lease, text);

@@ -412,7 +412,7 @@ fn faulty(mirror: &Mirror) -> Vec<Faulty> {
         real(
             "an image of another platform",
             "image=./rhcos-4.19.0-x86_64-openstack.x86_64.qcow2",
-            "is made for openstack, and this platform boots the one for qemu",
+            "is for openstack; this platform requires the image for qemu",
         )
         .file("rhcos-4.19.0-x86_64-openstack.x86_64.qcow2", ""),
         real(

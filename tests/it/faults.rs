@@ -364,7 +364,7 @@ async fn is_well_told(ground: &Ground, operation: Deed, method: &str, fault: &Fa
     match told.kind.exit_code() {
         7 => {
             assert!(text.contains("was interrupted"), "{why}: {text}");
-            assert!(text.contains("on the platform"), "{why}: {text}");
+            assert!(text.contains("existing objects"), "{why}: {text}");
             assert!(text.contains("run the same command again"), "{why}: {text}");
         }
         code @ (5 | 6) => {
