@@ -100,7 +100,7 @@ pub(super) async fn look_around(
         );
         findings.extend(given_router_id_finding(config, &neighbours));
         match &seen.table {
-            Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(fail)),
+            Some(table) => findings.extend(neighbours.clashes(table).into_iter().map(Finding::fail)),
             None if backend.common_capabilities().guests_reachable => findings.extend(answered_for(config).await),
             None => {}
         }
@@ -158,7 +158,9 @@ fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
     refuse_pretend(&config.name, &config.backend, api).err()?;
     Some(Finding {
         hint: Some("`ocpdeploy deploy --rehearse` runs both passes on it".to_owned()),
-        ..fail("the simulated platform runs no machines, so a real cluster cannot be installed on it".to_owned())
+        ..Finding::fail(
+            "the simulated platform runs no machines, so a real cluster cannot be installed on it".to_owned(),
+        )
     })
 }
 
@@ -254,7 +256,7 @@ fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -
                  anyone on the network can give nodes their root configuration and read the secrets in it",
                 config.id()
             )),
-            ..fail(format!(
+            ..Finding::fail(format!(
                 "nodes cannot fetch their configuration securely: the DNS of network {} does not resolve api-int.{}, \
                  and a node's whole configuration is too large for {}",
                 config.network,

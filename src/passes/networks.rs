@@ -34,7 +34,7 @@ pub(super) fn findings(config: &ClusterConfig, facts: &NetworkFacts) -> Vec<Find
         if let Some(machines) = machines.filter(|machines| overlap(*machines, range)) {
             found.push(Finding {
                 hint: Some(format!("set {name} to a range that the machines do not use")),
-                ..fail(format!(
+                ..Finding::fail(format!(
                     "network {} is {machines}, which overlaps with {name} {range}",
                     config.network
                 ))

@@ -414,6 +414,6 @@ pub(super) fn filter_finding(network: &str, profile: &Element) -> Option<Finding
 fn fail(failure: Failure) -> Finding {
     Finding {
         hint: failure.hint,
-        ..finding(Verdict::Fail, failure.message)
+        ..Finding::new(Verdict::Fail, failure.message)
     }
 }
