@@ -387,4 +387,11 @@ mod tests {
             assert_eq!(merge(&parent, &child).unwrap_err().to_string(), text);
         }
     }
+
+    #[test]
+    fn a_null_entry_leaves_the_parent_s_as_it_is() {
+        let users = |users: Value| v3(json!({"passwd": {"users": users}}));
+        let parent = users(json!([{"name": "", "uid": 1}]));
+        assert_eq!(merge(&parent, &users(json!([null]))).unwrap(), parent);
+    }
 }

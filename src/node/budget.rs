@@ -304,4 +304,37 @@ mod tests {
         // 9000 bytes in base64 in base64.
         assert!((16_000..16_400).contains(&found[0].bytes), "{}", found[0]);
     }
+
+    #[test]
+    fn the_largest_entries_are_listed_with_their_size_and_share() {
+        let carrier = Carrier {
+            name: "toy",
+            limit: Some(1),
+            counts_base64: false,
+            bootstrap_fetches: false,
+        };
+        let error = fit(&carrier, config(20_000)).unwrap_err();
+        let large = &error.largest[0];
+        let line = format!("  file /large: {} bytes, 90 %", large.bytes);
+        assert_eq!(error.to_string().lines().nth(1), Some(line.as_str()));
+    }
+
+    #[test]
+    fn shares_are_rounded() {
+        for bytes in 20..60 {
+            let config: Value = serde_json::from_slice(&config(bytes)).unwrap();
+            for found in contributors(&config, 3) {
+                let share = found.bytes as f64 * 100.0 / size(&config) as f64;
+                assert_eq!(found.percent, share.round() as usize, "{found} of {}", size(&config));
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_a_config_is_one_entry() {
+        let file = json!({"path": "/f", "contents": {"source": data_url(&config(100))}});
+        let found = contributors(&json!({"storage": {"files": [file]}}), 3);
+        let keys: Vec<_> = found.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, ["/f"]);
+    }
 }
