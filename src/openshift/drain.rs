@@ -307,10 +307,15 @@ mod tests {
                 false,
                 false,
                 format!("{head}{cart}{page}"),
-                " use --force --delete-emptydir-data ",
+                " use --force --delete-emptydir-data to delete ",
             ),
-            (true, false, format!("{head}{page}"), " use --delete-emptydir-data "),
-            (false, true, format!("{head}{cart}"), " use --force "),
+            (
+                true,
+                false,
+                format!("{head}{page}"),
+                " use --delete-emptydir-data to delete ",
+            ),
+            (false, true, format!("{head}{cart}"), " use --force to delete "),
         ] {
             let (text, hint) = refused(&pods, force, delete_data).unwrap();
             assert_eq!(text, losses);

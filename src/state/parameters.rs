@@ -504,4 +504,14 @@ pub(crate) mod tests {
         assert!(table.write(&path).is_err());
         assert_eq!(Parameters::read(&path).unwrap(), None);
     }
+
+    #[test]
+    fn nodes_are_found_by_name_and_by_role() {
+        let table = example();
+        let found = |index| table.node(&NodeName::node(Role::Master, index)).map(|node| node.ip);
+        assert_eq!(found(1), Some(Ipv4Addr::new(192, 168, 122, 13)));
+        assert_eq!(found(3), None);
+        let workers: Vec<_> = table.of_role(Role::Worker).map(|node| node.name.as_str()).collect();
+        assert_eq!(workers, ["worker-0", "worker-1"]);
+    }
 }
