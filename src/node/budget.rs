@@ -169,7 +169,7 @@ fn collect(config: &Value, scale: f64, all: &mut Vec<(&'static str, String, usiz
         let entries = config.pointer(place).and_then(Value::as_array).into_iter().flatten();
         for (index, entry) in entries.enumerate() {
             let bytes = size(entry) as f64 * scale;
-            if let Some((inner, length)) = inner_config(kind, entry) {
+            if let Some((inner, length)) = inner_config(entry) {
                 // How many bytes one byte within takes up here: base64 makes more of it, gzip less.
                 collect(&inner, bytes / length.max(1) as f64, all);
                 continue;
@@ -181,14 +181,13 @@ fn collect(config: &Value, scale: f64, all: &mut Vec<(&'static str, String, usiz
     }
 }
 
-fn inner_config(kind: &str, entry: &Value) -> Option<(Value, usize)> {
-    match contents::of(entry) {
-        Ok(Contents::Bytes(bytes)) if kind == "merged config" => {
-            let inner = serde_json::from_slice(&bytes).ok()?;
-            Some((inner, bytes.len()))
-        }
-        _ => None,
-    }
+/// The config that an entry merges: no other entry has JSON as its source.
+fn inner_config(entry: &Value) -> Option<(Value, usize)> {
+    let Ok(Contents::Bytes(bytes)) = contents::of(entry) else {
+        return None;
+    };
+    let inner = serde_json::from_slice(&bytes).ok()?;
+    Some((inner, bytes.len()))
 }
 
 /// Bytes of a value as JSON, without white space.
