@@ -35,7 +35,7 @@ lint: ## rustfmt and clippy
 	cargo clippy --all-targets $(FEATURES) -- -D warnings
 	cargo clippy --all-targets --no-default-features -- -D warnings
 
-mutants: ## change the modules that decide, one place at a time, and list the changes no test notices (hours; FILES=… for some)
+mutants: ## change the modules that decide, one place at a time, and list the changes no test notices (FILES=… for some)
 	@command -v cargo-mutants >/dev/null || { cargo install cargo-mutants --locked --debug --root target/tools --target-dir target/tools/build; rm -rf target/tools/build; }
 	tests/mutants.sh $(FILES)
 
