@@ -38,7 +38,7 @@ lint: ## run rustfmt and clippy, without tests for builds with fewer backends
 	cargo clippy --no-default-features -- -D warnings
 	$(if $(FEATURES),,cargo clippy --no-default-features --features libvirt -- -D warnings)
 
-mutants: ## list mutations of the decision modules that no test detects (hours; FILES=… to select)
+mutants: ## mutate the decision modules and compare the undetected mutants with tests/mutants.txt (FILES=… to select)
 	@command -v cargo-mutants >/dev/null || { cargo install cargo-mutants --locked --debug --root target/tools --target-dir target/tools/build; rm -rf target/tools/build; }
 	tests/mutants.sh $(FILES)
 

@@ -206,11 +206,10 @@ impl<'a> EntryKey<'a> {
         match key {
             Key::Field(name) => text(field(name)).map(Self::Text).map_err(|error| beneath(name, error)),
             Key::NumberOrLabel => match (field("number"), field("label")) {
-                (Value::Number(number), _) if number.as_i64() != Some(0) => Ok(Self::Number(number)),
-                (Value::Number(_) | Value::Null, Value::Null) => Ok(Self::Nothing),
-                (Value::Number(_) | Value::Null, label) => {
-                    text(label).map(Self::Text).map_err(|error| beneath("label", error))
-                }
+                // 0 is no number: `translate` has removed it.
+                (Value::Number(number), _) => Ok(Self::Number(number)),
+                (Value::Null, Value::Null) => Ok(Self::Nothing),
+                (Value::Null, label) => text(label).map(Self::Text).map_err(|error| beneath("label", error)),
                 _ => Err(beneath("number", shape("a number"))),
             },
         }
@@ -386,5 +385,26 @@ mod tests {
         ] {
             assert_eq!(merge(&parent, &child).unwrap_err().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_null_entry_leaves_the_parent_s_as_it_is() {
+        let users = |users: Value| v3(json!({"passwd": {"users": users}}));
+        let parent = users(json!([{"name": "", "uid": 1}]));
+        assert_eq!(merge(&parent, &users(json!([null]))).unwrap(), parent);
+    }
+
+    #[test]
+    fn a_partition_without_a_label_is_not_one_with_an_empty_label() {
+        let partitions =
+            |partitions: Value| v3(json!({"storage": {"disks": [{"device": "/d", "partitions": partitions}]}}));
+        let merged = merge(
+            &partitions(json!([{"label": "", "sizeMiB": 1}])),
+            &partitions(json!([{"sizeMiB": 2}])),
+        );
+        assert_eq!(
+            merged.unwrap()["storage"]["disks"][0]["partitions"],
+            json!([{"label": "", "sizeMiB": 1}, {"sizeMiB": 2}])
+        );
     }
 }

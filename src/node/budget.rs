@@ -170,7 +170,7 @@ fn collect(config: &Value, scale: f64, all: &mut Vec<(&'static str, String, usiz
         let entries = config.pointer(place).and_then(Value::as_array).into_iter().flatten();
         for (index, entry) in entries.enumerate() {
             let bytes = size(entry) as f64 * scale;
-            if let Some((inner, length)) = inner_config(kind, entry) {
+            if let Some((inner, length)) = inner_config(entry) {
                 // The average size here of one embedded byte: base64 increases it, gzip reduces it.
                 collect(&inner, bytes / length.max(1) as f64, all);
                 continue;
@@ -182,14 +182,13 @@ fn collect(config: &Value, scale: f64, all: &mut Vec<(&'static str, String, usiz
     }
 }
 
-fn inner_config(kind: &str, entry: &Value) -> Option<(Value, usize)> {
-    match contents::of(entry) {
-        Ok(Contents::Bytes(bytes)) if kind == "merged config" => {
-            let inner = serde_json::from_slice(&bytes).ok()?;
-            Some((inner, bytes.len()))
-        }
-        _ => None,
-    }
+/// The config that an entry merges: no other entry has JSON as its source.
+fn inner_config(entry: &Value) -> Option<(Value, usize)> {
+    let Ok(Contents::Bytes(bytes)) = contents::of(entry) else {
+        return None;
+    };
+    let inner = serde_json::from_slice(&bytes).ok()?;
+    Some((inner, bytes.len()))
 }
 
 /// Bytes of a value as JSON, without white space.
@@ -321,5 +320,39 @@ mod tests {
         assert_eq!(keys, ["/large", "/small", "a.service"]);
         // 9000 bytes in nested base64.
         assert!((16_000..16_400).contains(&found[0].bytes), "{}", found[0]);
+    }
+
+    #[test]
+    fn the_largest_entries_are_listed_with_their_size_and_share() {
+        let carrier = Carrier {
+            name: "toy",
+            limit: Some(1),
+            compress_above: None,
+            counts_base64: false,
+            bootstrap_fetches: false,
+        };
+        let error = fit(&carrier, config(20_000)).unwrap_err();
+        let large = &error.largest[0];
+        let line = format!("  file /large: {} bytes, 90 %", large.bytes);
+        assert_eq!(error.to_string().lines().nth(1), Some(line.as_str()));
+    }
+
+    #[test]
+    fn shares_are_rounded() {
+        for bytes in 20..60 {
+            let config: Value = serde_json::from_slice(&config(bytes)).unwrap();
+            for found in contributors(&config, 3) {
+                let share = found.bytes as f64 * 100.0 / size(&config) as f64;
+                assert_eq!(found.percent, share.round() as usize, "{found} of {}", size(&config));
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_a_config_is_one_entry() {
+        let file = json!({"path": "/f", "contents": {"source": data_url(&config(100))}});
+        let found = contributors(&json!({"storage": {"files": [file]}}), 3);
+        let keys: Vec<_> = found.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, ["/f"]);
     }
 }

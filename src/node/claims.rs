@@ -224,4 +224,21 @@ mod tests {
             assert_eq!(claims(&odd), [], "{odd}");
         }
     }
+
+    #[test]
+    fn a_unit_with_drop_ins_is_claimed_only_if_it_sets_more() {
+        let unit = |mut unit: Value| {
+            unit["name"] = "k.service".into();
+            json!({"systemd": {"units": [unit]}})
+        };
+        let whole = || unit(json!({"contents": "x"}));
+        let dropins = json!([{"name": "10-a.conf", "contents": ""}]);
+        let enabled = unit(json!({"enabled": true, "dropins": dropins}));
+        assert_eq!(
+            clash(whole(), enabled).as_deref(),
+            Some("conflict: unit k.service is set by a.ign and by b.ign")
+        );
+        let null = unit(json!({"contents": null, "dropins": dropins}));
+        assert_eq!(clash(whole(), null), None);
+    }
 }

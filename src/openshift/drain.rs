@@ -240,3 +240,103 @@ fn local_data(pod: &Pod) -> Option<String> {
 fn name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod of `namespace/name` with this metadata and these volumes.
+    fn pod(name: &str, mut metadata: Value, volumes: Value) -> Pod {
+        let (namespace, name) = name.split_once('/').unwrap();
+        metadata["namespace"] = namespace.into();
+        metadata["name"] = name.into();
+        let pod = json!({"metadata": metadata, "spec": {"containers": [], "volumes": volumes}});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn owned(kind: &str, is_controller: bool) -> Value {
+        json!({"ownerReferences": [
+            {"apiVersion": "v1", "kind": kind, "name": "owner", "uid": "1", "controller": is_controller},
+        ]})
+    }
+
+    #[test]
+    fn a_pod_that_nothing_recreates_is_lonely() {
+        let label = |app: &str| json!({"labels": {"app": app}});
+        for (name, metadata, expected) in [
+            ("shop/cart", json!({}), true),
+            ("shop/cart", owned("ReplicaSet", true), false),
+            ("shop/cart", owned("ReplicaSet", false), true),
+            ("openshift-marketplace/catalog", owned("CatalogSource", false), false),
+            ("openshift-etcd/guard", label("guard"), false),
+            ("openshift-etcd/guard", label("other"), true),
+            ("openshift-etcd/guard", json!({}), true),
+            ("shop/guard", label("guard"), true),
+        ] {
+            let pod = pod(name, metadata.clone(), json!([]));
+            assert_eq!(is_lonely(&pod), expected, "{name} {metadata}");
+        }
+    }
+
+    #[test]
+    fn each_loss_requires_its_own_flag() {
+        let volumes = json!([
+            {"name": "cache", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}, {"name": "config", "configMap": {"name": "c"}},
+        ]);
+        let pods = [
+            pod("shop/cart", json!({}), json!([])),
+            pod("shop/page", owned("ReplicaSet", true), volumes),
+            pod("shop/api", owned("ReplicaSet", true), json!([])),
+        ];
+        let refused = |pods: &[Pod], force, delete_emptydir_data| {
+            let limit = Duration::ZERO;
+            let how = Drain {
+                limit,
+                force,
+                delete_emptydir_data,
+            };
+            let error = refuse_losses("worker-0", pods, how).err()?;
+            Some((error.to_string(), error.hint().unwrap()))
+        };
+        let head = "draining worker-0 would delete:";
+        let cart = "\n  shop/cart: not managed by a controller";
+        let page = "\n  shop/page: its data in emptyDir cache, tmp";
+        for (force, delete_data, losses, flags) in [
+            (
+                false,
+                false,
+                format!("{head}{cart}{page}"),
+                " use --force --delete-emptydir-data to delete ",
+            ),
+            (
+                true,
+                false,
+                format!("{head}{page}"),
+                " use --delete-emptydir-data to delete ",
+            ),
+            (false, true, format!("{head}{cart}"), " use --force to delete "),
+        ] {
+            let (text, hint) = refused(&pods, force, delete_data).unwrap();
+            assert_eq!(text, losses);
+            assert!(hint.contains(flags), "{hint}");
+        }
+        assert_eq!(refused(&pods, true, true), None);
+        assert_eq!(refused(&pods[2..], false, false), None);
+    }
+
+    #[test]
+    fn a_node_is_unreachable_if_its_ready_condition_is_unknown() {
+        for (kind, status, expected) in [
+            ("Ready", "Unknown", true),
+            ("Ready", "True", false),
+            ("Ready", "False", false),
+            ("MemoryPressure", "Unknown", false),
+        ] {
+            let node = json!({"metadata": {}, "status": {"conditions": [{"type": kind, "status": status}]}});
+            let node = serde_json::from_value(node).unwrap();
+            assert_eq!(is_unreachable(&node), expected, "{kind} {status}");
+        }
+    }
+}

@@ -302,4 +302,43 @@ mod tests {
             assert_eq!(console_address(cut, MAC), None, "{cut}");
         }
     }
+
+    #[test]
+    fn each_change_is_reported_once() {
+        let planned = planned();
+        let mut watch = Watch::new(None);
+        let mut look = || {
+            let changes = watch.look(&planned, &[machine(Power::Running, &[(MAC, &[[10, 0, 0, 5]])])]);
+            changes.iter().map(Change::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(look(), ["10.0.0.5, seen once"]);
+        assert_eq!(look(), ["10.0.0.5"]);
+        assert!(look().is_empty(), "nothing changed");
+        assert!(watch.is_complete(&planned) && watch.missing(&planned).is_empty());
+    }
+
+    #[test]
+    fn only_what_waiting_cannot_change_is_final() {
+        let ip = Ipv4Addr::new(10, 0, 0, 5);
+        for seen in [
+            Seen::Paused("I/O error".to_owned()),
+            Seen::Broken("no host".to_owned()),
+            Seen::NoSuchNic(MAC),
+            Seen::Absent,
+        ] {
+            assert!(seen.is_final(), "{seen}");
+        }
+        for seen in [
+            Seen::Address(ip),
+            Seen::NoLease,
+            Seen::Silent,
+            Seen::WrongNetwork(ip, "10.1.0.0/24".parse().unwrap()),
+            Seen::Several(vec![ip]),
+            Seen::Off,
+            Seen::Down(2),
+            Seen::Building,
+        ] {
+            assert!(!seen.is_final(), "{seen}");
+        }
+    }
 }

@@ -440,6 +440,8 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::{BackendConfig, GivenAddresses, WorkersOn};
+    use crate::state::parameters::tests::example;
 
     fn names(machines: &[Planned]) -> Vec<&str> {
         machines.iter().map(|machine| machine.name.as_str()).collect()
@@ -528,5 +530,199 @@ mod tests {
         assert_eq!(plan(&config, None, &BTreeSet::new()).memory_mib, 800_000);
         config.harvest = Harvest::Reserve;
         assert!(plan(&config, None, &BTreeSet::new()).pass_one.is_empty());
+    }
+
+    const API: Ipv4Addr = Ipv4Addr::new(192, 168, 122, 10);
+
+    fn ips<const N: usize>(last: [u8; N]) -> Vec<Ipv4Addr> {
+        last.map(|last| Ipv4Addr::new(192, 168, 122, last)).to_vec()
+    }
+
+    #[test]
+    fn autostart_is_for_nodes_that_stay() {
+        let mut config = ClusterConfig::example();
+        let macs = macs(&config, &BTreeSet::new());
+        let all = [pass_one(&config, &macs), pass_two(&config, &macs, None)].concat();
+        let started = |config: &ClusterConfig| {
+            let image = ImageHandle("image".to_owned());
+            let specs = all
+                .iter()
+                .map(|machine| machine.spec(config, &image, Payload::Ignition(vec![])));
+            let started = specs.filter(|spec| spec.autostart).map(|spec| spec.name.to_string());
+            started.collect::<Vec<_>>()
+        };
+        assert!(started(&config).is_empty());
+        config.autostart = true;
+        assert_eq!(
+            started(&config),
+            [
+                "lab-master-0",
+                "lab-master-1",
+                "lab-master-2",
+                "lab-worker-0",
+                "lab-worker-1"
+            ]
+        );
+    }
+
+    #[test]
+    fn given_addresses_belong_to_their_nodes() {
+        let mut config = ClusterConfig::example();
+        let mac = |last| Mac([0x52, 0x54, 0, 0, 0, last]);
+        config.given = GivenAddresses {
+            api_ip: Some(API),
+            ingress_ip: Some(Ipv4Addr::new(192, 168, 122, 9)),
+            bootstrap_mac: Some(mac(1)),
+            bootstrap_ip: Some(Ipv4Addr::new(192, 168, 122, 11)),
+            master_macs: vec![mac(2), mac(3), mac(4)],
+            master_ips: ips([12, 13, 14]),
+            worker_macs: vec![mac(5), mac(6)],
+            worker_ips: ips([15, 16]),
+            ..GivenAddresses::default()
+        };
+        let macs = macs(&config, &BTreeSet::new());
+        let text =
+            |name: &str, mac: Option<Mac>, ip: Option<Ipv4Addr>| format!("{name} {} {}", mac.unwrap(), ip.unwrap());
+        let two = pass_two(&config, &macs, None);
+        let two: Vec<_> = two
+            .iter()
+            .map(|machine| text(machine.node.as_str(), machine.mac(), machine.ip))
+            .collect();
+        assert_eq!(
+            two,
+            [
+                "bootstrap 52:54:00:00:00:01 192.168.122.11",
+                "master-0 52:54:00:00:00:02 192.168.122.12",
+                "master-1 52:54:00:00:00:03 192.168.122.13",
+                "master-2 52:54:00:00:00:04 192.168.122.14",
+                "worker-0 52:54:00:00:00:05 192.168.122.15",
+                "worker-1 52:54:00:00:00:06 192.168.122.16"
+            ]
+        );
+        let table = static_leases(&config, &macs);
+        let table: Vec<_> = table
+            .iter()
+            .map(|line| text(line.name.as_str(), Some(line.mac), Some(line.ip)))
+            .collect();
+        let vip = |vip, ip| text(NodeName::vip(vip).as_str(), macs.get(&NodeName::vip(vip)).copied(), ip);
+        let vips = vec![
+            vip(Vip::Api, config.given.api_ip),
+            vip(Vip::Ingress, config.given.ingress_ip),
+        ];
+        assert_eq!(table, [vips, two].concat());
+    }
+
+    #[test]
+    fn a_cluster_s_own_vip_macs_are_the_derived_and_the_recorded_ones() {
+        let mut table = example();
+        let macs = macs(&ClusterConfig::example(), &BTreeSet::new());
+        let derived = BTreeSet::from([table.api_mac, table.ingress_mac]);
+        assert_eq!(vip_macs(&macs, None), derived);
+        table.api_mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+        let both = derived.into_iter().chain([table.api_mac]).collect();
+        assert_eq!(vip_macs(&macs, Some(&table)), both);
+    }
+
+    #[test]
+    fn a_platform_s_load_balancer_serves_the_mcs_without_tls_only_when_asked() {
+        let mut config = ClusterConfig::example();
+        let api = balancer(&config, Vip::Api);
+        assert_eq!(api.ports, [6443, 22623]);
+        assert_eq!(api.roles, [Role::Bootstrap, Role::Master]);
+        assert!(!api.checked, "machines of a rehearsal have no health endpoint");
+        let ingress = balancer(&config, Vip::Ingress);
+        assert_eq!((ingress.ports, ingress.roles), (vec![80, 443], vec![Role::Worker]));
+        config.mcs = Mcs::Http;
+        config.installer = InstallerChoice::OpenshiftInstall(None);
+        let api = balancer(&config, Vip::Api);
+        assert_eq!(api.ports, [6443, 22623, 22624]);
+        assert!(api.checked);
+    }
+
+    #[test]
+    fn a_parameter_file_that_does_not_match_the_settings_is_rejected() {
+        let table = example();
+        let settings = |change: fn(&mut ClusterConfig)| {
+            let mut config = ClusterConfig::example();
+            change(&mut config);
+            mismatch(&config, &table)
+        };
+        assert_eq!(settings(|_| {}), None);
+        assert_eq!(settings(|config| config.given.api_ip = Some(API)), None);
+        for (change, problem) in [
+            (
+                (|config| config.name = "prod".to_owned()) as fn(&mut ClusterConfig),
+                "it belongs to cluster lab.example.com",
+            ),
+            (|config| config.backend = ovirt(), "it was harvested on sim"),
+            (
+                |config| config.network = "br0".to_owned(),
+                "it was harvested on network default",
+            ),
+            (|config| config.workers = 3, "it has no address for worker-2"),
+            (
+                |config| config.workers = 1,
+                "it has worker-1, which is not in the settings",
+            ),
+            (
+                |config| config.given.ingress_ip = Some(API),
+                "its ingress_ip is 192.168.122.9, but the settings have 192.168.122.10",
+            ),
+        ] {
+            assert_eq!(settings(change).as_deref(), Some(problem));
+        }
+    }
+
+    fn ovirt() -> BackendConfig {
+        let settings = serde_json::json!({"url": "https://engine.example.com/ovirt-engine", "user": "admin@internal",
+            "cluster": "Default", "affinity": "soft", "clone": false, "ignition": "auto"});
+        BackendConfig::Ovirt(serde_json::from_value(settings).unwrap())
+    }
+
+    #[test]
+    fn workers_on_another_platform_count_there_only() {
+        let mut config = ClusterConfig::example();
+        config.worker_size.extra_disks_gib = vec![200, 300];
+        config.workers_on = Some(WorkersOn {
+            backend: ovirt(),
+            network: "ovirtmgmt".to_owned(),
+        });
+        let macs = macs(&config, &BTreeSet::new());
+        let here = needs(&config, &pass_one(&config, &macs), &pass_two(&config, &macs, None));
+        assert_eq!((here.memory_mib, here.disk_gib), (8192 + 3 * 16384, 4 * 100));
+        assert_eq!(here.networks, ["default"]);
+        let there = here.workers.unwrap();
+        assert_eq!((there.memory_mib, there.disk_gib), (2 * 8192, 2 * 600));
+        assert_eq!(there.networks, ["ovirtmgmt"]);
+        let machines = |machines: &[(MachineName, Vec<Mac>)]| {
+            let names = machines.iter().map(|(name, _)| name.to_string());
+            names.filter(|name| name.contains("worker")).count()
+        };
+        assert_eq!((machines(&here.machines), machines(&there.machines)), (0, 4));
+        config.workers_on = None;
+        let all = needs(&config, &pass_one(&config, &macs), &pass_two(&config, &macs, None));
+        assert!(all.workers.is_none());
+        assert_eq!(machines(&all.machines), 4);
+    }
+
+    #[test]
+    fn a_plan_has_the_limits_of_its_network_and_who_keeps_its_vips() {
+        let mut config = ClusterConfig::example();
+        let kept = |config: &ClusterConfig| {
+            let vips = plan(config, None, &BTreeSet::new()).vips;
+            [vips[0].kept, vips[1].kept]
+        };
+        assert_eq!(kept(&config), [None, None]);
+        assert!(plan(&config, None, &BTreeSet::new()).limits.is_empty());
+        config.backend = ovirt();
+        config.given.api_ip = Some(API);
+        let [api, ingress] = kept(&config).map(Option::unwrap);
+        assert!(
+            api.starts_with("not reserved") && ingress.starts_with("leased"),
+            "{api} {ingress}"
+        );
+        config.lb = Lb::Platform;
+        assert_eq!(kept(&config), [None, None]);
+        assert_eq!(plan(&config, None, &BTreeSet::new()).limits, ON_PODS);
     }
 }

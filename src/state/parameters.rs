@@ -431,4 +431,88 @@ pub(crate) mod tests {
             assert!(error.to_string().contains(words), "{to}: {error}");
         }
     }
+
+    #[test]
+    fn addresses_and_macs_are_of_one_node_but_both_vips_may_share_them() {
+        let problem = |change: fn(&mut Parameters)| {
+            let mut table = example();
+            change(&mut table);
+            table.problem()
+        };
+        assert_eq!(
+            problem(|table| (table.ingress_ip, table.ingress_mac) = (table.api_ip, table.api_mac)),
+            None
+        );
+        for (change, words) in [
+            (
+                (|table| table.nodes[1].mac = table.nodes[0].mac) as fn(&mut Parameters),
+                "bootstrap and master-0 have the same MAC 52:54:00:",
+            ),
+            (
+                |table| table.nodes[0].mac = table.api_mac,
+                "api and bootstrap have the same MAC 52:54:00:",
+            ),
+            (
+                |table| table.nodes[1].ip = table.nodes[0].ip,
+                "bootstrap and master-0 have the same address 192.168.122.11",
+            ),
+            (
+                |table| table.nodes[0].mac = Mac([0xff; 6]),
+                "ff:ff:ff:ff:ff:ff of bootstrap is not a unicast MAC address",
+            ),
+            (|table| table.virtual_router_id = 0, "a VRRP id must be 1 to 255"),
+            (
+                |table| table.ingress_virtual_router_id = 0,
+                "a VRRP id must be 1 to 255",
+            ),
+        ] {
+            let problem = problem(change).unwrap_or_default();
+            assert!(problem.starts_with(words), "{problem:?} is not {words}");
+        }
+    }
+
+    #[test]
+    fn only_vips_of_a_platform_s_load_balancer_may_be_outside_the_machine_network() {
+        let outside = Ipv4Addr::new(10, 96, 0, 1);
+        let mut table = example();
+        table.api_ip = outside;
+        assert!(table.problem().is_some());
+        table.peer_domain = Some("peers.lab.svc".to_owned());
+        assert_eq!(table.problem(), None);
+        table.nodes[0].ip = outside;
+        table.api_ip = example().api_ip;
+        assert_eq!(
+            table.problem().as_deref(),
+            Some("10.96.0.1 of bootstrap is outside 192.168.122.0/24")
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_a_missing_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Parameters::read(folder.path()).unwrap_err();
+        assert!(matches!(error, ParametersError::Io { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("parameters.yaml");
+        let table = Parameters {
+            virtual_router_id: 0,
+            ..example()
+        };
+        assert!(table.write(&path).is_err());
+        assert_eq!(Parameters::read(&path).unwrap(), None);
+    }
+
+    #[test]
+    fn nodes_are_found_by_name_and_by_role() {
+        let table = example();
+        let found = |index| table.node(&NodeName::node(Role::Master, index)).map(|node| node.ip);
+        assert_eq!(found(1), Some(Ipv4Addr::new(192, 168, 122, 13)));
+        assert_eq!(found(3), None);
+        let workers: Vec<_> = table.of_role(Role::Worker).map(|node| node.name.as_str()).collect();
+        assert_eq!(workers, ["worker-0", "worker-1"]);
+    }
 }

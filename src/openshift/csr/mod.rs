@@ -496,4 +496,52 @@ mod tests {
             prop_assert!(matches!(judge(&request, &example(), &BTreeSet::new()), Judgement::Refuse(_)));
         }
     }
+
+    #[test]
+    fn a_request_larger_than_16_kib_is_refused() {
+        // The two sizes next to the limit: base64 grows in steps of four bytes.
+        let (fits, larger) = (framed(&[0; 12_045]), framed(&[0; 12_048]));
+        assert_eq!((fits.len(), larger.len()), (16_381, 16_385));
+        assert!(pkcs10::der(&fits).is_some() && pkcs10::der(&larger).is_none());
+    }
+
+    #[test]
+    fn only_the_last_line_of_a_request_may_be_shorter_than_64_characters() {
+        let line = "A".repeat(64);
+        for (body, is_read) in [
+            (line.clone(), true),
+            (format!("{line}\nAAAA"), true),
+            (format!("{line}\n"), false),
+            (format!("AAAA\n{line}"), false),
+            (format!("{line}{line}"), false),
+            (String::new(), false),
+        ] {
+            let pem = format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n")
+                .into_bytes();
+            assert_eq!(pkcs10::der(&pem).is_some(), is_read, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn progress_messages_name_the_certificate() {
+        assert_eq!(
+            [Wave::Client, Wave::Serving].map(|wave| wave.to_string()),
+            ["client", "serving"]
+        );
+    }
+
+    #[test]
+    fn names_with_anything_but_visible_ascii_are_refused() {
+        for name in [
+            format!("{WORKER}\n"),
+            WORKER.replace("lab", "l a b"),
+            WORKER.replace("lab", "läb"),
+        ] {
+            let judged = client().but(|wish| wish.common_name = name.clone()).judged();
+            assert!(
+                matches!(&judged, Judgement::Refuse(why) if why.contains("characters that are not allowed")),
+                "{name:?}: {judged:?}"
+            );
+        }
+    }
 }

@@ -462,4 +462,58 @@ mod tests {
             assert_eq!(is_complete(&map), complete, "{data}");
         }
     }
+
+    #[test]
+    fn etcd_s_members_are_reported_in_its_operator_s_words() {
+        let etcd = |conditions: Value| etcd_text(&object("Etcd", "cluster", conditions));
+        let members =
+            json!({"type": "EtcdMembersAvailable", "status": "False", "message": "1 of 3\nmembers are available"});
+        assert_eq!(
+            etcd(json!([members])).as_deref(),
+            Some("etcd: 1 of 3 members are available")
+        );
+        assert_eq!(etcd(json!([])), None);
+    }
+
+    #[test]
+    fn a_ready_node_counts_once_its_kubelet_has_renewed_its_lease() {
+        let table = example();
+        let mut heartbeats = Heartbeats::default();
+        for renewed in ["10:00:00", "10:00:10", "10:00:20"] {
+            let lease = json!({"metadata": {"name": "master-0.lab.example.com"},
+                "spec": {"renewTime": format!("2026-11-21T{renewed}.000000Z")}});
+            let leases = [serde_json::from_value(lease).unwrap()];
+            heartbeats.look(&table, &leases, tokio::time::Instant::now());
+        }
+        let names = ["master-0", "master-1", "master-2"];
+        let all = names.map(|name| {
+            let ready = if name == "master-2" { "False" } else { "True" };
+            node(&format!("{name}.lab.example.com"), Some(ready))
+        });
+        let nodes = Nodes::of(&table, &all).believing(&heartbeats);
+        let masters: BTreeSet<_> = (0..3).map(|index| NodeName::node(Role::Master, index)).collect();
+        assert_eq!(
+            nodes.text("masters", &masters),
+            "masters: 1 of 3 Ready; master-1 not Ready (kubelet has not renewed its Lease since), \
+             master-2 not Ready (network not ready)"
+        );
+        assert_eq!(nodes.joined(), masters, "Ready or not");
+    }
+
+    #[test]
+    fn the_messages_of_lagging_operators_are_kept_by_name() {
+        let since = "2026-11-21T10:00:00Z";
+        let operators = Operators::of(&[
+            operator("dns", "True", "False", "False", since),
+            operator("console", "True", "True", "False", since),
+            operator("ingress", "True", "False", "True", since),
+        ]);
+        assert_eq!(
+            operators.messages().collect::<Vec<_>>(),
+            [
+                ("console", "progressing: rolling out"),
+                ("ingress", "degraded: one two")
+            ]
+        );
+    }
 }
