@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::admission::{self, Refusal};
 use super::consoles::Seat;
+use super::controllers::FINALIZER;
 use super::resources::Resource;
 use super::rights::User;
 use super::schema;
@@ -86,6 +87,14 @@ pub struct World {
     pub step_ms: u64,
     pub uploads: BTreeMap<String, u64>,
     pub consoles: BTreeMap<String, Seat>,
+    /// Machines that were stopped by the verb of this name, and are to run by their strategy.
+    pub stopped: BTreeSet<Key>,
+    /// Plurals of what controllers may not make, and the server's reason.
+    pub refuses: Vec<(&'static str, String)>,
+    /// When and why the last creation by a controller was refused.
+    pub refused: BTreeMap<Key, (Instant, String)>,
+    /// The objects are a real API server's, see `beside`.
+    pub is_beside: bool,
     /// Where this server is, once it serves.
     pub sandbox: String,
     pub ca: String,
@@ -127,6 +136,10 @@ impl Default for World {
             step_ms: 5,
             uploads: BTreeMap::new(),
             consoles: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            refuses: Vec::new(),
+            refused: BTreeMap::new(),
+            is_beside: false,
             sandbox: String::new(),
             ca: String::new(),
         }
@@ -222,6 +235,8 @@ impl World {
         if word == "DELETED" {
             self.objects.remove(&key);
             self.since.remove(&key);
+            self.stopped.remove(&key);
+            self.refused.remove(&key);
             if key.0 == "datavolumes" {
                 self.uploads.remove(&format!("{}/{}", key.1, key.2));
             }
@@ -311,7 +326,7 @@ impl World {
             self.number_ports(&key, &mut object);
         }
         if resource.plural == "virtualmachines" {
-            object["metadata"]["finalizers"] = json!(["kubevirt.io/virtualMachineControllerFinalize"]);
+            object["metadata"]["finalizers"] = json!([FINALIZER]);
         }
         // A request for a token is answered and not kept.
         if write.dry_run || resource.plural == "uploadtokenrequests" {
