@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-kubernetes test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # The binding to libvirt needs libvirt's headers; without them every other backend still builds. Looked for at each use: a target may install them first.
 FEATURES = $(shell pkg-config --exists libvirt 2>/dev/null || echo --no-default-features)
@@ -24,7 +24,7 @@ test: install ## all checks and tests, rehearsal and both labs included (root, a
 	tests/lab/with.sh $(MAKE) test-lab
 	@# The tests' program will do: a release build takes six minutes.
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
-	$(MAKE) test-openstack
+	$(MAKE) test-openstack test-kubernetes
 
 test-fast: lint nextest ## format, clippy and the tests that need no lab (under 5 minutes when warm)
 	@# Most tests wait for what they started: more of them at once than there are cores.
@@ -65,6 +65,9 @@ test-lab: nextest ## the tests on a real libvirt (root)
 
 test-openstack: install nextest ## the tests on a real OpenStack, which is started for them (root, 4.5 GB of memory)
 	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
+
+test-kubernetes: install nextest ## the KubeVirt backend on a real API server, which is built once and started for it (root, under 10 minutes when built)
+	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) tests/lab/kubernetes/test.sh $(FEATURES)
 
 lab-openstack: install ## start that OpenStack and leave it running; tests/lab/openstack/README.md tells how to reach and stop it
 	tests/lab/openstack/lab.sh up

@@ -157,7 +157,7 @@ impl dyn Backend + '_ {
 #[derive(Clone, Debug, Default)]
 pub struct Requirements {
     pub networks: Vec<String>,
-    /// Machines of pass two, by name; none of these names may be taken by a stranger.
+    /// Machines of both passes with their MACs; none of the names may be taken by an object not owned by the cluster.
     pub machines: Vec<(MachineName, Vec<Mac>)>,
     pub cluster: Option<ClusterId>,
     /// Most memory needed at one time, MiB: the larger of the two passes.
@@ -167,7 +167,7 @@ pub struct Requirements {
     pub disk_gib: u64,
     /// The networks inside the cluster, which hide whatever outside has the same addresses.
     pub inner_networks: Vec<Ipv4Network>,
-    /// What each machine is to have, for platforms that sell fixed sizes.
+    /// The size of each machine, in the order of `machines`.
     pub sizes: Vec<(Pass, Role, Size)>,
     /// What is asked of the workers' own platform; nothing of it is counted above.
     pub workers: Option<Box<Requirements>>,
@@ -307,6 +307,8 @@ pub struct Machine {
 #[serde(rename_all = "lowercase")]
 pub enum Power {
     Building,
+    /// Not started yet, and the platform tries again; with its reason.
+    Waiting(String),
     Running,
     Off,
     /// With the platform's reason.

@@ -409,6 +409,9 @@ pub struct ClusterConfig {
     /// The base domain; the cluster's own names end in `<name>.<domain>`.
     pub domain: String,
     pub backend: BackendConfig,
+    /// Which tenant of the platform this is, where tenants cannot see each other's machines on a network; else empty. MACs
+    /// depend on it.
+    pub tenant: String,
     /// Where workers are made when not where all else is.
     pub workers_on: Option<WorkersOn>,
     pub masters: usize,
@@ -562,6 +565,7 @@ impl ClusterConfig {
         Self {
             name: "lab".to_owned(),
             domain: "example.com".to_owned(),
+            tenant: String::new(),
             backend: BackendConfig::Sim(SimConfig {
                 state: PathBuf::from("sim.json"),
             }),

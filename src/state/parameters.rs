@@ -29,6 +29,9 @@ pub struct Parameters {
     pub network: String,
     /// Tells networks of equal names apart; two clusters of one identity share addresses and VRIDs.
     pub network_identity: String,
+    /// The part of the MACs that differs between tenants of a platform; files of earlier programs have none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
     pub machine_network: Ipv4Network,
     pub gateway: Option<Ipv4Addr>,
     /// Name servers that DHCP offers on the network.
@@ -152,6 +155,7 @@ impl Parameters {
             backend: backend.to_owned(),
             network: network.to_owned(),
             network_identity: facts.identity.clone(),
+            tenant: String::new(),
             machine_network,
             gateway: facts.gateway,
             resolvers: facts.resolvers.clone(),

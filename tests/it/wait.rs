@@ -131,7 +131,7 @@ fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
 
 #[test]
 fn a_second_client_certificate_waits_until_the_first_is_used() {
-    let bench = Bench::new(17, Stage::Installed);
+    let bench = Bench::new(27, Stage::Installed);
     let host = bench.table.id().fqdn("worker-0");
     let mut taken = fake_kube::requests::client(&host).object("csr-taken-worker-0");
     taken["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "OcpdeployApproved"}]});

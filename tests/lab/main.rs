@@ -13,6 +13,7 @@
 )]
 
 mod dns;
+mod kubernetes;
 mod lan;
 mod leases;
 mod libvirt;

@@ -254,7 +254,7 @@ pub fn told(sandbox: &Sandbox, lines: &str) -> String {
 }
 
 /// `verb resource namespace` of these Roles in the documentation.
-pub fn documented(roles: &[usize]) -> Vec<String> {
+pub fn documented(roles: &[usize], namespace: &str) -> Vec<String> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/kubevirt.md")).unwrap();
     let words = |value: &Value| -> Vec<String> {
         value
@@ -279,7 +279,7 @@ pub fn documented(roles: &[usize]) -> Vec<String> {
                 rights.extend(
                     words(&rule["verbs"])
                         .iter()
-                        .map(|verb| format!("{verb} {resource} blue")),
+                        .map(|verb| format!("{verb} {resource} {namespace}")),
                 );
             }
         }

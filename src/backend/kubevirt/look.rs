@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::labels::{self, FINGERPRINT, MACHINE, NODE, PASS, ROLE};
 use super::objects::POD_NETWORK;
 use super::pods;
+use super::session::EXCEEDED_QUOTA;
 use crate::backend::{Machine, Power, SeenNic};
 use crate::cluster::{Mac, MachineName, NodeName};
 
@@ -59,8 +60,7 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
         "Stopped" if instance.is_some_and(has_ended) => Power::Off,
         "Terminating" => Power::Off,
         "Paused" => Power::Paused(reason(machine).unwrap_or("somebody paused it").to_owned()),
-        "CrashLoopBackOff"
-        | "ErrorUnschedulable"
+        "ErrorUnschedulable"
         | "ImagePullBackOff"
         | "ErrorPvcNotFound"
         | "ErrorDataVolumeNotFound"
@@ -68,7 +68,26 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
             Some(reason) => format!("{status}: {reason}"),
             None => status.to_owned(),
         }),
-        _ => Power::Building,
+        // The guest or its pod ended by itself, and is started again after a pause.
+        "CrashLoopBackOff" => Power::Waiting(reason(machine).unwrap_or(status).to_owned()),
+        _ => not_started(machine),
+    }
+}
+
+/// A machine whose instance or pod is not there. virt-controller tries again for ever and shows why it failed: the condition
+/// `Failure` of a machine without an instance, `Synchronized` of an instance without a pod.
+/// Source: kubevirt/kubevirt: `pkg/virt-controller/watch/vm/vm.go`, `pkg/virt-controller/watch/vmi/lifecycle.go`.
+fn not_started(machine: &Value) -> Power {
+    let conditions = machine["status"]["conditions"].as_array().into_iter().flatten();
+    let refused = conditions.into_iter().find(|condition| {
+        let is = |kind: &str, status: &str| condition["type"] == kind && condition["status"] == status;
+        is("Failure", "True") || is("Synchronized", "False") && condition["reason"] == "FailedCreate"
+    });
+    match refused.and_then(|condition| condition["message"].as_str()) {
+        // Nobody raises a quota while a deployment waits.
+        Some(why) if why.contains(EXCEEDED_QUOTA) => Power::Broken(why.to_owned()),
+        Some(why) => Power::Waiting(why.to_owned()),
+        None => Power::Building,
     }
 }
 
@@ -203,6 +222,46 @@ mod tests {
         let words = "ErrorUnschedulable: 0/3 nodes are available".to_owned();
         assert_eq!(with("ErrorUnschedulable"), Power::Broken(words));
         assert!(matches!(with("Paused"), Power::Paused(_)));
+    }
+
+    #[test]
+    fn a_refused_start_gives_the_reason() {
+        let with = |status: &str, kind: &str, is: &str, reason: &str, message: &str| {
+            let condition = json!({"type": kind, "status": is, "reason": reason, "message": message});
+            power(
+                &json!({"status": {"printableStatus": status, "conditions": [condition]}}),
+                None,
+            )
+        };
+        let quota =
+            "Failure while starting VMI: virtualmachineinstances.kubevirt.io \"a\" is forbidden: exceeded quota: small";
+        assert_eq!(
+            with("Stopped", "Failure", "True", "FailedCreate", quota),
+            Power::Broken(quota.to_owned())
+        );
+        let pod = "failed to create virtual machine pod: pods \"a\" is forbidden: exceeded quota: small";
+        assert_eq!(
+            with("Starting", "Synchronized", "False", "FailedCreate", pod),
+            Power::Broken(pod.to_owned())
+        );
+        let webhook = "failed to create virtual machine pod: Internal error occurred: failed calling webhook \"a\"";
+        assert_eq!(
+            with("Starting", "Synchronized", "False", "FailedCreate", webhook),
+            Power::Waiting(webhook.to_owned())
+        );
+        let crashed = "the guest ended";
+        assert_eq!(
+            with("CrashLoopBackOff", "Ready", "False", "GuestNotRunning", crashed),
+            Power::Waiting(crashed.to_owned())
+        );
+        let waits = with(
+            "Starting",
+            "Ready",
+            "False",
+            "GuestNotRunning",
+            "Guest VM is not reported as running",
+        );
+        assert_eq!(waits, Power::Building);
     }
 
     #[test]

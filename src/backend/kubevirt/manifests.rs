@@ -50,6 +50,7 @@ pub fn of_vip(config: &KubevirtConfig, wanted: &LoadBalancer) -> Vec<Value> {
 pub fn of_machine(
     config: &KubevirtConfig,
     spec: &MachineSpec,
+    image_bytes: u64,
     address: Option<Ipv4Addr>,
     is_known: bool,
 ) -> Vec<Value> {
@@ -59,7 +60,7 @@ pub fn of_machine(
     });
     let site = Site {
         storage_class: config.storage_class.as_deref(),
-        image_bytes: 0,
+        image_bytes,
         affinity: config.affinity,
         address,
     };

@@ -20,6 +20,7 @@ mod network;
 mod objects;
 mod pods;
 mod preflight;
+mod quotas;
 mod rights;
 mod session;
 
@@ -293,6 +294,15 @@ impl Kubevirt {
                 .await
                 .during(format!("make namespace {}", self.session.namespace)),
             false => Ok(()),
+        }
+    }
+
+    /// The size of an image; 0 for one whose size the platform does not show.
+    pub async fn image_bytes(&self, image: &ImageHandle) -> Result<u64, BackendError> {
+        let operation = format!("read the size of image {}", image.0);
+        match objects::Root::read(image) {
+            Some(root) => images::size(&self.session, &root).await.during(operation),
+            None => Ok(0),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) async fn find(session: &Session, network: &str) -> Result<Option<Valu
     }
 }
 
-fn place<'a>(session: &'a Session, network: &'a str) -> (&'a str, &'a str) {
+pub(super) fn place<'a>(session: &'a Session, network: &'a str) -> (&'a str, &'a str) {
     network.split_once('/').unwrap_or((&session.namespace, network))
 }
 

@@ -138,10 +138,6 @@ pub(super) fn policies(
     });
     let pods_with = |label: &str| json!({"podSelector": {"matchLabels": {label: cluster.as_str()}}});
     let mut from: Vec<Value> = outside.chain([pods_with(CLIENT)]).collect();
-    let ports: &[u16] = match wanted.vip {
-        Vip::Api => &[6443, 22623],
-        Vip::Ingress => &[80, 443],
-    };
     if wanted.vip == Vip::Ingress {
         // Where OpenShift's routers are, with the network of their host or without (openshift/cluster-ingress-operator).
         for (label, value) in [
@@ -152,7 +148,7 @@ pub(super) fn policies(
         }
     }
     let port = |port: &u16| json!({"protocol": "TCP", "port": port});
-    let to = json!([{"from": from, "ports": ports.iter().map(port).collect::<Value>()}]);
+    let to = json!([{"from": from, "ports": wanted.ports.iter().map(port).collect::<Value>()}]);
     let all = json!({CLUSTER: cluster.as_str()});
     [
         policy("machines", all, json!([{"from": [pods_with(CLUSTER)]}])),

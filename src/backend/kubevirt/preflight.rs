@@ -11,7 +11,7 @@ use super::labels;
 use super::objects::POD_NETWORK;
 use super::rights::may;
 use super::session::{Session, if_allowed, if_there};
-use super::{balancers, look, namespace, network, pods};
+use super::{balancers, look, namespace, network, pods, quotas};
 use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
@@ -39,6 +39,10 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
 ];
 
 const LET_EDIT: &str = "an administrator binds the cluster roles edit, kubevirt.io:edit and cdi.kubevirt.io:edit there";
+
+/// Multus adds no rules to the cluster role `edit`; OpenShift does (openshift/cluster-network-operator:
+/// `bindata/network/multus/multus.yaml`).
+const LET_NETWORKS: &str = "an administrator applies the Role of docs/how-to/kubevirt.md there";
 
 /// What the program is the better for, and what goes without it.
 const WISHES: &[(&str, &str, &str, &str)] = &[
@@ -84,7 +88,7 @@ pub(super) async fn preflight(
     }
     networks(session, config, needs, &mut findings).await?;
     storage(session, config, &mut findings).await?;
-    quotas(session, needs, &mut findings).await?;
+    quotas::check(session, needs, &mut findings).await?;
     capacity(session, config, needs, &mut findings).await?;
     name_conflicts(session, needs, &mut findings).await?;
     Ok(findings.0)
@@ -355,9 +359,18 @@ async fn networks(
                     findings.add(Verdict::Warn, format!("network {name}: {trouble}"), Some(hint));
                 }
             }
-            Ok(None) => findings.ok(format!(
-                "network attachment definition {name} cannot be read, and is taken as it is"
-            )),
+            // Without the right a mistyped name would be found by the first machine, which never starts.
+            Ok(None) => {
+                let namespace = network::place(session, name).0;
+                findings.fail(
+                    format!(
+                        "this user may not do in namespace {namespace}: get {}.k8s.cni.cncf.io, so network {name} cannot be \
+                         checked",
+                        Kind::Network.plural()
+                    ),
+                    LET_NETWORKS,
+                );
+            }
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {
                 findings.fail(failure.words, failure.hint.as_deref().unwrap_or_default());
             }
@@ -398,70 +411,6 @@ pub(super) fn is_default(class: &Value) -> bool {
     ]
     .iter()
     .any(|annotation| class["metadata"]["annotations"][*annotation] == "true")
-}
-
-/// What a quota leaves of a resource, in thousandths.
-fn left(quota: &Value, resource: &str) -> Option<u128> {
-    let hard = quantity(&quota["status"]["hard"][resource]).or_else(|| quantity(&quota["spec"]["hard"][resource]))?;
-    let used = quantity(&quota["status"]["used"][resource]).unwrap_or(0);
-    Some(hard.saturating_sub(used))
-}
-
-async fn quotas(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
-    const MIB: u128 = 1000 << 20;
-    let Some(quotas) = if_allowed(session.list(Kind::Quota, "").await)? else {
-        return Ok(());
-    };
-    let memory = u128::from(needs.memory_mib) * MIB;
-    let disk = u128::from(needs.disk_gib) * 1024 * MIB;
-    for quota in &quotas {
-        let wanted = [
-            ("requests.memory", memory, MIB, "MiB of memory"),
-            ("limits.memory", memory, MIB, "MiB of memory"),
-            ("memory", memory, MIB, "MiB of memory"),
-            ("requests.storage", disk, 1024 * MIB, "GiB of disk"),
-        ];
-        for (resource, wanted, unit, what) in wanted {
-            if let Some(left) = left(quota, resource).filter(|left| *left < wanted) {
-                let text = format!(
-                    "quota {} of namespace {} leaves {} {what} ({resource}), {} wanted",
-                    labels::name(quota),
-                    session.namespace,
-                    left / unit,
-                    wanted / unit,
-                );
-                findings.fail(
-                    text,
-                    "ask for less, or have the quota raised; each machine's pod wants some more than its guest",
-                );
-            }
-        }
-    }
-    if !quotas.is_empty() && findings.0.iter().all(|finding| !finding.text.starts_with("quota ")) {
-        findings.ok(format!("the quotas of namespace {} suffice", session.namespace));
-    }
-    let Some(ranges) = if_allowed(session.list(Kind::LimitRange, "").await)? else {
-        return Ok(());
-    };
-    let limits = ranges
-        .iter()
-        .flat_map(|range| range["spec"]["limits"].as_array().into_iter().flatten());
-    for limit in limits.filter(|limit| limit["type"] == "Container" || limit["type"] == "Pod") {
-        let most = quantity(&limit["max"]["cpu"]).filter(|most| *most < u128::from(needs.cpus_per_machine) * 1000);
-        if let Some(most) = most {
-            let text = format!(
-                "a pod may have {} cpus here, a machine wants {}",
-                most / 1000,
-                needs.cpus_per_machine
-            );
-            findings.add(
-                Verdict::Warn,
-                text,
-                Some("KubeVirt asks for a tenth of them unless they are dedicated"),
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Memory of all hosts, where a user may look at them.

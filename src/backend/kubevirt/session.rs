@@ -46,10 +46,14 @@ pub(super) struct Session {
     pub namespace: String,
 }
 
+/// How the server refuses what a ResourceQuota has no room for (kubernetes/kubernetes:
+/// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`).
+pub(super) const EXCEEDED_QUOTA: &str = "exceeded quota";
+
 /// Which words of the server mean more than its status code.
 const SAID: &[(&str, BackendErrorKind, &str)] = &[
     (
-        "exceeded quota",
+        EXCEEDED_QUOTA,
         BackendErrorKind::Quota,
         "ask for less, or have the namespace's ResourceQuota raised",
     ),

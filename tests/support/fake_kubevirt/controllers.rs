@@ -378,9 +378,12 @@ impl World {
 
     fn address(&mut self, of: &str, prefix: &str) -> String {
         let next = self.leases.len() + 20;
+        let (network, third) = prefix.rsplit_once('.').unwrap();
+        // Many more than fit a /24 where a server runs for long.
+        let third = third.parse::<usize>().unwrap() + next / 250;
         self.leases
             .entry(of.to_owned())
-            .or_insert_with(|| format!("{prefix}.{next}"))
+            .or_insert_with(|| format!("{network}.{third}.{}", next % 250))
             .clone()
     }
 
