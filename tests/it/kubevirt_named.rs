@@ -154,9 +154,7 @@ fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
         let cluster = named.cluster.as_str();
         named.sandbox.env(cluster, &named.lines);
         for continues in [true, false] {
-            let mut child = named
-                .sandbox
-                .start(&["deploy", &format!("{cluster}.sh"), "--rehearse"]);
+            let mut child = named.sandbox.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"]);
             let begin = Instant::now();
             while !named
                 .found(cluster)
@@ -207,12 +205,20 @@ fn a_rehearsal_takes_an_image_of_the_platform() {
     sandbox.server.with(|world| {
         let about = serde_json::json!({"namespace": "blue", "name": "rhcos"});
         let size = serde_json::json!({"resources": {"requests": {"storage": "16Gi"}}});
-        world.force("persistentvolumeclaims", serde_json::json!({"metadata": about, "spec": size}));
+        world.force(
+            "persistentvolumeclaims",
+            serde_json::json!({"metadata": about, "spec": size}),
+        );
     });
-    sandbox.env("image", "masters=1\nworkers=0\nimage=pvc:rhcos\nhelper_image=pvc:rhcos\n");
+    sandbox.env(
+        "image",
+        "masters=1\nworkers=0\nimage=pvc:rhcos\nhelper_image=pvc:rhcos\n",
+    );
     sandbox.deploy("image").unwrap();
     let machine = sandbox.object("virtualmachines", "blue", "image-master-0");
     let source = &machine["spec"]["dataVolumeTemplates"][0]["spec"]["source"]["pvc"];
     assert_eq!(*source, serde_json::json!({"namespace": "blue", "name": "rhcos"}));
-    sandbox.server.with(|world| assert!(world.uploads.is_empty(), "{:?}", world.uploads));
+    sandbox
+        .server
+        .with(|world| assert!(world.uploads.is_empty(), "{:?}", world.uploads));
 }

@@ -40,8 +40,9 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
 
 const LET_EDIT: &str = "an administrator binds the cluster roles edit, kubevirt.io:edit and cdi.kubevirt.io:edit there";
 
-/// Multus adds no rules to the cluster role `edit`; OpenShift does (openshift/cluster-network-operator:
-/// `bindata/network/multus/multus.yaml`).
+/// Kubernetes' cluster role `edit` has no rules for groups that it does not know (kubernetes/kubernetes:
+/// `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`), and Multus adds none to it
+/// (k8snetworkplumbingwg/multus-cni: `deployments/multus-daemonset.yml`).
 const LET_NETWORKS: &str = "an administrator applies the Role of docs/how-to/kubevirt.md there";
 
 /// What the program is the better for, and what goes without it.

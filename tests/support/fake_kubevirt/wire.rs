@@ -191,6 +191,11 @@ pub async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Respon
             .body(Body::from(value.to_string()))
             .unwrap(),
         Answer::Text(text) => Response::new(Body::from(text)),
+        Answer::NoPage => Response::builder()
+            .status(StatusCode::NOT_FOUND)
+            .header(header::CONTENT_TYPE, "text/plain; charset=utf-8")
+            .body(Body::from("404 page not found\n"))
+            .unwrap(),
         Answer::Console { namespace, name } => return Ok(consoles::open(world, parts, namespace, name).await),
         Answer::Watch(asked) => Response::builder()
             .header(header::CONTENT_TYPE, "application/json")
