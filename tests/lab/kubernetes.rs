@@ -125,7 +125,7 @@ fn an_api_server_that_is_killed_during_a_run_loses_nothing() {
     let tenant = Tenant::new("killed");
     tenant.env("killed", "");
     let deployed = std::thread::scope(|scope| {
-        let run = scope.spawn(|| tenant.sandbox.deploy("killed"));
+        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("killed"));
         tenant.when_there_is("killed", "virtualmachine.");
         lab(&["crash", "3"]);
         run.join().unwrap()
@@ -156,7 +156,7 @@ fn a_token_that_is_revoked_during_a_run_is_named_and_nothing_stays() {
     ];
     let secret = kubectl(&account);
     let deployed = std::thread::scope(|scope| {
-        let run = scope.spawn(|| tenant.sandbox.deploy("revoked"));
+        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("revoked"));
         tenant.when_there_is("revoked", "virtualmachine.");
         kubectl(&["-n", &tenant.name, "delete", "secret", &secret]);
         run.join().unwrap()
@@ -215,7 +215,7 @@ fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
     // Read before anything is created.
     tenant.env("quota", "");
     quota("small", "requests.memory=600Mi");
-    let said = tenant.fails(tenant.sandbox.deploy("quota"));
+    let said = tenant.fails(tenant.sandbox.deploy_patiently("quota"));
     assert!(said.contains("requests.memory"), "{said}");
     assert_eq!(tenant.found("quota"), [""; 0]);
     kubectl(&["-n", &tenant.name, "delete", "quota", "small"]);
@@ -225,7 +225,7 @@ fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
         ("pods", "count/pods=0"),
     ] {
         let deployed = std::thread::scope(|scope| {
-            let run = scope.spawn(|| tenant.sandbox.deploy("quota"));
+            let run = scope.spawn(|| tenant.sandbox.deploy_patiently("quota"));
             tenant.when_there_is("quota", "configmap/");
             quota("late", hard);
             run.join().unwrap()
@@ -243,7 +243,7 @@ fn a_network_that_is_removed_during_a_run_is_named_and_nothing_stays() {
     let tenant = Tenant::new("removed");
     tenant.env("removed", "");
     let deployed = std::thread::scope(|scope| {
-        let run = scope.spawn(|| tenant.sandbox.deploy("removed"));
+        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("removed"));
         tenant.when_there_is("removed", "virtualmachine.");
         kubectl(&["-n", &tenant.name, "delete", "network-attachment-definition", "lan"]);
         run.join().unwrap()
@@ -260,7 +260,7 @@ fn two_tenants_with_the_same_name_on_one_network_have_nothing_in_common() {
     std::thread::scope(|scope| {
         for tenant in &tenants {
             tenant.env("same", "");
-            scope.spawn(|| tenant.sandbox.deploy("same").unwrap());
+            scope.spawn(|| tenant.sandbox.deploy_patiently("same").unwrap());
         }
     });
     let of = |tenant: &Tenant| {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ocpdeploy::backend::BackendError;
 use ocpdeploy::backend::kubevirt::Kubevirt;
+use ocpdeploy::backend::retry::Retrying;
 use ocpdeploy::cluster::{BackendConfig, ClusterConfig};
 use ocpdeploy::passes::{self, DeployOptions, Deployed};
 use ocpdeploy::settings::{self, Sources};
@@ -97,6 +98,16 @@ impl Sandbox {
         let config = self.config(cluster);
         runtime().block_on(async {
             let backend = &far(&config).await?;
+            passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
+        })
+    }
+
+    /// As `deploy`, and waits for a server that is away, as the program does.
+    pub fn deploy_patiently(&self, cluster: &str) -> anyhow::Result<Deployed> {
+        let config = self.config(cluster);
+        runtime().block_on(async {
+            let far = far(&config).await?;
+            let backend = Retrying::new(&far).for_at_most(Duration::from_secs(120));
             passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
         })
     }

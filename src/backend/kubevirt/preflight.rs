@@ -1,4 +1,4 @@
-//! What is looked at before anything is made.
+//! Checks before anything is created.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,7 +17,7 @@ use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Expose, KubevirtConfig, Mac, Pass, PodNetwork, Role, Routes, Size};
 
-/// What this user must be able to do in the namespace: all of it is in the cluster roles `edit`, `kubevirt.io:edit`
+/// The required rights in the namespace: all are in the cluster roles `edit`, `kubevirt.io:edit`
 /// and `cdi.kubevirt.io:edit`.
 const RIGHTS: &[(&str, &str, &[&str])] = &[
     (
@@ -45,7 +45,7 @@ const LET_EDIT: &str = "an administrator binds the cluster roles edit, kubevirt.
 /// (k8snetworkplumbingwg/multus-cni: `deployments/multus-daemonset.yml`).
 const LET_NETWORKS: &str = "an administrator applies the Role of docs/how-to/kubevirt.md there";
 
-/// What the program is the better for, and what goes without it.
+/// Optional rights, and what is not available without them.
 const WISHES: &[(&str, &str, &str, &str)] = &[
     ("", "pods", "list", "no console lines in failure reports"),
     (
@@ -75,7 +75,7 @@ pub(super) async fn preflight(
     if config.makes_namespace && !namespace::is_there(session).await? {
         let name = &session.namespace;
         match namespace::way(session).await? {
-            // Rights come with it, and nothing else can be looked at before it is there.
+            // Its creator gets rights in it, and nothing else can be checked before it exists.
             Some(_) => findings.ok(format!("namespace {name} is going to be made")),
             None => findings.fail(
                 format!("there is no namespace {name}, and this user may not make it"),
@@ -95,7 +95,7 @@ pub(super) async fn preflight(
     Ok(findings.0)
 }
 
-/// Whether KubeVirt and CDI are there.
+/// Whether KubeVirt and CDI are installed in supported versions.
 pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
     let groups = session.read("/apis").await?;
     let groups = groups["groups"].as_array().cloned().unwrap_or_default();
@@ -142,7 +142,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         let gates = gates.as_array().into_iter().flatten().filter_map(Value::as_str);
         let gates: Vec<&str> = gates.collect();
         findings.ok(gates_of("KubeVirt", &gates));
-        // Of 1.1 and later; without it a failure report has no console lines.
+        // KubeVirt 1.1 and later; if disabled, failure reports have no console lines.
         let off = &kubevirt["spec"]["configuration"]["virtualMachineOptions"]["disableSerialConsoleLog"];
         if off.is_object() {
             let text = "KubeVirt keeps no consoles (disableSerialConsoleLog): failure reports have no lines of them";
@@ -212,7 +212,7 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
     Ok(true)
 }
 
-/// What the pods' own network wants beside machines.
+/// The rights that the pod network requires in addition.
 const ON_PODS: &[(&str, &str, &[&str])] = &[
     ("", "services", &["get", "list", "create", "delete", "patch"]),
     (
@@ -222,7 +222,7 @@ const ON_PODS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Rights, and ranges that must not be inside the cluster as well, for they would be out of reach there.
+/// Checks the rights, and that the cluster's own ranges do not overlap with the platform's.
 async fn on_pods(
     session: &Session,
     site: &PodNetwork,
@@ -313,7 +313,7 @@ async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findi
     Ok(())
 }
 
-/// Which of these rights this user lacks in the namespace, in words.
+/// The rights that this user lacks in the namespace, as text.
 async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<Vec<String>, Failure> {
     let mut missing = Vec::new();
     for (group, resource, verbs) in rights {
@@ -404,7 +404,7 @@ async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Find
     Ok(())
 }
 
-/// KubeVirt has a default of its own beside that of Kubernetes.
+/// Whether a class is the default one; KubeVirt has its own default in addition to Kubernetes'.
 pub(super) fn is_default(class: &Value) -> bool {
     [
         "storageclass.kubernetes.io/is-default-class",
@@ -414,7 +414,7 @@ pub(super) fn is_default(class: &Value) -> bool {
     .any(|annotation| class["metadata"]["annotations"][*annotation] == "true")
 }
 
-/// Memory of all hosts, where a user may look at them.
+/// Compares the hosts' memory with the requirements, if this user can list the hosts.
 async fn capacity(
     session: &Session,
     config: &KubevirtConfig,
@@ -450,7 +450,7 @@ async fn capacity(
     Ok(())
 }
 
-/// Names and MACs that machines of others in the namespace have.
+/// Checks that no machine that is not owned by the cluster has its names or MACs.
 async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
     for (name, macs) in &needs.machines {

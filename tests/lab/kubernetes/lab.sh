@@ -117,12 +117,12 @@ apiserver() {
         --audit-policy-file="$state/audit-policy.yaml" --audit-log-path="$state/audit.log"
 }
 
-# Pods, nodes and claims move by the hand of fake-kubevirt alone.
+# Pods and data volumes move by fake-kubevirt alone.
 controllers() {
     start kube-controller-manager "$dir/bin/kube-controller-manager" --kubeconfig="$state/admin.kubeconfig" \
         --leader-elect=false --port=0 --secure-port=0 --root-ca-file="$pki/ca.crt" \
         --service-account-private-key-file="$pki/accounts.key" --concurrent-gc-syncs=4 --profiling=false \
-        --controllers=namespace,garbagecollector,resourcequota,serviceaccount,serviceaccount-token
+        --controllers=namespace,garbagecollector,resourcequota,serviceaccount,serviceaccount-token,pvc-protection
 }
 
 up() {

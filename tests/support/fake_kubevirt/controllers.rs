@@ -395,8 +395,9 @@ impl World {
         };
         let runs = self.find(INSTANCE, namespace, name).is_some();
         match verb {
-            "stop" if !runs => return Err((409, "Conflict", "VM is not running".to_owned())),
-            "start" if runs => return Err((409, "Conflict", "VM is already running".to_owned())),
+            // kubevirt/kubevirt: pkg/virt-api/rest/lifecycle.go.
+            "stop" if !runs => return Err(conflict(name, "VM is not running")),
+            "start" if runs => return Err(conflict(name, "VM is already running")),
             "stop" => {
                 if machine["spec"]["runStrategy"] != "Halted" {
                     self.stopped.insert(key);
@@ -407,6 +408,11 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn conflict(name: &str, why: &str) -> (u16, &'static str, String) {
+    let why = format!("Operation cannot be fulfilled on virtualmachine.kubevirt.io \"{name}\": {why}");
+    (409, "Conflict", why)
 }
 
 fn secret_of(instance: &Value) -> Option<String> {
