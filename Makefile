@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
+.PHONY: bench-nodes mutants docs tour reliability build test test-fast lint deny test-lab test-kubernetes test-openstack lab-openstack rehearse bench bench-ignition bench-download fuzz life install install-lab nextest clean help
 
 # All backends, or all but libvirt if libvirt's headers are missing. Checked at each use, because a target may install them first.
 WITHOUT_LIBVIRT := --no-default-features --features kubevirt,openstack,ovirt
@@ -25,7 +25,7 @@ test: install ## run all checks and tests, including the rehearsal and both labs
 	tests/lab/with.sh $(MAKE) test-lab
 	@# The tests' debug build is sufficient: a release build takes six minutes.
 	PROGRAM=target/debug/ocpdeploy tests/lab/with.sh tests/lab/rehearse.sh
-	$(MAKE) test-openstack
+	$(MAKE) test-openstack test-kubernetes
 
 test-fast: lint nextest ## run rustfmt, clippy and the tests that need no lab (under 5 minutes when warm)
 	@# Most tests wait for their child processes, so more of them run at once than there are cores.
@@ -68,6 +68,9 @@ test-lab: nextest ## run the tests on a real libvirt (root)
 
 test-openstack: install nextest ## start a real OpenStack and run the tests on it (root, 4.5 GB of memory)
 	tests/lab/openstack/with.sh tests/lab/openstack/test.sh $(FEATURES)
+
+test-kubernetes: install nextest ## run the KubeVirt backend's tests on a real API server, which is built once (root, under 10 minutes when built)
+	$(if $(CRDS),OCPDEPLOY_TEST_CRDS=$(abspath $(CRDS))) tests/lab/kubernetes/test.sh $(FEATURES)
 
 lab-openstack: install ## start that OpenStack and keep it running; for access see tests/lab/openstack/README.md
 	tests/lab/openstack/lab.sh up

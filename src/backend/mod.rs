@@ -164,7 +164,7 @@ impl dyn Backend + '_ {
 #[derive(Clone, Debug, Default)]
 pub struct Requirements {
     pub networks: Vec<String>,
-    /// Machines of pass two with their MACs. Names and MACs must be free or owned by this cluster.
+    /// Machines of both passes with their MACs. Names and MACs must be free or owned by this cluster.
     pub machines: Vec<(MachineName, Vec<Mac>)>,
     pub cluster: Option<ClusterId>,
     /// The largest amount of memory in use at one time, in MiB: that of the larger pass.
@@ -176,7 +176,7 @@ pub struct Requirements {
     pub inner_networks: Vec<Ipv4Network>,
     /// Whether machines start with their host.
     pub autostart: bool,
-    /// The size of each machine, for platforms with fixed sizes (flavors).
+    /// The size of each machine, in the order of `machines`.
     pub sizes: Vec<(Pass, Role, Size)>,
     /// The requirements of the workers' own platform, which are not included above.
     pub workers: Option<Box<Requirements>>,
@@ -317,6 +317,8 @@ pub struct Machine {
 #[serde(rename_all = "lowercase")]
 pub enum Power {
     Building,
+    /// Not started yet, and the platform tries again; with its reason.
+    Waiting(String),
     Running,
     Off,
     /// With the platform's reason.

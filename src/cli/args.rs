@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use crate::cluster::NodeName;
+
 /// Where the settings of an already deployed cluster come from.
 #[derive(Debug, Args)]
 pub struct Again {
@@ -124,6 +126,14 @@ pub(super) fn cluster_name(text: &str) -> Result<String, String> {
     match text.contains('.') {
         true => Err("give the name without the domain".to_owned()),
         false => name_or_id(text),
+    }
+}
+
+/// A node's name becomes part of names and URLs on the platform.
+pub(super) fn node_name(text: &str) -> Result<String, String> {
+    match NodeName::is_valid(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a node's name has lowercase letters, digits and `-` only, e.g. worker-1".to_owned()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::args::{Again, Drain, Output, cluster_name};
+use super::args::{Again, Drain, Output, cluster_name, node_name};
 
 /// Recreate a node, log in to it, or use its console
 #[derive(Debug, Args)]
@@ -38,6 +38,7 @@ Examples:
   ocpdeploy node replace worker-1 --cluster lab --force   # its kubelet is down")]
 pub struct NodeReplace {
     /// Node, e.g. worker-1
+    #[arg(value_parser = node_name)]
     pub node: String,
     /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
@@ -60,6 +61,7 @@ Examples:
   ocpdeploy node ssh worker-1 --key ~/.ssh/lab -- journalctl -b -u kubelet")]
 pub struct NodeSsh {
     /// Node, e.g. master-0
+    #[arg(value_parser = node_name)]
     pub node: String,
     /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
@@ -81,6 +83,7 @@ Examples:
   ocpdeploy node console worker-1 --interactive     # until Ctrl-]")]
 pub struct NodeConsole {
     /// Node, e.g. master-0
+    #[arg(value_parser = node_name)]
     pub node: String,
     /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]
@@ -120,6 +123,7 @@ Examples:
   ocpdeploy machine show worker-1 --cluster lab --output json")]
 pub struct MachineShow {
     /// Node, e.g. master-0
+    #[arg(value_parser = node_name)]
     pub node: String,
     /// Name of the cluster [default: from ./env.sh, or the only cluster]
     #[arg(long, value_name = "NAME", value_parser = cluster_name)]

@@ -413,6 +413,8 @@ pub struct ClusterConfig {
     /// The base domain; the cluster's own names end in `<name>.<domain>`.
     pub domain: String,
     pub backend: BackendConfig,
+    /// The platform's tenant, if tenants cannot see each other's machines on a network; otherwise empty. MACs depend on it.
+    pub tenant: String,
     /// The workers' platform, if it differs from the others'.
     pub workers_on: Option<WorkersOn>,
     pub masters: usize,
@@ -568,6 +570,7 @@ impl ClusterConfig {
         Self {
             name: "lab".to_owned(),
             domain: "example.com".to_owned(),
+            tenant: String::new(),
             backend: BackendConfig::Sim(SimConfig {
                 state: PathBuf::from("sim.json"),
             }),

@@ -142,6 +142,12 @@ impl NodeName {
         Self(name.to_owned())
     }
 
+    /// Whether a text can be a node's name: a DNS label, so that it needs no escape in URLs.
+    pub fn is_valid(text: &str) -> bool {
+        let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        (1..=63).contains(&text.len()) && text.chars().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -48,6 +48,11 @@ pub fn write(
             objects.push(kubevirt::manifests::of_node(&config.id(), &node.lease()));
         }
     }
+    // A clone is never smaller than its image; before a deployment the image may not be there.
+    let image_bytes = match parameters {
+        Some(_) => image_bytes(session, site, &image),
+        None => 0,
+    };
     for planned in machines::pass_two(config, macs, parameters) {
         let ignition = match fs_err::read(dir.ignition(planned.node.as_str())) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -55,7 +60,13 @@ pub fn write(
         };
         let is_known = ignition.is_some();
         let spec = planned.spec(config, &image, Payload::Ignition(ignition.unwrap_or_default()));
-        objects.extend(kubevirt::manifests::of_machine(site, &spec, planned.ip, is_known));
+        objects.extend(kubevirt::manifests::of_machine(
+            site,
+            &spec,
+            image_bytes,
+            planned.ip,
+            is_known,
+        ));
     }
     for object in &objects {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_ascii_lowercase();
@@ -77,6 +88,18 @@ fn resolve_config(session: &Session, config: &ClusterConfig, site: &KubevirtConf
     asked.unwrap_or_else(|error| {
         tracing::warn!("cannot read the platform's decision: {error:#}");
         site.clone()
+    })
+}
+
+/// The size of the image on the platform; 0 where it does not answer.
+fn image_bytes(session: &Session, site: &KubevirtConfig, image: &ImageHandle) -> u64 {
+    let asked = session.finish_or_stop(async {
+        let platform = kubevirt::Kubevirt::connect(site).await?;
+        Ok(platform.image_bytes(image).await?)
+    });
+    asked.unwrap_or_else(|error| {
+        tracing::warn!("cannot read the size of the image, so disks have the size of the settings: {error:#}");
+        0
     })
 }
 

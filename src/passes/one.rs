@@ -422,6 +422,7 @@ impl Run<'_> {
             nodes,
         );
         parameters.api_endpoint = endpoint;
+        parameters.tenant.clone_from(&self.config.tenant);
         if self.config.lb == Lb::Keepalived {
             parameters.vrrp_password = Some(vrrp_password()?);
         }

@@ -9,14 +9,20 @@ use sha2::{Digest, Sha256};
 use crate::backend::NetworkFacts;
 use crate::cluster::{ClusterId, Mac, Vip};
 
-/// Derives the MAC of a NIC from its cluster and its name, avoiding those in use.
+/// Derives the MAC of a NIC from its tenant, cluster and name, avoiding those in use.
 ///
 /// Chosen before pass one, so that a platform cannot assign it to another machine between the passes, and a run after a
 /// crash uses the same one. `52:54:00` is QEMU's locally administered prefix.
-pub fn derive_mac(cluster: &ClusterId, nic: &str, taken: &BTreeSet<Mac>) -> Mac {
+pub fn derive_mac(tenant: &str, cluster: &ClusterId, nic: &str, taken: &BTreeSet<Mac>) -> Mac {
+    // A platform without tenants has the MACs of earlier versions.
+    let tenant = if tenant.is_empty() {
+        String::new()
+    } else {
+        format!("{tenant}/")
+    };
     let mut salt = 0u32;
     loop {
-        let digest = Sha256::digest(format!("{cluster}/{nic}/{salt}"));
+        let digest = Sha256::digest(format!("{tenant}{cluster}/{nic}/{salt}"));
         let mac = Mac([0x52, 0x54, 0x00, digest[0], digest[1], digest[2]]);
         if !taken.contains(&mac) || salt == u32::MAX {
             return mac;
@@ -137,14 +143,15 @@ mod tests {
     fn macs_are_stable_local_and_avoid_the_taken() {
         let lab = ClusterId::new("lab", "example.com");
         let none = BTreeSet::new();
-        let first = derive_mac(&lab, "master-0", &none);
-        assert_eq!(first, derive_mac(&lab, "master-0", &none));
+        let first = derive_mac("", &lab, "master-0", &none);
+        assert_eq!(first, derive_mac("", &lab, "master-0", &none));
+        assert_ne!(first, derive_mac("https://kube#blue", &lab, "master-0", &none));
         assert_eq!(first.0[..3], [0x52, 0x54, 0x00]);
-        let second = derive_mac(&lab, "master-0", &[first].into());
+        let second = derive_mac("", &lab, "master-0", &[first].into());
         assert_ne!(first, second);
         assert_ne!(
             first,
-            derive_mac(&ClusterId::new("lab2", "example.com"), "master-0", &none)
+            derive_mac("", &ClusterId::new("lab2", "example.com"), "master-0", &none)
         );
     }
 

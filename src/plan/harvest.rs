@@ -27,6 +27,7 @@ pub enum Seen {
     /// After this number of starts.
     Down(u32),
     Building,
+    Waiting(String),
     Absent,
 }
 
@@ -48,6 +49,7 @@ impl fmt::Display for Seen {
             Seen::Down(1) => f.write_str("shut down unexpectedly"),
             Seen::Down(starts) => write!(f, "shut down soon after each of {starts} starts"),
             Seen::Building => f.write_str("is still being created"),
+            Seen::Waiting(reason) => write!(f, "has not started yet: {reason}"),
             Seen::Absent => f.write_str("does not exist on the platform"),
         }
     }
@@ -71,6 +73,7 @@ pub fn judge(machine: Option<&Machine>, mac: Mac, network: Option<Ipv4Network>) 
         Power::Broken(reason) => return Seen::Broken(reason.clone()),
         Power::Off => return Seen::Off,
         Power::Building => return Seen::Building,
+        Power::Waiting(reason) => return Seen::Waiting(reason.clone()),
         Power::Running => {}
     }
     let Some(nic) = machine.nics.iter().find(|nic| nic.mac == mac) else {

@@ -70,7 +70,7 @@ pub fn macs(config: &ClusterConfig, taken: &BTreeSet<Mac>) -> MacTable {
         .collect();
     taken.extend(all.iter().filter_map(|(_, given)| *given));
     for (node, given) in all {
-        let mac = given.unwrap_or_else(|| derive_mac(&config.id(), node.as_str(), &taken));
+        let mac = given.unwrap_or_else(|| derive_mac(&config.tenant, &config.id(), node.as_str(), &taken));
         taken.insert(mac);
         table.insert(node, mac);
     }
@@ -197,6 +197,7 @@ pub fn pass_one(config: &ClusterConfig, macs: &MacTable) -> Vec<Planned> {
 pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Parameters>) -> Vec<Planned> {
     let mut machines = Vec::new();
     let mut taken: BTreeSet<Mac> = macs.values().copied().collect();
+    let tenant = parameters.map_or(&config.tenant, |parameters| &parameters.tenant);
     for (node, role) in config.nodes() {
         let known = parameters.and_then(|parameters| parameters.node(&node));
         let Some(mac) = known.map(|known| known.mac).or_else(|| macs.get(&node).copied()) else {
@@ -207,7 +208,7 @@ pub fn pass_two(config: &ClusterConfig, macs: &MacTable, parameters: Option<&Par
             mac,
         }];
         for (index, network) in config.extra_networks.iter().enumerate() {
-            let mac = derive_mac(&config.id(), &format!("{node}/{}", index + 1), &taken);
+            let mac = derive_mac(tenant, &config.id(), &format!("{node}/{}", index + 1), &taken);
             taken.insert(mac);
             nics.push(Nic {
                 network: network.clone(),

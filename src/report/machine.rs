@@ -75,6 +75,7 @@ impl Shown {
         line("role", &self.configuration.role.to_string());
         let power = match &self.dynamic.power {
             Power::Building => "is being created".to_owned(),
+            Power::Waiting(why) => format!("has not started yet: {why}"),
             Power::Running => "runs".to_owned(),
             Power::Off => "is powered off".to_owned(),
             Power::Paused(why) => format!("is paused: {why}"),

@@ -298,6 +298,7 @@ fn node_status(
 fn power(power: &Power) -> &'static str {
     match power {
         Power::Building => "building",
+        Power::Waiting(_) => "waiting",
         Power::Running => "running",
         Power::Off => "off",
         Power::Paused(_) => "paused",

@@ -98,6 +98,11 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
     let timeouts = timeouts(values);
     let launch = launch(values);
 
+    let tenant = match &backend {
+        Some(BackendConfig::Kubevirt(kubevirt)) => platforms::kubevirt_tenant(values.sources, kubevirt),
+        _ => String::new(),
+    };
+
     let (name, domain) = names?;
     let (image, helper_image) = images?;
     let (worker_image, worker_helper_image) = worker_images?;
@@ -105,6 +110,7 @@ pub(super) fn build(values: &mut Values<'_>) -> Option<ClusterConfig> {
         name,
         domain,
         backend: backend?,
+        tenant,
         workers_on: workers_on?,
         masters: masters?,
         workers: workers?,

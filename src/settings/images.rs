@@ -7,7 +7,8 @@ use crate::artifacts::catalogue;
 use crate::backend::Capabilities;
 use crate::cluster::{BackendConfig, Downloads, Harvest, ImageSource, InstallerChoice};
 
-/// The CoreOS and the helper image of one platform. A simulated platform and a rehearsal have their own.
+/// The CoreOS and the helper image of one platform. The simulated platform has its own, and so has a rehearsal, unless an
+/// image on the platform is given.
 pub(super) fn images(
     values: &mut Values<'_>,
     names: [&'static str; 2],
@@ -25,16 +26,20 @@ pub(super) fn images(
                 values.replace_default(name, &reason, image);
             }
         }
-    } else if rehearse {
-        let folder = values.path("images_dir")?;
-        for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
-            values.replace(name, "rehearsal", folder.join(file).display().to_string());
-        }
     }
     let names_on_platform = match backend {
         Some(BackendConfig::Kubevirt(_)) => is_kubevirt_image,
         _ => |_: &str| false,
     };
+    if rehearse && !matches!(backend, Some(BackendConfig::Sim(_))) {
+        let folder = values.path("images_dir")?;
+        for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
+            // One that is on the platform is chosen with care, and not every platform takes uploads.
+            if !values.value(name).is_some_and(|value| names_on_platform(&value.text)) {
+                values.replace(name, "rehearsal", folder.join(file).display().to_string());
+            }
+        }
+    }
     let coreos = image(values, coreos, "rhcos.qcow2", ImageSource::Release, names_on_platform);
     // Only harvest=boot boots it.
     let helper = match harvest {

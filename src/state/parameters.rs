@@ -29,6 +29,9 @@ pub struct Parameters {
     pub network: String,
     /// Distinguishes networks with the same name; two clusters with the same identity share addresses and VRIDs.
     pub network_identity: String,
+    /// The part of the MACs that differs between tenants of a platform; files of earlier programs have none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
     pub machine_network: Ipv4Network,
     pub gateway: Option<Ipv4Addr>,
     /// Name servers that DHCP provides on the network.
@@ -153,6 +156,7 @@ impl Parameters {
             backend: backend.to_owned(),
             network: network.to_owned(),
             network_identity: facts.identity.clone(),
+            tenant: String::new(),
             machine_network,
             gateway: facts.gateway,
             resolvers: facts.resolvers.clone(),

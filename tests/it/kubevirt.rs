@@ -585,7 +585,7 @@ fn the_documented_role_is_enough() {
     sandbox.server.with(|world| {
         let user = world.users.get_mut("blue-token").unwrap();
         user.edits.clear();
-        user.more.extend(documented(&[0]));
+        user.more.extend(documented(&[0], "blue"));
     });
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").unwrap();

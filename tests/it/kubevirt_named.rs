@@ -24,6 +24,8 @@ fn networks(pretend: &'static str) -> Vec<&'static str> {
 /// A place, and the server that is meant by its env files.
 struct Named {
     sandbox: Sandbox,
+    /// Of the test, and of this run of it: several can use one server at a time.
+    cluster: String,
     kubeconfig: PathBuf,
     /// Where a real server is named, its own settings.
     lines: String,
@@ -35,7 +37,8 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Named {
-    fn on(network: &str) -> Self {
+    fn on(network: &str, test: &str) -> Self {
+        let cluster = format!("{test}{}", std::process::id());
         let sandbox = Sandbox::new(World::with_tenants(&["blue", "red"]));
         let on_pods = network == "pods";
         let mut lines = "masters=1\nworkers=1\n".to_owned();
@@ -58,6 +61,7 @@ impl Named {
         }
         Self {
             sandbox,
+            cluster,
             kubeconfig,
             lines,
             on_pods,
@@ -109,12 +113,20 @@ impl Named {
     }
 }
 
+impl Named {
+    /// Clusters whose names begin or end with each other.
+    fn similar(&self) -> [String; 3] {
+        let name = &self.cluster;
+        [name.clone(), format!("{name}-2"), format!("a{name}")]
+    }
+}
+
 /// Nothing of a test stays on a real server.
 impl Drop for Named {
     fn drop(&mut self) {
-        for cluster in ["named", "named-2", "amend"] {
-            if std::thread::panicking() && self.sandbox.home().cluster(cluster).exists() {
-                self.sandbox.run(&["destroy", cluster, "--yes"]);
+        for cluster in self.similar() {
+            if std::thread::panicking() && self.sandbox.home().cluster(&cluster).exists() {
+                self.sandbox.run(&["destroy", &cluster, "--yes"]);
             }
         }
     }
@@ -123,27 +135,29 @@ impl Drop for Named {
 #[test]
 fn on_the_named_server_a_cluster_is_deployed_adopted_and_destroyed() {
     for network in networks("pods") {
-        let named = Named::on(network);
-        named.sandbox.env("named", &named.lines);
-        named.sandbox.deploy("named").unwrap();
-        named.is_deployed("named");
-        let before = named.found("named");
-        assert!(named.sandbox.deploy("named").unwrap().skipped_pass_one);
-        assert_eq!(named.found("named"), before);
-        named.destroys("named");
+        let named = Named::on(network, "whole");
+        let cluster = named.cluster.as_str();
+        named.sandbox.env(cluster, &named.lines);
+        named.sandbox.deploy(cluster).unwrap();
+        named.is_deployed(cluster);
+        let before = named.found(cluster);
+        assert!(named.sandbox.deploy(cluster).unwrap().skipped_pass_one);
+        assert_eq!(named.found(cluster), before);
+        named.destroys(cluster);
     }
 }
 
 #[test]
 fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
     for network in networks("secondary") {
-        let named = Named::on(network);
-        named.sandbox.env("named", &named.lines);
+        let named = Named::on(network, "killed");
+        let cluster = named.cluster.as_str();
+        named.sandbox.env(cluster, &named.lines);
         for continues in [true, false] {
-            let mut child = named.sandbox.start(&["deploy", "named.sh", "--rehearse"]);
+            let mut child = named.sandbox.start(&["deploy", &format!("{cluster}.sh"), "--rehearse"]);
             let begin = Instant::now();
             while !named
-                .found("named")
+                .found(cluster)
                 .iter()
                 .any(|name| name.starts_with("virtualmachine."))
             {
@@ -153,10 +167,10 @@ fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
             child.kill().unwrap();
             child.wait().unwrap();
             if continues {
-                named.sandbox.deploy("named").unwrap();
-                named.is_deployed("named");
+                named.sandbox.deploy(cluster).unwrap();
+                named.is_deployed(cluster);
             }
-            named.destroys("named");
+            named.destroys(cluster);
         }
     }
 }
@@ -164,10 +178,10 @@ fn on_the_named_server_a_run_that_is_killed_is_continued_or_destroyed() {
 #[test]
 fn on_the_named_server_three_clusters_at_once_are_each_destroyed_alone() {
     for network in networks("pods") {
-        let named = Named::on(network);
-        let clusters = ["named", "named-2", "amend"];
+        let named = Named::on(network, "many");
+        let clusters = named.similar();
         std::thread::scope(|scope| {
-            for cluster in clusters {
+            for cluster in &clusters {
                 named.sandbox.env(cluster, &named.lines);
                 let sandbox = &named.sandbox;
                 scope.spawn(move || sandbox.deploy(cluster).unwrap());
@@ -181,4 +195,30 @@ fn on_the_named_server_three_clusters_at_once_are_each_destroyed_alone() {
             }
         }
     }
+}
+
+/// The image that is named is the one that machines are cloned from, and nothing is uploaded.
+#[test]
+fn a_rehearsal_takes_an_image_of_the_platform() {
+    let named = Named::on("secondary", "image");
+    let sandbox = &named.sandbox;
+    sandbox.server.with(|world| {
+        let about = serde_json::json!({"namespace": "blue", "name": "rhcos"});
+        let size = serde_json::json!({"resources": {"requests": {"storage": "16Gi"}}});
+        world.force(
+            "persistentvolumeclaims",
+            serde_json::json!({"metadata": about, "spec": size}),
+        );
+    });
+    sandbox.env(
+        "image",
+        "masters=1\nworkers=0\nimage=pvc:rhcos\nhelper_image=pvc:rhcos\n",
+    );
+    sandbox.deploy("image").unwrap();
+    let machine = sandbox.object("virtualmachines", "blue", "image-master-0");
+    let source = &machine["spec"]["dataVolumeTemplates"][0]["spec"]["source"]["pvc"];
+    assert_eq!(*source, serde_json::json!({"namespace": "blue", "name": "rhcos"}));
+    sandbox
+        .server
+        .with(|world| assert!(world.uploads.is_empty(), "{:?}", world.uploads));
 }

@@ -527,7 +527,7 @@ fn the_documented_role_is_enough() {
     sandbox.server.with(|world| {
         let user = world.users.get_mut("blue-token").unwrap();
         user.edits.clear();
-        user.more.extend(kubevirt_sandbox::documented(&[0, 1]));
+        user.more.extend(kubevirt_sandbox::documented(&[0, 1], "blue"));
     });
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").unwrap();

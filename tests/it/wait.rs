@@ -130,6 +130,25 @@ fn a_cluster_is_installed_and_only_its_own_nodes_are_let_in() {
 }
 
 #[test]
+fn a_second_client_certificate_waits_until_the_first_is_used() {
+    let bench = Bench::new(27, Stage::Installed);
+    let host = bench.table.id().fqdn("worker-0");
+    let mut taken = fake_kube::requests::client(&host).object("csr-taken-worker-0");
+    taken["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "OcpdeployApproved"}]});
+    bench.kube.with(|world| world.put(REQUESTS, taken));
+    bench.bootstrap(LONG).unwrap();
+    bench.install(Duration::from_secs(6)).unwrap_err();
+    bench.kube.with(|world| {
+        let approved = |name: &str| world.approved.iter().any(|approved| approved == name);
+        assert!(approved("csr-client-worker-1"), "{:?}", world.approved);
+        assert!(!approved("csr-client-worker-0"), "{:?}", world.approved);
+        world.delete(REQUESTS, "csr-taken-worker-0");
+    });
+    bench.install(LONG).unwrap();
+    bench.finish();
+}
+
+#[test]
 fn a_busy_server_that_resets_and_forgets_is_borne() {
     let bench = Bench::new(2, Stage::Installed);
     let faults = || Faults {

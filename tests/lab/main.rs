@@ -14,6 +14,7 @@
 
 mod dns;
 mod hosts;
+mod kubernetes;
 mod lan;
 mod leases;
 mod libvirt;

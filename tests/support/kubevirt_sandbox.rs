@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ocpdeploy::backend::BackendError;
 use ocpdeploy::backend::kubevirt::Kubevirt;
+use ocpdeploy::backend::retry::Retrying;
 use ocpdeploy::cluster::{BackendConfig, ClusterConfig};
 use ocpdeploy::passes::{self, DeployOptions, Deployed};
 use ocpdeploy::settings::{self, Sources};
@@ -97,6 +98,16 @@ impl Sandbox {
         let config = self.config(cluster);
         runtime().block_on(async {
             let backend = &far(&config).await?;
+            passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
+        })
+    }
+
+    /// As `deploy`, and waits for a server that is away, as the program does.
+    pub fn deploy_patiently(&self, cluster: &str) -> anyhow::Result<Deployed> {
+        let config = self.config(cluster);
+        runtime().block_on(async {
+            let far = far(&config).await?;
+            let backend = Retrying::new(&far).for_at_most(Duration::from_secs(120));
             passes::deploy(&backend, &config, &self.home(), DeployOptions::default()).await
         })
     }
@@ -254,7 +265,7 @@ pub fn told(sandbox: &Sandbox, lines: &str) -> String {
 }
 
 /// `verb resource namespace` of these Roles in the documentation.
-pub fn documented(roles: &[usize]) -> Vec<String> {
+pub fn documented(roles: &[usize], namespace: &str) -> Vec<String> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/kubevirt.md")).unwrap();
     let words = |value: &Value| -> Vec<String> {
         value
@@ -279,7 +290,7 @@ pub fn documented(roles: &[usize]) -> Vec<String> {
                 rights.extend(
                     words(&rule["verbs"])
                         .iter()
-                        .map(|verb| format!("{verb} {resource} blue")),
+                        .map(|verb| format!("{verb} {resource} {namespace}")),
                 );
             }
         }

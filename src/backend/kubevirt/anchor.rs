@@ -1,4 +1,4 @@
-//! The object that owns all else of a cluster.
+//! The object that owns all other objects of a cluster.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::{look, objects};
 use crate::backend::failure::Failure;
 use crate::cluster::ClusterId;
 
-/// The anchor of a cluster, made if it is not there.
+/// Returns the anchor of a cluster; creates it if it does not exist.
 pub(super) async fn anchor(session: &Session, cluster: &ClusterId) -> Result<Value, Failure> {
     let name = objects::anchor_name(cluster);
     match session.get(Kind::ConfigMap, &name).await? {

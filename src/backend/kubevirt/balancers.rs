@@ -1,4 +1,4 @@
-//! Services, Routes and policies on the pods' own network.
+//! Services, Routes and policies on the pod network.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,17 +17,17 @@ use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, BalancedVip, LoadBalancer, ReservationState};
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Expose, NodeName, PodNetwork, Routes, Vip};
 
-/// A platform that has balancers gives one its address within seconds.
+/// A platform with load balancers assigns an address within seconds.
 const ADDRESS: Duration = Duration::from_secs(20);
-/// Routers say within a moment what they think of a Route.
+/// Routers admit or reject a Route within seconds.
 const VERDICT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Keeps the address of a node, or finds it kept.
+/// Reserves the address of a node; an existing reservation is success.
 pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result<ReservationState, Failure> {
     let (cluster, lease) = (&hold.cluster, &hold.assignment);
     if hold.network != POD_NETWORK {
-        // Nobody keeps addresses on a secondary network: its DHCP server is none of Kubernetes'.
+        // Addresses of a secondary network are assigned by its own DHCP server, which Kubernetes does not manage.
         return Ok(ReservationState::Unreserved);
     }
     if let Some(vip) = Vip::ALL.into_iter().find(|vip| lease.name.as_str() == vip.to_string()) {
@@ -68,7 +68,7 @@ fn has(service: &Value, ip: Ipv4Addr) -> bool {
     pods::inside(service) == Some(ip) || pods::outside(service) == Some(ip)
 }
 
-/// What nodes of a cluster have.
+/// The addresses of a cluster's nodes.
 pub(super) async fn held(session: &Session, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, Failure> {
     let services = if_allowed(session.list(Kind::Service, &labels::of_cluster(cluster)).await)?;
     Ok(services.unwrap_or_default().iter().filter_map(pods::lease).collect())
@@ -90,7 +90,7 @@ pub(super) async fn release(session: &Session, hold: &AddressReservation) -> Res
     }
 }
 
-/// The address that is kept for a node.
+/// The address that is reserved for a node.
 pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &NodeName) -> Result<Ipv4Addr, Failure> {
     let machine = pods::machine_of(cluster, node);
     let service = session.get(Kind::Service, machine.as_str()).await?;
@@ -104,7 +104,7 @@ pub(super) async fn address_of(session: &Session, cluster: &ClusterId, node: &No
         })
 }
 
-/// Gives a virtual IP to a Service, with the policies before it and the Routes after.
+/// Creates the Service of a virtual IP: first its policies, then the Service, then the Routes.
 pub(super) async fn ensure(
     session: &Session,
     site: &PodNetwork,
@@ -144,7 +144,7 @@ fn endpoint(ip: Ipv4Addr, service: &Value) -> ApiEndpoint {
     ApiEndpoint { ip, ports }
 }
 
-/// The Service of a virtual IP, of the kind that was asked for or that is offered.
+/// The Service of a virtual IP, of the type that is set or that the platform supports.
 async fn service(
     session: &Session,
     site: &PodNetwork,
@@ -156,7 +156,7 @@ async fn service(
     let settled = there
         .as_ref()
         .and_then(|service| match service["spec"]["type"].as_str()? {
-            // One that waits for its address may have been left by a run that was cut.
+            // A Service without an address may be left over from an interrupted run.
             "LoadBalancer" if pods::outside(service).is_none() => None,
             "LoadBalancer" => Some(Expose::LoadBalancer),
             "NodePort" => Some(Expose::NodePort),
@@ -193,7 +193,7 @@ async fn service(
     Ok(service)
 }
 
-/// An address at which node ports are reached.
+/// An address where node ports are reachable.
 pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result<Option<Ipv4Addr>, Failure> {
     if site.node_address.is_some() {
         return Ok(site.node_address);
@@ -205,7 +205,7 @@ pub(super) async fn node_address(session: &Session, site: &PodNetwork) -> Result
     Ok(internal.and_then(|address| address["address"].as_str()?.parse().ok()))
 }
 
-/// The ranges of the platform's pods: told, or as an OpenShift or its nodes tell them.
+/// The ranges of the platform's pods: from the settings, from OpenShift's network, or from the nodes.
 pub(super) async fn pod_ranges(session: &Session, site: &PodNetwork) -> Result<Vec<Ipv4Network>, Failure> {
     if !site.pod_networks.is_empty() {
         return Ok(site.pod_networks.clone());
@@ -224,7 +224,7 @@ pub(super) async fn pod_ranges(session: &Session, site: &PodNetwork) -> Result<V
     Ok(nodes.filter_map(|node| range(&node["spec"]["podCIDR"])).collect())
 }
 
-/// Routes to ingress: one for all names, where that is allowed, or one for each.
+/// Creates the Routes to ingress: one for all names if the routers admit it, otherwise one for each name.
 async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, anchor: &Value) -> Result<(), Failure> {
     if site.routes == Routes::Off || (site.routes == Routes::Auto && !serves_routes(session).await?) {
         return Ok(());
@@ -250,7 +250,7 @@ async fn routes(session: &Session, site: &PodNetwork, cluster: &ClusterId, ancho
     Ok(())
 }
 
-/// Puts in place of `auto` what was decided when the Routes were made.
+/// Replaces `auto` by what was chosen when the Routes were created.
 pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut PodNetwork) -> Result<(), Failure> {
     site.pod_networks = pod_ranges(session, site).await?;
     if site.routes == Routes::Auto {
@@ -270,11 +270,11 @@ pub(super) async fn settle(session: &Session, cluster: &ClusterId, site: &mut Po
     Ok(())
 }
 
-/// Makes a Route for all names; one that the routers refuse does not stay.
+/// Creates a Route for all names; deletes it if the routers reject it.
 async fn is_taken(session: &Session, cluster: &ClusterId, route: &Value) -> Result<bool, Failure> {
     let name = labels::name(route);
     let mut stored = match session.put(Kind::Route, cluster, route).await {
-        // The API server itself may forbid wildcards.
+        // The API server itself may reject wildcards.
         Err(failure) if matches!(failure.code, Some(403 | 422)) => return Ok(false),
         other => other?,
     };

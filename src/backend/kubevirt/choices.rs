@@ -1,4 +1,4 @@
-//! What a Kubernetes with KubeVirt has to choose from: contexts, namespaces, networks and storage classes.
+//! The choices of `init`: contexts, namespaces, networks and storage classes.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -48,7 +48,7 @@ pub fn contexts(path: Option<&Path>) -> Result<SettingChoices, BackendError> {
     Ok(SettingChoices::new("kube_context", choices))
 }
 
-/// Namespaces first; what is in one when it is chosen.
+/// Namespaces first; networks and images once one is chosen.
 pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<PlatformChoices, Failure> {
     let mut findings = Findings(Vec::new());
     if !preflight::versions(session, &mut findings).await? {
@@ -68,10 +68,10 @@ pub(super) async fn all(session: &Session, config: &KubevirtConfig) -> Result<Pl
     })
 }
 
-/// Those that this user may list, the context's own first; only that one where it may not.
+/// The namespaces that this user can list, the context's first; only the context's if the user cannot list any.
 async fn namespaces(session: &Session) -> Result<Vec<Choice>, Failure> {
     let mut names: Vec<String> = Vec::new();
-    // A user of OpenShift may list projects, its own ones, and not namespaces.
+    // An OpenShift user can list its own projects, but no namespaces.
     for path in ["/api/v1/namespaces", "/apis/project.openshift.io/v1/projects"] {
         if let Some(list) = if_allowed(if_there(session.read(path).await))?.flatten() {
             let items = list["items"].as_array().into_iter().flatten();
@@ -108,7 +108,7 @@ async fn networks(session: &Session) -> Result<Vec<Choice>, Failure> {
     Ok(all.unwrap_or_default().iter().map(choice).collect())
 }
 
-/// May be left out where one of them is the default or nobody may look.
+/// Optional if one of them is the default, or if this user cannot list them.
 async fn storage_classes(session: &Session) -> Result<SettingChoices, Failure> {
     let list = if_allowed(session.read("/apis/storage.k8s.io/v1/storageclasses").await)?;
     let Some(list) = list else {
@@ -127,7 +127,7 @@ async fn storage_classes(session: &Session) -> Result<SettingChoices, Failure> {
     })
 }
 
-/// What time it is there.
+/// The server's time.
 pub(super) async fn time(session: &Session) -> Result<Option<SystemTime>, Failure> {
     Ok(session.date().await?.as_deref().and_then(crate::backoff::time_of))
 }

@@ -1,8 +1,8 @@
-//! Whether an object was stored as it was sent; a pure comparison.
+//! Compares a stored object with the one that was sent; pure.
 
 use serde_json::Value;
 
-/// The first thing that was sent and is not stored so.
+/// The first field that was sent and is stored differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     /// E.g. `spec.template.spec.domain.devices.disks[0].bootOrder`.
@@ -10,7 +10,7 @@ pub(super) struct Difference {
     pub what: &'static str,
 }
 
-/// Looks for all that was sent in what was stored, where more may be: defaults, status, fields of others.
+/// Finds the first difference. The stored object may have more fields: defaults, status, fields of other managers.
 pub(super) fn difference(sent: &Value, stored: &Value) -> Option<Difference> {
     compare("", sent, stored)
 }
@@ -21,7 +21,7 @@ fn compare(path: &str, sent: &Value, stored: &Value) -> Option<Difference> {
         Some(Difference { path, what })
     };
     match (sent, stored) {
-        // Written only: the server keeps it as base64 beneath `data`.
+        // Write-only: the server stores it as base64 in `data`.
         _ if path == "stringData" => None,
         (Value::Object(sent), Value::Object(stored)) => sent.iter().find_map(|(key, value)| {
             let path = if path.is_empty() {
@@ -31,7 +31,7 @@ fn compare(path: &str, sent: &Value, stored: &Value) -> Option<Difference> {
             };
             match stored.get(key) {
                 Some(there) => compare(&path, value, there),
-                // An empty value means the same as none, and a typed server leaves it out.
+                // An empty value means the same as no value, and typed servers omit it.
                 None if is_empty(value) || path == "stringData" => None,
                 None => Some(Difference {
                     path,
@@ -43,7 +43,7 @@ fn compare(path: &str, sent: &Value, stored: &Value) -> Option<Difference> {
             if sent.len() > stored.len() {
                 return differs("has lost entries");
             }
-            // A webhook may add entries of its own behind ours.
+            // A webhook may append entries.
             let pairs = sent.iter().zip(stored).enumerate();
             pairs
                 .into_iter()
@@ -63,7 +63,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether both are one Kubernetes quantity, e.g. `1024Mi` and `1Gi`.
+/// Whether both are the same Kubernetes quantity, e.g. `1024Mi` and `1Gi`.
 fn same_quantity(sent: &Value, stored: &Value) -> bool {
     match (quantity(sent), quantity(stored)) {
         (Some(sent), Some(stored)) => sent == stored,

@@ -1,4 +1,4 @@
-//! A machine's serial console by the websocket of its instance.
+//! A machine's serial console over the websocket of its instance.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Console};
 use crate::cluster::{ClusterId, KubevirtConfig, MachineName};
 
-/// Bytes as they are, in binary messages (kubevirt/kubevirt: staging/src/kubevirt.io/client-go/subresources/websocket.go).
+/// Unframed bytes in binary messages (kubevirt/kubevirt: staging/src/kubevirt.io/client-go/subresources/websocket.go).
 const PROTOCOL: &str = "plain.kubevirt.io";
-/// Proxies on the way cut lines on which nothing comes; HAProxy's usual patience is a minute.
+/// Proxies close idle connections; HAProxy's usual timeout is one minute.
 const PING: Duration = Duration::from_secs(20);
 
 type Line = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
@@ -51,7 +51,7 @@ pub(super) async fn open(
     tokio::spawn(async move {
         if let Err(error) = carry(line, typed, &written).await {
             let failure = Failure::new(BackendErrorKind::Unreachable, error.to_string());
-            // Who has left does not ask why.
+            // The user has closed the console: no error.
             let _ = written.send(Err(failure.during(operation))).await;
         }
     });
@@ -60,7 +60,7 @@ pub(super) async fn open(
 
 /// An HTTP request that becomes a websocket (RFC 6455, section 4.1).
 ///
-/// kube's own `connect` knows the protocols of pods only.
+/// kube's own `connect` supports the protocols of pods only.
 async fn connect(config: &KubevirtConfig, path: &str) -> Result<Line, Failure> {
     let key = generate_key();
     let request = Request::get(path)
@@ -87,7 +87,7 @@ async fn connect(config: &KubevirtConfig, path: &str) -> Result<Line, Failure> {
     Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
 }
 
-/// Why there is no console, as any other call says it.
+/// The reason why the console cannot be opened, as an error of the API.
 async fn refused(answer: Response<Body>) -> Failure {
     let code = answer.status().as_u16();
     let body = answer.into_body().collect_bytes().await.unwrap_or_default();
@@ -108,7 +108,8 @@ async fn refused(answer: Response<Body>) -> Failure {
     }
 }
 
-/// virt-api wraps its status once more (kubevirt/kubevirt: pkg/virt-api/rest/subresource.go); proxies answer in plain words.
+/// virt-api wraps its status in another one (
+/// kubevirt/kubevirt: pkg/virt-api/rest/subresource.go); proxies answer in plain words.
 fn message(body: &[u8]) -> String {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let told = [&value["message"], &value["ErrStatus"]["message"]];
@@ -116,7 +117,7 @@ fn message(body: &[u8]) -> String {
     told.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned())
 }
 
-/// Carries bytes both ways until either side goes.
+/// Copies bytes in both directions until one side closes.
 async fn carry(
     mut line: Line,
     mut typed: mpsc::Receiver<Vec<u8>>,

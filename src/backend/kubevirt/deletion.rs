@@ -1,4 +1,4 @@
-//! Deletes objects, and looks that they are gone.
+//! Deletes objects and waits until they are gone.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use super::session::Session;
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 
-/// How long something that was deleted may still be seen; a guest that is asked to end has a minute.
+/// The longest time until a deleted object is gone; a guest has one minute to shut down.
 const GOING: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Deletes all of a kind that the selector chooses, and looks that it is gone.
+/// Deletes all objects of a kind that match the selector, and waits until they are gone.
 pub(super) async fn sweep(session: &Session, kind: Kind, selector: &str) -> Result<bool, Failure> {
     let found = session.list(kind, selector).await?;
     for object in found.iter().filter(|object| !look::is_going(object)) {
@@ -27,7 +27,7 @@ pub(super) async fn sweep(session: &Session, kind: Kind, selector: &str) -> Resu
     Ok(!found.is_empty())
 }
 
-/// Waits until this very object is gone; one that came in its place is none of ours.
+/// Waits until exactly this object is gone; a new object of the same name is not waited for.
 pub(super) async fn gone(session: &Session, kind: Kind, name: &str, object: &Value) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Images: volumes that clusters share and that machines are cloned from, brought by CDI.
+//! Images: volumes that clusters share and that machines are cloned from, imported by CDI.
 
 use std::io::Read;
 use std::path::Path;
@@ -20,24 +20,24 @@ use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits;
 
 const GIB: u64 = 1 << 30;
-/// What an image of unknown size is given room for: CoreOS unpacks to 16 GiB.
+/// The size of a volume for an image of unknown size: CoreOS unpacks to 16 GiB.
 const IMPORT_GIB: u64 = 20;
-/// An import that does not move for so long has failed.
+/// An import without progress for this long has failed.
 const STUCK: Duration = Duration::from_secs(20 * 60);
-/// The longest words of the upload proxy that are repeated.
+/// The longest response of the upload proxy that is quoted.
 const MOST_WORDS: usize = 1000;
 const LOOK: Duration = Duration::from_millis(500);
-/// Restarts of CDI's pod after which no further one helps.
+/// Restarts of CDI's pod after which the import has failed.
 const TRIES: u64 = 3;
 
-/// An image file of this computer.
+/// An image file on this computer.
 pub(super) struct LocalImage<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
     pub bytes: u64,
 }
 
-/// Finds what the platform has, or has CDI fetch it: `NAME`, `pvc:NAMESPACE/NAME`, `datasource:NAMESPACE/NAME`,
+/// Finds an image of the platform, or lets CDI download it: `NAME`, `pvc:NAMESPACE/NAME`, `datasource:NAMESPACE/NAME`,
 /// `containerdisk:IMAGE`, `docker://IMAGE`, `import:URL`.
 pub(super) async fn find(
     session: &Session,
@@ -79,7 +79,7 @@ fn missing(image: &str, namespace: &str) -> Failure {
     Failure::new(BackendErrorKind::NotFound, words)
 }
 
-/// A data source or a claim of our namespace.
+/// A data source or a claim of the session's namespace.
 async fn own(session: &Session, name: &str) -> Result<Option<Root>, Failure> {
     let namespace = session.namespace.clone();
     let name = name.to_owned();
@@ -90,7 +90,7 @@ async fn own(session: &Session, name: &str) -> Result<Option<Root>, Failure> {
     Ok(claim.map(|_| Root::Claim { namespace, name }))
 }
 
-/// Cloning from another namespace needs a right there (containerized-data-importer: doc/RBAC.md).
+/// Cloning from another namespace requires a right there (containerized-data-importer: doc/RBAC.md).
 async fn may_clone(session: &Session, root: &Root) -> Result<(), Failure> {
     let (Root::Claim { namespace, name } | Root::Source { namespace, name }) = root else {
         return Ok(());
@@ -113,7 +113,7 @@ async fn may_clone(session: &Session, root: &Root) -> Result<(), Failure> {
     )))
 }
 
-/// The bytes that a clone must have at least; 0 where that cannot be seen.
+/// The smallest size of a clone in bytes; 0 if it is unknown.
 pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, Failure> {
     let (namespace, name) = match root {
         Root::Container(_) => return Ok(0),
@@ -127,12 +127,12 @@ pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, Failure>
             let text = |key: &str| claim[key].as_str().map(str::to_owned);
             match (text("namespace").unwrap_or(namespace.clone()), text("name")) {
                 (namespace, Some(name)) => (namespace, name),
-                // A snapshot, which CDI measures itself.
+                // A snapshot: CDI determines its size.
                 _ => return Ok(0),
             }
         }
     };
-    // A data volume says what was asked for; its claim adds the file system's own room.
+    // A data volume has the requested size; its claim adds the file system's overhead.
     let volume = session
         .read(&format!("{}/{name}", Kind::DataVolume.folder(&namespace)))
         .await;
@@ -146,7 +146,7 @@ pub(super) async fn size(session: &Session, root: &Root) -> Result<u64, Failure>
     Ok(claim.and_then(|claim| requested(&claim["spec"])).unwrap_or(0))
 }
 
-/// What may not be read is `None`; what is absent is an error.
+/// `None` if this user may not read it; an error if it does not exist.
 async fn readable(session: &Session, path: &str, name: &str, namespace: &str) -> Result<Option<Value>, Failure> {
     match if_allowed(if_there(session.read(path).await))? {
         None => Ok(None),
@@ -181,13 +181,13 @@ fn handle(session: &Session, volume: &Value) -> ImageHandle {
     Root::Claim { namespace, name }.handle()
 }
 
-/// The image's volume with this cluster among its users.
+/// Adds the cluster to the users of the image's volume, which is created if it does not exist.
 async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Result<Value, Failure> {
     let name = labels::name(wanted);
     loop {
         let Some(there) = session.get(Kind::DataVolume, name).await? else {
             match session.create(Kind::DataVolume, wanted).await {
-                // Another was quicker.
+                // Another run created it first.
                 Err(failure) if failure.code == Some(409) => continue,
                 made => return made,
             }
@@ -199,7 +199,7 @@ async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Resu
             tokio::time::sleep(LOOK).await;
             continue;
         }
-        // The uid: one that was deleted and made again meanwhile is looked at anew.
+        // With the uid, the patch of a volume that was recreated meanwhile fails, and the loop reads it again.
         let patch = json!({"metadata": {
             "uid": there["metadata"]["uid"],
             "labels": {objects::used_by(cluster): ""},
@@ -211,7 +211,7 @@ async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Resu
     }
 }
 
-/// Brings a file.
+/// Uploads a file.
 pub(super) async fn upload(
     session: &Session,
     config: &KubevirtConfig,
@@ -225,7 +225,7 @@ pub(super) async fn upload(
     let volume = claimed(session, cluster, &wanted).await?;
     if wait_ready(session, &volume, true).await? == VolumeState::Ready {
         let sent = send(session, config, image, labels::name(&volume)).await;
-        // Another run may have sent it at the same time; then the volume says so.
+        // Another run may have uploaded it at the same time; then the volume is complete.
         match wait_ready(session, &volume, sent.is_err()).await? {
             VolumeState::Whole => {}
             VolumeState::Ready => sent?,
@@ -256,11 +256,11 @@ fn virtual_size(path: &Path) -> std::io::Result<Option<u64>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VolumeState {
     Whole,
-    /// It waits for an upload.
+    /// CDI is ready for the upload.
     Ready,
 }
 
-/// Waits until CDI is done with a volume, or wants its upload.
+/// Waits until CDI has filled a volume, or is ready for its upload.
 async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Result<VolumeState, Failure> {
     let name = labels::name(volume);
     let (mut last, mut since) = (Value::Null, Instant::now());
@@ -315,9 +315,9 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
     );
     let granted = session.ask(&path, &request).await?;
     let token = granted["status"]["token"].as_str().unwrap_or_default();
-    // CDI answers when it has unpacked what it got.
+    // CDI responds after it has unpacked the file.
     let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
-    // The token is for the proxy alone.
+    // The token must not reach another host.
     let client = client.redirect(reqwest::redirect::Policy::none());
     let mut client = client.read_timeout(STUCK);
     for pem in ca {
@@ -371,7 +371,7 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
     ))
 }
 
-/// The URL of the upload proxy and the certificates to trust there beside the system's.
+/// The URL of the upload proxy, and the certificates to trust in addition to the system's.
 async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Vec<String>), Failure> {
     let mut trusted = Vec::new();
     if let Some(path) = &config.upload_ca {
@@ -413,7 +413,7 @@ pub(super) async fn used_by(session: &Session, cluster: &ClusterId) -> Result<Ve
     Ok(images)
 }
 
-/// Takes a cluster off the users of all images, and deletes those that nobody uses any more.
+/// Removes a cluster from the users of all images, and deletes images without users.
 pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), Failure> {
     for image in used_by(session, cluster).await? {
         let name = labels::name(&image);
@@ -425,7 +425,7 @@ pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), 
             Err(failure) if matches!(failure.code, Some(404 | 409)) => continue,
             patched => patched?,
         };
-        // One who began to use it since has changed it, and then it stays.
+        // If another cluster has become a user meanwhile, the volume has another version and is kept.
         if objects::users(&left).is_empty() && session.delete_unchanged(Kind::DataVolume, &left).await? {
             let tag = labels::label(&left, labels::IMAGE).unwrap_or_default();
             sweep(session, Kind::Claim, &format!("{}={tag}", labels::IMAGE)).await?;

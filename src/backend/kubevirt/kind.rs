@@ -1,6 +1,6 @@
-//! The kinds of objects we make or look at, and where the API server keeps them.
+//! The kinds of objects that are created or read, and their API paths.
 
-/// A kind of object within a namespace.
+/// A namespaced kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Machine,
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Group and version; the core group has none, and its path is another.
+    /// Group and version; the core group has a version only, and another path.
     fn group(self) -> &'static str {
         match self {
             Self::Machine | Self::Instance => "kubevirt.io/v1",
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// As messages name it.
+    /// The name in messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Machine => "virtual machine",
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// Where all of this kind in a namespace are.
+    /// The API path of all objects of this kind in a namespace.
     pub fn folder(self, namespace: &str) -> String {
         let group = self.group();
         let root = if group.contains('/') { "apis" } else { "api" };

@@ -1,4 +1,4 @@
-//! The kubeconfig by which the API server is reached: found, read, and refused where it would tell credentials to anybody.
+//! The kubeconfig of the API server: finds and reads it, and rejects one that would send credentials unprotected.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::http_limits::innermost;
 /// Allows what `refuse_insecure` refuses, for commands that read no env file.
 const INSECURE_VARIABLE: &str = "OCPDEPLOY_KUBEVIRT_INSECURE";
 
-/// How the API server is reached.
+/// Loads the connection settings of the API server.
 pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
     let options = KubeConfigOptions {
         context: config.context.clone(),
@@ -41,7 +41,7 @@ pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
         Err(error) => Err(error),
     };
     let loaded = match (loaded, &config.kubeconfig, &config.context) {
-        // No kubeconfig and none named: perhaps this is a pod.
+        // No kubeconfig exists and none is set: this may be a pod.
         (Err(error), None, None) => Config::incluster().map_err(|_| {
             let words = format!("there is no kubeconfig, and this is no pod: {}", innermost(&error));
             Failure::new(BackendErrorKind::Denied, words).hint("set kubeconfig, or log in with `oc login`")
@@ -51,12 +51,12 @@ pub(super) async fn load(config: &KubevirtConfig) -> Result<Config, Failure> {
     let mut loaded = loaded?;
     loaded.connect_timeout = Some(Duration::from_secs(10));
     loaded.read_timeout = Some(Duration::from_secs(60));
-    // Calls have their own, which end in seconds and not in minutes.
+    // The session repeats requests itself, for seconds and not for minutes.
     loaded.default_retry = false;
     Ok(loaded)
 }
 
-/// Why the chosen cluster of a kubeconfig may not be asked; `None`: it may.
+/// Why the connection to a kubeconfig's cluster is insecure; `None` if it is secure.
 fn insecure(kubeconfig: &Kubeconfig, config: &KubevirtConfig) -> Option<String> {
     let context = config.context.as_ref().or(kubeconfig.current_context.as_ref())?;
     let context = kubeconfig.contexts.iter().find(|named| named.name == *context)?;

@@ -1,22 +1,22 @@
-//! Whose an object is and what it stands for: on each as a label.
+//! Labels of objects: owner, machine and role.
 
 use serde_json::{Value, json};
 
 use crate::cluster::{ClusterId, MachineName};
 
-/// Whose an object is; on everything.
+/// The cluster that owns an object; on every object.
 pub(super) const CLUSTER: &str = "ocpdeploy.io/cluster";
-/// Which machine an object was made for alone.
+/// The machine that an object belongs to.
 pub(super) const MACHINE: &str = "ocpdeploy.io/machine";
 pub(super) const NODE: &str = "ocpdeploy.io/node";
 pub(super) const ROLE: &str = "ocpdeploy.io/role";
 pub(super) const PASS: &str = "ocpdeploy.io/pass";
-/// An image that clusters share; its value begins the image's digest.
+/// An image that clusters share; the value is a prefix of the image's digest.
 pub(super) const IMAGE: &str = "ocpdeploy.io/image";
-/// Of the spec a machine was made from.
+/// The fingerprint of the machine's spec.
 pub(super) const FINGERPRINT: &str = "ocpdeploy.io/fingerprint";
 pub(super) const CONTROL_PLANE: &str = "ocpdeploy.io/control-plane";
-/// On the pods' own network: one label for all that remain when the bootstrap is gone.
+/// On the pod network: one label for all nodes except the bootstrap.
 pub(super) const STAYS: &str = "ocpdeploy.io/stays";
 
 pub(super) fn name(object: &Value) -> &str {
@@ -27,7 +27,7 @@ pub(super) fn label<'a>(object: &'a Value, label: &str) -> Option<&'a str> {
     object["metadata"]["labels"][label].as_str()
 }
 
-/// Whether an object has what a selector of ours asks for: labels, `key=value` or `key`, between commas.
+/// Whether an object matches a selector: terms `key=value` or `key`, separated by commas.
 pub(super) fn meets(object: &Value, selector: &str) -> bool {
     let terms = selector.split(',').filter(|term| !term.is_empty());
     terms.into_iter().all(|term| match term.split_once('=') {

@@ -1,4 +1,4 @@
-//! What a virtual machine and its instance show, in our terms; pure.
+//! Reads virtual machines and their instances; pure.
 
 use std::net::Ipv4Addr;
 
@@ -7,10 +7,11 @@ use serde_json::Value;
 use super::labels::{self, FINGERPRINT, MACHINE, NODE, PASS, ROLE};
 use super::objects::POD_NETWORK;
 use super::pods;
+use super::session::EXCEEDED_QUOTA;
 use crate::backend::{Machine, Power, SeenNic};
 use crate::cluster::{Mac, MachineName, NodeName};
 
-/// A machine of ours; `None` for one whose labels are not all there.
+/// A machine of a cluster; `None` if a label is missing.
 pub(super) fn machine(machine: &Value, instance: Option<&Value>) -> Option<Machine> {
     Some(Machine {
         name: MachineName::from_platform(labels::name(machine)),
@@ -23,7 +24,7 @@ pub(super) fn machine(machine: &Value, instance: Option<&Value>) -> Option<Machi
     })
 }
 
-/// What a creation or deletion that was cut has left of a machine, by the labels of its Secret.
+/// What an interrupted creation or deletion has left of a machine, from the labels of its Secret.
 pub(super) fn remains(secret: &Value) -> Option<Machine> {
     Some(Machine {
         name: MachineName::from_platform(labels::label(secret, MACHINE)?),
@@ -44,9 +45,10 @@ pub(super) fn is_going(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Words of kubevirt/kubevirt `staging/src/kubevirt.io/api/core/v1/types.go`: VirtualMachinePrintableStatus.
+/// The power state. Values: kubevirt/kubevirt
+/// `staging/src/kubevirt.io/api/core/v1/types.go`: VirtualMachinePrintableStatus.
 ///
-/// The status lags behind what was asked of the machine, and the instance tells which of both is true.
+/// The status lags behind the spec; the instance shows the actual state.
 pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
     let status = machine["status"]["printableStatus"].as_str().unwrap_or_default();
     match status {
@@ -55,12 +57,11 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
             None => Power::Off,
         },
         "Running" | "Migrating" | "Stopping" => Power::Running,
-        // With no instance it is about to get one: only a guest that ended by itself leaves its own behind.
+        // Without an instance it is about to get one: only a guest that shut down keeps its instance.
         "Stopped" if instance.is_some_and(has_ended) => Power::Off,
         "Terminating" => Power::Off,
         "Paused" => Power::Paused(reason(machine).unwrap_or("somebody paused it").to_owned()),
-        "CrashLoopBackOff"
-        | "ErrorUnschedulable"
+        "ErrorUnschedulable"
         | "ImagePullBackOff"
         | "ErrorPvcNotFound"
         | "ErrorDataVolumeNotFound"
@@ -68,11 +69,30 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
             Some(reason) => format!("{status}: {reason}"),
             None => status.to_owned(),
         }),
-        _ => Power::Building,
+        // The guest or its pod ended by itself, and is started again after a pause.
+        "CrashLoopBackOff" => Power::Waiting(reason(machine).unwrap_or(status).to_owned()),
+        _ => not_started(machine),
     }
 }
 
-/// The status of a machine is of an earlier moment than its instance may be.
+/// A machine whose instance or pod does not exist. virt-controller repeats the attempt and shows the reason: in condition
+/// `Failure` of a machine without an instance, `Synchronized` of an instance without a pod.
+/// Source: kubevirt/kubevirt: `pkg/virt-controller/watch/vm/vm.go`, `pkg/virt-controller/watch/vmi/lifecycle.go`.
+fn not_started(machine: &Value) -> Power {
+    let conditions = machine["status"]["conditions"].as_array().into_iter().flatten();
+    let refused = conditions.into_iter().find(|condition| {
+        let is = |kind: &str, status: &str| condition["type"] == kind && condition["status"] == status;
+        is("Failure", "True") || is("Synchronized", "False") && condition["reason"] == "FailedCreate"
+    });
+    match refused.and_then(|condition| condition["message"].as_str()) {
+        // Waiting does not help: quotas are not raised during a deployment.
+        Some(why) if why.contains(EXCEEDED_QUOTA) => Power::Broken(why.to_owned()),
+        Some(why) => Power::Waiting(why.to_owned()),
+        None => Power::Building,
+    }
+}
+
+/// Whether the guest has ended; the machine's status may be older than its instance.
 fn has_ended(instance: &Value) -> bool {
     matches!(instance["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
@@ -81,7 +101,7 @@ pub(super) fn is_halted(machine: &Value) -> bool {
     machine["spec"]["runStrategy"] == "Halted"
 }
 
-/// The words of the condition that tells most.
+/// The message of the most specific condition.
 fn reason(machine: &Value) -> Option<&str> {
     let conditions = machine["status"]["conditions"].as_array()?;
     ["Failure", "Paused", "Ready"].into_iter().find_map(|kind| {
@@ -90,7 +110,7 @@ fn reason(machine: &Value) -> Option<&str> {
     })
 }
 
-/// The MACs that a machine's own object gives.
+/// The MACs in a machine's spec.
 pub(super) fn macs(machine: &Value) -> Vec<Mac> {
     nics(machine, None).iter().map(|nic| nic.mac).collect()
 }
@@ -108,7 +128,7 @@ fn nics(machine: &Value, instance: Option<&Value>) -> Vec<SeenNic> {
         let mac: Mac = interface["macAddress"].as_str()?.parse().ok()?;
         let network = networks.iter().find(|network| network["name"] == interface["name"])?;
         if let Some(range) = network["pod"]["vmNetworkCIDR"].as_str() {
-            // What is reported there is the pod's address, which the guest does not know.
+            // KubeVirt reports the pod's address, which the guest does not have.
             let runs = instance.is_some_and(|instance| instance["status"]["phase"] == "Running");
             return Some(SeenNic {
                 network: POD_NETWORK.to_owned(),
@@ -138,7 +158,7 @@ fn nics(machine: &Value, instance: Option<&Value>) -> Vec<SeenNic> {
     interfaces.iter().filter_map(nic).collect()
 }
 
-/// `ipAddress` repeats the first of `ipAddresses`, where there is such a list; either may bear a prefix length.
+/// `ipAddress` repeats the first of `ipAddresses`, if that list exists; both may have a prefix length.
 fn addresses(interface: &Value) -> Vec<Ipv4Addr> {
     let list = interface["ipAddresses"].as_array().into_iter().flatten();
     list.chain([&interface["ipAddress"]])
@@ -203,6 +223,46 @@ mod tests {
         let words = "ErrorUnschedulable: 0/3 nodes are available".to_owned();
         assert_eq!(with("ErrorUnschedulable"), Power::Broken(words));
         assert!(matches!(with("Paused"), Power::Paused(_)));
+    }
+
+    #[test]
+    fn a_refused_start_gives_the_reason() {
+        let with = |status: &str, kind: &str, is: &str, reason: &str, message: &str| {
+            let condition = json!({"type": kind, "status": is, "reason": reason, "message": message});
+            power(
+                &json!({"status": {"printableStatus": status, "conditions": [condition]}}),
+                None,
+            )
+        };
+        let quota =
+            "Failure while starting VMI: virtualmachineinstances.kubevirt.io \"a\" is forbidden: exceeded quota: small";
+        assert_eq!(
+            with("Stopped", "Failure", "True", "FailedCreate", quota),
+            Power::Broken(quota.to_owned())
+        );
+        let pod = "failed to create virtual machine pod: pods \"a\" is forbidden: exceeded quota: small";
+        assert_eq!(
+            with("Starting", "Synchronized", "False", "FailedCreate", pod),
+            Power::Broken(pod.to_owned())
+        );
+        let webhook = "failed to create virtual machine pod: Internal error occurred: failed calling webhook \"a\"";
+        assert_eq!(
+            with("Starting", "Synchronized", "False", "FailedCreate", webhook),
+            Power::Waiting(webhook.to_owned())
+        );
+        let crashed = "the guest ended";
+        assert_eq!(
+            with("CrashLoopBackOff", "Ready", "False", "GuestNotRunning", crashed),
+            Power::Waiting(crashed.to_owned())
+        );
+        let waits = with(
+            "Starting",
+            "Ready",
+            "False",
+            "GuestNotRunning",
+            "Guest VM is not reported as running",
+        );
+        assert_eq!(waits, Power::Building);
     }
 
     #[test]

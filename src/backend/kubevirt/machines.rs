@@ -1,4 +1,4 @@
-//! Machines: a VirtualMachine, its volumes and the Secret it reads at its first boot.
+//! Machines: a VirtualMachine, its volumes, and the Secret with its first-boot configuration.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub(super) async fn create(
         return adopt(session, spec, &object(None)).await;
     }
     let anchor = anchor(session, &spec.cluster).await?;
-    // The pod waits for its Secret, and a machine that is there is whole.
+    // The Secret comes first, so an existing machine is always complete.
     session
         .put(Kind::Secret, &spec.cluster, &objects::secret(spec, Some(&anchor)))
         .await?;
@@ -87,7 +87,7 @@ fn fits(spec: &MachineSpec) -> Result<(), Failure> {
     }
 }
 
-/// The machine of this name, after one that is going has gone.
+/// The machine of this name; waits for the end of one that is being deleted.
 async fn still(session: &Session, name: &str) -> Result<Option<Value>, Failure> {
     match session.get(Kind::Machine, name).await? {
         Some(there) if look::is_going(&there) => {
@@ -98,7 +98,7 @@ async fn still(session: &Session, name: &str) -> Result<Option<Value>, Failure> 
     }
 }
 
-/// Whether the machine there was made from this spec.
+/// Checks that the existing machine was created from this spec.
 fn is_the_one(spec: &MachineSpec, there: &Value) -> Result<(), Failure> {
     if labels::owner(there).as_ref() != Some(&spec.cluster) {
         return Err(stranger(Kind::Machine, spec.name.as_str(), &spec.cluster));
@@ -113,7 +113,7 @@ fn is_the_one(spec: &MachineSpec, there: &Value) -> Result<(), Failure> {
     Err(Failure::new(BackendErrorKind::Conflict, words))
 }
 
-/// Starts the machine there, and looks whether it was stored as it was sent: the run that sent it may not have.
+/// Starts the existing machine, and checks that it was stored as it was sent: the run that created it may not have.
 async fn adopt(session: &Session, spec: &MachineSpec, sent: &Value) -> Result<Action<Machine>, Failure> {
     start(session, &spec.cluster, &spec.name).await?;
     match session.get(Kind::Machine, spec.name.as_str()).await? {
@@ -148,7 +148,7 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
         .collect();
     let of = |machine: &Value| look::machine(machine, by_name.get(labels::name(machine)).copied());
     let whole: Vec<Machine> = machines.iter().filter_map(of).collect();
-    // A Secret is made before its machine and deleted after all else of it.
+    // A Secret is created before its machine and deleted after it.
     let remains = secrets.iter().filter_map(look::remains);
     let remains: Vec<Machine> = remains
         .filter(|left| whole.iter().all(|machine| machine.name != left.name))
@@ -156,7 +156,7 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
     Ok(whole.into_iter().chain(remains).collect())
 }
 
-/// A machine of this cluster; a stranger's is a conflict.
+/// A machine of this cluster; a machine that is not owned by this cluster is a conflict.
 pub(super) async fn find(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
     match session.get(Kind::Machine, name.as_str()).await? {
         Some(there) if labels::owner(&there).as_ref() != Some(cluster) => {
@@ -173,21 +173,21 @@ pub(super) fn absent(name: &MachineName) -> Failure {
     )
 }
 
-/// Deletes a machine and all that was made for it alone, and looks that it is gone: its MAC may be wanted at once.
+/// Deletes a machine and its objects, and waits until they are gone: its MAC may be reused at once.
 pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
     let mut changed = false;
     let machine = find(session, cluster, name).await?;
     if let Some(machine) = &machine {
         changed = true;
         if !look::is_going(machine) {
-            // Its power first: nobody waits for a guest that has nothing left to save.
+            // Power off first: a guest that is deleted has nothing to save.
             cut(session, name).await?;
             session.delete(Kind::Machine, machine).await?;
         }
         gone(session, Kind::Machine, name.as_str(), machine).await?;
     }
     let selector = labels::of_machine(cluster, name);
-    // A garbage collector would do the rest, where one runs and is quick.
+    // The garbage collector would delete the rest later; it is not waited for.
     for kind in [Kind::Instance, Kind::DataVolume, Kind::Claim, Kind::Secret] {
         changed |= sweep(session, kind, &selector).await?;
     }
@@ -198,12 +198,12 @@ pub(super) async fn delete(session: &Session, cluster: &ClusterId, name: &Machin
     })
 }
 
-/// Takes a machine's power. One that does not run is let be.
+/// Powers a machine off; `false` if it is not running.
 async fn cut(session: &Session, name: &MachineName) -> Result<bool, Failure> {
     subresource(session, name, "stop", &json!({"gracePeriod": 0})).await
 }
 
-/// Calls a verb of a machine; `false` when the machine is so already.
+/// Calls a subresource of a machine; `false` if the machine is in that state already.
 async fn subresource(session: &Session, name: &MachineName, verb: &str, body: &Value) -> Result<bool, Failure> {
     let path = format!(
         "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachines/{name}/{verb}",
@@ -249,7 +249,7 @@ pub(super) async fn start(session: &Session, cluster: &ClusterId, name: &Machine
     Ok(Action::Done(()))
 }
 
-/// Sets how a machine is to run, if it is still the one that was seen.
+/// Sets the run strategy of a machine, if it is still the same object.
 async fn run(session: &Session, machine: &Value, strategy: &str) -> Result<(), Failure> {
     let patch = json!({"metadata": {"uid": machine["metadata"]["uid"]}, "spec": {"runStrategy": strategy}});
     session
@@ -268,7 +268,7 @@ pub(super) async fn stop(
     if look::is_halted(&machine) && instance.is_none() {
         return Ok(Action::Unchanged(()));
     }
-    // KubeVirt asks the guest, and takes its power when its time is over.
+    // KubeVirt asks the guest to shut down, and powers it off after the grace period.
     run(session, &machine, "Halted").await?;
     if how == Stop::Force {
         cut(session, name).await?;
@@ -279,7 +279,7 @@ pub(super) async fn stop(
     Ok(Action::Done(()))
 }
 
-/// A machine as Kubernetes has it. What it reads at its first boot is in a Secret, and not told.
+/// A machine's object and state. Its first-boot configuration is in a Secret and not shown.
 pub(super) async fn describe(
     session: &Session,
     cluster: &ClusterId,
@@ -323,21 +323,21 @@ pub(super) async fn describe(
     })
 }
 
-/// What the guest wrote to its serial console, as KubeVirt 1.1 and later keep it in a container of the machine's pod.
+/// The last lines of the serial console, from the log of a container in the machine's pod (KubeVirt 1.1 and later).
 pub(super) async fn console(
     session: &Session,
     cluster: &ClusterId,
     name: &MachineName,
 ) -> Result<Option<String>, Failure> {
     find(session, cluster, name).await?.ok_or_else(|| absent(name))?;
-    // By our own label, which KubeVirt copies from the machine to its pods: `vm.kubevirt.io/name` is the guest's host name.
+    // Selected by a label that KubeVirt copies to the pod: `vm.kubevirt.io/name` is the guest's host name.
     // Source: kubevirt/kubevirt: `pkg/virt-controller/services/template.go`.
     let pods = session.list(Kind::Pod, &labels::of_machine(cluster, name)).await?;
     let newest = pods
         .iter()
         .max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str());
     let Some(pod) = newest else { return Ok(None) };
-    // Since it became a sidecar of Kubernetes' own kind it is among the init containers.
+    // Sidecars with restartPolicy Always are among the init containers.
     let mut containers = ["containers", "initContainers"]
         .into_iter()
         .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
@@ -355,7 +355,7 @@ pub(super) async fn console(
 /// kubevirt/kubevirt: pkg/virt-controller/services/renderresources.go.
 const CONSOLE: &str = "guest-console-log";
 
-/// Up to 20 lines, without what would move a terminal's cursor or change its colours.
+/// Up to 20 lines without terminal control sequences.
 fn last_lines(text: &str) -> String {
     let plain = |line: &str| {
         let mut plain = String::new();

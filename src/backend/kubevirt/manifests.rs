@@ -1,4 +1,4 @@
-//! The objects of a cluster without a server: what `plan` writes.
+//! The objects of a cluster as `plan --manifests` writes them; no server is needed.
 
 use std::net::Ipv4Addr;
 
@@ -9,20 +9,20 @@ use super::pods;
 use crate::backend::{LoadBalancer, MachineSpec};
 use crate::cluster::{AddressAssignment, ClusterId, Expose, KubevirtConfig, Routes, Vip};
 
-/// The owner of all else.
+/// The object that owns all others.
 pub fn anchor(cluster: &ClusterId) -> Value {
     objects::anchor(cluster)
 }
 
-/// What leads to a node on the pods' own network.
+/// The Service of a node on the pod network.
 pub fn of_node(cluster: &ClusterId, lease: &AddressAssignment) -> Value {
     pods::of_node(cluster, lease, None)
 }
 
-/// The Service of a virtual IP there, its policies, and for ingress the Routes.
+/// The Service of a virtual IP on the pod network, its policies, and the Routes of ingress.
 ///
-/// What the platform decides is left out while it is `auto`: the kind of Service, and which Routes there are. See
-/// `Kubevirt::settled`.
+/// Values that the platform chooses are omitted while they are `auto`: the Service's type, and the Routes. See
+/// `Kubevirt::resolve_config`.
 pub fn of_vip(config: &KubevirtConfig, wanted: &LoadBalancer) -> Vec<Value> {
     let Some(site) = &config.pods else { return vec![] };
     let mut service = pods::of_vip(wanted, site.expose, None);
@@ -44,12 +44,13 @@ pub fn of_vip(config: &KubevirtConfig, wanted: &LoadBalancer) -> Vec<Value> {
     all
 }
 
-/// A machine, and what it reads at its first boot where that `is_known`. No owner is named: only the server knows its id.
+/// A machine, and its first-boot Secret if the configuration `is_known`. Without owner: only the server knows its uid.
 ///
-/// `address` is that of a machine on the pods' own network.
+/// `address` is the guest's on the pod network.
 pub fn of_machine(
     config: &KubevirtConfig,
     spec: &MachineSpec,
+    image_bytes: u64,
     address: Option<Ipv4Addr>,
     is_known: bool,
 ) -> Vec<Value> {
@@ -59,7 +60,7 @@ pub fn of_machine(
     });
     let site = Site {
         storage_class: config.storage_class.as_deref(),
-        image_bytes: 0,
+        image_bytes,
         affinity: config.affinity,
         address,
     };
@@ -67,7 +68,7 @@ pub fn of_machine(
     if is_known {
         return vec![objects::secret(spec, None), machine];
     }
-    // It names a config that is not there yet.
+    // The fingerprint depends on a configuration that does not exist yet.
     if let Some(metadata) = machine["metadata"].as_object_mut() {
         metadata.remove("annotations");
     }

@@ -1,6 +1,6 @@
-//! KubeVirt: machines on somebody else's Kubernetes or OpenShift, with the rights of a user of one namespace.
+//! KubeVirt: machines in one namespace of a Kubernetes or OpenShift, with the rights of an ordinary user.
 //!
-//! The API server that is spoken to here is the one that runs the machines, never the one of the cluster on them.
+//! The API server here is the platform's, never the one of the deployed cluster.
 
 mod anchor;
 mod balancers;
@@ -20,6 +20,7 @@ mod network;
 mod objects;
 mod pods;
 mod preflight;
+mod quotas;
 mod rights;
 mod session;
 
@@ -41,14 +42,14 @@ use crate::backend::{
 };
 use crate::cluster::{AddressAssignment, ClusterId, KubevirtConfig, MachineName, Role};
 
-/// A namespace of a Kubernetes with KubeVirt, reached through a kubeconfig.
+/// A namespace of a Kubernetes with KubeVirt, accessed with a kubeconfig.
 pub struct Kubevirt {
     session: Session,
     config: KubevirtConfig,
 }
 
 impl Kubevirt {
-    /// Reads the kubeconfig; the server is not spoken to yet.
+    /// Reads the kubeconfig; sends no request.
     pub async fn connect(config: &KubevirtConfig) -> Result<Self, BackendError> {
         let session = Session::open(config).await.during("connect to KubeVirt")?;
         Ok(Self {
@@ -58,7 +59,7 @@ impl Kubevirt {
     }
 }
 
-/// Reads a text as objects of the API server are read, for `fuzz/`.
+/// Parses a text like an object of the API server, for `fuzz/`.
 #[doc(hidden)]
 pub fn read_answer(text: &str) -> Option<Machine> {
     let object: Value = serde_json::from_str(text).ok()?;
@@ -73,7 +74,7 @@ pub fn read_answer(text: &str) -> Option<Machine> {
     look::machine(&object, Some(&object))
 }
 
-/// Kinds that may carry a cluster's label, machines first: what is deleted in this order leaves nothing waiting.
+/// Kinds that can have a cluster's label, in the order of their deletion: machines first.
 const OURS: [Kind; 9] = [
     Kind::Machine,
     Kind::Instance,
@@ -268,7 +269,7 @@ impl Diagnostics for Kubevirt {
 }
 
 impl Kubevirt {
-    /// Images and balancers come before all else.
+    /// Called by the first operations of a deployment: images and load balancers.
     async fn make_namespace(&self) -> Result<(), BackendError> {
         match self.config.makes_namespace {
             true => namespace::make(&self.session)
@@ -278,7 +279,16 @@ impl Kubevirt {
         }
     }
 
-    /// The settings with what the platform decided for a cluster that stands: its Routes, and the range of its pods.
+    /// The size of an image; 0 for one whose size the platform does not show.
+    pub async fn image_bytes(&self, image: &ImageHandle) -> Result<u64, BackendError> {
+        let operation = format!("read the size of image {}", image.0);
+        match objects::Root::read(image) {
+            Some(root) => images::size(&self.session, &root).await.during(operation),
+            None => Ok(0),
+        }
+    }
+
+    /// The settings with the platform's choices for an existing cluster: its Routes, and the range of its pods.
     pub async fn resolve_config(&self, cluster: &ClusterId) -> Result<KubevirtConfig, BackendError> {
         let mut config = self.config.clone();
         if let Some(site) = &mut config.pods {
@@ -289,7 +299,7 @@ impl Kubevirt {
         Ok(config)
     }
 
-    /// What a cluster has of a kind. Of kinds that this user may not list, it can have made none.
+    /// A cluster's objects of a kind; none of a kind that this user cannot list, because it cannot have created any.
     async fn of_kind(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
         let found = self.session.list(kind, selector).await;
         match kind {
@@ -298,7 +308,7 @@ impl Kubevirt {
         }
     }
 
-    /// All but machines and what belongs to them; the anchor goes last, so that a cut release is found again.
+    /// Deletes all objects except machines and theirs; the anchor last, so that an interrupted release is repeated.
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
         let selector = labels::of_cluster(cluster);
         let machines = self.session.list(Kind::Machine, &selector).await?;
@@ -322,7 +332,7 @@ impl Kubevirt {
         Ok(())
     }
 
-    /// The clusters that have anything in the namespace.
+    /// The clusters that own objects in the namespace.
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, Failure> {
         let mut found = BTreeSet::new();
         for kind in OURS {

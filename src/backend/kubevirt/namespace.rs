@@ -1,4 +1,4 @@
-//! A namespace of our own making: a project, where the platform is an OpenShift that lets users have some.
+//! Creates and deletes the namespace; on OpenShift a project, if users may create one.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use super::session::{Session, if_allowed, if_there};
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 
-/// In a namespace that we made and that goes with its last cluster.
+/// Marks a namespace that was created by this program and is deleted with its last cluster.
 const MARK: &str = "ocpdeploy.namespace";
-/// On the pod of a machine (kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1/types.go: AppLabel).
+/// The label of a machine's pod (kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1/types.go: AppLabel).
 const APP: &str = "kubevirt.io";
-/// A controller gives the one who asked for a project its rights there.
+/// The time until a controller has granted the rights in a new project to its user.
 const RIGHTS: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How this user can make a namespace.
+/// How this user can create a namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Namespace,
@@ -36,7 +36,7 @@ pub(super) async fn way(session: &Session) -> Result<Option<Way>, Failure> {
     Ok(project.then_some(Way::Project))
 }
 
-/// Whether it is there; of one that may not be read, whether this user may write in it.
+/// Whether the namespace exists; if it cannot be read, whether this user may write in it.
 pub(super) async fn is_there(session: &Session) -> Result<bool, Failure> {
     let path = format!("/api/v1/namespaces/{}", session.namespace);
     match if_allowed(if_there(session.read(&path).await))? {
@@ -45,10 +45,10 @@ pub(super) async fn is_there(session: &Session) -> Result<bool, Failure> {
     }
 }
 
-/// Makes the namespace where it is not there.
+/// Creates the namespace if it does not exist.
 pub(super) async fn make(session: &Session) -> Result<(), Failure> {
     let name = session.namespace.as_str();
-    // Who may make projects may not look at those of others, and is told of one that is not there what is told of those.
+    // A user of projects gets the same response for a missing project and for one of another user.
     let known = session.get(Kind::ConfigMap, MARK).await;
     if matches!(&known, Ok(Some(_))) {
         return Ok(());
@@ -65,12 +65,12 @@ pub(super) async fn make(session: &Session) -> Result<(), Failure> {
                 .ask("/apis/project.openshift.io/v1/projectrequests", &object)
                 .await
         }
-        // It has to be there then.
+        // Then it must exist.
         None => return Ok(()),
     };
     match made {
         Ok(_) => {}
-        // Somebody's: it is used, and stays.
+        // Not created by this program: it is used and kept.
         Err(failure) if failure.code == Some(409) => return Ok(()),
         Err(failure) => return Err(failure),
     }
@@ -90,7 +90,7 @@ pub(super) async fn make(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Removes the namespace if we made it and nobody has a cluster, machines, volumes, pods or Services in it.
+/// Deletes the namespace if this program created it and it has no cluster, machines, volumes, pods or Services.
 pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
     if if_allowed(session.get(Kind::ConfigMap, MARK).await)?
         .flatten()
@@ -108,7 +108,7 @@ pub(super) async fn leave(session: &Session) -> Result<(), Failure> {
         }
     }
     for kind in [Kind::Claim, Kind::Pod, Kind::Service] {
-        // Pods and claims of machines that have just gone follow them.
+        // Pods and claims of deleted machines are deleted by their controllers.
         let stays = |object: &Value| !is_going(object) && labels::label(object, APP) != Some("virt-launcher");
         match if_allowed(session.list(kind, "").await)? {
             Some(there) if !there.iter().any(stays) => {}

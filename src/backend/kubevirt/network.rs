@@ -1,4 +1,4 @@
-//! Secondary networks: what a NetworkAttachmentDefinition tells about itself.
+//! Secondary networks: reads NetworkAttachmentDefinitions.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use super::session::{Session, if_allowed, if_there};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, NetworkFacts};
 
-/// The definition of this name, `[<namespace>/]<name>`. One that may not be read is taken to be there.
+/// The definition of this name, `[<namespace>/]<name>`. `None` if this user may not read it.
 pub(super) async fn find(session: &Session, network: &str) -> Result<Option<Value>, Failure> {
     if network == POD_NETWORK {
         return Ok(None);
@@ -29,7 +29,7 @@ pub(super) async fn find(session: &Session, network: &str) -> Result<Option<Valu
     }
 }
 
-fn place<'a>(session: &'a Session, network: &'a str) -> (&'a str, &'a str) {
+pub(super) fn place<'a>(session: &'a Session, network: &'a str) -> (&'a str, &'a str) {
     network.split_once('/').unwrap_or((&session.namespace, network))
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn look(session: &Session, network: &str) -> Result<NetworkFact
     })
 }
 
-/// The CNI configuration: the plugin's own, or the first of a list.
+/// The CNI configuration: of the plugin, or of the first plugin of a list.
 pub(super) fn config(definition: &Value) -> Option<Value> {
     let mut config: Value = serde_json::from_str(definition["spec"]["config"].as_str()?).ok()?;
     match config["plugins"].as_array_mut() {
@@ -66,14 +66,14 @@ pub(super) fn config(definition: &Value) -> Option<Value> {
     }
 }
 
-/// What makes two definitions the same segment: the bridge or physical network, and the VLAN.
+/// Identifies the network segment: the bridge or physical network, and the VLAN.
 fn segment(config: &Value) -> Option<String> {
     let text = |key: &str| config[key].as_str().filter(|text| !text.is_empty());
     let (medium, vlan) = match (text("bridge"), text("master"), text("physicalNetworkName")) {
         (Some(bridge), ..) => (format!("bridge {bridge}"), &config["vlan"]),
         (_, Some(master), _) => (format!("link {master}"), &config["vlan"]),
         (.., Some(physical)) => (format!("physical network {physical}"), &config["vlanID"]),
-        // A network of OVN-Kubernetes is known by its name in all namespaces.
+        // A network of OVN-Kubernetes has the same name in all namespaces.
         _ if text("topology").is_some() => (format!("network {}", text("name")?), &Value::Null),
         _ => return None,
     };
@@ -83,7 +83,7 @@ fn segment(config: &Value) -> Option<String> {
     })
 }
 
-/// The range of addresses, where the network hands them out itself (plugins host-local, whereabouts, OVN-Kubernetes).
+/// The range of addresses, if the network assigns them itself (plugins host-local, whereabouts, OVN-Kubernetes).
 fn cidr(config: &Value) -> Option<Ipv4Network> {
     let ranges = &config["ipam"]["ranges"][0][0]["subnet"];
     let subnets = config["subnets"]

@@ -1,4 +1,4 @@
-//! The objects we make, as the API server takes them; pure.
+//! The objects that are created, as JSON; pure.
 //!
 //! Shapes: kubevirt/kubevirt `staging/src/kubevirt.io/api/core/v1/schema.go`, kubevirt/containerized-data-importer
 //! `staging/src/kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1/types.go`.
@@ -17,14 +17,14 @@ use crate::backend::{ImageHandle, MachineSpec, Nic, Payload};
 use crate::cluster::{Affinity, ClusterId, MachineName, Pass, Role};
 use crate::digest::sha256;
 
-/// Followed by a cluster's id: that cluster uses the image.
+/// The prefix of a label that ends with a cluster's id: the cluster uses the image.
 const USED_BY: &str = "used-by.ocpdeploy.io/";
 
 /// The runStrategy of a machine that is not stopped.
 pub(super) const RUNS: &str = "ocpdeploy.io/run-strategy";
 pub(super) const RERUN: &str = "RerunOnFailure";
 
-/// The network that stands for the pods' own.
+/// The name of the pod network in settings.
 pub(super) const POD_NETWORK: &str = "pod";
 
 const GIB: u64 = 1 << 30;
@@ -33,7 +33,7 @@ pub(super) fn used_by(cluster: &ClusterId) -> String {
     format!("{USED_BY}{cluster}")
 }
 
-/// Whether a volume is an image that clusters share; a copy of one has its labels and another name.
+/// Whether a volume is a shared image. A copy has the same labels and another name.
 pub(super) fn is_image(volume: &Value) -> bool {
     label(volume, IMAGE).is_some_and(|tag| name(volume) == image_name(tag))
 }
@@ -51,7 +51,7 @@ pub(super) fn anchor_name(cluster: &ClusterId) -> String {
     format!("ocpdeploy.{cluster}")
 }
 
-/// The owner of all else, so that a garbage collector finishes what a lost `destroy` began.
+/// The owner of all other objects, so that the garbage collector completes an interrupted `destroy`.
 pub(super) fn anchor(cluster: &ClusterId) -> Value {
     json!({
         "apiVersion": "v1",
@@ -64,14 +64,14 @@ pub(super) fn anchor(cluster: &ClusterId) -> Value {
     })
 }
 
-/// What a machine's root disk begins as.
+/// The source of a machine's root disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Root {
     /// A clone of a volume claim.
     Claim { namespace: String, name: String },
-    /// A clone of what a data source leads to.
+    /// A clone of a data source's volume or snapshot.
     Source { namespace: String, name: String },
-    /// A container image with a disk in it; what is written is lost with the machine's pod.
+    /// A container image with a disk; changes are lost with the machine's pod.
     Container(String),
 }
 
@@ -111,7 +111,7 @@ pub(super) fn secret_name(machine: &MachineName) -> String {
     format!("{machine}-first-boot")
 }
 
-/// The names of all volumes of a machine as its object gives them.
+/// The names of all volumes in a machine's object.
 pub(super) fn volumes_of(machine: &Value) -> Vec<String> {
     let templates = machine["spec"]["dataVolumeTemplates"].as_array().into_iter().flatten();
     templates.map(|template| name(template).to_owned()).collect()
@@ -125,7 +125,7 @@ fn labels(spec: &MachineSpec) -> Value {
         ROLE: spec.role.to_string(),
         PASS: spec.pass.to_string(),
     });
-    // One label for all who serve the API: selectors of Services know no "or".
+    // One label for all machines that serve the API: selectors of Services have no "or".
     if spec.pass == Pass::Two && matches!(spec.role, Role::Bootstrap | Role::Master) {
         labels[CONTROL_PLANE] = "true".into();
     }
@@ -135,17 +135,17 @@ fn labels(spec: &MachineSpec) -> Value {
     labels
 }
 
-/// Whether a machine is reached on the pods' own network.
+/// Whether a machine is on the pod network.
 pub(super) fn is_on_pods(spec: &MachineSpec) -> bool {
     spec.nics.first().is_some_and(|nic| nic.network == POD_NETWORK)
 }
 
-/// What a machine is told at its first boot. KubeVirt looks for these keys in lower case.
+/// The first-boot configuration. KubeVirt requires these keys in lower case.
 pub(super) fn secret(spec: &MachineSpec, anchor: Option<&Value>) -> Value {
     let encode = |bytes: &[u8]| STANDARD.encode(bytes);
     let data = match &spec.payload {
         Payload::Ignition(config) => json!({"userdata": encode(config)}),
-        // KubeVirt makes the meta-data itself.
+        // KubeVirt creates the meta-data itself.
         Payload::CloudInit {
             user_data,
             network_config,
@@ -161,21 +161,21 @@ pub(super) fn secret(spec: &MachineSpec, anchor: Option<&Value>) -> Value {
     })
 }
 
-/// How machines are made on this platform.
+/// Settings of the platform for machines.
 pub(super) struct Site<'a> {
     pub storage_class: Option<&'a str>,
     /// The size of the image; a clone is never smaller.
     pub image_bytes: u64,
     pub affinity: Affinity,
-    /// Of a machine on the pods' own network.
+    /// The address of a machine on the pod network.
     pub address: Option<Ipv4Addr>,
 }
 
-/// A virtual machine with its volumes; without its anchor it names no owner.
+/// A virtual machine with its volumes; without an owner if there is no anchor.
 pub(super) fn machine(spec: &MachineSpec, root: &Root, site: &Site<'_>, anchor: Option<&Value>) -> Value {
     let labels = labels(spec);
     let mut about = metadata(spec.name.to_string(), &labels, anchor);
-    // One that powers itself off stays off, unless it is to start with its host.
+    // A machine that powers itself off stays off, unless autostart is set.
     let runs = if spec.autostart { "Always" } else { RERUN };
     about["annotations"] = json!({FINGERPRINT: spec.fingerprint(), RUNS: runs});
     let disks = disks(spec, root, site, &labels);
@@ -298,7 +298,7 @@ fn nic((index, nic): (usize, &Nic), address: Option<Ipv4Addr>) -> (Value, Value)
     let name = format!("net{index}");
     let mac = nic.mac.to_string();
     match nic.network.as_str() {
-        // Only this binding goes everywhere on the pod network.
+        // The only binding that every pod network supports.
         POD_NETWORK => (
             match address.and_then(pods::network_of) {
                 Some(network) => json!({"name": name, "pod": {"vmNetworkCIDR": network.to_string()}}),
@@ -313,7 +313,7 @@ fn nic((index, nic): (usize, &Nic), address: Option<Ipv4Addr>) -> (Value, Value)
     }
 }
 
-/// Machines of one role keep apart: where the hosts suffice, or at any price. Those of pass one never wait for a host.
+/// Anti-affinity of machines of one role: preferred or required. Not for pass one, which must not wait for a host.
 fn apart(spec: &MachineSpec, affinity: Affinity) -> Option<Value> {
     let same = json!({CLUSTER: spec.cluster.as_str(), ROLE: spec.role.to_string(), PASS: spec.pass.to_string()});
     let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": same}});
@@ -325,17 +325,17 @@ fn apart(spec: &MachineSpec, affinity: Affinity) -> Option<Value> {
     Some(json!({"podAntiAffinity": rule}))
 }
 
-/// Where CDI takes an image from.
+/// The source of an image for CDI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Import {
-    /// Sent by us.
+    /// Uploaded by this program.
     Upload,
     Http(String),
     /// `docker://…`.
     Registry(String),
 }
 
-/// The name of a shared image: by digest of the file, or of where it is imported from.
+/// The name of a shared image: from the digest of the file or of its source.
 pub(super) fn image_name(identity: &str) -> String {
     format!("ocpdeploy-image-{}", image_tag(identity))
 }
@@ -344,7 +344,7 @@ fn image_tag(identity: &str) -> &str {
     identity.get(..16).unwrap_or(identity)
 }
 
-/// The identity of an image that CDI fetches.
+/// The identity of an image that CDI downloads.
 pub(super) fn identity(url: &str) -> String {
     sha256(url)
 }
@@ -363,9 +363,9 @@ pub(super) fn image(identity: &str, import: &Import, class: Option<&str>, bytes:
             "name": image_name(identity),
             "labels": {IMAGE: image_tag(identity), used_by(cluster): ""},
             "annotations": {
-                // No pod is going to mount it, which a class that waits for the first consumer would wait for.
+                // No pod mounts it, so a class with WaitForFirstConsumer would wait forever.
                 "cdi.kubevirt.io/storage.bind.immediate.requested": "true",
-                // Its phase is asked for by later clusters.
+                // Later clusters read its phase.
                 "cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
             },
         },

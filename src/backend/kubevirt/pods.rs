@@ -1,8 +1,8 @@
-//! The objects of a cluster on the pods' own network; pure.
+//! The objects of a cluster on the pod network; pure.
 //!
-//! KubeVirt puts each guest behind its pod, in a network of four addresses or more of which the guest has the third
-//! (`networks[].pod.vmNetworkCIDR`; kubevirt/kubevirt: pkg/network, masquerade binding). We give
-//! each node a network of its own, so that addresses differ. A headless Service leads to the pod of each node.
+//! KubeVirt puts each guest behind its pod, in a network of at least four addresses; the guest has the third
+//! (`networks[].pod.vmNetworkCIDR`; kubevirt/kubevirt: pkg/network, masquerade binding). Each node has
+//! its own network, so that addresses differ. A headless Service leads to the pod of each node.
 
 use std::net::Ipv4Addr;
 
@@ -13,15 +13,15 @@ use super::labels::{CLUSTER, CONTROL_PLANE, MACHINE, NODE, PASS, ROLE, STAYS, me
 use crate::backend::LoadBalancer;
 use crate::cluster::{AddressAssignment, ClusterId, Expose, Mac, MachineName, NodeName, Pass, PodNetwork, Role, Vip};
 
-/// The address that a guest has; on its Service.
+/// The guest's address; an annotation of its Service.
 const ADDRESS: &str = "ocpdeploy.io/address";
 const MAC: &str = "ocpdeploy.io/mac";
-/// Which virtual IP a Service is.
+/// The virtual IP of a Service.
 pub(super) const VIP: &str = "ocpdeploy.io/vip";
-/// On a pod of the user's own that may ask the API of this cluster.
+/// The label of a user's pod that may access the cluster's API.
 const CLIENT: &str = "ocpdeploy.io/client";
 
-/// The network of a guest with this address; `None` when no guest can have it.
+/// The network of a guest with this address; `None` if no guest can have it.
 pub(super) fn network_of(address: Ipv4Addr) -> Option<Ipv4Network> {
     let bits = address.to_bits();
     match bits % 4 {
@@ -44,7 +44,7 @@ fn short(cluster: &ClusterId) -> &str {
     cluster.as_str().split('.').next().unwrap_or_default()
 }
 
-/// Where a node is found by the others, whether it is ready or not.
+/// The Service by which other nodes find a node, ready or not.
 pub(super) fn of_node(cluster: &ClusterId, lease: &AddressAssignment, anchor: Option<&Value>) -> Value {
     let machine = machine_of(cluster, &lease.name);
     let labels = json!({CLUSTER: cluster.as_str(), NODE: lease.name.as_str()});
@@ -62,7 +62,7 @@ pub(super) fn of_node(cluster: &ClusterId, lease: &AddressAssignment, anchor: Op
     })
 }
 
-/// What the Service of a node says.
+/// Reads the Service of a node.
 pub(super) fn lease(service: &Value) -> Option<AddressAssignment> {
     let note = |key: &str| service["metadata"]["annotations"][key].as_str();
     Some(AddressAssignment {
@@ -76,7 +76,7 @@ pub(super) fn vip_name(cluster: &ClusterId, vip: Vip) -> String {
     format!("{}-{vip}-vip", short(cluster))
 }
 
-/// The machines that take requests. Selectors know no "or", so what is of several roles has a label of its own.
+/// Selects the machines that receive requests. Selectors have no "or", so several roles share a label.
 fn takers(wanted: &LoadBalancer) -> Value {
     let cluster = wanted.cluster.as_str();
     match wanted.roles[..] {
@@ -86,7 +86,7 @@ fn takers(wanted: &LoadBalancer) -> Value {
     }
 }
 
-/// The Service that is a virtual IP.
+/// The Service of a virtual IP.
 pub(super) fn of_vip(wanted: &LoadBalancer, expose: Expose, anchor: Option<&Value>) -> Value {
     let (cluster, vip) = (&wanted.cluster, wanted.vip);
     let labels = json!({CLUSTER: cluster.as_str(), VIP: vip.to_string()});
@@ -109,10 +109,10 @@ pub(super) fn of_vip(wanted: &LoadBalancer, expose: Expose, anchor: Option<&Valu
     })
 }
 
-/// Who may come in: the cluster's own machines to all, and others to what is theirs.
+/// Network policies: the cluster's machines reach all ports, others only those of the virtual IPs.
 ///
-/// What no policy names stays out of a pod that one policy selects (networking.k8s.io/v1). Probes of the platform come
-/// from the pod's own host, which is always let in.
+/// A pod that any policy selects receives nothing that no policy allows (networking.k8s.io/v1). Probes come from
+/// the pod's host, which is always allowed.
 pub(super) fn policies(
     wanted: &LoadBalancer,
     pods: &PodNetwork,
@@ -138,12 +138,8 @@ pub(super) fn policies(
     });
     let pods_with = |label: &str| json!({"podSelector": {"matchLabels": {label: cluster.as_str()}}});
     let mut from: Vec<Value> = outside.chain([pods_with(CLIENT)]).collect();
-    let ports: &[u16] = match wanted.vip {
-        Vip::Api => &[6443, 22623],
-        Vip::Ingress => &[80, 443],
-    };
     if wanted.vip == Vip::Ingress {
-        // Where OpenShift's routers are, with the network of their host or without (openshift/cluster-ingress-operator).
+        // The namespaces of OpenShift's routers, with or without host network (openshift/cluster-ingress-operator).
         for (label, value) in [
             ("network.openshift.io/policy-group", "ingress"),
             ("policy-group.network.openshift.io/host-network", ""),
@@ -152,7 +148,7 @@ pub(super) fn policies(
         }
     }
     let port = |port: &u16| json!({"protocol": "TCP", "port": port});
-    let to = json!([{"from": from, "ports": ports.iter().map(port).collect::<Value>()}]);
+    let to = json!([{"from": from, "ports": wanted.ports.iter().map(port).collect::<Value>()}]);
     let all = json!({CLUSTER: cluster.as_str()});
     [
         policy("machines", all, json!([{"from": [pods_with(CLUSTER)]}])),
@@ -186,7 +182,7 @@ pub(super) fn route(cluster: &ClusterId, host: Option<&str>, anchor: Option<&Val
     })
 }
 
-/// What the routers said of a Route: `None` while they have said nothing.
+/// Whether the routers admitted a Route; `None` until they have decided.
 pub(super) fn is_admitted(route: &Value) -> Option<bool> {
     let ingresses = route["status"]["ingress"].as_array().into_iter().flatten();
     let mut conditions = ingresses
@@ -196,7 +192,7 @@ pub(super) fn is_admitted(route: &Value) -> Option<bool> {
     Some(admitted["status"] == "True")
 }
 
-/// Whether a machine can take requests: what is asked of it, past which no request is sent to it.
+/// The readiness probe of a machine: until it succeeds, the machine receives no requests.
 pub(super) fn readiness(role: Role, pass: Pass) -> Option<Value> {
     let get = match (pass, role) {
         (Pass::Two, Role::Bootstrap | Role::Master) => json!({"scheme": "HTTPS", "port": 6443, "path": "/readyz"}),
@@ -206,7 +202,7 @@ pub(super) fn readiness(role: Role, pass: Pass) -> Option<Value> {
     Some(json!({"httpGet": get, "periodSeconds": 5, "timeoutSeconds": 3, "failureThreshold": 3}))
 }
 
-/// The address at which the world finds a Service, once its balancer has one.
+/// The external address of a Service; `None` until the load balancer has assigned one.
 pub(super) fn outside(service: &Value) -> Option<Ipv4Addr> {
     service["status"]["loadBalancer"]["ingress"][0]["ip"]
         .as_str()?
@@ -218,7 +214,7 @@ pub(super) fn inside(service: &Value) -> Option<Ipv4Addr> {
     service["spec"]["clusterIP"].as_str()?.parse().ok()
 }
 
-/// A Service that is never made: the server says which address it would have.
+/// A Service for a dry run: the server returns the address that it would have.
 pub(super) fn trial() -> Value {
     json!({
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-//! What is looked at before anything is made.
+//! Checks before anything is created.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,13 +11,13 @@ use super::labels;
 use super::objects::POD_NETWORK;
 use super::rights::may;
 use super::session::{Session, if_allowed, if_there};
-use super::{balancers, look, namespace, network, pods};
+use super::{balancers, look, namespace, network, pods, quotas};
 use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
 use crate::cluster::{Affinity, Expose, KubevirtConfig, Mac, Pass, PodNetwork, Role, Routes, Size};
 
-/// What this user must be able to do in the namespace: all of it is in the cluster roles `edit`, `kubevirt.io:edit`
+/// The required rights in the namespace: all are in the cluster roles `edit`, `kubevirt.io:edit`
 /// and `cdi.kubevirt.io:edit`.
 const RIGHTS: &[(&str, &str, &[&str])] = &[
     (
@@ -40,7 +40,12 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
 
 const LET_EDIT: &str = "an administrator binds the cluster roles edit, kubevirt.io:edit and cdi.kubevirt.io:edit there";
 
-/// What the program is the better for, and what goes without it.
+/// Kubernetes' cluster role `edit` has no rules for groups that it does not know (kubernetes/kubernetes:
+/// `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`), and Multus adds none to it
+/// (k8snetworkplumbingwg/multus-cni: `deployments/multus-daemonset.yml`).
+const LET_NETWORKS: &str = "an administrator applies the Role of docs/how-to/kubevirt.md there";
+
+/// Optional rights, and what is not available without them.
 const WISHES: &[(&str, &str, &str, &str)] = &[
     ("", "pods", "list", "no console lines in failure reports"),
     (
@@ -70,7 +75,7 @@ pub(super) async fn preflight(
     if config.makes_namespace && !namespace::is_there(session).await? {
         let name = &session.namespace;
         match namespace::way(session).await? {
-            // Rights come with it, and nothing else can be looked at before it is there.
+            // Its creator gets rights in it, and nothing else can be checked before it exists.
             Some(_) => findings.ok(format!("namespace {name} is going to be made")),
             None => findings.fail(
                 format!("there is no namespace {name}, and this user may not make it"),
@@ -84,13 +89,13 @@ pub(super) async fn preflight(
     }
     networks(session, config, needs, &mut findings).await?;
     storage(session, config, &mut findings).await?;
-    quotas(session, needs, &mut findings).await?;
+    quotas::check(session, needs, &mut findings).await?;
     capacity(session, config, needs, &mut findings).await?;
     name_conflicts(session, needs, &mut findings).await?;
     Ok(findings.0)
 }
 
-/// Whether KubeVirt and CDI are there.
+/// Whether KubeVirt and CDI are installed in supported versions.
 pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Result<bool, Failure> {
     let groups = session.read("/apis").await?;
     let groups = groups["groups"].as_array().cloned().unwrap_or_default();
@@ -137,7 +142,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
         let gates = gates.as_array().into_iter().flatten().filter_map(Value::as_str);
         let gates: Vec<&str> = gates.collect();
         findings.ok(gates_of("KubeVirt", &gates));
-        // Of 1.1 and later; without it a failure report has no console lines.
+        // KubeVirt 1.1 and later; if disabled, failure reports have no console lines.
         let off = &kubevirt["spec"]["configuration"]["virtualMachineOptions"]["disableSerialConsoleLog"];
         if off.is_object() {
             let text = "KubeVirt keeps no consoles (disableSerialConsoleLog): failure reports have no lines of them";
@@ -207,7 +212,7 @@ pub(super) async fn rights(session: &Session, findings: &mut Findings) -> Result
     Ok(true)
 }
 
-/// What the pods' own network wants beside machines.
+/// The rights that the pod network requires in addition.
 const ON_PODS: &[(&str, &str, &[&str])] = &[
     ("", "services", &["get", "list", "create", "delete", "patch"]),
     (
@@ -217,7 +222,7 @@ const ON_PODS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Rights, and ranges that must not be inside the cluster as well, for they would be out of reach there.
+/// Checks the rights, and that the cluster's own ranges do not overlap with the platform's.
 async fn on_pods(
     session: &Session,
     site: &PodNetwork,
@@ -308,7 +313,7 @@ async fn route_rights(session: &Session, site: &PodNetwork, findings: &mut Findi
     Ok(())
 }
 
-/// Which of these rights this user lacks in the namespace, in words.
+/// The rights that this user lacks in the namespace, as text.
 async fn missing(session: &Session, rights: &[(&str, &str, &[&str])]) -> Result<Vec<String>, Failure> {
     let mut missing = Vec::new();
     for (group, resource, verbs) in rights {
@@ -355,9 +360,18 @@ async fn networks(
                     findings.add(Verdict::Warn, format!("network {name}: {trouble}"), Some(hint));
                 }
             }
-            Ok(None) => findings.ok(format!(
-                "network attachment definition {name} cannot be read, and is taken as it is"
-            )),
+            // Without the right a mistyped name would be found by the first machine, which never starts.
+            Ok(None) => {
+                let namespace = network::place(session, name).0;
+                findings.fail(
+                    format!(
+                        "this user may not do in namespace {namespace}: get {}.k8s.cni.cncf.io, so network {name} cannot be \
+                         checked",
+                        Kind::Network.plural()
+                    ),
+                    LET_NETWORKS,
+                );
+            }
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {
                 findings.fail(failure.message, failure.hint.as_deref().unwrap_or_default());
             }
@@ -390,7 +404,7 @@ async fn storage(session: &Session, config: &KubevirtConfig, findings: &mut Find
     Ok(())
 }
 
-/// KubeVirt has a default of its own beside that of Kubernetes.
+/// Whether a class is the default one; KubeVirt has its own default in addition to Kubernetes'.
 pub(super) fn is_default(class: &Value) -> bool {
     [
         "storageclass.kubernetes.io/is-default-class",
@@ -400,71 +414,7 @@ pub(super) fn is_default(class: &Value) -> bool {
     .any(|annotation| class["metadata"]["annotations"][*annotation] == "true")
 }
 
-/// What a quota leaves of a resource, in thousandths.
-fn left(quota: &Value, resource: &str) -> Option<u128> {
-    let hard = quantity(&quota["status"]["hard"][resource]).or_else(|| quantity(&quota["spec"]["hard"][resource]))?;
-    let used = quantity(&quota["status"]["used"][resource]).unwrap_or(0);
-    Some(hard.saturating_sub(used))
-}
-
-async fn quotas(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
-    const MIB: u128 = 1000 << 20;
-    let Some(quotas) = if_allowed(session.list(Kind::Quota, "").await)? else {
-        return Ok(());
-    };
-    let memory = u128::from(needs.memory_mib) * MIB;
-    let disk = u128::from(needs.disk_gib) * 1024 * MIB;
-    for quota in &quotas {
-        let wanted = [
-            ("requests.memory", memory, MIB, "MiB of memory"),
-            ("limits.memory", memory, MIB, "MiB of memory"),
-            ("memory", memory, MIB, "MiB of memory"),
-            ("requests.storage", disk, 1024 * MIB, "GiB of disk"),
-        ];
-        for (resource, wanted, unit, what) in wanted {
-            if let Some(left) = left(quota, resource).filter(|left| *left < wanted) {
-                let text = format!(
-                    "quota {} of namespace {} leaves {} {what} ({resource}), {} wanted",
-                    labels::name(quota),
-                    session.namespace,
-                    left / unit,
-                    wanted / unit,
-                );
-                findings.fail(
-                    text,
-                    "ask for less, or have the quota raised; each machine's pod wants some more than its guest",
-                );
-            }
-        }
-    }
-    if !quotas.is_empty() && findings.0.iter().all(|finding| !finding.text.starts_with("quota ")) {
-        findings.ok(format!("the quotas of namespace {} suffice", session.namespace));
-    }
-    let Some(ranges) = if_allowed(session.list(Kind::LimitRange, "").await)? else {
-        return Ok(());
-    };
-    let limits = ranges
-        .iter()
-        .flat_map(|range| range["spec"]["limits"].as_array().into_iter().flatten());
-    for limit in limits.filter(|limit| limit["type"] == "Container" || limit["type"] == "Pod") {
-        let most = quantity(&limit["max"]["cpu"]).filter(|most| *most < u128::from(needs.cpus_per_machine) * 1000);
-        if let Some(most) = most {
-            let text = format!(
-                "a pod may have {} cpus here, a machine wants {}",
-                most / 1000,
-                needs.cpus_per_machine
-            );
-            findings.add(
-                Verdict::Warn,
-                text,
-                Some("KubeVirt asks for a tenth of them unless they are dedicated"),
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Memory of all hosts, where a user may look at them.
+/// Compares the hosts' memory with the requirements, if this user can list the hosts.
 async fn capacity(
     session: &Session,
     config: &KubevirtConfig,
@@ -500,7 +450,7 @@ async fn capacity(
     Ok(())
 }
 
-/// Names and MACs that machines of others in the namespace have.
+/// Checks that no machine that is not owned by the cluster has its names or MACs.
 async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let mut wanted: BTreeMap<Mac, &str> = BTreeMap::new();
     for (name, macs) in &needs.machines {

@@ -1,11 +1,11 @@
-//! What this user may do.
+//! The rights of the user.
 
 use serde_json::json;
 
 use super::session::Session;
 use crate::backend::failure::Failure;
 
-/// Whether this user may do something; asks the server.
+/// Asks the server whether this user may do something.
 pub(super) async fn may(
     session: &Session,
     verb: &str,

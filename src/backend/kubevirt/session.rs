@@ -1,4 +1,4 @@
-//! The connection to the API server: requests, errors in our terms, and the comparison of what was stored with what was sent.
+//! The connection to the API server: requests, their errors, and the check that objects were stored as sent.
 
 use std::time::Duration;
 
@@ -20,36 +20,40 @@ use crate::backoff::Backoff;
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits::{self, innermost};
 
-/// Tries of a call that the server put off.
+/// Attempts of a request that the server asks to repeat.
 const TRIES: u32 = 4;
 
-/// The first pause of our own choice.
+/// The first pause if the server does not name one.
 const FIRST_PAUSE: Duration = Duration::from_millis(600);
 
-/// The longest pause that is waited for here.
+/// The longest pause that the session waits; for longer ones the caller decides.
 const LONGEST_PAUSE: Option<Duration> = Some(Duration::from_secs(10));
 
-/// One request and all of its answer; API servers end their own work after 60 s (kubernetes/kubernetes:
+/// The timeout of a request with its response; API servers end a request after 60 s (kubernetes/kubernetes:
 /// `staging/src/k8s.io/apiserver/pkg/server/config.go`, `RequestTimeout`).
 const ANSWER: Duration = Duration::from_secs(120);
 
-/// The longest words of a server that are repeated.
+/// The longest message of a server that is quoted.
 const MOST_WORDS: usize = 1000;
 
-/// Who set a field, as `kubectl get --show-managed-fields` shows it.
+/// The manager of fields, as `kubectl get --show-managed-fields` shows it.
 const MANAGER: &str = "ocpdeploy";
 
-/// An API server, and the namespace in which everything of ours lives.
+/// A connection to an API server, and the namespace of all objects.
 pub(super) struct Session {
     client: Client,
     pub server: String,
     pub namespace: String,
 }
 
-/// Which words of the server mean more than its status code.
+/// In the server's message for an object that a ResourceQuota rejects (kubernetes/kubernetes:
+/// `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`).
+pub(super) const EXCEEDED_QUOTA: &str = "exceeded quota";
+
+/// Messages of the server that are more specific than its status code.
 const SAID: &[(&str, BackendErrorKind, &str)] = &[
     (
-        "exceeded quota",
+        EXCEEDED_QUOTA,
         BackendErrorKind::Quota,
         "ask for less, or have the namespace's ResourceQuota raised",
     ),
@@ -85,12 +89,12 @@ impl From<Error> for Failure {
                     (_, 404) => (NotFound, None),
                     (_, 409) => (Conflict, None),
                     (_, 413) => (TooLarge, None),
-                    // A server that asks for patience gets it.
+                    // The server asks to repeat the request.
                     (_, 408 | 429 | 504) => (Timeout, None),
                     (_, 500 | 502 | 503) => (Unreachable, None),
                     _ => (Rejected, None),
                 };
-                // The header is not shown to us, but API servers say the same in the answer.
+                // The Retry-After header is not available here; API servers repeat it in the body.
                 let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                 Self {
                     kind,
@@ -101,14 +105,14 @@ impl From<Error> for Failure {
                 }
             }
             Error::Auth(error) => auth(&error),
-            // The call was cut off or never began; the innermost cause says why.
+            // The connection failed; the innermost cause says why.
             error => Self::new(Unreachable, innermost(&error)),
         }
     }
 }
 
-/// Whether a patch was refused because the object of this name is another one than the patch names: an object's uid is an
-/// immutable field to the API server, so this is a validation error and not the 409 of a failed precondition.
+/// Whether a patch was rejected because the object of this name has another uid. To the API server the uid is an
+/// immutable field, so this is a validation error and not the 409 of a failed precondition.
 /// Source: kubernetes/apimachinery: `pkg/api/validation/objectmeta.go`, `ValidateObjectMetaAccessorUpdate`.
 fn is_other_uid(message: &str) -> bool {
     message.contains("metadata.uid: Invalid value") && message.contains("field is immutable")
@@ -124,7 +128,7 @@ fn auth(error: &AuthError) -> Failure {
         }
         _ => "look at the user's entry in the kubeconfig",
     };
-    // What an exec plugin printed may hold a token.
+    // The output of an exec plugin may contain a token.
     let words = match error {
         AuthError::AuthExecRun { out, .. } => format!("the kubeconfig's exec command ended with {}", out.status),
         AuthError::AuthExecStart(error) => format!("the kubeconfig's exec command cannot be started: {error}"),
@@ -136,7 +140,7 @@ fn auth(error: &AuthError) -> Failure {
     Failure::new(BackendErrorKind::Denied, words).hint(hint)
 }
 
-/// What is absent is `None`.
+/// `None` if the object does not exist.
 pub(super) fn if_there<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -145,7 +149,7 @@ pub(super) fn if_there<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Fail
     }
 }
 
-/// What one may not see is `None`.
+/// `None` if this user may not read it.
 pub(super) fn if_allowed<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match outcome {
         Err(failure) if failure.code == Some(403) && failure.kind == BackendErrorKind::Denied => Ok(None),
@@ -169,7 +173,7 @@ impl Session {
         })
     }
 
-    /// The `Date` of an answer.
+    /// The `Date` header of a response.
     pub async fn date(&self) -> Result<Option<String>, Failure> {
         let request = Request::get("/version").body(kube::client::Body::empty());
         let answer = self.client.send(request.map_err(|error| broken(&error))?).await?;
@@ -181,7 +185,7 @@ impl Session {
         self.accepting(method, path, kind, ANY_JSON, body).await
     }
 
-    /// One request; put off and asked again while the server says that it took nothing in.
+    /// Sends one request, and repeats it while the server rejects it as too busy.
     async fn accepting(
         &self,
         method: Method,
@@ -213,7 +217,7 @@ impl Session {
                 }
             };
             match answer {
-                // A longer pause is for who knows how long the user's patience lasts.
+                // For a longer pause the caller decides, who knows `platform_timeout`.
                 Err(failure)
                     if matches!(failure.code, Some(429 | 503)) && tries < TRIES && failure.pause <= LONGEST_PAUSE =>
                 {
@@ -244,14 +248,14 @@ impl Session {
         if_there(self.read(&self.path(kind, name)).await)
     }
 
-    /// All of a kind that a label selector chooses; a kind that the server does not know has none.
+    /// All objects of a kind that match a label selector; none if the server does not serve the kind.
     pub async fn list(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
         let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
         let list = if_there(self.read(&path).await)?.unwrap_or_default();
         Ok(self.selected(list, &path, selector))
     }
 
-    /// What the server chose is compared with the selector again.
+    /// Filters by the selector again: some servers ignore it.
     fn selected(&self, mut list: Value, path: &str, selector: &str) -> Vec<Value> {
         match list["items"].take() {
             Value::Array(items) => matching(&self.server, path, items, |object| labels::meets(object, selector)),
@@ -259,7 +263,7 @@ impl Session {
         }
     }
 
-    /// As `list`, without what is in the objects: Secrets are large, and nobody's business.
+    /// Like `list`, but only the metadata: Secrets are large and confidential.
     pub async fn list_labels(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, Failure> {
         const ABOUT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         let path = format!("{}?labelSelector={}", kind.folder(&self.namespace), escape(selector));
@@ -268,8 +272,8 @@ impl Session {
         Ok(self.selected(list, &path, selector))
     }
 
-    /// Makes an object; one of this name that is there is `Conflict`, with code 409. What was not stored as it was sent
-    /// does not stay.
+    /// Creates an object; an existing one is `Conflict` with code 409. An object that was not stored as it was sent
+    /// is deleted.
     pub async fn create(&self, kind: Kind, object: &Value) -> Result<Value, Failure> {
         let path = format!("{}?{STRICT}", kind.folder(&self.namespace));
         let stored = self.json(Method::POST, &path, JSON, Some(object)).await?;
@@ -280,7 +284,7 @@ impl Session {
         Ok(stored)
     }
 
-    /// Makes an object that belongs to a cluster, or makes the one there as it should be. A stranger's is `Conflict`.
+    /// Creates or updates an object of a cluster. An object that is not owned by the cluster is `Conflict`.
     pub async fn put(&self, kind: Kind, cluster: &ClusterId, object: &Value) -> Result<Value, Failure> {
         let name = labels::name(object);
         if self.get(kind, name).await?.is_none() {
@@ -293,13 +297,13 @@ impl Session {
         if labels::owner(&there).as_ref() != Some(cluster) {
             return Err(stranger(kind, name, cluster));
         }
-        // More peers than ours would be let in by a policy.
+        // Additional entries in a policy would allow more peers.
         let is_exact = kind != Kind::Policy || there["spec"] == object["spec"];
         if is_exact && as_sent(kind, object, &there).is_ok() && !there["metadata"]["deletionTimestamp"].is_string() {
             return Ok(there);
         }
         let mut wanted = object.clone();
-        // Only this very object: one that came in its place is a 409.
+        // Only this object: a recreated one is a conflict.
         wanted["metadata"]["uid"] = there["metadata"]["uid"].clone();
         let path = format!("{}?{STRICT}&force=true", self.path(kind, name));
         let stored = self.json(Method::PATCH, &path, APPLY, Some(&wanted)).await?;
@@ -312,13 +316,13 @@ impl Session {
         self.json(Method::PATCH, &path, MERGE, Some(patch)).await
     }
 
-    /// Deletes exactly this object; `false` when it is gone, or another has its name.
+    /// Deletes exactly this object; `false` if it is gone or was replaced.
     pub async fn delete(&self, kind: Kind, object: &Value) -> Result<bool, Failure> {
         self.delete_if(kind, object, json!({"uid": object["metadata"]["uid"]}))
             .await
     }
 
-    /// As `delete`, if it still is as it was seen.
+    /// Like `delete`, if the object has not changed.
     pub async fn delete_unchanged(&self, kind: Kind, object: &Value) -> Result<bool, Failure> {
         let (uid, version) = (&object["metadata"]["uid"], &object["metadata"]["resourceVersion"]);
         self.delete_if(kind, object, json!({"uid": uid, "resourceVersion": version}))
@@ -329,7 +333,7 @@ impl Session {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            // Foreground would wait for a garbage collector, which we do not count on.
+            // Foreground deletion would wait for the garbage collector.
             "propagationPolicy": "Background",
             "preconditions": preconditions,
         });
@@ -343,8 +347,8 @@ impl Session {
 }
 
 const JSON: &str = "application/json";
-/// As client-go asks. virt-api declares no media type for the routes that start and stop machines, and its router answers
-/// 406 there unless `*/*` is accepted.
+/// As client-go requests. virt-api declares no media type for the routes that start and stop machines, so its router
+/// responds with 406 unless `*/*` is accepted.
 /// Source: kubevirt/kubevirt: `pkg/virt-api/api.go`; emicklei/go-restful: `route.go`, `matchesAccept`.
 const ANY_JSON: &str = "application/json, */*";
 const APPLY: &str = "application/apply-patch+yaml";
@@ -359,7 +363,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
     http_limits::json(text.as_bytes()).map_err(|error| broken(&error))
 }
 
-/// Whether an object was stored whole: an API server of before fieldValidation drops what it does not know without a word.
+/// Checks that an object was stored completely: an API server without fieldValidation drops unknown fields silently.
 pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Failure> {
     let Some(Difference { path, what }) = compare::difference(sent, stored) else {
         return Ok(());
@@ -378,7 +382,7 @@ pub(super) fn stranger(kind: Kind, name: &str, cluster: &ClusterId) -> Failure {
     Failure::new(BackendErrorKind::Conflict, words)
 }
 
-/// Label selectors hold letters, digits and few signs; those that mean something in a URL are escaped.
+/// Escapes a label selector for a URL; it has letters, digits and few other characters.
 fn escape(selector: &str) -> String {
     selector
         .replace('%', "%25")
@@ -388,7 +392,7 @@ fn escape(selector: &str) -> String {
         .replace('!', "%21")
 }
 
-/// A client for lines on which nothing may come for hours.
+/// A client without read timeout, for connections that may be idle for hours.
 pub(super) async fn patient(config: &KubevirtConfig) -> Result<Client, Failure> {
     let mut kube = load(config).await?;
     kube.read_timeout = None;

@@ -19,6 +19,9 @@ const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// The user that requests certificates for nodes without one.
 const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
+/// How names of nodes begin as users (kubernetes/kubernetes: `staging/src/k8s.io/apiserver/pkg/authentication/user/user.go`).
+const NODE_USERS: &str = "system:node:";
+
 /// A group of `BOOTSTRAPPER`, but not of each master.
 ///
 /// Nodes send requests with the token of that service account, which has the group (openshift/machine-config-operator:
@@ -57,6 +60,11 @@ impl fmt::Display for Wave {
     }
 }
 
+/// The user of a node once it has its client certificate.
+pub fn user_of(node: &NodeName, table: &Parameters) -> String {
+    format!("{NODE_USERS}{}", table.id().fqdn(node.as_str()))
+}
+
 /// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
@@ -72,7 +80,7 @@ pub fn judge(request: &Request, table: &Parameters, joined: &BTreeSet<NodeName>)
     let judged = match (request.signer.as_str(), request.username.as_str()) {
         (CLIENT_SIGNER, BOOTSTRAPPER) => judge_client(request, table, joined),
         // Renewals are approved by the controller manager.
-        (CLIENT_SIGNER, user) if user.starts_with("system:node:") => return Judgement::Leave,
+        (CLIENT_SIGNER, user) if user.starts_with(NODE_USERS) => return Judgement::Leave,
         (CLIENT_SIGNER, user) => Err(format!("{user} may not request certificates for joining nodes")),
         (SERVING_SIGNER, _) => judge_serving(request, table),
         _ => return Judgement::Leave,
@@ -160,7 +168,7 @@ impl Asked {
     /// The node of the table that the subject names.
     fn node(&self, table: &Parameters) -> Result<NodeName, String> {
         let unknown = || format!("{} is not a node of {}", self.common_name, table.id());
-        let host = self.common_name.strip_prefix("system:node:").ok_or_else(unknown)?;
+        let host = self.common_name.strip_prefix(NODE_USERS).ok_or_else(unknown)?;
         let id = table.id();
         let short = id.host_of(host).ok_or_else(unknown)?;
         let mut nodes = table.nodes.iter();

@@ -291,3 +291,40 @@ pub(super) fn exactly(what: &str, given: &[String], all: &[&str], perhaps: &[&st
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    /// A request for one alternative name, with its attributes as often as told.
+    fn request(times: usize) -> Vec<u8> {
+        let mut params = CertificateParams::new(["worker-0.lab.example.com".to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "system:node:worker-0.lab.example.com");
+        let request = params.serialize_request(&KeyPair::generate().unwrap()).unwrap();
+        let mut parts = Reader(request.der()).enter(SEQUENCE).unwrap();
+        let mut info = parts.enter(SEQUENCE).unwrap();
+        let [version, subject, key, attributes] = std::array::from_fn(|_| info.next().unwrap());
+        let again = |(tag, content): (u8, &[u8])| element(tag, &[content]);
+        let attributes = element(ATTRIBUTES, &vec![attributes.1; times]);
+        let info = element(SEQUENCE, &[&again(version), &again(subject), &again(key), &attributes]);
+        let rest = [parts.next().unwrap(), parts.next().unwrap()].map(again).concat();
+        let body = STANDARD.encode(element(SEQUENCE, &[&info, &rest]));
+        let lines: Vec<_> = body.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+        let body = lines.join("\n");
+        format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
+    }
+
+    #[test]
+    fn more_than_one_extension_request_is_refused() {
+        let read = |times| Asked::read(&request(times)).map(|asked| asked.names);
+        assert_eq!(read(1), Ok(vec!["worker-0.lab.example.com".to_owned()]));
+        let refused = Err("it has other contents or another encoding than a kubelet's request".to_owned());
+        assert_eq!(read(2), refused);
+    }
+}

@@ -113,7 +113,7 @@ impl<'a> Approver<'a> {
         }
         // The newest is the one that a kubelet waits for: it sends a new request if there is no answer.
         requests.sort_by_key(|request| Reverse(request.creation_timestamp().map(|created| created.0)));
-        let mut unused = self.unused(&requests);
+        let mut unused = self.unused(&requests, &seen);
         for request in &requests {
             match self.consider(request, &seen, &mut unused).await {
                 // A request that cannot be approved must not delay the others.
@@ -185,10 +185,18 @@ impl<'a> Approver<'a> {
 
     /// Whether a node with a valid client certificate request gets the certificate now.
     fn entry(&self, node: &NodeName, seen: &Nodes, unused: &BTreeMap<NodeName, String>) -> Entry {
-        let Rejoin::Allow { off } = self.rejoin else {
-            return Entry::Allowed;
-        };
         let refused = Entry::Refused;
+        let previous = unused
+            .get(node)
+            .map(|other| format!("{node} has not used its previous certificate {other} yet"));
+        let Rejoin::Allow { off } = self.rejoin else {
+            return match (previous, unused.get(node)) {
+                (Some(why), Some(other)) => refused(format!(
+                    "{why}; if its machine was recreated since, run `oc delete certificatesigningrequest {other}`"
+                )),
+                _ => Entry::Allowed,
+            };
+        };
         let is_master = self
             .cluster
             .table
@@ -205,8 +213,8 @@ impl<'a> Approver<'a> {
                 "neither `stop` nor `start` saw the machine of {node} powered off"
             ));
         }
-        if let Some(other) = unused.get(node) {
-            return refused(format!("{node} has not used its previous certificate {other} yet"));
+        if let Some(why) = previous {
+            return refused(why);
         }
         match (
             self.heartbeats.are_silent(node, Instant::now()),
@@ -218,25 +226,31 @@ impl<'a> Approver<'a> {
         }
     }
 
-    /// Granted requests for client certificates, by node, that no kubelet has used: a kubelet with the certificate
-    /// renews its Lease.
-    fn unused(&self, requests: &[CertificateSigningRequest]) -> BTreeMap<NodeName, String> {
+    /// Requests for client certificates that were granted, by node, and that no kubelet has used yet. One that joins uses
+    /// it to request its serving certificate, one that rejoins also to renew its Lease.
+    fn unused(&self, requests: &[CertificateSigningRequest], seen: &Nodes) -> BTreeMap<NodeName, String> {
+        let created = |object: &CertificateSigningRequest| object.creation_timestamp().map(|created| created.0);
         let mut unused = BTreeMap::new();
-        if let Rejoin::Refuse = self.rejoin {
-            return unused;
-        }
         for object in requests
             .iter()
             .filter(|object| matches!(decision(object), Decision::Approved))
         {
             let judged = csr::judge(&request(object), self.cluster.table, &BTreeSet::new());
-            if let Judgement::Approve(node, Wave::Client) = judged {
-                let asked = object.creation_timestamp().map(|created| created.0);
-                let renewed = self.heartbeats.renewed(&node);
-                // Without a Lease it is unused.
-                if renewed < asked {
-                    unused.insert(node, object.name_any());
+            let Judgement::Approve(node, Wave::Client) = judged else {
+                continue;
+            };
+            let is_used = match self.rejoin {
+                Rejoin::Refuse => {
+                    let user = csr::user_of(&node, self.cluster.table);
+                    let by_node = |other: &&CertificateSigningRequest| other.spec.username.as_ref() == Some(&user);
+                    let mut later = requests.iter().filter(by_node).map(created);
+                    seen.joined().contains(&node) || later.any(|later| later >= created(object))
                 }
+                // No Lease, no use.
+                Rejoin::Allow { .. } => self.heartbeats.renewed(&node) >= created(object),
+            };
+            if !is_used {
+                unused.insert(node, object.name_any());
             }
         }
         unused

@@ -1,7 +1,13 @@
 //! Settings of the KubeVirt backend.
 
+use std::path::PathBuf;
+
+use http::Uri;
+use serde_json::Value;
+
 use crate::cluster::{Insecure, KubevirtConfig, PodNetwork};
 use crate::settings::parse;
+use crate::settings::sources::Sources;
 use crate::settings::values::Values;
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
@@ -33,6 +39,43 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
         pods,
         insecure: Insecure(insecure?),
     })
+}
+
+/// The API server's host and the namespace of a kubeconfig's context. A user of one namespace does not see the machines of another,
+/// and KubeVirt itself does not compare MACs, so the same names must not lead to the same MACs.
+///
+/// What cannot be read here is an error of the connection.
+pub(in crate::settings) fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
+    // Each guest is alone there with its pod.
+    if config.pods.is_some() {
+        return String::new();
+    }
+    let path = config.kubeconfig.clone().or_else(|| {
+        let listed = sources.variable("KUBECONFIG").filter(|paths| !paths.is_empty());
+        let first = listed.and_then(|paths| paths.split(':').next().map(PathBuf::from));
+        first.or_else(|| Some(PathBuf::from(sources.variable("HOME")?).join(".kube/config")))
+    });
+    let text = path
+        .and_then(|path| (sources.read_file)(&path).ok())
+        .unwrap_or_default();
+    let kubeconfig: Value = serde_saphyr::from_str(&text).unwrap_or_default();
+    let named = |list: &str, name: &Value| {
+        let mut entries = kubeconfig[list].as_array().into_iter().flatten();
+        entries
+            .find(|entry| entry["name"] == *name)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let current = config
+        .context
+        .clone()
+        .map_or(kubeconfig["current-context"].clone(), Value::from);
+    let context = &named("contexts", &current)["context"];
+    let cluster = &named("clusters", &context["cluster"])["cluster"];
+    let server = cluster["server"].as_str().and_then(|server| server.parse::<Uri>().ok());
+    let host = server.as_ref().and_then(Uri::host).unwrap_or_default();
+    let namespace = config.namespace.as_deref().or(context["namespace"].as_str());
+    format!("{host}#{}", namespace.unwrap_or("default"))
 }
 
 fn pod_network(values: &mut Values<'_>) -> Option<PodNetwork> {

@@ -5,7 +5,7 @@ mod libvirt;
 mod openstack;
 mod ovirt;
 
-pub(super) use kubevirt::{is_image as is_kubevirt_image, on_pods};
+pub(super) use kubevirt::{is_image as is_kubevirt_image, on_pods, tenant as kubevirt_tenant};
 
 use super::choices::choices;
 use super::values::Values;

@@ -44,14 +44,21 @@ fn secret(object: &Value) -> Result<(), Refusal> {
     let mut bytes = 0;
     for (key, value) in object["data"].as_object().into_iter().flatten() {
         let decoded = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap_or_default());
-        let decoded = decoded.map_err(|_| (400, "BadRequest", format!("data.{key} is no base64")))?;
+        let decoded = decoded.map_err(|_| {
+            let why =
+                format!("Secret in version \"v1\" cannot be handled as a Secret: data.{key}: illegal base64 data");
+            (400, "BadRequest", why)
+        })?;
         bytes += decoded.len();
     }
     match bytes > SECRET {
         true => Err((
             422,
             "Invalid",
-            format!("data: Too long: may not be more than {SECRET} bytes"),
+            format!(
+                "Secret {} is invalid: data: Too long: may not be more than {SECRET} bytes",
+                object["metadata"]["name"]
+            ),
         )),
         false => Ok(()),
     }

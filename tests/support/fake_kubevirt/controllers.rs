@@ -16,6 +16,8 @@ const INSTANCE: &str = "virtualmachineinstances";
 const VOLUME: &str = "datavolumes";
 const CLAIM: &str = "persistentvolumeclaims";
 const POD: &str = "pods";
+/// kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1/types.go, VirtualMachineControllerFinalizer.
+pub const FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
 
 impl World {
     /// One round of all controllers.
@@ -89,7 +91,10 @@ impl World {
             let labels = volume["metadata"]["labels"].clone();
             let about = json!({"namespace": namespace, "name": name, "labels": labels, "ownerReferences": owner});
             let size = volume["spec"]["storage"]["resources"].clone();
-            self.force(CLAIM, json!({"metadata": about, "spec": {"resources": size}}));
+            self.force(
+                CLAIM,
+                json!({"metadata": about, "spec": {"accessModes": ["ReadWriteOnce"], "resources": size}}),
+            );
         }
         let age = self.age(&key);
         if age < Duration::from_millis(self.step_ms) {
@@ -149,7 +154,12 @@ impl World {
             return;
         }
         if machine["metadata"]["finalizers"].is_null() {
-            // Put there by a test, and left alone.
+            // Put there by a test, and not moved; on a real API server the controller sees each machine so at first.
+            if self.is_beside {
+                let mut machine = machine;
+                machine["metadata"]["finalizers"] = json!([FINALIZER]);
+                self.store(key, machine, "MODIFIED");
+            }
             return;
         }
         for template in machine["spec"]["dataVolumeTemplates"].as_array().into_iter().flatten() {
@@ -163,7 +173,7 @@ impl World {
             }
         }
         let is_halted = machine["spec"]["runStrategy"] == "Halted";
-        let is_off = is_halted || machine["status"]["stopped"] == true;
+        let is_off = is_halted || self.stopped.contains(&key);
         if is_halted && instance.is_some() {
             self.end_instance(&namespace, &name);
         }
@@ -180,26 +190,9 @@ impl World {
         if instance.is_none() && ready && !is_off {
             let template = &machine["spec"]["template"];
             let about = json!({"namespace": namespace, "name": name, "labels": template["metadata"]["labels"]});
-            self.force(
+            self.spawn(
                 INSTANCE,
-                json!({"metadata": about, "spec": template["spec"], "status": {"phase": "Scheduling"}}),
-            );
-            // kubevirt/kubevirt: pkg/virt-controller/services/template.go: the label has the host name, and the console's
-            // log is a sidecar among the init containers.
-            let host = template["spec"]["hostname"].as_str().unwrap_or(&name);
-            let labels = json!({"vm.kubevirt.io/name": host, "kubevirt.io": "virt-launcher"});
-            let mut all = template["metadata"]["labels"].clone();
-            for (label, value) in labels.as_object().unwrap() {
-                all[label] = value.clone();
-            }
-            let ip = self.address(&format!("pod {namespace} {name}"), "10.128.0");
-            self.force(
-                POD,
-                json!({
-                    "metadata": {"namespace": namespace, "name": format!("virt-launcher-{name}"), "labels": all},
-                    "spec": {"containers": [{"name": "compute"}], "initContainers": [{"name": "guest-console-log"}]},
-                    "status": {"phase": "Running", "podIP": ip, "hostIP": "192.0.2.10"},
-                }),
+                json!({"metadata": about, "spec": template["spec"], "status": {"phase": "Pending"}}),
             );
         }
         let phase = instance
@@ -214,10 +207,79 @@ impl World {
             _ => "Starting",
         };
         let mut status = json!({"printableStatus": shown});
-        if machine["status"]["stopped"] == true && !is_halted {
-            status["stopped"] = true.into();
+        // kubevirt/kubevirt: pkg/virt-controller/watch/vm/vm.go: a refused instance is the condition Failure of a machine
+        // that is shown as stopped; otherwise conditions are the instance's.
+        match (self.refusal(INSTANCE, &namespace, &name), &instance) {
+            (Some(why), None) if !is_off => {
+                status["printableStatus"] = "Stopped".into();
+                let message = format!("Failure while starting VMI: {why}");
+                status["conditions"] =
+                    json!([{"type": "Failure", "status": "True", "reason": "FailedCreate", "message": message}]);
+            }
+            (_, Some(instance)) if instance["status"]["conditions"].is_array() => {
+                status["conditions"] = instance["status"]["conditions"].clone();
+            }
+            _ => {}
         }
         self.set_status(&key, &machine, status);
+    }
+
+    /// Makes an object in the name of a controller, which tries again after a refusal, but not at once.
+    fn spawn(&mut self, plural: &'static str, object: Value) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key: Key = (plural, text("namespace"), text("name"));
+        if self
+            .refused
+            .get(&key)
+            .is_some_and(|(when, _)| when.elapsed() < Duration::from_secs(1))
+        {
+            return;
+        }
+        match self.refuses.iter().find(|(kind, _)| *kind == plural) {
+            Some((_, why)) => drop(self.refused.insert(key, (Instant::now(), why.clone()))),
+            None => {
+                if !self.is_beside {
+                    self.refused.remove(&key);
+                }
+                self.force(plural, object);
+            }
+        }
+    }
+
+    /// Why a controller could not make an object.
+    fn refusal(&self, plural: &'static str, namespace: &str, name: &str) -> Option<String> {
+        let key: Key = (plural, namespace.to_owned(), name.to_owned());
+        self.refused.get(&key).map(|(_, why)| why.clone())
+    }
+
+    /// kubevirt/kubevirt: pkg/virt-controller/services/template.go: the label has the host name, and the console's log is a
+    /// sidecar among the init containers.
+    fn make_pod(&mut self, namespace: &str, name: &str, instance: &Value) {
+        let host = instance["spec"]["hostname"].as_str().unwrap_or(name);
+        let labels = json!({"vm.kubevirt.io/name": host, "kubevirt.io": "virt-launcher"});
+        let mut all = instance["metadata"]["labels"].clone();
+        for (label, value) in labels.as_object().unwrap() {
+            all[label] = value.clone();
+        }
+        let ip = self.address(&format!("pod {namespace} {name}"), "10.128.0");
+        let image = "registry.invalid/virt-launcher:1";
+        let memory = &instance["spec"]["domain"]["memory"]["guest"];
+        // Beside the guest's memory its own; an estimate of pkg/virt-controller/services/renderresources.go.
+        let mib = memory
+            .as_str()
+            .and_then(|text| text.strip_suffix("Mi")?.parse::<u64>().ok());
+        let requests = json!({"cpu": "100m", "memory": format!("{}Mi", mib.unwrap_or(0) + 280)});
+        self.spawn(
+            POD,
+            json!({
+                "metadata": {"namespace": namespace, "name": format!("virt-launcher-{name}"), "labels": all},
+                "spec": {
+                    "containers": [{"name": "compute", "image": image, "resources": {"requests": requests}}],
+                    "initContainers": [{"name": "guest-console-log", "image": image}],
+                },
+                "status": {"phase": "Running", "podIP": ip, "hostIP": "192.0.2.10"},
+            }),
+        );
     }
 
     fn drop_finalizer(&mut self, key: Key, mut object: Value) {
@@ -244,7 +306,23 @@ impl World {
         let boot = Duration::from_millis(self.boot_ms);
         let age = self.age(&key);
         let secret = secret_of(&instance).and_then(|secret| self.find("secrets", &namespace, &secret).cloned());
+        let pod = format!("virt-launcher-{name}");
         match instance["status"]["phase"].as_str().unwrap_or_default() {
+            "" if self.is_beside => self.set_status(&key, &instance, json!({"phase": "Pending"})),
+            "Pending" if self.find(POD, &namespace, &pod).is_none() => {
+                self.make_pod(&namespace, &name, &instance);
+                // kubevirt/kubevirt: pkg/virt-controller/watch/vmi/lifecycle.go.
+                if let Some(why) = self.refusal(POD, &namespace, &pod) {
+                    let message = format!("failed to create virtual machine pod: {why}");
+                    let conditions = json!([
+                        {"type": "Ready", "status": "False", "reason": "PodNotExists",
+                         "message": "virt-launcher pod has not yet been scheduled"},
+                        {"type": "Synchronized", "status": "False", "reason": "FailedCreate", "message": message},
+                    ]);
+                    self.set_status(&key, &instance, json!({"phase": "Pending", "conditions": conditions}));
+                }
+            }
+            "Pending" => self.set_status(&key, &instance, json!({"phase": "Scheduling"})),
             // The pod waits for what it mounts.
             "Scheduling" if age > Duration::from_millis(self.step_ms) && secret.is_some() => {
                 let interfaces = self.interfaces(&namespace, &instance, false);
@@ -300,36 +378,41 @@ impl World {
 
     fn address(&mut self, of: &str, prefix: &str) -> String {
         let next = self.leases.len() + 20;
+        let (network, third) = prefix.rsplit_once('.').unwrap();
+        // Many more than fit a /24 where a server runs for long.
+        let third = third.parse::<usize>().unwrap() + next / 250;
         self.leases
             .entry(of.to_owned())
-            .or_insert_with(|| format!("{prefix}.{next}"))
+            .or_insert_with(|| format!("{network}.{third}.{}", next % 250))
             .clone()
     }
 
     /// Verbs of machines.
     pub fn power(&mut self, namespace: &str, name: &str, verb: &str) -> Result<(), (u16, &'static str, String)> {
         let key: Key = (MACHINE, namespace.to_owned(), name.to_owned());
-        let Some(mut machine) = self.objects.get(&key).cloned() else {
+        let Some(machine) = self.objects.get(&key).cloned() else {
             return Err(super::world::not_found(Resource::of(MACHINE), name));
         };
         let runs = self.find(INSTANCE, namespace, name).is_some();
         match verb {
-            "stop" if !runs => return Err((409, "Conflict", "VM is not running".to_owned())),
-            "start" if runs => return Err((409, "Conflict", "VM is already running".to_owned())),
+            // kubevirt/kubevirt: pkg/virt-api/rest/lifecycle.go.
+            "stop" if !runs => return Err(conflict(name, "VM is not running")),
+            "start" if runs => return Err(conflict(name, "VM is already running")),
             "stop" => {
                 if machine["spec"]["runStrategy"] != "Halted" {
-                    machine["status"]["stopped"] = true.into();
+                    self.stopped.insert(key);
                 }
-                self.store(key, machine, "MODIFIED");
                 self.end_instance(namespace, name);
             }
-            _ => {
-                machine["status"].as_object_mut().unwrap().remove("stopped");
-                self.store(key, machine, "MODIFIED");
-            }
+            _ => drop(self.stopped.remove(&key)),
         }
         Ok(())
     }
+}
+
+fn conflict(name: &str, why: &str) -> (u16, &'static str, String) {
+    let why = format!("Operation cannot be fulfilled on virtualmachine.kubevirt.io \"{name}\": {why}");
+    (409, "Conflict", why)
 }
 
 fn secret_of(instance: &Value) -> Option<String> {

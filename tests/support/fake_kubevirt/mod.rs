@@ -1,10 +1,11 @@
 //! An API server with KubeVirt, CDI and Multus for one or more tenants: strict, stateful, without a garbage collector.
 //!
 //! `world` keeps objects and knows verbs, `schema` and `admission` refuse, `rights` forbid, `controllers` move things,
-//! `consoles` are guests at their serial lines, `wire` is TLS and HTTP. It fails the test when it is asked what it does not know.
-#![allow(dead_code, reason = "each test takes what it needs")]
+//! `consoles` are guests at their serial lines, `wire` is TLS and HTTP. `beside` has all of this act on a real API server. It fails the test when it is asked what it does not know.
+#![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
 
 pub mod admission;
+pub mod beside;
 pub mod consoles;
 pub mod controllers;
 pub mod discovery;

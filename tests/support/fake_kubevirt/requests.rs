@@ -21,6 +21,8 @@ pub struct Asked<'a> {
 pub enum Answer {
     Json(u16, Value),
     Text(String),
+    /// What no handler of the server knows: `404 page not found`, without a Status.
+    NoPage,
     /// The serial console of a machine, to a websocket.
     Console {
         namespace: String,
@@ -57,8 +59,54 @@ impl Chosen {
 }
 
 pub fn status(code: u16, reason: &str, message: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
-        "message": message})
+    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+        "reason": reason, "message": message});
+    // kubernetes/apimachinery: pkg/api/errors/errors.go: what is about an object names it there.
+    if !matches!(reason, "BadRequest" | "Unauthorized" | "NotAcceptable" | "Scripted") {
+        status["details"] = json!({});
+    }
+    status
+}
+
+/// Of a deletion that left nothing.
+fn deleted() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": {}})
+}
+
+/// The parts of a path that the server authorizes whether it serves them or not.
+fn unserved(path: &str) -> Option<(String, String, String)> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        ["", "api", _, rest @ ..] => ("", rest),
+        ["", "apis", group, _, rest @ ..] => (*group, rest),
+        _ => return None,
+    };
+    match rest {
+        ["namespaces", namespace, plural, ..] => {
+            Some((group.to_owned(), (*namespace).to_owned(), (*plural).to_owned()))
+        }
+        [plural, ..] => Some((group.to_owned(), String::new(), (*plural).to_owned())),
+        [] => None,
+    }
+}
+
+/// kubernetes/apiserver: pkg/endpoints/handlers/responsewriters/errors.go, forbiddenMessage.
+fn forbidden(user: &User, verb: &str, resource: &str, group: &str, name: Option<&str>, space: &str) -> Answer {
+    let plural = resource.split('/').next().unwrap_or_default();
+    let qualified = match group {
+        "" => plural.to_owned(),
+        group => format!("{plural}.{group}"),
+    };
+    let name = name.map(|name| format!("\"{name}\" ")).unwrap_or_default();
+    let place = match space {
+        "" => "at the cluster scope".to_owned(),
+        space => format!("in the namespace \"{space}\""),
+    };
+    let why = format!(
+        "{qualified} {name}is forbidden: User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}",
+        user.name
+    );
+    refused((403, "Forbidden", why))
 }
 
 fn refused((code, reason, message): (u16, &str, String)) -> Answer {
@@ -187,11 +235,12 @@ impl World {
             if !known {
                 self.unknown.push(format!("{} {}", asked.method, asked.path));
             }
-            return refused((
-                404,
-                "NotFound",
-                "the server could not find the requested resource".to_owned(),
-            ));
+            return match unserved(asked.path) {
+                Some((group, space, plural)) if !user.may("list", &plural, &space) => {
+                    forbidden(&user, "list", &plural, &group, None, &space)
+                }
+                _ => Answer::NoPage,
+            };
         };
         self.act(&user, asked, &target, &body)
     }
@@ -203,7 +252,7 @@ impl World {
             ("GET", None, _) if watches => "watch",
             ("GET", None, _) => "list",
             ("POST", None, _) => "create",
-            ("PUT", Some(_), Some(_)) => "update",
+            ("PUT", Some(_), _) => "update",
             ("PATCH", Some(_), None) => "patch",
             ("DELETE", Some(_), None) => "delete",
             _ => {
@@ -226,18 +275,10 @@ impl World {
             _ => &target.namespace,
         };
         if !user.may(verb, &right, space) {
-            let name = target
-                .name
-                .as_deref()
-                .map(|name| format!("\"{name}\" "))
-                .unwrap_or_default();
-            let why = format!(
-                "{} {name}is forbidden: User \"{}\" cannot {verb} resource \"{right}\" in API group \"{}\" in the namespace \"{space}\"",
-                resource.qualified(),
-                user.name,
-                resource.group
-            );
-            return refused((403, "Forbidden", why));
+            return forbidden(user, verb, &right, resource.group, target.name.as_deref(), space);
+        }
+        if verb == "update" && target.sub.is_none() {
+            self.unknown.push(format!("{} {}", asked.method, asked.path));
         }
         let write = Write {
             strict: asked.parameter("fieldValidation").as_deref() == Some("Strict"),
@@ -261,6 +302,8 @@ impl World {
                     for item in list["items"].as_array_mut().into_iter().flatten() {
                         *item = json!({"metadata": item["metadata"]});
                     }
+                    list["kind"] = "PartialObjectMetadataList".into();
+                    list["apiVersion"] = "meta.k8s.io/v1".into();
                 }
                 Ok(list)
             }
@@ -271,12 +314,16 @@ impl World {
                     Err(refusal) => refused(refusal),
                 };
             }
-            "delete" => self.delete(resource, namespace, name, body),
+            "delete" => self.delete(resource, namespace, name, body).map(|left| {
+                let stays = left["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+                if stays { left } else { deleted() }
+            }),
             _ => match asked.content_type {
                 "application/apply-patch+yaml" if write.manager.is_empty() => Err((
                     422,
                     "Invalid",
-                    "fieldManager: Required value: is required for apply patch".to_owned(),
+                    "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"
+                        .to_owned(),
                 )),
                 "application/apply-patch+yaml" => {
                     // JSON is YAML; kubectl sends the latter.
@@ -284,7 +331,7 @@ impl World {
                     self.apply(user, resource, namespace, name, &sent, &write)
                 }
                 "application/merge-patch+json" => self.merge(user, resource, namespace, name, body, &write),
-                other => Err((415, "UnsupportedMediaType", format!("{other} is not supported"))),
+                _ => Err((415, "UnsupportedMediaType", "415: Unsupported Media Type".to_owned())),
             },
         };
         match outcome {

@@ -84,6 +84,14 @@ impl Resource {
         }
     }
 
+    /// E.g. `VirtualMachine.kubevirt.io`, as messages of validation name it.
+    pub fn qualified_kind(&self) -> String {
+        match self.group {
+            "" => self.kind.to_owned(),
+            group => format!("{}.{group}", self.kind),
+        }
+    }
+
     /// E.g. `virtualmachines.kubevirt.io`, as messages name it.
     pub fn qualified(&self) -> String {
         match self.group {

@@ -119,7 +119,12 @@ fn require(path: &str, schema: &Value, fields: &Map<String, Value>, findings: &m
     for name in schema["required"].as_array().into_iter().flatten() {
         let name = name.as_str().unwrap();
         if !fields.contains_key(name) && schema["properties"][name]["default"].is_null() {
-            findings.invalid.push(format!("{path}.{name}: Required value"));
+            let path = if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path}.{name}")
+            };
+            findings.invalid.push(format!("{path}: Required value"));
         }
     }
 }
@@ -129,7 +134,19 @@ fn walk(path: &str, schema: &Value, value: &mut Value, findings: &mut Findings) 
     if value.is_null() && flag("nullable") {
         return;
     }
-    let wrong = |value: &Value, wanted: &str| format!("{path}: Invalid value: {value}: must be of type {wanted}");
+    // kubernetes/apiextensions-apiserver: pkg/apiserver/validation/validation.go.
+    let wrong = |value: &Value, wanted: &str| {
+        let is = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        format!("{path}: Invalid value: \"{is}\": {path} in body must be of type {wanted}: \"{is}\"")
+    };
     if flag("x-kubernetes-int-or-string") {
         if !value.is_string() && !value.is_u64() && !value.is_i64() {
             findings.invalid.push(wrong(value, "integer or string"));

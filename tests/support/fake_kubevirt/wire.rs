@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-use tls_listener::TlsListener;
+pub use tls_listener::TlsListener;
 
 use super::consoles;
 use super::requests::{Answer, Asked, Watch, status};
@@ -30,8 +30,10 @@ use super::world::World;
 #[path = "../tls_listener.rs"]
 mod tls_listener;
 
+/// The token of who may do everything.
+const ADMIN: &str = "admin-token";
 /// How often the controllers look.
-const TICK: Duration = Duration::from_millis(10);
+pub const TICK: Duration = Duration::from_millis(10);
 
 /// The server, until it is dropped.
 pub struct FakeKubevirt {
@@ -43,7 +45,7 @@ pub struct FakeKubevirt {
 
 impl FakeKubevirt {
     pub fn start(mut world: World) -> Self {
-        let (ca, tls) = certificates();
+        let (ca, tls) = certificates(&["localhost"]);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -128,14 +130,16 @@ pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn certificates() -> (String, Arc<ServerConfig>) {
+/// A CA and a server's TLS with a certificate for these names.
+pub fn certificates(names: &[&str]) -> (String, Arc<ServerConfig>) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
     let ca = authority.self_signed(&key).unwrap().pem();
     let issuer = Issuer::new(authority, key);
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let params = CertificateParams::new(names).unwrap();
     let certificate = params.signed_by(&key, &issuer).unwrap().pem();
     let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
@@ -159,18 +163,22 @@ async fn speaks(world: &Mutex<World>) {
     }
 }
 
-async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<Body>, Infallible> {
+pub async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 64 << 20).await.unwrap_or_default();
-    let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let content_type = text(header::CONTENT_TYPE).unwrap_or_default();
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let content_type = text("content-type").unwrap_or_default();
     let asked = Asked {
         method: parts.method.as_str(),
         path: parts.uri.path(),
         query: parts.uri.query().unwrap_or_default(),
-        token: text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")),
+        // The API server has judged who asks it, and passes on the name alone.
+        token: match text("x-remote-user") {
+            Some(_) => Some(ADMIN),
+            None => text("authorization").and_then(|value| value.strip_prefix("Bearer ")),
+        },
         content_type: content_type.split(';').next().unwrap_or_default(),
-        accept: text(header::ACCEPT).unwrap_or_default(),
+        accept: text("accept").unwrap_or_default(),
         body: &body,
     };
     speaks(&world).await;
@@ -183,6 +191,11 @@ async fn handle(world: Arc<Mutex<World>>, request: Request) -> Result<Response<B
             .body(Body::from(value.to_string()))
             .unwrap(),
         Answer::Text(text) => Response::new(Body::from(text)),
+        Answer::NoPage => Response::builder()
+            .status(StatusCode::NOT_FOUND)
+            .header(header::CONTENT_TYPE, "text/plain; charset=utf-8")
+            .body(Body::from("404 page not found\n"))
+            .unwrap(),
         Answer::Console { namespace, name } => return Ok(consoles::open(world, parts, namespace, name).await),
         Answer::Watch(asked) => Response::builder()
             .header(header::CONTENT_TYPE, "application/json")

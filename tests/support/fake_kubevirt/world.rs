@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::admission::{self, Refusal};
 use super::consoles::Seat;
+use super::controllers::FINALIZER;
 use super::resources::Resource;
 use super::rights::User;
 use super::schema;
@@ -86,6 +87,14 @@ pub struct World {
     pub step_ms: u64,
     pub uploads: BTreeMap<String, u64>,
     pub consoles: BTreeMap<String, Seat>,
+    /// Machines that were stopped by the verb of this name, and are to run by their strategy.
+    pub stopped: BTreeSet<Key>,
+    /// Plurals of what controllers may not make, and the server's reason.
+    pub refuses: Vec<(&'static str, String)>,
+    /// When and why the last creation by a controller was refused.
+    pub refused: BTreeMap<Key, (Instant, String)>,
+    /// The objects are a real API server's, see `beside`.
+    pub is_beside: bool,
     /// Where this server is, once it serves.
     pub sandbox: String,
     pub ca: String,
@@ -127,6 +136,10 @@ impl Default for World {
             step_ms: 5,
             uploads: BTreeMap::new(),
             consoles: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            refuses: Vec::new(),
+            refused: BTreeMap::new(),
+            is_beside: false,
             sandbox: String::new(),
             ca: String::new(),
         }
@@ -222,6 +235,8 @@ impl World {
         if word == "DELETED" {
             self.objects.remove(&key);
             self.since.remove(&key);
+            self.stopped.remove(&key);
+            self.refused.remove(&key);
             if key.0 == "datavolumes" {
                 self.uploads.remove(&format!("{}/{}", key.1, key.2));
             }
@@ -281,7 +296,14 @@ impl World {
         let mut object = sent.clone();
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         if !is_name(&name) {
-            return Err((422, "Invalid", format!("metadata.name: Invalid value: \"{name}\"")));
+            // kubernetes/apimachinery: pkg/util/validation/validation.go.
+            let why = format!(
+                "metadata.name: Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case \
+                 alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
+                 'example.com', regex used for validation is \
+                 '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+            );
+            return Err(invalid(resource, &name, &why));
         }
         let key = key(resource, namespace, &name);
         if resource.namespaced {
@@ -311,7 +333,7 @@ impl World {
             self.number_ports(&key, &mut object);
         }
         if resource.plural == "virtualmachines" {
-            object["metadata"]["finalizers"] = json!(["kubevirt.io/virtualMachineControllerFinalize"]);
+            object["metadata"]["finalizers"] = json!([FINALIZER]);
         }
         // A request for a token is answered and not kept.
         if write.dry_run || resource.plural == "uploadtokenrequests" {
@@ -343,15 +365,21 @@ impl World {
 
     fn validate(&self, user: &User, resource: &Resource, object: &mut Value, write: &Write) -> Result<(), Refusal> {
         if object["kind"] != resource.kind || object["apiVersion"] != resource.api_version().as_str() {
-            let why = format!("{} {} is not served here", object["apiVersion"], object["kind"]);
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            let why = format!(
+                "{} in version \"{}\" cannot be handled as a {}: no match",
+                text("kind"),
+                text("apiVersion"),
+                resource.kind
+            );
             return Err((400, "BadRequest", why));
         }
         self.prunes.iter().for_each(|field| prune(object, field));
         if let Some(schema) = schema::of_kind(resource.kind) {
             let findings = schema::check(schema, object);
             if let Some(why) = findings.invalid.first() {
-                let name = &object["metadata"]["name"];
-                return Err((422, "Invalid", format!("{} {name} is invalid: {why}", resource.kind)));
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                return Err(invalid(resource, name, why));
             }
             if write.strict && !self.ignores_field_validation && !findings.unknown.is_empty() {
                 let fields: Vec<_> = findings
@@ -373,10 +401,16 @@ impl World {
             let short = label.rsplit('/').next().unwrap_or_default();
             let value = value.as_str().unwrap_or_default();
             if short.is_empty() || short.len() > 63 || value.len() > 63 || value.contains(['/', ' ', ':']) {
-                return Err((
-                    422,
-                    "Invalid",
-                    format!("metadata.labels: Invalid value: \"{label}={value}\""),
+                let why = format!(
+                    "metadata.labels: Invalid value: \"{value}\": a valid label must be an empty string or consist of \
+                     alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
+                     (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+                     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+                );
+                return Err(invalid(
+                    resource,
+                    object["metadata"]["name"].as_str().unwrap_or_default(),
+                    &why,
                 ));
             }
         }
@@ -388,6 +422,11 @@ impl World {
         match resource.plural {
             "secrets" if object["type"].is_null() => object["type"] = "Opaque".into(),
             "services" => {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                let is_headless = object["spec"]["clusterIP"] == "None";
+                if !is_headless && object["spec"]["ports"].as_array().is_none_or(Vec::is_empty) {
+                    return Err(invalid(resource, &name, "spec.ports: Required value"));
+                }
                 if object["spec"]["type"].is_null() {
                     object["spec"]["type"] = "ClusterIP".into();
                 }
@@ -402,13 +441,13 @@ impl World {
                         let why = format!(
                             "spec.clusterIPs: Invalid value: [\"{ip}\"]: failed to allocate IP {ip}: provided IP is already allocated"
                         );
-                        return Err((422, "Invalid", why));
+                        return Err(invalid(resource, &name, &why));
                     }
                     Some(ip) if !ip.starts_with("172.30.") => {
                         let why = format!(
                             "spec.clusterIPs: Invalid value: [\"{ip}\"]: failed to allocate IP {ip}: the provided IP is not in the valid range. The range of valid IPs is 172.30.0.0/16"
                         );
-                        return Err((422, "Invalid", why));
+                        return Err(invalid(resource, &name, &why));
                     }
                     Some(_) => {}
                     None => {
@@ -495,7 +534,8 @@ impl World {
         if !write.force
             && let Some(path) = clash("", sent, &there, &before)
         {
-            let why = format!("Apply failed with 1 conflict: conflict with another manager: .{path}");
+            let version = resource.api_version();
+            let why = format!("Apply failed with 1 conflict: conflict with \"unknown\" using {version}: .{path}");
             return Err((409, "Conflict", why));
         }
         let mut object = there.clone();
@@ -570,6 +610,12 @@ impl World {
     }
 }
 
+/// kubernetes/apimachinery: pkg/api/errors/errors.go, NewInvalid.
+pub fn invalid(resource: &Resource, name: &str, why: &str) -> Refusal {
+    let kind = resource.qualified_kind();
+    (422, "Invalid", format!("{kind} \"{name}\" is invalid: {why}"))
+}
+
 fn ports_of(service: &mut Value) -> impl Iterator<Item = &mut Value> {
     let ports = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
     ports.into_iter().flatten()
@@ -588,27 +634,29 @@ fn is_name(name: &str) -> bool {
 /// Source: kubernetes/apimachinery: `pkg/api/validation/objectmeta.go`, `ValidateObjectMetaAccessorUpdate`.
 fn same_object(resource: &Resource, there: &Value, given: &Value) -> Result<(), Refusal> {
     if given["uid"].is_string() && given["uid"] != there["metadata"]["uid"] {
-        let why = format!(
-            "{} {} is invalid: metadata.uid: Invalid value: {}: field is immutable",
-            resource.qualified(),
-            there["metadata"]["name"],
-            given["uid"]
-        );
-        return Err((422, "Invalid", why));
+        let why = format!("metadata.uid: Invalid value: {}: field is immutable", given["uid"]);
+        let name = there["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(invalid(resource, name, &why));
     }
     unchanged(resource, there, given)
 }
 
 /// Preconditions: uid and version, where they are given, are those of the object.
 fn unchanged(resource: &Resource, there: &Value, given: &Value) -> Result<(), Refusal> {
-    for field in ["uid", "resourceVersion"] {
+    // kubernetes/apiserver: pkg/registry/rest/delete.go.
+    for (field, shown, happened) in [
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ] {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         if given[field].is_string() && given[field] != there["metadata"][field] {
             let why = format!(
-                "Operation cannot be fulfilled on {} {}: the {field} in the precondition ({}) does not match ({})",
-                resource.qualified(),
+                "Operation cannot be fulfilled on {} {}: the {shown} in the precondition ({}) does not match the {shown} in \
+                 record ({}). The object might have been {happened}",
+                resource.qualified_kind(),
                 there["metadata"]["name"],
-                given[field],
-                there["metadata"][field]
+                text(&given[field]),
+                text(&there["metadata"][field])
             );
             return Err((409, "Conflict", why));
         }

@@ -1,0 +1,328 @@
+//! The KubeVirt backend on a real API server, see `tests/lab/kubernetes/README.md`; controllers, virt-api and CDI are played.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use crate::support::fake_kubevirt::World;
+use crate::support::fake_kubevirt::rights::User;
+use crate::support::kubevirt_sandbox::{Sandbox, documented};
+
+#[path = "kubernetes/requests.rs"]
+mod requests;
+
+/// All that a cluster has.
+const KINDS: &str = "virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io,datavolumes.cdi.kubevirt.io,\
+                     persistentvolumeclaims,secrets,configmaps,services,networkpolicies";
+const LONG: Duration = Duration::from_secs(240);
+
+fn folder() -> PathBuf {
+    let given = std::env::var_os("OCPDEPLOY_KUBERNETES_LAB").map(PathBuf::from);
+    given.unwrap_or(Path::new(env!("CARGO_MANIFEST_DIR")).join("target/kubernetes"))
+}
+
+fn lab(arguments: &[&str]) -> String {
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/kubernetes/lab.sh"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "lab.sh {arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Speaks to the API server as its administrator.
+fn admin(arguments: &[&str]) -> std::process::Output {
+    Command::new("kubectl")
+        .args(arguments)
+        .env("KUBECONFIG", folder().join("state/admin.kubeconfig"))
+        .env("HOME", folder().join("state"))
+        .output()
+        .unwrap()
+}
+
+fn kubectl(arguments: &[&str]) -> String {
+    let output = admin(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "kubectl {arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A namespace with a user of its own, who has exactly the documented rights.
+struct Tenant {
+    name: String,
+    kubeconfig: PathBuf,
+    sandbox: Sandbox,
+}
+
+impl Tenant {
+    fn new(name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id());
+        lab(&["tenant", &name]);
+        Self {
+            kubeconfig: folder().join(format!("state/{name}.kubeconfig")),
+            // Its server is not asked for anything.
+            sandbox: Sandbox::new(World::with_tenants(&["blue", "red"])),
+            name,
+        }
+    }
+
+    fn env(&self, cluster: &str, more: &str) {
+        let lines = format!(
+            "kubeconfig={}\nnetwork=lan\nmachine_network=10.7.0.0/16\nimage=pvc:rhcos\nhelper_image=pvc:rhcos\n\
+             masters=1\nworkers=1\nplatform_timeout=120s\n{more}",
+            self.kubeconfig.display()
+        );
+        self.sandbox.env(cluster, &lines);
+    }
+
+    /// What there is of a cluster, as `kind/name`.
+    fn found(&self, cluster: &str) -> Vec<String> {
+        let label = format!("ocpdeploy.io/cluster={cluster}.example.com");
+        let said = kubectl(&["-n", &self.name, "get", KINDS, "-l", &label, "-o", "name"]);
+        said.lines().map(str::to_owned).collect()
+    }
+
+    fn destroys(&self, cluster: &str) {
+        let output = self.sandbox.run(&["destroy", cluster, "--yes"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(self.found(cluster), [""; 0]);
+    }
+
+    fn when_there_is(&self, cluster: &str, part: &str) {
+        let begun = Instant::now();
+        while !self.found(cluster).iter().any(|name| name.contains(part)) {
+            assert!(begun.elapsed() < LONG, "there is no {part} of {cluster}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The words of a run that fails, without what differs from run to run.
+    fn fails(&self, deployed: anyhow::Result<impl Sized>) -> String {
+        let error = deployed.err().expect("it must not succeed");
+        let text = format!("{error:#}").replace(&self.name, "<tenant>");
+        println!("{text}\n");
+        text
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        // What failed the test may be that there is no server.
+        admin(&["delete", "namespace", &self.name, "--wait=false"]);
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn an_api_server_that_is_killed_during_a_run_loses_nothing() {
+    let tenant = Tenant::new("killed");
+    tenant.env("killed", "");
+    let deployed = std::thread::scope(|scope| {
+        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("killed"));
+        tenant.when_there_is("killed", "virtualmachine.");
+        lab(&["crash", "3"]);
+        run.join().unwrap()
+    });
+    deployed.unwrap();
+    let found = tenant.found("killed");
+    for machine in ["master-0", "worker-0"] {
+        let name = format!("virtualmachine.kubevirt.io/killed-{machine}");
+        assert!(found.contains(&name), "{found:?}");
+    }
+    assert!(!found.iter().any(|name| name.contains("harvest")), "{found:?}");
+    tenant.destroys("killed");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_token_that_is_revoked_during_a_run_is_named_and_nothing_stays() {
+    let tenant = Tenant::new("revoked");
+    tenant.env("revoked", "");
+    let account = [
+        "-n",
+        &tenant.name,
+        "get",
+        "serviceaccount",
+        "ocpdeploy",
+        "-o",
+        "jsonpath={.secrets[0].name}",
+    ];
+    let secret = kubectl(&account);
+    let deployed = std::thread::scope(|scope| {
+        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("revoked"));
+        tenant.when_there_is("revoked", "virtualmachine.");
+        kubectl(&["-n", &tenant.name, "delete", "secret", &secret]);
+        run.join().unwrap()
+    });
+    let said = tenant.fails(deployed);
+    assert!(said.contains("Unauthorized"), "{said}");
+    // A new token, as after a login.
+    let renewed = Tenant::new("renewed");
+    let new = std::fs::read_to_string(&renewed.kubeconfig).unwrap();
+    let new: Value = serde_json::from_str(&new).unwrap();
+    let old = std::fs::read_to_string(&tenant.kubeconfig).unwrap();
+    let mut old: Value = serde_json::from_str(&old).unwrap();
+    old["users"] = new["users"].clone();
+    let account = format!("{}:ocpdeploy", renewed.name);
+    for role in ["ocpdeploy", "ocpdeploy-pods"] {
+        let binding = format!("renewed-{role}");
+        let arguments = [
+            "-n",
+            &tenant.name,
+            "create",
+            "rolebinding",
+            &binding,
+            "--role",
+            role,
+            "--serviceaccount",
+            &account,
+        ];
+        kubectl(&arguments);
+    }
+    std::fs::write(&tenant.kubeconfig, old.to_string()).unwrap();
+    tenant.destroys("revoked");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
+    let tenant = Tenant::new("quota");
+    let quota = |name: &str, hard: &str| {
+        let hard = format!("--hard={hard}");
+        kubectl(&["-n", &tenant.name, "create", "quota", name, &hard]);
+        let begun = Instant::now();
+        let known = [
+            "-n",
+            &tenant.name,
+            "get",
+            "quota",
+            name,
+            "-o",
+            "jsonpath={.status.hard}",
+        ];
+        while kubectl(&known).is_empty() {
+            assert!(begun.elapsed() < LONG, "the quota is not known");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    // Read before anything is created.
+    tenant.env("quota", "");
+    quota("small", "requests.memory=600Mi");
+    let said = tenant.fails(tenant.sandbox.deploy_patiently("quota"));
+    assert!(said.contains("requests.memory"), "{said}");
+    assert_eq!(tenant.found("quota"), [""; 0]);
+    kubectl(&["-n", &tenant.name, "delete", "quota", "small"]);
+    // Reached by others while the run is under way: by the instances, then by the pods.
+    for (kind, hard) in [
+        ("virtualmachineinstances", "count/virtualmachineinstances.kubevirt.io=0"),
+        ("pods", "count/pods=0"),
+    ] {
+        let deployed = std::thread::scope(|scope| {
+            let run = scope.spawn(|| tenant.sandbox.deploy_patiently("quota"));
+            tenant.when_there_is("quota", "configmap/");
+            quota("late", hard);
+            run.join().unwrap()
+        });
+        let said = tenant.fails(deployed);
+        assert!(said.contains("exceeded quota: late") && said.contains(kind), "{said}");
+        kubectl(&["-n", &tenant.name, "delete", "quota", "late"]);
+        tenant.destroys("quota");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_network_that_is_removed_during_a_run_is_named_and_nothing_stays() {
+    let tenant = Tenant::new("removed");
+    tenant.env("removed", "");
+    let deployed = std::thread::scope(|scope| {
+        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("removed"));
+        tenant.when_there_is("removed", "virtualmachine.");
+        kubectl(&["-n", &tenant.name, "delete", "network-attachment-definition", "lan"]);
+        run.join().unwrap()
+    });
+    let said = tenant.fails(deployed);
+    assert!(said.contains("network attachment definition lan"), "{said}");
+    tenant.destroys("removed");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn two_tenants_with_the_same_name_on_one_network_have_nothing_in_common() {
+    let tenants = ["one", "two"].map(Tenant::new);
+    std::thread::scope(|scope| {
+        for tenant in &tenants {
+            tenant.env("same", "");
+            scope.spawn(|| tenant.sandbox.deploy_patiently("same").unwrap());
+        }
+    });
+    let of = |tenant: &Tenant| {
+        let table = tenant.sandbox.parameters("same");
+        let leases = table.leases();
+        let mut all: BTreeSet<String> = leases.iter().map(|lease| lease.mac.to_string()).collect();
+        all.extend(leases.iter().map(|lease| lease.ip.to_string()));
+        all.extend([table.virtual_router_id, table.ingress_virtual_router_id].map(|id| format!("VRID {id}")));
+        println!("{}: {all:?}", tenant.name);
+        all
+    };
+    let [one, two] = tenants.each_ref().map(of);
+    assert_eq!(one.len(), 12, "5 MACs, 5 addresses, 2 VRIDs");
+    assert_eq!(one.intersection(&two).collect::<Vec<_>>(), [""; 0]);
+    for tenant in &tenants {
+        tenant.destroys("same");
+    }
+}
+
+/// The last of all: what the other tests asked for is in the audit log.
+#[test]
+#[ignore = "needs the lab, after the other tests"]
+fn only_documented_rights_were_used() {
+    let text = std::fs::read_to_string(folder().join("state/audit.log")).unwrap();
+    let documented: BTreeSet<String> = documented(&[0, 1], "x").into_iter().collect();
+    let mut used: BTreeMap<String, usize> = BTreeMap::new();
+    let mut beyond = BTreeSet::new();
+    for line in text.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let user = event["user"]["username"].as_str().unwrap_or_default();
+        let asked = &event["objectRef"];
+        let text = |field: &str| asked[field].as_str().unwrap_or_default();
+        let code = event["responseStatus"]["code"].as_u64().unwrap_or(0);
+        // What is refused is no right; the tests of requests ask for such things, too.
+        let is_program = event["userAgent"]
+            .as_str()
+            .is_none_or(|agent| !agent.starts_with("kubectl"));
+        if !user.ends_with(":ocpdeploy") || !is_program || asked.is_null() || code == 403 || code == 401 {
+            continue;
+        }
+        let mut resource = text("resource").to_owned();
+        if !text("subresource").is_empty() {
+            resource += &format!("/{}", text("subresource"));
+        }
+        let verb = event["verb"].as_str().unwrap();
+        // Every user may ask what it may do, and read CDI's settings and virt-api's version.
+        let is_everybodys = matches!(resource.as_str(), "selfsubjectaccessreviews" | "cdiconfigs" | "version");
+        let right = format!("{verb} {resource}");
+        if !is_everybodys && !documented.contains(&format!("{right} x")) {
+            beyond.insert(right.clone());
+        }
+        *used.entry(right).or_default() += 1;
+    }
+    println!("{} rights used of {} documented:", used.len(), documented.len());
+    for (right, times) in &used {
+        println!("  {times:6} {right}");
+    }
+    let unused = documented.iter().filter_map(|right| right.strip_suffix(" x"));
+    println!(
+        "documented and not used: {:?}",
+        unused.filter(|right| !used.contains_key(*right)).collect::<Vec<_>>()
+    );
+    assert!(used.len() > 20, "the log has too little to judge: {used:?}");
+    assert_eq!(beyond, BTreeSet::new(), "rights that are not documented");
+}
