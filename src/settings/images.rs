@@ -17,7 +17,8 @@ pub(super) fn images(
 ) -> Option<(ImageSource, ImageSource)> {
     let rehearse = values.sources.rehearse;
     let [coreos, helper] = names;
-    if let Some(backend) = backend.filter(|backend| Capabilities::of(backend).simulated) {
+    let simulated = backend.filter(|backend| Capabilities::of(backend).simulated);
+    if let Some(backend) = simulated {
         let reason = format!("backend {}", backend.name());
         for (name, image) in [(coreos, "coreos"), (helper, "helper")] {
             if rehearse {
@@ -31,7 +32,7 @@ pub(super) fn images(
         Some(BackendConfig::Kubevirt(_)) => is_kubevirt_image,
         _ => |_: &str| false,
     };
-    if rehearse && !matches!(backend, Some(BackendConfig::Sim(_))) {
+    if rehearse && simulated.is_none() {
         let folder = values.path("images_dir")?;
         for (name, file) in [(coreos, "coreos.qcow2"), (helper, "helper.qcow2")] {
             // One that is on the platform is chosen with care, and not every platform takes uploads.
