@@ -8,7 +8,7 @@ use super::kubevirt::Kubevirt;
 #[cfg(feature = "libvirt")]
 use super::libvirt::Libvirt;
 use super::openstack::OpenStack;
-use super::ovirt::Ovirt;
+use super::ovirt::{self, Ovirt};
 use super::placement::Platforms;
 use super::retry::Retrying;
 use super::sim::Sim;
@@ -26,6 +26,14 @@ impl Capabilities {
             BackendConfig::Ovirt(config) => config.into(),
             BackendConfig::Sim(config) => config.into(),
         }
+    }
+}
+
+/// The points of a platform that no test of this project confirms, for its first user to confirm.
+pub fn unverified(backend: &BackendConfig) -> &'static [&'static str] {
+    match backend {
+        BackendConfig::Ovirt(_) => &ovirt::UNVERIFIED,
+        _ => &[],
     }
 }
 

@@ -165,6 +165,8 @@ pub struct Requirements {
     pub cpus_per_machine: u32,
     /// Sum of all disks if they were full, GiB.
     pub disk_gib: u64,
+    /// Names of the platform's own images that the machines are made from.
+    pub templates: Vec<String>,
     /// The networks inside the cluster, which hide whatever outside has the same addresses.
     pub inner_networks: Vec<Ipv4Network>,
     /// What each machine is to have, for platforms that sell fixed sizes.

@@ -211,16 +211,6 @@ pub enum Affinity {
     Off,
 }
 
-/// How an oVirt engine hands Ignition to a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OvirtIgnition {
-    /// As this engine's version can, from 4.3.4.
-    Auto,
-    /// By the custom property `ignitiondata` and a hook on the hosts, for older engines.
-    Hook,
-}
-
 /// What the oVirt backend needs to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OvirtConfig {
@@ -248,7 +238,6 @@ pub struct OvirtConfig {
     pub worker_label: Option<String>,
     /// Disks are copies of the template's, rather than layers upon it.
     pub clone: bool,
-    pub ignition: OvirtIgnition,
 }
 
 /// The chosen platform and its settings.
