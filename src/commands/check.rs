@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::{Session, connect_for, print, print_json};
-use crate::backend::{Finding, Verdict};
+use crate::backend::{self, Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
 use crate::passes::{self, CheckResult};
@@ -21,7 +21,10 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
             Err(error) => passes::inspect(Err(error), config, &session.home, finding_of).await,
         })
     })?);
-    let report = report::check::Checked::of(looked);
+    let report = report::check::Checked {
+        unverified: backend::connect::unverified(&config.backend),
+        ..report::check::Checked::of(looked)
+    };
     match command.output.output {
         Format::Text => print(&report::check::text(&report))?,
         Format::Json => print_json(&report)?,
