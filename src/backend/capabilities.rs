@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cluster::{KubevirtConfig, LibvirtConfig, OpenStackConfig, OvirtConfig, OvirtIgnition};
+use crate::cluster::{KubevirtConfig, LibvirtConfig, OpenStackConfig, OvirtConfig};
 
 /// Concurrent calls. libvirtd has 20 workers by default, and each waits until an emulator has started or ended.
 pub(super) const LIBVIRT_CONCURRENCY: usize = 16;
@@ -81,7 +81,7 @@ impl From<&OpenStackConfig> for Capabilities {
 }
 
 impl From<&OvirtConfig> for Capabilities {
-    fn from(config: &OvirtConfig) -> Self {
+    fn from(_: &OvirtConfig) -> Self {
         Self {
             concurrency: 6,
             poll_interval: Duration::from_secs(2),
@@ -90,13 +90,9 @@ impl From<&OvirtConfig> for Capabilities {
             simulated: false,
             guests_reachable: true,
             addresses_from_agent: true,
-            image_artifact: match config.ignition {
-                // The engine writes the config to a config drive, which this image reads (openshift/installer:
-                // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
-                OvirtIgnition::Auto => "openstack",
-                // The hook hands the config to QEMU's fw_cfg, which only this image reads.
-                OvirtIgnition::Hook => "qemu",
-            },
+            // The engine writes the config to a config drive, which this image reads (openshift/installer:
+            // pkg/asset/rhcos/image.go, `case ovirt.Name, openstack.Name`).
+            image_artifact: "openstack",
             fetches_images: false,
         }
     }

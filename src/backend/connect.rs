@@ -17,6 +17,15 @@ impl Capabilities {
     }
 }
 
+/// The points of a platform that no test of this project confirms, for its first user to confirm.
+pub fn unverified(backend: &BackendConfig) -> &'static [&'static str] {
+    match backend {
+        #[cfg(feature = "ovirt")]
+        BackendConfig::Ovirt(_) => &super::ovirt::UNVERIFIED,
+        _ => &[],
+    }
+}
+
 /// Connects to the platforms of a cluster. Calls to an unresponsive platform are repeated for at most `limit`.
 pub async fn connect(
     backend: &BackendConfig,

@@ -172,6 +172,8 @@ pub struct Requirements {
     pub cpus_per_machine: u32,
     /// The total size of all disks, in GiB.
     pub disk_gib: u64,
+    /// Names of the platform's own images that the machines are made from.
+    pub templates: Vec<String>,
     /// The networks inside the cluster. Nodes cannot reach anything outside that has the same addresses.
     pub inner_networks: Vec<Ipv4Network>,
     /// Whether machines start with their host.

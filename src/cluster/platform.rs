@@ -211,16 +211,6 @@ pub enum Affinity {
     Off,
 }
 
-/// How an oVirt engine passes Ignition to a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OvirtIgnition {
-    /// Natively; requires engine 4.3.4 or later.
-    Auto,
-    /// With the custom property `ignitiondata` and a hook on the hosts, for older engines.
-    Hook,
-}
-
 /// Settings of the oVirt backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OvirtConfig {
@@ -248,7 +238,6 @@ pub struct OvirtConfig {
     pub worker_label: Option<String>,
     /// Disks are copies of the template's instead of layers on it.
     pub clone: bool,
-    pub ignition: OvirtIgnition,
 }
 
 /// What the settings of every platform have.

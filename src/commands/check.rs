@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::output::{print, print_json};
 use super::platform::connect_for;
 use super::session::Session;
-use crate::backend::{Finding, Verdict};
+use crate::backend::{self, Finding, Verdict};
 use crate::cli::{Check, Format};
 use crate::failure::{self, Kind};
 use crate::passes::{self, CheckResult};
@@ -20,10 +20,13 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     looked.extend(session.finish_or_stop(async {
         Ok(match connect_for(config).await {
             Ok(backend) => passes::inspect(Ok(&*backend), config, &session.home, finding_of).await,
-            Err(error) => passes::inspect(Err(error.into()), config, &session.home, finding_of).await,
+            Err(error) => passes::inspect(Err(error), config, &session.home, finding_of).await,
         })
     })?);
-    let report = report::check::Checked::of(looked);
+    let report = report::check::Checked {
+        unverified: backend::connect::unverified(&config.backend),
+        ..report::check::Checked::of(looked)
+    };
     match command.output.output {
         Format::Text => print(&report::check::text(&report))?,
         Format::Json => print_json(&report)?,

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::backend::{Capabilities, ImageHandle, LoadBalancer, MachineSpec, Nic, Payload, Requirements};
 use crate::cluster::{
-    AddressAssignment, ClusterConfig, Harvest, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName, Pass, Role, Size,
-    Vip,
+    AddressAssignment, ClusterConfig, Harvest, ImageSource, InstallerChoice, Lb, Mac, MachineName, Mcs, NodeName, Pass,
+    Role, Size, Vip,
 };
 use crate::plan::addresses::derive_mac;
 use crate::state::parameters::Parameters;
@@ -266,7 +266,7 @@ pub fn mismatch(config: &ClusterConfig, parameters: &Parameters) -> Option<Strin
 /// The requirements on the platform, and on the workers' own.
 pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
     let elsewhere = |machine: &&Planned| config.workers_on.is_some() && machine.role == Role::Worker;
-    let on = |there: bool| {
+    let on = |there: bool, images: [&ImageSource; 2]| {
         let of = |machines: &[Planned]| -> Vec<Planned> {
             machines
                 .iter()
@@ -274,14 +274,24 @@ pub fn needs(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requir
                 .cloned()
                 .collect()
         };
-        needs_of_one(config, &of(one), &of(two))
+        let names = images.into_iter().filter_map(|image| match image {
+            ImageSource::Platform(name) => Some(name.clone()),
+            _ => None,
+        });
+        Requirements {
+            templates: names.collect(),
+            ..needs_of_one(config, &of(one), &of(two))
+        }
     };
     let workers = config.workers_on.as_ref().map(|workers| {
-        let mut needs = on(true);
+        let mut needs = on(true, [&config.worker_image, &config.worker_helper_image]);
         needs.networks[0].clone_from(&workers.network);
         Box::new(needs)
     });
-    Requirements { workers, ..on(false) }
+    Requirements {
+        workers,
+        ..on(false, [&config.image, &config.helper_image])
+    }
 }
 
 fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Requirements {
@@ -309,6 +319,7 @@ fn needs_of_one(config: &ClusterConfig, one: &[Planned], two: &[Planned]) -> Req
             .chain(two)
             .map(|machine| (machine.pass, machine.role, machine.size.clone()))
             .collect(),
+        templates: Vec::new(),
         workers: None,
     }
 }

@@ -14,6 +14,9 @@ pub struct Checked {
     pub passed: usize,
     pub warnings: usize,
     pub failures: usize,
+    /// What only a deployment on a real platform can confirm.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub unverified: &'static [&'static str],
 }
 
 impl Checked {
@@ -23,6 +26,7 @@ impl Checked {
             passed: count(Verdict::Ok),
             warnings: count(Verdict::Warn),
             failures: count(Verdict::Fail),
+            unverified: &[],
             looked,
         }
     }
@@ -56,5 +60,10 @@ pub fn text(checked: &Checked) -> String {
         _ => format!("{count} {word}s"),
     };
     let (warnings, failures) = (plural(checked.warnings, "warning"), plural(checked.failures, "failure"));
-    text + &format!("\n{} ok, {warnings}, {failures}\n", checked.passed)
+    text += &format!("\n{} ok, {warnings}, {failures}\n", checked.passed);
+    if !checked.unverified.is_empty() {
+        text += "\nNot yet tested on a real platform. Confirm with your first cluster:\n";
+        text.extend(checked.unverified.iter().map(|point| format!("  [ ] {point}\n")));
+    }
+    text
 }

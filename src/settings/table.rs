@@ -6,8 +6,8 @@
 use super::choices::choices;
 use super::entry::{Group, Kind, Status, Variable};
 use crate::cluster::{
-    Affinity, BackendConfig, Dhcp, Dns, Expose, Harvest, Lb, Mcs, OsBoot, OsIgnition, OvirtIgnition, Registry, Routes,
-    VirtType, WorkersWhen,
+    Affinity, BackendConfig, Dhcp, Dns, Expose, Harvest, Lb, Mcs, OsBoot, OsIgnition, Registry, Routes, VirtType,
+    WorkersWhen,
 };
 
 macro_rules! kind {
@@ -236,14 +236,11 @@ settings! {
         ovirt_affinity: Choice<Affinity> = "soft";
         /// Names of the hosts that may run the machines. Default: all hosts of the oVirt cluster.
         ovirt_hosts: List<Text>;
-        /// Affinity label of the workers. They run on the hosts to which an administrator assigned this label.
+        /// Affinity label of the workers. They run on the hosts to which an administrator assigned this label. Clusters of
+        /// compatibility 4.4 and later also require an affinity group of this label.
         ovirt_worker_label: Text;
         /// Create disks as full copies of the template, instead of thin layers on top of it.
         ovirt_clone: Switch = false;
-        /// How machines receive Ignition configs. auto: built in, requires engine 4.3.4 or later. hook: a VDSM hook on
-        /// the
-        /// hosts that reads the custom property ignitiondata.
-        ovirt_ignition: Choice<OvirtIgnition> = "auto";
     }
     "simulated platform" on sim {
         /// File with the state of the simulated platform.

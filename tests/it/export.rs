@@ -329,6 +329,7 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
     );
     // Every variable that the playbook uses is the inventory's, its own, or Ansible's.
     let playbook = python_reads(ansible::playbook());
+    let plays = playbook.as_array().unwrap();
     let mut known: Vec<&str> = vec![
         "inventory_hostname",
         "item",
@@ -340,7 +341,7 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
         "else",
         "in",
     ];
-    known.extend(playbook[0]["vars"].as_object().unwrap().keys().map(String::as_str));
+    known.extend(plays[0]["vars"].as_object().unwrap().keys().map(String::as_str));
     known.extend(inventory["all"]["vars"].as_object().unwrap().keys().map(String::as_str));
     known.extend(
         groups["masters"]["vars"]
@@ -349,7 +350,7 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
             .keys()
             .map(String::as_str),
     );
-    known.extend(["node", "mac", "ip"]);
+    known.extend(["node", "mac", "ip", "coreos_image"]);
     let text = ansible::playbook();
     let mut used = 0;
     for expression in text.split("{{ ").skip(1).filter_map(|rest| rest.split(" }}").next()) {
@@ -362,7 +363,13 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
         }
     }
     assert!(used > 15, "{used}");
-    for task in playbook[0]["tasks"].as_array().unwrap() {
+    let all = plays.iter().flat_map(|play| play["tasks"].as_array().unwrap());
+    let flat = all.flat_map(|task| {
+        task["block"]
+            .as_array()
+            .map_or(vec![task], |block| block.iter().collect())
+    });
+    for task in flat {
         let modules: Vec<&String> = task
             .as_object()
             .unwrap()
@@ -370,7 +377,8 @@ fn ansible_makes_each_machine_of_the_table_with_its_mac_and_size() {
             .filter(|key| key.contains('.'))
             .collect();
         assert_eq!(modules.len(), 1, "{task}");
-        let known = ["vm", "disk", "affinity_group"].map(|name| format!("ovirt.ovirt.ovirt_{name}"));
+        let known = ["vm", "disk", "affinity_group", "template", "template_info"];
+        let known = known.map(|name| format!("ovirt.ovirt.ovirt_{name}"));
         assert!(known.contains(modules[0]), "{modules:?}");
     }
 }

@@ -60,11 +60,15 @@ mod node_ssh;
 #[cfg(feature = "openstack")]
 mod openstack;
 #[cfg(feature = "ovirt")]
+mod ovirt_ansible;
+#[cfg(feature = "ovirt")]
 mod ovirt_client;
 #[cfg(feature = "ovirt")]
 mod ovirt_fake;
 #[cfg(feature = "ovirt")]
 mod ovirt_passes;
+#[cfg(feature = "ovirt")]
+mod ovirt_rules;
 #[cfg(feature = "ovirt")]
 mod ovirt_sdk;
 mod readme;

@@ -3,6 +3,7 @@
 //! No guest can be asked over the network here, so a deployment runs in a process of this test binary whose backend
 //! says so. All else, harvests and destroying among it, is the program itself.
 
+use crate::ovirt_rules;
 use crate::support::{fake_engine, ovirt_sdk, qcow2};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::support::fake_engine::{Agent, FakeEngine, Fault, GIB, Guest, What, Wo
 use crate::support::faulty::Faulty;
 use ocpdeploy::backend::Backend;
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::cluster::{BackendConfig, ClusterId, Role};
+use ocpdeploy::cluster::{BackendConfig, ClusterId, ImageSource, Role};
 use ocpdeploy::failure::explain;
 use ocpdeploy::passes::{self, DeployOptions};
 use ocpdeploy::settings::{self, Sources};
@@ -23,6 +24,8 @@ use ocpdeploy::state::parameters::Parameters;
 const DOMAIN: &str = "example.com";
 /// Names the env file of the deployment that a process of this binary does.
 const ENV_FILE: &str = "OVIRT_PASSES_ENV";
+/// A comment in the env file of a deployment from the engine's templates.
+const OF_TEMPLATES: &str = "# images are templates";
 const SMALL: &str = "masters=1\nworkers=1";
 
 /// A pretend engine, a folder with images and env files, and a state folder.
@@ -220,7 +223,16 @@ fn a_deployment_in_a_process_of_its_own() {
         is_file: &Path::is_file,
         is_dir: &Path::is_dir,
     };
-    let config = settings::load(&sources).unwrap().config;
+    let mut config = settings::load(&sources).unwrap().config;
+    if sources
+        .env_file
+        .as_ref()
+        .is_some_and(|(_, text)| text.contains(OF_TEMPLATES))
+    {
+        // A rehearsal uploads its images, which an ordinary user cannot.
+        config.image = ImageSource::Platform("coreos".to_owned());
+        config.helper_image = ImageSource::Platform("helper".to_owned());
+    }
     let BackendConfig::Ovirt(ovirt) = &config.backend else {
         panic!("{:?}", config.backend)
     };
@@ -265,7 +277,12 @@ fn found_its_config(sandbox: &Sandbox, cluster: &str, os_type: &str) {
 /// A deployed cluster as it must be, whatever happened on the way.
 #[track_caller]
 fn is_deployed(sandbox: &Sandbox, cluster: &str) {
-    found_its_config(sandbox, cluster, "rhcos_x64");
+    let (version, is_administrator) = sandbox.engine.look(|world| (world.version, world.is_administrator));
+    found_its_config(
+        sandbox,
+        cluster,
+        if version < [4, 4, 0] { "rhel_7x64" } else { "rhcos_x64" },
+    );
     let parameters = sandbox.parameters(cluster);
     let nodes: Vec<_> = parameters
         .nodes
@@ -281,7 +298,7 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
         let name = format!("{cluster}-{}", node.name);
         sandbox.engine.look(|world| {
             let vm = world.vm_named(&name).unwrap();
-            assert_eq!(vm.tags.len(), 1, "{name} bears no tag");
+            assert_eq!(vm.tags.len(), usize::from(is_administrator), "{name} bears no tag");
             let disk = world.disk(&vm.disks[0].disk).unwrap();
             assert_eq!(disk.status, "ok");
             assert!(disk.description.contains(&name), "{name}: its disk is not marked");
@@ -303,14 +320,13 @@ fn is_deployed(sandbox: &Sandbox, cluster: &str) {
             .iter()
             .filter(|node| node.name.as_str().starts_with("master"))
             .count();
-        let group = world
-            .affinity_groups
-            .iter()
-            .find(|group| group.name.contains(&format!("{cluster}.")));
-        assert_eq!(
-            group.map(|group| (group.vms.len(), group.positive, group.enforcing)),
-            Some((masters, false, false))
-        );
+        let of = |group: &&fake_engine::AffinityGroup| group.name.contains(&format!("-{cluster}."));
+        let groups = world.affinity_groups.iter().filter(of);
+        let groups: Vec<_> = groups
+            .map(|group| (group.vms.len(), group.positive, group.enforcing))
+            .collect();
+        // An ordinary user may not make groups.
+        assert_eq!(groups, vec![(masters, false, false); usize::from(is_administrator)]);
     });
 }
 
@@ -443,6 +459,75 @@ fn what_a_killed_deployment_left_is_destroyed() {
     }
 }
 
+/// An engine of this version and its user: settings of a deployment that both can do.
+fn as_user(version: [u32; 3], is_administrator: bool) -> (Sandbox, String) {
+    let sandbox = Sandbox::with(|world| {
+        world.of_version(version);
+        if !is_administrator {
+            ovirt_rules::ordinary_user(world);
+            for (template, os_type) in [("helper", "rhel_8x64"), ("coreos", "rhcos_x64")] {
+                world.put_template(template, 10 * GIB, os_type, Agent::Installed);
+                ovirt_rules::permit_template(world, template);
+            }
+        }
+    });
+    let images = if is_administrator {
+        ""
+    } else {
+        "image=coreos\nhelper_image=helper"
+    };
+    (sandbox, format!("masters=3\nworkers=2\n{images}"))
+}
+
+/// Samples; all with `OCPDEPLOY_FAULTS=all`, which takes hours.
+#[test]
+fn each_engine_and_user_survives_a_kill_at_each_change() {
+    let step = if std::env::var("OCPDEPLOY_FAULTS").as_deref() == Ok("all") {
+        1
+    } else {
+        47
+    };
+    let (mut runs, mut kills) = (0, 0);
+    for (index, version) in ovirt_rules::VERSIONS.into_iter().enumerate() {
+        for is_administrator in [true, false] {
+            let (untouched, lines) = as_user(version, is_administrator);
+            let before = essence(&untouched);
+            untouched.env("lab", &lines);
+            untouched.deploy("lab").succeeded();
+            is_deployed(&untouched, "lab");
+            settle(&untouched);
+            let (changes, after) = (untouched.changes(), essence(&untouched));
+            untouched.run(&["destroy", "lab", "--yes"]).succeeded();
+            settle(&untouched);
+            assert_eq!(
+                essence(&untouched),
+                before,
+                "{version:?} administrator={is_administrator}"
+            );
+            untouched
+                .engine
+                .look(|world| assert!(world.tokens.is_empty(), "{:?}", world.tokens));
+            ovirt_sdk::judge(&untouched.engine, 60);
+            runs += 1;
+            for at in (3 + 11 * index..changes).step_by(step) {
+                let (sandbox, lines) = as_user(version, is_administrator);
+                sandbox.env("lab", &lines);
+                sandbox.kill_deployment("lab", at);
+                sandbox.deploy("lab").succeeded();
+                is_deployed(&sandbox, "lab");
+                settle(&sandbox);
+                assert_eq!(
+                    essence(&sandbox),
+                    after,
+                    "{version:?} administrator={is_administrator} killed at {at}"
+                );
+                kills += 1;
+            }
+        }
+    }
+    println!("reliability: {kills} kills in {runs} deployments of 3+2 on engines and users");
+}
+
 #[test]
 fn answers_that_are_lost_and_sessions_that_end_stop_nothing() {
     let sandbox = Sandbox::new();
@@ -468,22 +553,10 @@ fn answers_that_are_lost_and_sessions_that_end_stop_nothing() {
 
 #[test]
 fn an_engine_of_4_3_carries_ignition_through_cloud_init() {
-    let sandbox = Sandbox::with(|world| world.version = [4, 3, 10]);
+    let sandbox = Sandbox::with(|world| world.of_version([4, 3, 10]));
     sandbox.env("lab", SMALL);
     sandbox.deploy("lab").succeeded();
-    found_its_config(&sandbox, "lab", "rhel_7x64");
-    ovirt_sdk::judge(&sandbox.engine, 60);
-}
-
-#[test]
-fn an_older_engine_carries_ignition_by_the_hook() {
-    let sandbox = Sandbox::with(|world| {
-        world.version = [4, 2, 8];
-        world.has_ignition_hook = true;
-    });
-    sandbox.env("lab", &format!("{SMALL}\novirt_ignition=hook"));
-    sandbox.deploy("lab").succeeded();
-    found_its_config(&sandbox, "lab", "rhel_7x64");
+    is_deployed(&sandbox, "lab");
     ovirt_sdk::judge(&sandbox.engine, 60);
 }
 
@@ -528,6 +601,8 @@ const CLUSTERS: [&str; 3] = ["lab", "lab-2", "blab"];
 #[test]
 fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
     let sandbox = Sandbox::with(|world| {
+        // Here each new member of a group rewrites all members.
+        world.of_version([4, 4, 4]);
         // Decoys: what looks like a cluster's and is not.
         let id = ClusterId::new("lab", DOMAIN);
         for (name, comment) in [
@@ -543,7 +618,7 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
     let children: Vec<_> = CLUSTERS
         .iter()
         .map(|cluster| {
-            sandbox.env(cluster, SMALL);
+            sandbox.env(cluster, "masters=3\nworkers=1");
             sandbox.start(cluster)
         })
         .collect();
@@ -552,6 +627,16 @@ fn three_clusters_at_once_share_only_images_and_are_destroyed_alone() {
     }
     let mut taken = BTreeSet::new();
     for cluster in CLUSTERS {
+        let of = |group: &&fake_engine::AffinityGroup| group.name.contains(&format!("-{cluster}."));
+        let members = |world: &World| {
+            world
+                .affinity_groups
+                .iter()
+                .filter(of)
+                .map(|group| group.vms.len())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(sandbox.engine.look(members), [3], "{cluster}");
         let parameters = sandbox.parameters(cluster);
         let mine = parameters
             .leases()
@@ -617,6 +702,20 @@ macro_rules! harvest_fails_with_words {
         insta::with_settings!({filters => FILTERS}, { insta::assert_snapshot!(words(&$sandbox, &outcome)) });
         assert_eq!($sandbox.machines(Some("lab")).len(), 0, "something was made");
     }};
+}
+
+#[test]
+fn a_check_lists_what_is_to_be_confirmed_on_a_real_engine() {
+    let sandbox = Sandbox::new();
+    sandbox.env("lab", SMALL);
+    let outcome = sandbox.run(&["check", "lab.sh", "--rehearse"]).succeeded();
+    let points = outcome.stdout.lines().filter_map(|line| line.strip_prefix("  [ ] "));
+    assert_eq!(
+        points.collect::<Vec<_>>(),
+        ocpdeploy::backend::ovirt::UNVERIFIED,
+        "{}",
+        outcome.stdout
+    );
 }
 
 #[test]

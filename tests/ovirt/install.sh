@@ -11,5 +11,14 @@ fi
 rm -rf "$venv"
 python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
+# oVirt's collection is in the wheel of Ansible's community package, of which nothing else is needed.
+"$venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --dest "$venv/wheel" ansible==9.13.0
+"$venv/bin/python" - "$venv"/wheel/ansible-*.whl <<'EOF'
+import sys, sysconfig, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+ours = [name for name in wheel.namelist() if name.startswith("ansible_collections/ovirt/")]
+wheel.extractall(sysconfig.get_path("purelib"), ours)
+EOF
+rm -r "$venv/wheel"
 cp "$here/requirements.txt" "$venv/installed"
 echo "install: oVirt's SDK is in target/ovirt-sdk"

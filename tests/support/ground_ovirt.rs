@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::cluster::{Affinity, MachineName, OvirtConfig, OvirtIgnition, Password};
+use ocpdeploy::cluster::{Affinity, MachineName, OvirtConfig, Password};
 use ocpdeploy::digest;
 use serde_json::json;
 
@@ -41,7 +41,6 @@ impl OvirtGround {
             hosts: Vec::new(),
             worker_label: None,
             clone: false,
-            ignition: OvirtIgnition::Auto,
         };
         let connect = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -164,9 +163,7 @@ impl Ground for OvirtGround {
                     description: one.text(mark).unwrap_or_default(),
                     cluster: cluster.clone(),
                     enabled: true,
-                    positive: false,
-                    enforcing: false,
-                    vms: Vec::new(),
+                    ..AffinityGroup::default()
                 });
             }
             // Somebody copied what our tag says, with other images, and our comment before other words.

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::backend::{ImageHandle, ImageRequest, MachineSpec, Nic, Payload};
-use ocpdeploy::cluster::{
-    Affinity, ClusterId, MachineName, NodeName, OvirtConfig, OvirtIgnition, Pass, Password, Role,
-};
+use ocpdeploy::cluster::{Affinity, ClusterId, MachineName, NodeName, OvirtConfig, Pass, Password, Role};
 use ocpdeploy::digest;
 
 use crate::support::fake_engine::FakeEngine;
@@ -39,7 +37,6 @@ impl Client {
             hosts: Vec::new(),
             worker_label: None,
             clone: false,
-            ignition: OvirtIgnition::Auto,
         };
         change(&mut config);
         Self { config, folder }

@@ -50,6 +50,32 @@ impl Sdk {
         }
     }
 
+    /// Runs `ansible-playbook` with oVirt's collection in a folder of its own; what it prints.
+    pub fn ansible(&self, folder: &Path, arguments: &[&str], variables: &[(&str, String)]) -> Result<String, String> {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let output = Command::new(self.bin.join("ansible-playbook"))
+            .args(arguments)
+            .arg("-e")
+            .arg(format!(
+                "ansible_python_interpreter={}",
+                self.bin.join("python").display()
+            ))
+            .env_clear()
+            .env("PATH", format!("{}:{path}", self.bin.display()))
+            .env("HOME", folder)
+            .env("LC_ALL", "C.UTF-8")
+            .env("ANSIBLE_LOCAL_TEMP", folder.join("ansible"))
+            .env("ANSIBLE_REMOTE_TEMP", folder.join("ansible"))
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        if output.status.success() { Ok(said) } else { Err(said) }
+    }
+
     /// Lets the SDK drive an engine through everything that it can do there.
     pub fn drive(&self, engine: &FakeEngine) -> String {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! The group that keeps a cluster's masters on different hosts, and the label that leads workers to theirs.
+//! The affinity group that keeps a cluster's masters on different hosts, and the affinity label of its workers.
+
+use std::collections::BTreeSet;
 
 use super::engine::{Ovirt, Site};
-use super::session::{conflict, if_free};
+use super::session::if_there;
 use super::wire;
 use super::wire::id;
 use crate::backend::BackendErrorKind;
@@ -9,63 +11,119 @@ use crate::backend::failure::Failure;
 use crate::cluster::{Affinity, ClusterId};
 use crate::xml::Element;
 
-/// Puts a machine into its cluster's group, which is made when it lacks.
+/// How often membership is read and changed before the last rejection is an error.
+const ATTEMPTS: usize = 8;
+
+/// Adds a machine to its cluster's affinity group, which is created if it is missing.
+///
+/// The engine takes no lock for this: two requests can create two groups of one name, and before 4.4.8 each new member
+/// rewrites the list of members (oVirt/ovirt-engine: `AddAffinityGroupCommand`, `EditAffinityGroupCommand`). So requests
+/// are sent one at a time, groups and members are read again after each, and a second group is merged into the first.
 pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<(), Failure> {
     if ovirt.session.is_filtered() && ovirt.config.affinity == Affinity::Soft {
         return Ok(());
     }
-    let group = match find(ovirt, site, cluster).await? {
-        Some(group) => group,
-        None => {
-            let path = format!("/clusters/{}/affinitygroups", site.cluster);
-            let rule = Element::new("vms_rule")
-                .with("enabled", true)
-                .with("enforcing", ovirt.config.affinity == Affinity::Hard)
-                .with("positive", false);
-            let group = Element::new("affinity_group")
-                .with("description", wire::mark(cluster))
-                .with("name", wire::affinity_name(cluster))
-                .child(rule);
-            match if_free(ovirt.session.post(&path, &[], &group).await)? {
-                Some(made) => id(&made)?,
-                // Another master of the cluster was quicker.
-                None => match find(ovirt, site, cluster).await? {
-                    Some(group) => group,
-                    None => {
-                        return conflict(format!(
-                            "affinity group {} is a stranger's",
-                            wire::affinity_name(cluster)
-                        ));
-                    }
-                },
+    let _one_at_a_time = ovirt.affinity.lock().await;
+    let collection = collection(site);
+    let mut rejected = None;
+    for _ in 0..ATTEMPTS {
+        let mut groups = groups(ovirt, site, cluster).await?;
+        groups.sort();
+        let Some((group, surplus)) = groups.split_first() else {
+            let created = ovirt.session.post(&collection, &[], &group(ovirt, cluster)).await;
+            rejected = tolerated(created)?;
+            continue;
+        };
+        let mut wanted = BTreeSet::from([vm.to_owned()]);
+        for other in surplus {
+            wanted.extend(members(ovirt, &format!("{collection}/{other}/vms")).await?);
+        }
+        let path = format!("{collection}/{group}/vms");
+        let present = members(ovirt, &path).await?;
+        let missing: Vec<_> = wanted.difference(&present).collect();
+        if missing.is_empty() && surplus.is_empty() {
+            return Ok(());
+        }
+        for vm in &missing {
+            let added = ovirt.session.post(&path, &[], &wire::reference("vm", vm)).await;
+            rejected = tolerated(added)?;
+        }
+        if missing.is_empty() {
+            for other in surplus {
+                ovirt.session.delete(&format!("{collection}/{other}")).await?;
             }
         }
-    };
-    let path = format!("/clusters/{}/affinitygroups/{group}/vms", site.cluster);
-    let members = ovirt.session.get(&path, &[]).await?;
-    if !members.iter().any(|member| member.get("id") == Some(vm)) {
-        if_free(ovirt.session.post(&path, &[], &wire::reference("vm", vm)).await)?;
     }
-    Ok(())
+    let name = wire::affinity_name(cluster);
+    let unknown = || Failure::new(BackendErrorKind::Conflict, "its members change all the time");
+    let failure = rejected.unwrap_or_else(unknown);
+    Err(Failure {
+        kind: BackendErrorKind::Conflict,
+        words: format!("affinity group {name} cannot be used: {}", failure.message),
+        ..failure
+    }
+    .hint(format!(
+        "remove affinity group {name} in the Administration Portal if it is not of this cluster, or set ovirt_affinity=off"
+    )))
 }
 
-/// The id of a cluster's group.
-pub(super) async fn find(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Option<String>, Failure> {
-    let path = format!("/clusters/{}/affinitygroups", site.cluster);
-    let Some(groups) = ovirt.shown_to_users(ovirt.session.get(&path, &[]).await)? else {
-        return Ok(None);
+fn group(ovirt: &Ovirt, cluster: &ClusterId) -> Element {
+    let rule = Element::new("vms_rule")
+        .with("enabled", true)
+        .with("enforcing", ovirt.config.affinity == Affinity::Hard)
+        .with("positive", false);
+    Element::new("affinity_group")
+        .with("description", wire::mark(cluster))
+        .with("name", wire::affinity_name(cluster))
+        .child(rule)
+}
+
+/// A rejection after which groups or members are read again: a taken name and a second membership are HTTP 400
+/// (oVirt/ovirt-engine: `EngineMessage.java`, `ErrorType.BAD_PARAMETERS`), a deleted group 404.
+fn tolerated<T>(answer: Result<T, Failure>) -> Result<Option<Failure>, Failure> {
+    use BackendErrorKind::{Conflict, NotFound, Rejected};
+    match answer {
+        Ok(_) => Ok(None),
+        Err(failure) if [Conflict, NotFound, Rejected].contains(&failure.kind) => Ok(Some(failure)),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn collection(site: &Site) -> String {
+    format!("/clusters/{}/affinitygroups", site.cluster)
+}
+
+/// Ids of a group's or label's machines. None if it was deleted meanwhile.
+async fn members(ovirt: &Ovirt, path: &str) -> Result<BTreeSet<String>, Failure> {
+    let members = if_there(ovirt.session.get(path, &[]).await)?;
+    Ok(members
+        .iter()
+        .flat_map(Element::iter)
+        .filter_map(|member| member.get("id"))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// The ids of a cluster's groups: one, or several after a race.
+async fn groups(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<Vec<String>, Failure> {
+    let Some(groups) = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)? else {
+        return Ok(Vec::new());
     };
     let (name, mark) = (wire::affinity_name(cluster), wire::mark(cluster));
     let ours = |group: &&Element| {
         group.text_of("name") == Some(name.as_str()) && group.text_of("description") == Some(mark.as_str())
     };
-    groups.iter().find(ours).map(id).transpose()
+    groups.iter().filter(ours).map(id).collect()
+}
+
+/// Whether a cluster has a group.
+pub(super) async fn exists(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<bool, Failure> {
+    Ok(!groups(ovirt, site, cluster).await?.is_empty())
 }
 
 /// The clusters that have a group.
 pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId>, Failure> {
-    let path = format!("/clusters/{}/affinitygroups", site.cluster);
-    let groups = ovirt.shown_to_users(ovirt.session.get(&path, &[]).await)?;
+    let groups = ovirt.if_permitted(ovirt.session.get(&collection(site), &[]).await)?;
     let of = |group: &Element| {
         let cluster = wire::marked(group.text_of("description")?)?;
         (group.text_of("name") == Some(wire::affinity_name(&cluster).as_str())).then_some(cluster)
@@ -73,48 +131,105 @@ pub(super) async fn clusters(ovirt: &Ovirt, site: &Site) -> Result<Vec<ClusterId
     Ok(groups.iter().flat_map(Element::iter).filter_map(of).collect())
 }
 
-/// The group's name, when a machine is in it.
+/// The group's name, if a machine is a member.
 pub(super) async fn of(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &str) -> Result<Option<String>, Failure> {
-    let Some(group) = find(ovirt, site, cluster).await? else {
-        return Ok(None);
-    };
-    let path = format!("/clusters/{}/affinitygroups/{group}/vms", site.cluster);
-    let members = ovirt.session.get(&path, &[]).await?;
-    let is_in = members.iter().any(|member| member.get("id") == Some(vm));
-    Ok(is_in.then(|| wire::affinity_name(cluster)))
+    for group in groups(ovirt, site, cluster).await? {
+        let path = format!("{}/{group}/vms", collection(site));
+        if members(ovirt, &path).await?.contains(vm) {
+            return Ok(Some(wire::affinity_name(cluster)));
+        }
+    }
+    Ok(None)
 }
 
 pub(super) async fn remove(ovirt: &Ovirt, site: &Site, cluster: &ClusterId) -> Result<(), Failure> {
-    if let Some(group) = find(ovirt, site, cluster).await? {
-        ovirt
-            .session
-            .delete(&format!("/clusters/{}/affinitygroups/{group}", site.cluster))
-            .await?;
+    for group in groups(ovirt, site, cluster).await? {
+        ovirt.session.delete(&format!("{}/{group}", collection(site))).await?;
     }
     Ok(())
 }
 
-/// Gives a worker the label of the hosts that are meant for it; the engine takes it away with the machine.
-pub(super) async fn label(ovirt: &Ovirt, name: &str, vm: &str) -> Result<(), Failure> {
-    let label = id(&find_label(ovirt, name).await?)?;
-    let path = format!("/affinitylabels/{label}/vms");
-    let members = ovirt.session.get(&path, &[]).await?;
-    if !members.iter().any(|member| member.get("id") == Some(vm)) {
-        if_free(ovirt.session.post(&path, &[], &wire::reference("vm", vm)).await)?;
+/// Gives a worker the label of its hosts. The engine removes it with the machine.
+///
+/// Each addition rewrites the label's list of machines (oVirt/ovirt-engine: `BackendAffinityLabelVmsResource.add`), so
+/// additions are sent one at a time and read again.
+pub(super) async fn label(ovirt: &Ovirt, site: &Site, name: &str, vm: &str) -> Result<(), Failure> {
+    let path = format!("/affinitylabels/{}/vms", id(&placing_label(ovirt, site, name).await?)?);
+    let _one_at_a_time = ovirt.affinity.lock().await;
+    let mut rejected = None;
+    for _ in 0..ATTEMPTS {
+        if members(ovirt, &path).await?.contains(vm) {
+            return Ok(());
+        }
+        let added = ovirt.session.post(&path, &[], &wire::reference("vm", vm)).await;
+        rejected = tolerated(added)?;
     }
-    Ok(())
-}
-
-/// A label by its name, which must be on a host: a machine with it runs nowhere else.
-pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, Failure> {
-    let wrong = |words: String| {
-        let hint = "an administrator makes it and gives it to hosts: Affinity Labels of the cluster";
-        Err(Failure::new(BackendErrorKind::NotFound, words).hint(hint))
+    let lost = || {
+        Failure::new(
+            BackendErrorKind::Conflict,
+            format!("affinity label {name} lost the machine again"),
+        )
     };
+    Err(rejected.unwrap_or_else(lost))
+}
+
+/// A label by its name.
+pub(super) async fn find_label(ovirt: &Ovirt, name: &str) -> Result<Element, Failure> {
     let labels = ovirt.session.get("/affinitylabels", &[]).await?.into_children();
-    match labels.into_iter().find(|label| label.text_of("name") == Some(name)) {
-        Some(label) if !label.all("hosts/host").is_empty() => Ok(label),
-        Some(_) => wrong(format!("no host has the affinity label {name}")),
-        None => wrong(format!("there is no affinity label {name}")),
+    let named = |label: &Element| label.text_of("name") == Some(name);
+    labels.into_iter().find(named).ok_or_else(|| {
+        let hint = "an administrator creates it and assigns it to hosts: Affinity Labels of the oVirt cluster";
+        Failure::new(BackendErrorKind::NotFound, format!("there is no affinity label {name}")).hint(hint)
+    })
+}
+
+/// A label that determines the hosts of its machines.
+///
+/// In clusters of compatibility 4.4 and later a label alone has no effect: it requires an affinity group
+/// (oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`).
+pub(super) async fn placing_label(ovirt: &Ovirt, site: &Site, name: &str) -> Result<Element, Failure> {
+    let label = find_label(ovirt, name).await?;
+    if site.compatibility < (4, 4) {
+        return match label.all("hosts/host").is_empty() {
+            false => Ok(label),
+            true => Err(no_host(name)),
+        };
     }
+    let label_id = id(&label)?;
+    let groups = ovirt.session.get(&collection(site), &[]).await?;
+    let leads = |group: &&Element| {
+        let is = |rule: &str| group.text_of(&format!("hosts_rule/{rule}")) == Some("true");
+        let is_labelled = |label: &&Element| label.get("id") == Some(label_id.as_str());
+        ["enabled", "positive", "enforcing"].into_iter().all(is)
+            && group.all("vm_labels/affinity_label").iter().any(is_labelled)
+    };
+    let Some(group) = groups.iter().find(leads) else {
+        let (major, minor) = site.compatibility;
+        let words = format!(
+            "no affinity group assigns machines with label {name} to hosts, which clusters of compatibility \
+             {major}.{minor} require"
+        );
+        let hint = format!(
+            "an administrator creates an affinity group of the oVirt cluster with the VM label {name}, a host label, and \
+             the host rule Positive and Enforcing"
+        );
+        return Err(Failure::new(BackendErrorKind::NotFound, words).hint(hint));
+    };
+    let host_labels: BTreeSet<_> = group
+        .all("host_labels/affinity_label")
+        .into_iter()
+        .map(|label| label.get("id"))
+        .collect();
+    let labels = ovirt.session.get("/affinitylabels", &[]).await?;
+    let has_hosts = |label: &Element| host_labels.contains(&label.get("id")) && !label.all("hosts/host").is_empty();
+    match labels.iter().any(has_hosts) || !group.all("hosts/host").is_empty() {
+        true => Ok(label),
+        false => Err(no_host(name)),
+    }
+}
+
+fn no_host(label: &str) -> Failure {
+    let words = format!("affinity label {label} leads to no host");
+    Failure::new(BackendErrorKind::NotFound, words)
+        .hint("an administrator assigns the label to hosts of the oVirt cluster")
 }

@@ -1,4 +1,4 @@
-//! What comes back from an engine: read up to a limit, and faults told apart by their words.
+//! Responses of an engine: read up to a limit, and rejections classified by their text.
 
 use reqwest::{Response, StatusCode};
 use secrecy::SecretString;
@@ -8,19 +8,19 @@ use crate::backend::failure::Failure;
 use crate::http_limits;
 use crate::xml::{self, Element};
 
-/// The longest words of an engine that are repeated.
+/// The longest text of an engine that is repeated, in characters.
 const MOST_WORDS: usize = 1000;
 
-/// The text of an answer of `url`, of at most so many bytes.
+/// The text of a response of `url`, of at most `largest` bytes.
 pub(super) async fn read_text(url: &str, answer: Response, largest: usize) -> Result<String, Failure> {
     let bytes = http_limits::read(answer, largest)
         .await
         .map_err(|error| Failure::unread(url, &error))?;
-    // Checked in place: an answer may be large.
+    // Checked in place: a response may be large.
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// The token of the answer, which some engines put into a list.
+/// The token of the response, which some engines put into a list.
 pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString, Failure> {
     let json: serde_json::Value = http_limits::json(text.as_bytes()).unwrap_or_default();
     let json = json.get(0).unwrap_or(&json);
@@ -34,14 +34,14 @@ pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString,
     match code {
         Some("access_denied" | "invalid_grant") => Err(Failure::new(
             BackendErrorKind::Denied,
-            said.unwrap_or_else(|| "the engine does not know this user and password".to_owned()),
+            said.unwrap_or_else(|| "unknown user or wrong password".to_owned()),
         )
         .hint("check ovirt_user, which ends in a profile such as @internal or @ovirt@internalsso, and ovirt_password")),
         Some("unauthorized_client") => Err(Failure::new(
             BackendErrorKind::Denied,
             said.unwrap_or_else(|| "unauthorized client".to_owned()),
         )
-        .hint("give ovirt_url with the engine's own full name")),
+        .hint("set ovirt_url to the engine's fully qualified name")),
         Some(_) => Err(Failure::new(
             BackendErrorKind::Denied,
             said.unwrap_or_else(|| "no token".to_owned()),
@@ -49,13 +49,13 @@ pub(super) fn read_token(status: StatusCode, text: &str) -> Result<SecretString,
         None if passes(status) => Err(Failure::new(kind_of(status, ""), format!("HTTP {status}"))),
         None => Err(Failure::new(
             BackendErrorKind::Unreachable,
-            format!("no oVirt engine answers there (HTTP {status})"),
+            format!("the server is not an oVirt engine (HTTP {status})"),
         )
-        .hint("ovirt_url is the engine's address, such as https://engine.example.com/ovirt-engine")),
+        .hint("set ovirt_url to the engine's URL, such as https://engine.example.com/ovirt-engine")),
     }
 }
 
-/// An answer's document, or its fault.
+/// A response's document, or its fault.
 pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
     if status.is_success() {
         if text.trim().is_empty() {
@@ -64,11 +64,11 @@ pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
         return xml::parse(text).map_err(|error| {
             Failure::new(
                 BackendErrorKind::Rejected,
-                format!("the engine's answer is none: {error}"),
+                format!("the engine's response is not XML: {error}"),
             )
         });
     }
-    // HTML of a proxy or of the login page is nothing to show.
+    // HTML of a proxy or of the login page is not shown.
     let fault = xml::parse(text).ok();
     let fault = fault.as_ref().and_then(|document| match document.name.as_str() {
         "fault" => Some(document),
@@ -88,14 +88,14 @@ pub(super) fn read(status: StatusCode, text: &str) -> Result<Element, Failure> {
     ))
 }
 
-/// What a refusal means. Most are told apart by their sentence only (oVirt/ovirt-engine: AppErrors.properties).
+/// The kind of a rejection. Most differ only in their text (oVirt/ovirt-engine: AppErrors.properties).
 fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
     let says = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
     match status {
         StatusCode::NOT_FOUND => BackendErrorKind::NotFound,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => BackendErrorKind::Denied,
         _ if is_for_administrators(words) => BackendErrorKind::Denied,
-        // A proxy's, which engines stand behind.
+        // Of a proxy in front of the engine.
         StatusCode::TOO_MANY_REQUESTS => BackendErrorKind::Timeout,
         _ if passes(status) => BackendErrorKind::Unreachable,
         _ if says(&[
@@ -108,14 +108,14 @@ fn kind_of(status: StatusCode, words: &str) -> BackendErrorKind {
         {
             BackendErrorKind::Quota
         }
-        // Asked again, and a time-out when that never ends.
+        // Repeated, and a timeout if that does not end.
         StatusCode::CONFLICT if is_locked(words) => BackendErrorKind::Timeout,
         StatusCode::CONFLICT => BackendErrorKind::Conflict,
         _ => BackendErrorKind::Rejected,
     }
 }
 
-/// Whether an answer tells of the way to the engine, or of an engine that starts, and of nothing that was asked.
+/// Whether a status is of a proxy or of an engine that starts, so that the same request can succeed later.
 pub(super) fn passes(status: StatusCode) -> bool {
     matches!(
         status,
@@ -126,18 +126,27 @@ pub(super) fn passes(status: StatusCode) -> bool {
     )
 }
 
-/// Whether a look was refused since only administrators may have it, or only they unfiltered.
+/// Whether a query was rejected because only administrators may have it, or only they unfiltered.
 pub(super) fn is_for_administrators(words: &str) -> bool {
     words.contains("insufficient permissions")
 }
 
-/// Whether a refusal passes by itself.
+/// Whether a rejection ends by itself: another operation on the same object has its lock.
+///
+/// oVirt/ovirt-engine: `AppErrors.properties`, the texts of `getExclusiveLocks` and `getSharedLocks` of commands on disks,
+/// templates and machines.
 pub(super) fn is_locked(words: &str) -> bool {
     [
         "is locked",
         "are locked",
         "Related operation is currently in progress",
         "in Image Locked status",
+        "is currently locked",
+        "currently in use to create VM",
+        "is being transferred",
+        "is being removed",
+        "is being created",
+        "is being moved or copied",
     ]
     .iter()
     .any(|sentence| words.contains(sentence))

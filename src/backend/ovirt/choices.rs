@@ -1,4 +1,4 @@
-//! What an engine has to choose from, and its CA for who does not have it yet.
+//! The choices that an engine offers, and its CA.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use super::answers::read_text;
 use super::engine::Ovirt;
 use super::engine::Site;
 use super::session::{self};
-use super::site::filter_finding;
+use super::site::Filters;
 use super::wire::{GIB, Version};
 use crate::backend::failure::{During, Failure};
 use crate::backend::{BackendError, BackendErrorKind, Choice, Finding, PlatformChoices, SettingChoices, Verdict};
@@ -24,10 +24,10 @@ const LARGEST_CA: usize = 64 << 10;
 
 const FILTERED: &str = "the filter drops the packets of virtual IPs";
 
-/// A CA that an engine says is its own; nobody has vouched for it.
+/// The CA that an engine offers. It is not verified.
 #[derive(Clone, Debug)]
 pub struct Ca {
-    /// PEM of this certificate and of nothing else.
+    /// PEM of this certificate only.
     pub pem: String,
     /// In one line.
     pub subject: String,
@@ -38,7 +38,7 @@ pub struct Ca {
 }
 
 impl Ca {
-    /// Reads a PEM file of exactly one certificate; `None`: it is none, or holds more than a user can compare.
+    /// Reads a PEM file of exactly one certificate. `None` for any other file: a user compares one fingerprint.
     fn read(text: &[u8]) -> Option<Self> {
         let mut all = Pem::iter_from_buffer(text);
         let pem = all.next()?.ok().filter(|pem| pem.label == "CERTIFICATE")?;
@@ -70,14 +70,14 @@ fn pem_of(der: &[u8]) -> String {
     )
 }
 
-/// Fetches the CA of an engine. Nothing is told to the engine, and what comes is worth what its fingerprint is.
+/// Fetches the CA of an engine, without credentials. The user must compare its fingerprint.
 pub async fn fetch_ca(url: &str) -> Result<Ca, BackendError> {
     let operation = format!("fetch the CA of {url}");
     ca_of(url).await.during(operation)
 }
 
 async fn ca_of(url: &str) -> Result<Ca, Failure> {
-    // There is nothing yet to verify the engine by: the user compares the fingerprint.
+    // The CA that would verify the engine is what is fetched here.
     let http = Client::builder()
         .connect_timeout(Duration::from_secs(15))
         .timeout(Duration::from_secs(30))
@@ -105,8 +105,8 @@ async fn ca_of(url: &str) -> Result<Ca, Failure> {
             format!("what {url} offers as its CA is not exactly one certificate"),
         )
         .hint(
-            "ovirt_url leads to the engine itself, such as https://engine.example.com/ovirt-engine; of several \
-             certificates only its administrator knows which to trust: give their file as ovirt_ca",
+            "set ovirt_url to the engine itself, such as https://engine.example.com/ovirt-engine; if it offers several \
+             certificates, set ovirt_ca to the file that its administrator gives you",
         )
     })
 }
@@ -129,7 +129,7 @@ impl Ovirt {
         match self.site().await {
             Ok(site) => {
                 choices.settings.extend(self.offers_at(site).await?);
-                choices.seen.extend(self.look_at_rights(site).await?);
+                choices.seen.extend(self.check_rights(site, &[]).await?);
             }
             Err(failure) if failure.kind == BackendErrorKind::NotFound => {}
             Err(failure) => return Err(failure),
@@ -140,7 +140,7 @@ impl Ovirt {
     async fn offers_at(&self, site: &Site) -> Result<Vec<SettingChoices>, Failure> {
         let storage = format!("/datacenters/{}/storagedomains", site.data_center);
         let storage = self.session.get(&storage, &[]).await?;
-        let profiles = self.profiles_and_filters().await?;
+        let (profiles, filters) = self.profiles_and_filters().await?;
         let templates = self.session.get("/templates", &[]).await?;
         let here: Vec<_> = profiles
             .iter()
@@ -149,10 +149,10 @@ impl Ovirt {
         let templates: Vec<_> = templates.iter().filter_map(template).collect();
         Ok(vec![
             SettingChoices::new("ovirt_storage_domain", storage.iter().filter_map(domain).collect()),
-            SettingChoices::new("network", networks(&here)),
+            SettingChoices::new("network", networks(&here, &filters)),
             SettingChoices::new(
                 "ovirt_vnic_profile",
-                here.iter().filter_map(|one| profile(one)).collect(),
+                here.iter().filter_map(|one| profile(one, &filters)).collect(),
             )
             .optional(),
             SettingChoices::new("image", templates.clone()).optional(),
@@ -160,7 +160,7 @@ impl Ovirt {
         ])
     }
 
-    /// What time it is there.
+    /// The engine's time.
     pub(super) async fn time(&self) -> Result<Option<SystemTime>, Failure> {
         self.session.date().await
     }
@@ -168,15 +168,14 @@ impl Ovirt {
 
 fn engine(url: &str, version: Option<Version>) -> Finding {
     let (verdict, text) = match version {
-        None => (Verdict::Warn, format!("{url} tells no version of an engine")),
-        Some(version) if version.way().is_none() => {
-            let text =
-                format!("engine {version} hands no Ignition to machines: its hosts need the hook for `ignitiondata`");
-            (Verdict::Warn, text)
-        }
-        Some(version) => (Verdict::Ok, format!("engine {version} hands Ignition to machines")),
+        None => (Verdict::Warn, format!("{url} returns no engine version")),
+        Some(version) if version.way().is_none() => (
+            Verdict::Warn,
+            format!("engine {version} does not pass Ignition to machines"),
+        ),
+        Some(version) => (Verdict::Ok, format!("engine {version} passes Ignition to machines")),
     };
-    let hint = (verdict == Verdict::Warn).then(|| "4.3.4 is the first that does without".to_owned());
+    let hint = (verdict == Verdict::Warn).then(|| "upgrade the engine: 4.3.4 is the first that does".to_owned());
     Finding { verdict, text, hint }
 }
 
@@ -195,7 +194,7 @@ fn domain(domain: &Element) -> Option<Choice> {
 }
 
 /// Networks with a vNIC profile, each once.
-fn networks(profiles: &[&Element]) -> Vec<Choice> {
+fn networks(profiles: &[&Element], filters: &Filters) -> Vec<Choice> {
     let mut names: Vec<_> = profiles
         .iter()
         .filter_map(|profile| profile.text_of("network/name"))
@@ -209,7 +208,7 @@ fn networks(profiles: &[&Element]) -> Vec<Choice> {
         let own: Vec<_> = own.collect();
         let names: Vec<_> = own.iter().filter_map(|profile| profile.text_of("name")).collect();
         let choice = Choice::new(name, format!("vNIC profiles: {}", names.join(", ")));
-        match own.iter().all(|profile| filter_finding(name, profile).is_some()) {
+        match own.iter().all(|profile| filters.finding(name, profile).is_some()) {
             true => choice.warn(FILTERED),
             false => choice,
         }
@@ -217,12 +216,15 @@ fn networks(profiles: &[&Element]) -> Vec<Choice> {
     names.into_iter().map(choice).collect()
 }
 
-fn profile(profile: &Element) -> Option<Choice> {
+fn profile(profile: &Element, filters: &Filters) -> Option<Choice> {
     let (name, network) = (profile.text_of("name")?, profile.text_of("network/name")?);
-    let filter = profile.text_of("network_filter/name");
-    let filter_words = filter.map_or("no filter".to_owned(), |filter| format!("filter {filter}"));
-    let choice = Choice::new(name, format!("network {network}, {filter_words}"));
-    Some(match filter_finding(network, profile) {
+    let filter = match (profile.find("network_filter"), filters.name_of(profile)) {
+        (None, _) => "no filter".to_owned(),
+        (Some(_), None) => "unknown filter".to_owned(),
+        (Some(_), Some(filter)) => format!("filter {filter}"),
+    };
+    let choice = Choice::new(name, format!("network {network}, {filter}"));
+    Some(match filters.finding(network, profile) {
         Some(_) => choice.warn(FILTERED),
         None => choice,
     })

@@ -1,4 +1,4 @@
-//! A machine in the engine's own words.
+//! The description of a machine by the engine.
 
 use super::affinity;
 use super::engine::Ovirt;
@@ -21,7 +21,7 @@ impl Ovirt {
         }
         if let Some(label) = &self.config.worker_label {
             let label = self
-                .shown_to_users(if_there(affinity::find_label(self, label).await))?
+                .if_permitted(if_there(affinity::find_label(self, label).await))?
                 .flatten();
             let is_on = |label: &Element| label.all("vms/vm").iter().any(|vm| vm.get("id") == Some(&id));
             if let Some(label) = label.filter(is_on) {
@@ -55,7 +55,7 @@ impl Ovirt {
         Ok(described)
     }
 
-    /// Its id where this user may not look at hosts.
+    /// Its id if this user may not read hosts.
     async fn host_name(&self, host: &Element) -> Result<String, Failure> {
         let id = host.get("id").unwrap_or_default();
         let shown = match if_there(self.session.get(&format!("/hosts/{id}"), &[]).await) {

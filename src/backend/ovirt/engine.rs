@@ -1,4 +1,4 @@
-//! The engine that all files here talk to.
+//! The engine that all files here use.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,14 @@ pub struct Ovirt {
     pub(super) site: OnceCell<Site>,
     /// Held while the cluster's tag is read and written.
     pub(super) tags: Mutex<()>,
-    /// Id of the host on which each machine was last seen to run.
+    /// Held while members of affinity groups and labels are read and changed.
+    pub(super) affinity: Mutex<()>,
+    /// Id of the host on which each machine last ran.
     pub(super) ran_on: Mutex<BTreeMap<MachineName, String>>,
 }
 
 impl Ovirt {
-    /// Reads the CA and the password. The engine itself is first asked by what needs it.
+    /// Reads the CA and the password. The first operation sends the first request.
     pub async fn connect(config: &OvirtConfig) -> Result<Self, BackendError> {
         let session = Session::new(config).during(format!("reach oVirt at {}", config.url))?;
         Ok(Self {
@@ -31,16 +33,19 @@ impl Ovirt {
             config: config.clone(),
             site: OnceCell::new(),
             tags: Mutex::new(()),
+            affinity: Mutex::new(()),
             ran_on: Mutex::default(),
         })
     }
 }
 
-/// What does not change while a program runs.
+/// Facts that do not change while the program runs.
 #[derive(Debug)]
 pub(super) struct Site {
     pub version: Version,
     pub way: Way,
+    /// Of the oVirt cluster: major and minor.
+    pub compatibility: (u32, u32),
     /// Ids.
     pub cluster: String,
     pub data_center: String,

@@ -1,4 +1,4 @@
-//! The hosts that may run machines: looked at before each start, and another one after a start that did not last.
+//! The hosts that may run machines.
 
 use super::engine::{Ovirt, Site};
 use super::wire::{self, MIB};
@@ -6,13 +6,13 @@ use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, MachineSpec};
 use crate::xml::Element;
 
-/// A host of the cluster that the settings do not leave out.
+/// A host of the oVirt cluster that the settings permit.
 #[derive(Debug)]
 pub(super) struct Host {
     pub id: String,
     name: String,
     status: String,
-    /// Memory that a machine may be given now, in MiB (oVirt/ovirt-engine-api-model: Host.max_scheduling_memory).
+    /// Memory for a new machine, in MiB (oVirt/ovirt-engine-api-model: Host.max_scheduling_memory).
     memory_mib: u64,
     cpus: u32,
 }
@@ -31,19 +31,19 @@ impl Host {
         })
     }
 
-    /// Why it cannot run a machine of this size now.
+    /// The reason why it cannot run a machine of this size now.
     fn refuses(&self, cpus: u32, memory_mib: u64) -> Option<String> {
         let name = &self.name;
         match () {
             () if self.status != "up" => Some(format!("{name} is in status {}", self.status)),
             () if self.cpus < cpus => Some(format!("{name} has {} CPUs", self.cpus)),
-            () if self.memory_mib < memory_mib => Some(format!("{name} has {} MiB left", self.memory_mib)),
+            () if self.memory_mib < memory_mib => Some(format!("{name} has {} MiB free", self.memory_mib)),
             () => None,
         }
     }
 }
 
-/// Those that can run a machine of this size now, or why none can.
+/// The hosts that can run a machine of this size now, or the reasons why none can.
 pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Host>, String> {
     let able: Vec<_> = hosts
         .iter()
@@ -54,7 +54,7 @@ pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Ho
     }
     let mut reasons: Vec<_> = hosts.iter().filter_map(|host| host.refuses(cpus, memory_mib)).collect();
     if reasons.is_empty() {
-        reasons.push("there is none".to_owned());
+        reasons.push("the cluster has no hosts".to_owned());
     }
     Err(format!(
         "no host can run a machine of {cpus} CPUs and {memory_mib} MiB: {}",
@@ -63,12 +63,12 @@ pub(super) fn able(hosts: &[Host], cpus: u32, memory_mib: u64) -> Result<Vec<&Ho
 }
 
 impl Ovirt {
-    /// The cluster's hosts; `None` where this user is shown none.
+    /// The oVirt cluster's hosts. `None` if this user may not read them.
     pub(super) async fn hosts(&self, site: &Site) -> Result<Option<Vec<Host>>, Failure> {
         let search = format!("cluster=\"{}\"", self.config.cluster);
         let is_of_cluster = |host: &Element| host.value("cluster", "id") == Some(site.cluster.as_str());
         let found = self.session.search("/hosts", &search, "", is_of_cluster).await;
-        let Some(found) = self.shown_to_users(found)? else {
+        let Some(found) = self.if_permitted(found)? else {
             return Ok(None);
         };
         if found.is_empty() && self.session.is_filtered() {
@@ -82,7 +82,9 @@ impl Ovirt {
             .find(|name| !hosts.iter().any(|host| host.name == **name))
         {
             let words = format!("cluster {} has no host {unknown}", self.config.cluster);
-            return Err(Failure::new(BackendErrorKind::NotFound, words).hint("correct ovirt_hosts"));
+            return Err(
+                Failure::new(BackendErrorKind::NotFound, words).hint("set ovirt_hosts to hosts of this cluster")
+            );
         }
         if !self.config.hosts.is_empty() {
             hosts.retain(|host| self.config.hosts.contains(&host.name));
@@ -98,14 +100,14 @@ impl Ovirt {
             return Ok(None);
         };
         let able = able(&hosts, spec.cpus, spec.memory_mib).map_err(|words| {
-            Failure::new(BackendErrorKind::Quota, words).hint("free memory on a host, or ask for smaller machines")
+            Failure::new(BackendErrorKind::Quota, words).hint("free memory on a host, or set smaller sizes")
         })?;
         let last = self.ran_on.lock().await.get(&spec.name).cloned();
         let other = last.and_then(|last| able.iter().find(|host| host.id != last));
         Ok(other.map(|host| host.id.clone()))
     }
 
-    /// Notes where machines run.
+    /// Remembers the hosts of running machines.
     pub(super) async fn note_hosts(&self, machines: &[(Element, wire::OwnershipTag)]) {
         let mut ran_on = self.ran_on.lock().await;
         for (vm, _) in machines {

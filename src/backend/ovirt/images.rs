@@ -1,7 +1,7 @@
-//! Images: a local qcow2 becomes a template that all clusters share, named by its digest.
+//! Images: a local qcow2 file becomes a template that all clusters share. Its name contains the digest.
 //!
-//! The way is disk, upload, a machine that is never started, template. That machine is made only after the upload was
-//! finalized, so that its existence says that the disk is whole; all before is done again after a crash.
+//! The steps are disk, upload, a machine that is never started, template. That machine is created after the upload is
+//! finalized, so its existence means that the disk is complete. Earlier steps are repeated after a crash.
 
 use std::time::Duration;
 
@@ -18,17 +18,19 @@ use crate::cluster::ClusterId;
 use crate::xml::Element;
 
 const TEMPLATE: Duration = Duration::from_secs(3600);
-/// An image that another cluster brings and that has not come on for so long is given up by its bringer.
+/// An upload of another cluster without progress for so long is abandoned.
 const STALLED: Duration = Duration::from_secs(60);
+/// How often an upload is begun.
+const UPLOADS: usize = 3;
 
-/// What machines are made from.
+/// The template of machines.
 pub(super) struct Template {
     pub id: String,
     /// Ids of its disks.
     pub disks: Vec<String>,
 }
 
-/// Whether machine, disk or template were made for the image of this name, as `Upload::mark` says there.
+/// Whether a machine, disk or template was created for the image of this name: it has the text of `Upload::mark`.
 fn is_of_image(thing: &Element, field: &str, name: &str) -> bool {
     let mark = thing.text_of(field).and_then(|text| text.strip_prefix(IMAGE_MARK));
     let sha256 = mark.and_then(|text| text.split(',').next());
@@ -36,7 +38,11 @@ fn is_of_image(thing: &Element, field: &str, name: &str) -> bool {
 }
 
 impl Ovirt {
-    pub(super) async fn bring_image(&self, cluster: &ClusterId, image: &ImageRequest) -> Result<ImageHandle, Failure> {
+    pub(super) async fn provide_image(
+        &self,
+        cluster: &ClusterId,
+        image: &ImageRequest,
+    ) -> Result<ImageHandle, Failure> {
         match image {
             ImageRequest::Platform(name) => {
                 self.template(name).await?;
@@ -44,15 +50,22 @@ impl Ovirt {
             }
             ImageRequest::File { path, sha256, bytes } => {
                 let upload = Upload::new(cluster, path, sha256, *bytes);
-                // First, so that an upload that is given up is found by `destroy`.
+                // First, so that `destroy` finds an abandoned upload.
                 let tagged = self.ensure_tag(cluster, Some(&upload.name)).await;
-                if self.shown_to_users(tagged)?.is_none() {
-                    let words = "bringing an image to oVirt takes an administrator's role";
+                if self.if_permitted(tagged)?.is_none() {
+                    let words = "an upload to oVirt requires an administrator";
                     return Err(Failure::new(BackendErrorKind::Denied, words)
-                        .hint("name templates that are there: image, helper_image"));
+                        .hint("set image and helper_image to the names of existing templates"));
                 }
-                if self.claim(&upload).await? {
-                    self.make_template(&upload).await?;
+                let mut begun = 0;
+                while self.claim(&upload).await? && !self.make_template(&upload).await? {
+                    begun += 1;
+                    if begun == UPLOADS {
+                        let words = format!("the upload was cancelled {UPLOADS} times");
+                        return Err(Failure::new(BackendErrorKind::Rejected, words)
+                            .hint("the engine's events contain the reason"));
+                    }
+                    self.discard_disk(&upload).await?;
                 }
                 self.template(&upload.name).await?;
                 self.remove_scaffold(&upload.name).await?;
@@ -61,7 +74,7 @@ impl Ovirt {
         }
     }
 
-    /// A template by its name, the newest version of it, once it can be used.
+    /// The newest version of a template, once it can be used.
     pub(super) async fn template(&self, name: &str) -> Result<Template, Failure> {
         let missing = || Failure::new(BackendErrorKind::NotFound, format!("there is no template {name}"));
         let template = wait_for("the template is still locked", TEMPLATE, async || {
@@ -81,14 +94,14 @@ impl Ovirt {
             .map(str::to_owned)
             .collect();
         if !bootable {
-            let words = format!("template {name} has no disk to boot from");
+            let words = format!("template {name} has no bootable disk");
             return Err(Failure::new(BackendErrorKind::Rejected, words)
-                .hint("name a template of a cloud image, or a qcow2 file"));
+                .hint("choose a template of a cloud image, or a qcow2 file"));
         }
         Ok(Template { id, disks })
     }
 
-    async fn find_template(&self, name: &str) -> Result<Option<Element>, Failure> {
+    pub(super) async fn find_template(&self, name: &str) -> Result<Option<Element>, Failure> {
         let named = self.session.named("/templates", name).await?;
         let version = |template: &Element| {
             let number = template.text_of("version/version_number");
@@ -97,13 +110,13 @@ impl Ovirt {
         Ok(named.into_iter().max_by_key(version))
     }
 
-    /// Whether it is for this cluster to make the template. One that another cluster makes is waited for, as long as it comes on.
+    /// Whether this cluster creates the template. If another cluster does, waits for it as long as it makes progress.
     async fn claim(&self, image: &Upload<'_>) -> Result<bool, Failure> {
         let path = format!("/disks/{}", image.disk);
         let (mut before, mut since, mut backoff) = (None, Instant::now(), pauses());
         while self.find_template(&image.name).await?.is_none() {
             let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
-                // Whoever makes the disk has it.
+                // The cluster that creates the disk creates the template.
                 if self.add_image_disk(image).await? {
                     return Ok(true);
                 }
@@ -113,26 +126,22 @@ impl Ovirt {
                 return Ok(true);
             }
             let transfer = self.transfer_of(&image.disk).await?;
-            let word = |name: &str| {
-                transfer
-                    .as_ref()
-                    .and_then(|transfer| transfer.text_of(name))
-                    .map(str::to_owned)
-            };
+            let field = |name: &str| transfer.as_ref()?.text_of(name).map(str::to_owned);
             let has_scaffold = self.scaffold(&image.name).await?.is_some();
             let status = disk.text_of("status").map(str::to_owned);
-            let now = Some((word("phase"), word("transferred"), status, has_scaffold));
+            let now = Some((field("phase"), field("transferred"), status, has_scaffold));
             if now != before {
                 (before, since) = (now, Instant::now());
             } else if since.elapsed() > STALLED {
                 tracing::info!(
-                    "image {}: its upload for another cluster has stopped and goes on here",
+                    "image {}: the upload of another cluster was abandoned and continues here",
                     image.path.display()
                 );
-                // An upload that was begun locks it, and then it keeps the mark of whoever began.
+                // A disk that is locked by its upload keeps its description, and so does each disk of an engine before
+                // 4.4, which rejects this (oVirt/ovirt-engine: `BackendDiskResource.update`). The next run waits again.
                 if disk.text_of("status") == Some("ok") {
                     let ours = Element::new("disk").with("description", image.disk_mark());
-                    self.session.put(&path, &ours).await?;
+                    if_free(self.session.put(&path, &ours).await)?;
                 }
                 return Ok(true);
             }
@@ -141,7 +150,7 @@ impl Ovirt {
         Ok(false)
     }
 
-    /// `false`: another was quicker.
+    /// `false`: another run created it.
     async fn add_image_disk(&self, image: &Upload<'_>) -> Result<bool, Failure> {
         let size = LocalImage::open(image).await?.virtual_size;
         let storage = self.storage_domain(self.site().await?).await?;
@@ -156,11 +165,22 @@ impl Ovirt {
         Ok(if_free(self.session.post("/disks", &[], &disk).await)?.is_some())
     }
 
-    async fn make_template(&self, image: &Upload<'_>) -> Result<(), Failure> {
+    /// After a cancelled upload the engine removes its disk, or leaves it illegal.
+    async fn discard_disk(&self, image: &Upload<'_>) -> Result<(), Failure> {
+        match self.disk_status(&image.disk).await?.as_deref() {
+            None | Some("ok") => Ok(()),
+            Some(_) => self.remove_disk(&image.disk).await,
+        }
+    }
+
+    /// `false`: the upload was cancelled.
+    async fn make_template(&self, image: &Upload<'_>) -> Result<bool, Failure> {
         let vm = match self.scaffold(&image.name).await? {
             Some(vm) => id(&vm)?,
             None => {
-                self.upload(image).await?;
+                if !self.upload(image).await? {
+                    return Ok(false);
+                }
                 let vm = Element::new("vm")
                     .with("comment", image.mark())
                     .with("name", &image.name)
@@ -168,36 +188,47 @@ impl Ovirt {
                     .child(Element::new("template").with("name", "Blank"));
                 match if_free(self.session.post("/vms", &[], &vm).await)? {
                     Some(vm) => id(&vm)?,
-                    None => return conflict(format!("the name {} is taken by a machine", image.name)),
+                    None => return conflict(format!("machine name {} is in use", image.name)),
                 }
             }
         };
-        let attach = wire::attachment(&image.disk, true);
-        if_free(
-            self.session
-                .post(&format!("/vms/{vm}/diskattachments"), &[], &attach)
-                .await,
-        )?;
+        self.attach(&format!("/vms/{vm}/diskattachments"), &image.disk).await?;
         let template = Element::new("template")
             .with("description", image.mark())
             .with("name", &image.name)
             .child(wire::reference("vm", &vm));
         if_free(self.session.post("/templates", &[], &template).await)?;
-        Ok(())
+        Ok(true)
     }
 
-    /// The machine from which a template is made.
+    /// Attaches the disk of an image. The engine creates a template also of a machine without a disk, so a conflict is an
+    /// error unless the disk is attached already.
+    async fn attach(&self, path: &str, disk: &str) -> Result<(), Failure> {
+        let is_attached = async || {
+            let attachments = self.session.get(path, &[]).await?;
+            Ok::<_, Failure>(attachments.iter().any(|attachment| attachment.get("id") == Some(disk)))
+        };
+        if is_attached().await? {
+            return Ok(());
+        }
+        match self.session.post(path, &[], &wire::attachment(disk, true)).await {
+            Err(failure) if failure.kind == BackendErrorKind::Conflict && is_attached().await? => Ok(()),
+            attached => attached.map(drop),
+        }
+    }
+
+    /// The machine from which the template is created.
     async fn scaffold(&self, name: &str) -> Result<Option<Element>, Failure> {
         let named = self.session.named("/vms", name).await?.into_iter().next();
         match named {
             Some(vm) if !is_of_image(&vm, "comment", name) => {
-                conflict(format!("machine {name} has a name of ours and is a stranger's"))
+                conflict(format!("machine {name} exists and was not created for this image"))
             }
             vm => Ok(vm),
         }
     }
 
-    /// The template has a copy of the disk.
+    /// The template has a copy of the disk, so machine and disk are removed.
     async fn remove_scaffold(&self, name: &str) -> Result<(), Failure> {
         if let Some(vm) = self.scaffold(name).await? {
             self.remove_vm(&id(&vm)?).await?;
@@ -209,7 +240,7 @@ impl Ovirt {
         }
     }
 
-    /// The cluster's tag, with an image added to what it uses.
+    /// Creates the cluster's tag, or adds an image to it.
     pub(super) async fn ensure_tag(&self, cluster: &ClusterId, image: Option<&str>) -> Result<(), Failure> {
         let _one_at_a_time = self.tags.lock().await;
         let tags = self.session.get("/tags", &[]).await?;
@@ -222,7 +253,7 @@ impl Ovirt {
             return self.session.post("/tags", &[], &tag.element()).await.map(drop);
         };
         let Some(mut tag) = Tag::read(there).filter(|tag| tag.cluster == cluster.as_str()) else {
-            return conflict(format!("tag {name} is a stranger's"));
+            return conflict(format!("tag {name} exists and is not of this cluster"));
         };
         if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
             tag.images.insert(image.to_owned());
@@ -233,7 +264,7 @@ impl Ovirt {
         Ok(())
     }
 
-    /// For people: the comment is what counts.
+    /// For people: the comment defines the owner.
     pub(super) async fn tag_machine(&self, cluster: &ClusterId, vm: &str) -> Result<(), Failure> {
         if self.session.is_filtered() {
             return Ok(());
@@ -252,7 +283,7 @@ impl Ovirt {
     }
 
     pub(super) async fn owned_images(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
-        let Some(tags) = self.shown_to_users(self.session.get("/tags", &[]).await)? else {
+        let Some(tags) = self.if_permitted(self.session.get("/tags", &[]).await)? else {
             return Ok(Vec::new());
         };
         let ours = tags
@@ -268,17 +299,17 @@ impl Ovirt {
             .collect())
     }
 
-    /// The clusters that have a tag, with images or without.
+    /// The clusters that have a tag.
     pub(super) async fn clusters_with_images(&self) -> Result<Vec<ClusterId>, Failure> {
-        let tags = self.shown_to_users(self.session.get("/tags", &[]).await)?;
+        let tags = self.if_permitted(self.session.get("/tags", &[]).await)?;
         let tags = tags.iter().flat_map(Element::iter).filter_map(Tag::read);
         Ok(tags.filter_map(|tag| ClusterId::read(&tag.cluster)).collect())
     }
 
-    /// Removes the cluster's tag, and the images that no other cluster's names.
+    /// Removes the cluster's tag, and the images that no other cluster uses.
     pub(super) async fn release_images(&self, cluster: &ClusterId) -> Result<(), Failure> {
         let _one_at_a_time = self.tags.lock().await;
-        let Some(tags) = self.shown_to_users(self.session.get("/tags", &[]).await)? else {
+        let Some(tags) = self.if_permitted(self.session.get("/tags", &[]).await)? else {
             return Ok(());
         };
         let all: Vec<_> = tags.iter().filter_map(|tag| Some((tag, Tag::read(tag)?))).collect();
@@ -300,14 +331,14 @@ impl Ovirt {
         if let Some(transfer) = self.transfer_of(&image_disk(name)).await? {
             let path = format!("/imagetransfers/{}/cancel", id(&transfer)?);
             match self.session.post(&path, &[], &Element::new("action")).await {
-                // It ended by itself.
+                // It ended meanwhile.
                 Err(failure) if [BackendErrorKind::Conflict, BackendErrorKind::NotFound].contains(&failure.kind) => {}
                 cancelled => drop(cancelled?),
             }
         }
         self.remove_scaffold(name).await?;
         let template = self.find_template(name).await?;
-        // A tag names images, and is written by whoever may write tags.
+        // Anyone with permission to write tags can add names to a tag.
         let Some(template) = template.filter(|template| is_of_image(template, "description", name)) else {
             return Ok(());
         };
@@ -316,11 +347,11 @@ impl Ovirt {
             if failure.kind != BackendErrorKind::Conflict {
                 return Err(failure);
             }
-            // Somebody else made machines from it.
-            tracing::warn!("template {name} stays: {}", failure.message);
+            // Others created machines from it.
+            tracing::warn!("template {name} is kept: {}", failure.message);
             return Ok(());
         }
-        wait_for("the template is still there", TEMPLATE, async || {
+        wait_for("the template is not removed", TEMPLATE, async || {
             Ok(if_there(self.session.get(&path, &[]).await)?.is_none().then_some(()))
         })
         .await

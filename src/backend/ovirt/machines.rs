@@ -1,12 +1,14 @@
-//! Machines: made step by step so that any of them may be repeated, looked at in bulk, and removed with their disks.
+//! Machines: created in steps that can be repeated, listed in bulk, and removed with their disks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::affinity;
 use super::engine::{Ovirt, Site};
+use super::rights::TEMPLATE_HINT;
 use super::session::{conflict, if_free, if_there, wait_for};
 use super::wire::id;
 use super::wire::{self, GIB, OwnershipTag};
@@ -17,12 +19,14 @@ use crate::xml::Element;
 
 /// A copied disk of 100 GiB takes minutes.
 const DISKS: Duration = Duration::from_secs(1800);
+/// How long a conflict about a disk may last that is not a lock.
+const DISK_CONFLICT: Duration = Duration::from_secs(60);
 pub(super) const POWER_OFF: Duration = Duration::from_secs(180);
 
 impl Ovirt {
     pub(super) async fn create(&self, spec: &MachineSpec) -> Result<Action<Machine>, Failure> {
         let site = self.site().await?;
-        // All that can be missing is looked for before anything is made.
+        // Everything that can be missing is read before anything is created.
         let profiles = self
             .profiles(site, spec.nics.iter().map(|nic| nic.network.as_str()))
             .await?;
@@ -42,8 +46,12 @@ impl Ovirt {
             changed |= self.start(spec, site, &id).await?;
         }
         let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
-        let machine = wire::machine(&vm, &known, &[])
-            .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, "the engine shows a machine without a name"))?;
+        let machine = wire::machine(&vm, &known, &[]).ok_or_else(|| {
+            Failure::new(
+                BackendErrorKind::Rejected,
+                "the engine returned a machine without a name",
+            )
+        })?;
         Ok(if changed {
             Action::Done(machine)
         } else {
@@ -60,23 +68,35 @@ impl Ovirt {
         let body = wire::vm(spec, site.way, &self.config.cluster, &template.id).ok_or_else(|| {
             Failure::new(
                 BackendErrorKind::Rejected,
-                "the Ignition config is no text, which oVirt does not carry",
+                "the Ignition config is not UTF-8 text, which oVirt requires",
             )
         })?;
         let body = self.placed(site, &template, body).await?;
         let clone = if self.config.clone { "true" } else { "false" };
-        let added = self.session.post("/vms", &[("clone", clone)], &body).await;
-        // Somebody else asked for the same in this moment, or the answer of an earlier run was lost.
+        let added = self
+            .session
+            .post("/vms", &[("clone", clone)], &body)
+            .await
+            .map_err(
+                |failure| match failure.kind == BackendErrorKind::Denied && failure.hint.is_none() {
+                    true => failure.hint(TEMPLATE_HINT),
+                    false => failure,
+                },
+            );
+        // Another run sent the same request, or its response was lost.
         match if_free(added)? {
             Some(vm) => Ok(vm),
             None => match self.find_vm(&spec.name).await? {
                 Some(vm) => Ok(vm),
-                None => conflict(format!("the name {} is taken where this user cannot look", spec.name)),
+                None => conflict(format!(
+                    "machine name {} is in use by an object that this user cannot read",
+                    spec.name
+                )),
             },
         }
     }
 
-    /// The machine once its disks are no longer being made.
+    /// Waits until the machine's disks are created.
     async fn unlocked(&self, id: &str) -> Result<Element, Failure> {
         wait_for("the machine's disks are still locked", DISKS, async || {
             let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
@@ -85,7 +105,7 @@ impl Ovirt {
         .await
     }
 
-    /// Brings what a machine that is down may lack: each step looks before it does.
+    /// Completes a machine that is down. Each step first reads what exists.
     async fn complete(
         &self,
         site: &Site,
@@ -97,7 +117,7 @@ impl Ovirt {
         let wanted = wire::os_type(spec, site.way);
         let is = vm.text_of("os/type").unwrap_or_default();
         if is != wanted {
-            let words = format!("its system type is {is}, and {wanted} alone makes the engine hand over its payload");
+            let words = format!("its system type is {is}, and the engine passes the payload only with {wanted}");
             return Err(Failure::new(BackendErrorKind::Rejected, words));
         }
         self.nics(spec, id, profiles).await?;
@@ -111,12 +131,12 @@ impl Ovirt {
             && spec.role == Role::Worker
             && spec.pass == Pass::Two
         {
-            affinity::label(self, label, id).await?;
+            affinity::label(self, site, label, id).await?;
         }
         Ok(())
     }
 
-    /// A template may bring NICs: they are made ours, and what is too much goes.
+    /// A template can have NICs: they are updated, and surplus ones are removed.
     async fn nics(&self, spec: &MachineSpec, id: &str, profiles: &[String]) -> Result<(), Failure> {
         let path = format!("/vms/{id}/nics");
         let mut there = self.session.get(&path, &[]).await?.into_children();
@@ -143,25 +163,23 @@ impl Ovirt {
             Err(failure) if failure.kind == BackendErrorKind::Conflict => failure,
             added => return added.map(drop),
         };
-        // Whoever was quicker has made the same; any other holder of the MAC is in the way.
+        // Another run of this cluster can have created the same NIC.
         let mac = body.text_of("mac/address");
         let there = self.session.get(path, &[]).await?;
         match there.iter().any(|nic| nic.text_of("mac/address") == mac) {
             true => Ok(()),
-            false => {
-                Err(refused.hint("a MAC belongs to one machine at a time; that machine or its snapshot still has it"))
-            }
+            false => Err(refused.hint("remove the other machine or its snapshot, or choose other MACs")),
         }
     }
 
-    /// Gives the template's disk its size, and our mark so that it is found when its machine is gone.
+    /// Sets the size of the template's disk, and its description, by which it is found without its machine.
     async fn system_disk(&self, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
         let path = format!("/vms/{id}/diskattachments");
         let attachments = self.session.get(&path, &[("follow", "disk")]).await?;
         let system = attachments
             .iter()
             .find(|attachment| attachment.text_of("bootable") == Some("true"))
-            .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, "it has no disk to boot from"))?;
+            .ok_or_else(|| Failure::new(BackendErrorKind::Rejected, "it has no bootable disk"))?;
         let size = system
             .text_of("disk/provisioned_size")
             .and_then(|size| size.parse::<u64>().ok());
@@ -178,7 +196,7 @@ impl Ovirt {
         let disk_id = self::id(system)?;
         let body = Element::new("disk_attachment").child(disk);
         self.session.put(&format!("{path}/{disk_id}"), &body).await?;
-        self.disk_ready(&disk_id).await.map(drop)
+        self.disk_ready(&disk_id).await
     }
 
     async fn extra_disks(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
@@ -209,25 +227,29 @@ impl Ovirt {
     }
 
     /// Waits until a disk can be used.
-    pub(super) async fn disk_ready(&self, id: &str) -> Result<Element, Failure> {
+    pub(super) async fn disk_ready(&self, id: &str) -> Result<(), Failure> {
+        let failed = |kind, words: &str| Err(Failure::new(kind, format!("disk {id} {words}")));
+        match self.disk_status(id).await?.as_deref() {
+            None => failed(BackendErrorKind::NotFound, "was removed"),
+            Some("illegal") => failed(
+                BackendErrorKind::Rejected,
+                "has status illegal: an operation on it failed",
+            ),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The status of a disk once it is not locked. `None` if it does not exist.
+    pub(super) async fn disk_status(&self, id: &str) -> Result<Option<String>, Failure> {
         wait_for("the disk is still locked", DISKS, async || {
-            let disk = self.session.get(&format!("/disks/{id}"), &[]).await?;
-            match disk.text_of("status") {
-                Some("locked") => Ok(None),
-                Some("illegal") => Err(Failure::new(
-                    BackendErrorKind::Rejected,
-                    format!(
-                        "disk {} is illegal: an act on it failed",
-                        disk.text_of("name").unwrap_or(id)
-                    ),
-                )),
-                _ => Ok(Some(disk)),
-            }
+            let disk = if_there(self.session.get(&format!("/disks/{id}"), &[]).await)?;
+            let status = disk.as_ref().and_then(|disk| disk.text_of("status"));
+            Ok((status != Some("locked")).then(|| status.map(str::to_owned)))
         })
         .await
     }
 
-    /// Whether it was we who started it.
+    /// Whether this call started it.
     async fn start(&self, spec: &MachineSpec, site: &Site, id: &str) -> Result<bool, Failure> {
         let path = format!("/vms/{id}/start");
         let host = self.choose_host(site, spec).await?;
@@ -238,7 +260,7 @@ impl Ovirt {
                 .as_ref()
                 .is_err_and(|failure| failure.kind == BackendErrorKind::Conflict)
         {
-            // Affinity may be against that host.
+            // Affinity can exclude that host.
             started = self.session.post(&path, &[], &wire::start(spec, site.way, None)).await;
         }
         let refused = match started {
@@ -252,7 +274,7 @@ impl Ovirt {
         }
     }
 
-    /// All machines of a cluster in one look; one more for a running machine of which it showed no address.
+    /// All machines of a cluster in one query. Older engines require one more for each running machine.
     pub(super) async fn machines(&self, cluster: &ClusterId) -> Result<Vec<Machine>, Failure> {
         let mut machines = Vec::new();
         let vms = self.vms_of(cluster, "reported_devices").await?;
@@ -295,7 +317,7 @@ impl Ovirt {
             own(&vm, cluster, name)?;
             changed = self.remove_vm(&id(&vm)?).await?;
         }
-        // The row of the machine goes at once, its disks some time later; those of a failure never.
+        // The engine removes the machine at once and its disks later, or not at all after a failure.
         changed |= self.remove_disks(cluster, Some(name)).await?;
         Ok(if changed {
             Action::Done(())
@@ -304,7 +326,7 @@ impl Ovirt {
         })
     }
 
-    /// Powers a machine off and removes it; its disks are still going when this returns.
+    /// Powers a machine off and removes it. The engine removes its disks later.
     pub(super) async fn remove_vm(&self, id: &str) -> Result<bool, Failure> {
         let path = format!("/vms/{id}");
         let is_down = async || {
@@ -327,7 +349,7 @@ impl Ovirt {
         self.session.delete(&path).await
     }
 
-    /// Removes the disks that are marked as a cluster's, or as one machine's, and waits until they are gone.
+    /// Removes the disks of a cluster, or of one machine, and waits until they do not exist.
     pub(super) async fn remove_disks(
         &self,
         cluster: &ClusterId,
@@ -343,22 +365,34 @@ impl Ovirt {
         Ok(!ids.is_empty())
     }
 
+    /// Removes a disk and waits until it does not exist.
+    ///
+    /// Another operation can be the reason of a conflict and remove the disk itself, so the disk is read again.
     pub(super) async fn remove_disk(&self, id: &str) -> Result<(), Failure> {
         let path = format!("/disks/{id}");
-        wait_for("the disk is still there", DISKS, async || {
+        let mut conflict_since = None;
+        wait_for("the disk is not removed", DISKS, async || {
             let Some(disk) = if_there(self.session.get(&path, &[]).await)? else {
                 return Ok(Some(()));
             };
-            // A locked one is on its way.
-            if disk.text_of("status") != Some("locked") {
-                self.session.delete(&path).await?;
+            // The removal of a locked disk, or the creation, is in progress.
+            if disk.text_of("status") == Some("locked") {
+                return Ok(None);
             }
-            Ok(None)
+            match self.session.delete(&path).await {
+                Err(failure) if failure.kind == BackendErrorKind::Conflict => {
+                    match conflict_since.get_or_insert_with(Instant::now).elapsed() < DISK_CONFLICT {
+                        true => Ok(None),
+                        false => Err(failure),
+                    }
+                }
+                deleted => deleted.map(|_| None),
+            }
         })
         .await
     }
 
-    /// Disks of a cluster and the machine of each.
+    /// Disks of a cluster, with the machine of each.
     async fn disks_of(&self, cluster: &ClusterId) -> Result<Vec<(Element, String)>, Failure> {
         let search = format!("description={}*", wire::mark(cluster));
         let begins = wire::begins("description", wire::mark(cluster));
@@ -392,7 +426,7 @@ impl Ovirt {
         let vms = self.vms_of(cluster, "").await?;
         let mut owned: Vec<_> = vms.iter().map(|(vm, _)| thing("vm", vm)).collect();
         for (disk, machine) in self.disks_of(cluster).await? {
-            // Disks of one template bear one name.
+            // Disks of one template have one name.
             let name = match disk.text_of("name") {
                 Some(name) if name.starts_with(&machine) => name.to_owned(),
                 name => format!("{machine} {}", name.unwrap_or_default()),
@@ -406,7 +440,7 @@ impl Ovirt {
     }
 }
 
-/// What is ours of this cluster; all else is a conflict.
+/// The content of the comment of this cluster's machine. Any other machine is a conflict.
 pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Result<OwnershipTag, Failure> {
     match OwnershipTag::read(vm) {
         Some(ours) if ours.cluster == *cluster => Ok(ours),
@@ -414,7 +448,7 @@ pub(super) fn own(vm: &Element, cluster: &ClusterId, name: &MachineName) -> Resu
     }
 }
 
-/// The same at every run, so that a lost answer leaves no second disk.
+/// The same in every run, so that a lost response leaves no second disk.
 fn extra_disk_id(spec: &MachineSpec, index: usize) -> String {
     let name = format!("{}/{}/{}/{index}", spec.cluster, spec.name, spec.fingerprint());
     Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()

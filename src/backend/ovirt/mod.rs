@@ -1,8 +1,8 @@
 //! oVirt and Red Hat Virtualization, by the engine's REST API of version 4.
 //!
-//! A machine's comment says which cluster it belongs to; it is written by the call that makes the machine. Disks bear
-//! the same mark in their description. A tag of the cluster shows its machines to people and says which images it uses.
-//! oVirt gives out no addresses: they are what a guest's agent reports, and nobody holds them.
+//! The comment of a machine and the description of a disk contain its cluster; the request that creates the object writes
+//! them. A tag groups a cluster's machines for people and lists its images. oVirt has no addresses: they are what a
+//! guest's agent reports, and oVirt cannot reserve them.
 
 mod affinity;
 mod answers;
@@ -16,6 +16,7 @@ mod power;
 mod rights;
 mod session;
 mod site;
+mod unverified;
 mod upload;
 mod wire;
 
@@ -32,11 +33,12 @@ use crate::cluster::{AddressAssignment, ClusterId, MachineName, Role};
 use async_trait::async_trait;
 pub use choices::{Ca, fetch_ca};
 pub use engine::Ovirt;
+pub use unverified::UNVERIFIED;
 
 impl Ovirt {
     async fn release(&self, cluster: &ClusterId) -> Result<(), Failure> {
         affinity::remove(self, self.site().await?, cluster).await?;
-        // Disks of machines that are there go with them.
+        // Disks of existing machines are removed with them.
         if self.machines(cluster).await?.is_empty() {
             self.remove_disks(cluster, None).await?;
         }
@@ -45,7 +47,7 @@ impl Ovirt {
 
     async fn owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, Failure> {
         let mut owned = self.owned_machines(cluster).await?;
-        if affinity::find(self, self.site().await?, cluster).await?.is_some() {
+        if affinity::exists(self, self.site().await?, cluster).await? {
             owned.push(Owned {
                 kind: "affinity group".to_owned(),
                 name: wire::affinity_name(cluster),
@@ -63,7 +65,7 @@ impl Ovirt {
     }
 }
 
-/// Reads a text as each of the engine's answers is read, for `fuzz/`.
+/// Reads a text as each kind of response, for `fuzz/`.
 #[doc(hidden)]
 pub fn read_answer(text: &str) -> Option<Machine> {
     let element = answers::read(reqwest::StatusCode::OK, text).ok()?;
@@ -84,12 +86,12 @@ impl Backend for Ovirt {
     }
 
     async fn preflight(&self, needs: &Requirements) -> Result<Vec<Finding>, BackendError> {
-        let operation = format!("look at oVirt at {}", self.session.url());
-        let mut findings = self.look_before(needs).await.during(operation)?;
+        let operation = format!("check oVirt at {}", self.session.url());
+        let mut findings = self.check_all(needs).await.during(operation)?;
         findings.push(Finding {
             verdict: Verdict::Warn,
-            text: "oVirt holds no addresses: nodes keep theirs by renewing them".to_owned(),
-            hint: Some("give api_ip and ingress_ip outside of the DHCP server's range".to_owned()),
+            text: "oVirt cannot reserve addresses: nodes keep theirs by renewing their leases".to_owned(),
+            hint: Some("set api_ip and ingress_ip to addresses outside the DHCP range".to_owned()),
         });
         Ok(findings)
     }
@@ -97,7 +99,7 @@ impl Backend for Ovirt {
     async fn network_facts(&self, network: &str) -> Result<NetworkFacts, BackendError> {
         let identity = self.network_identity(network).await;
         Ok(NetworkFacts {
-            identity: identity.during(format!("look at network {network}"))?,
+            identity: identity.during(format!("read network {network}"))?,
             ..NetworkFacts::default()
         })
     }
@@ -112,7 +114,7 @@ impl Backend for Ovirt {
             ImageRequest::File { path, .. } => format!("upload image {}", path.display()),
             ImageRequest::Platform(name) => format!("find template {name}"),
         };
-        self.bring_image(cluster, image).await.during(operation)
+        self.provide_image(cluster, image).await.during(operation)
     }
 
     async fn create_machine(&self, spec: &MachineSpec) -> Result<Action<Machine>, BackendError> {
@@ -159,12 +161,12 @@ impl Backend for Ovirt {
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {
         let released = self.release(cluster).await;
-        released.during(format!("release what is of cluster {cluster}"))
+        released.during(format!("delete the remaining objects of cluster {cluster}"))
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
-        owned.during(format!("list what belongs to cluster {cluster}"))
+        owned.during(format!("list the objects of cluster {cluster}"))
     }
 
     async fn list_clusters(&self) -> Result<BTreeSet<ClusterId>, BackendError> {
@@ -184,7 +186,7 @@ impl Backend for Ovirt {
 #[async_trait(?Send)]
 impl Discovery for Ovirt {
     async fn choices(&self) -> Result<PlatformChoices, BackendError> {
-        let operation = format!("look at oVirt at {}", self.session.url());
+        let operation = format!("read the choices of oVirt at {}", self.session.url());
         self.all_offers().await.during(operation)
     }
 }
@@ -192,7 +194,7 @@ impl Discovery for Ovirt {
 #[async_trait(?Send)]
 impl Diagnostics for Ovirt {
     async fn server_time(&self) -> Result<Option<SystemTime>, BackendError> {
-        let operation = format!("ask {} for the time", self.session.url());
+        let operation = format!("read the time of {}", self.session.url());
         self.time().await.during(operation)
     }
 

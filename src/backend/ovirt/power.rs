@@ -1,4 +1,4 @@
-//! Machines that are there are started and stopped.
+//! Start and stop of existing machines.
 
 use super::engine::Ovirt;
 use super::machines::{POWER_OFF, own};
@@ -10,7 +10,7 @@ use crate::cluster::{ClusterId, MachineName};
 use crate::xml::Element;
 
 impl Ovirt {
-    /// Without a payload: the engine gives one by itself to a machine that never came up.
+    /// Without a payload: the engine passes it by itself to a machine that was never up.
     pub(super) async fn power_on(&self, cluster: &ClusterId, name: &MachineName) -> Result<Action<()>, Failure> {
         let runs = |status: &str| !matches!(status, "down" | "paused" | "suspended");
         self.switch(cluster, name, "start", runs).await
@@ -28,7 +28,7 @@ impl Ovirt {
             return self.switch(cluster, name, "shutdown", goes).await;
         }
         let done = self.switch(cluster, name, "stop", is_off).await?;
-        // It takes a moment, and until then it can be neither started nor removed.
+        // Until it is off it can be neither started nor removed.
         wait_for("the machine is not off", POWER_OFF, async || {
             let (_, status) = self.known(cluster, name).await?;
             Ok(is_off(&status).then_some(()))
@@ -53,7 +53,7 @@ impl Ovirt {
             .post(&format!("/vms/{id}/{operation}"), &[], &Element::new("action"))
             .await;
         match asked {
-            // It may have become so by itself meanwhile.
+            // It can have reached this state by itself.
             Err(refused) if refused.kind == BackendErrorKind::Conflict => {
                 match is_so(&self.known(cluster, name).await?.1) {
                     true => Ok(Action::Unchanged(())),
@@ -64,7 +64,7 @@ impl Ovirt {
         }
     }
 
-    /// Id and status of a machine of the cluster.
+    /// Id and status of a machine of this cluster.
     pub(super) async fn known(&self, cluster: &ClusterId, name: &MachineName) -> Result<(String, String), Failure> {
         let missing = || Failure::new(BackendErrorKind::NotFound, format!("the engine has no machine {name}"));
         let vm = self.find_vm(name).await?.ok_or_else(missing)?;

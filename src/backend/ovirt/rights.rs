@@ -1,19 +1,19 @@
-//! What this user may do, and who is an ordinary user.
+//! The permits of this user, and the restrictions of ordinary users.
 //!
-//! Only administrators are shown all there is; anybody else is shown what is theirs, and tags, affinity and transfers not at
-//! all (oVirt/ovirt-engine: QueryType, QueriesCommandBase).
+//! An ordinary user sees owned objects only. Tags, affinity, filters and image transfers are for administrators
+//! (oVirt/ovirt-engine: `QueryType`, `QueriesCommandBase`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::engine::Ovirt;
 use super::engine::Site;
 use super::wire::id;
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Verdict};
-use crate::cluster::{Affinity, OvirtIgnition};
+use crate::cluster::Affinity;
 use crate::xml::Element;
 
-/// What making and removing machines takes (oVirt/ovirt-engine: PermitType).
+/// Required for machines (oVirt/ovirt-engine: PermitType).
 const OF_ALL: [&str; 12] = [
     "create_vm",
     "delete_vm",
@@ -29,7 +29,7 @@ const OF_ALL: [&str; 12] = [
     "delete_disk",
 ];
 
-/// What bringing images and keeping masters apart takes besides.
+/// Also required for uploaded images and for masters on different hosts.
 const OF_ADMINISTRATORS: [&str; 4] = [
     "create_template",
     "delete_template",
@@ -37,116 +37,162 @@ const OF_ADMINISTRATORS: [&str; 4] = [
     "tag_management",
 ];
 
+pub(super) const TEMPLATE_HINT: &str = "an administrator assigns UserTemplateBasedVm on the template; a role on the oVirt cluster does not count for templates";
+
+/// One role of this user, and the object that has it.
+struct Grant {
+    permission: Element,
+    permits: BTreeSet<String>,
+}
+
+impl Grant {
+    fn on(&self, kind: &str) -> Option<&str> {
+        self.permission.value(kind, "id")
+    }
+
+    /// Whether it counts for a new cluster's machines.
+    fn counts(&self, site: &Site) -> bool {
+        let elsewhere = ["vm", "template", "disk", "host", "vm_pool"];
+        if elsewhere.iter().any(|kind| self.on(kind).is_some()) {
+            return false;
+        }
+        match (self.on("data_center"), self.on("cluster")) {
+            (Some(center), _) => center == site.data_center,
+            (_, Some(cluster)) => cluster == site.cluster,
+            // Of the whole system, or of a storage domain or network.
+            (None, None) => true,
+        }
+    }
+
+    /// Whether it lets the user create machines of a template. The parents of a template are its data center and the
+    /// system, not the oVirt cluster (oVirt/ovirt-engine: `AddVmCommand.getPermissionCheckSubjects`).
+    fn counts_for_template(&self, site: &Site, template: &str) -> bool {
+        let elsewhere = [
+            "vm",
+            "disk",
+            "host",
+            "vm_pool",
+            "cluster",
+            "storage_domain",
+            "vnic_profile",
+            "network",
+        ];
+        self.permits.contains("create_vm")
+            && !elsewhere.iter().any(|kind| self.on(kind).is_some())
+            && self.on("template").is_none_or(|id| id == template)
+            && self.on("data_center").is_none_or(|id| id == site.data_center)
+    }
+}
+
 impl Ovirt {
-    /// Nothing, where only administrators are shown it and this is none.
-    pub(super) fn shown_to_users<T>(&self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    /// `None` if only administrators may read it and this user is none.
+    pub(super) fn if_permitted<T>(&self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match answer {
             Err(failure) if failure.kind == BackendErrorKind::Denied && self.session.is_filtered() => Ok(None),
             answer => answer.map(Some),
         }
     }
 
-    /// What this user lacks, as far as their own roles tell.
-    pub(super) async fn look_at_rights(&self, site: &Site) -> Result<Vec<Finding>, Failure> {
+    /// The roles of this user, without those of groups. `None` if the engine does not list them.
+    async fn grants(&self) -> Result<Option<Vec<Grant>>, Failure> {
         let api = self.session.get("", &[]).await?;
         let Some(user) = api.value("authenticated_user", "id") else {
-            // Before 4.2 the engine does not say who asks.
-            return Ok(Vec::new());
+            return Ok(None);
         };
         let path = format!("/users/{user}/permissions");
-        let Some(permissions) = self.shown_to_users(self.session.get(&path, &[]).await)? else {
-            return Ok(Vec::new());
+        let Some(permissions) = self.if_permitted(self.session.get(&path, &[]).await)? else {
+            return Ok(None);
         };
-        let mut permits = BTreeSet::new();
-        let mut roles = BTreeSet::new();
-        for permission in permissions.iter().filter(|permission| is_of(permission, site)) {
+        let (mut known, mut grants) = (BTreeMap::new(), Vec::new());
+        for permission in permissions.into_children() {
             let Some(role) = permission.find("role") else { continue };
             let role = id(role)?;
-            if roles.insert(role.clone()) {
-                let list = self.session.get(&format!("/roles/{role}/permits"), &[]).await?;
-                permits.extend(
-                    list.iter()
-                        .filter_map(|permit| permit.text_of("name"))
-                        .map(str::to_owned),
-                );
+            if !known.contains_key(&role) {
+                let permits = self.session.get(&format!("/roles/{role}/permits"), &[]).await?;
+                let names = permits.iter().filter_map(|permit| permit.text_of("name"));
+                known.insert(role.clone(), names.map(str::to_owned).collect::<BTreeSet<_>>());
             }
+            let permits = known.get(&role).cloned().unwrap_or_default();
+            grants.push(Grant { permission, permits });
         }
-        let lacking = |wanted: &[&'static str]| {
-            let lacks = wanted.iter().copied().filter(|name| !permits.contains(*name));
-            lacks.collect::<Vec<_>>().join(", ")
+        Ok(Some(grants))
+    }
+
+    /// The permits that this user lacks, as far as their own roles tell.
+    pub(super) async fn check_rights(&self, site: &Site, templates: &[String]) -> Result<Vec<Finding>, Failure> {
+        let Some(grants) = self.grants().await? else {
+            return Ok(Vec::new());
         };
-        // Who makes something as an ordinary user owns it, and may do all with it.
-        let mut of_all = match self.session.is_filtered() {
+        let counting = grants.iter().filter(|grant| grant.counts(site));
+        let permits: BTreeSet<_> = counting.flat_map(|grant| &grant.permits).map(String::as_str).collect();
+        let missing = |wanted: &[&str]| {
+            let missing = wanted.iter().filter(|permit| !permits.contains(*permit));
+            missing.copied().collect::<Vec<_>>().join(", ")
+        };
+        let of_all = match self.session.is_filtered() {
+            // Owners of machines and disks have the other permits.
             true => vec!["create_vm", "create_disk"],
             false => OF_ALL.to_vec(),
         };
-        if self.config.ignition == OvirtIgnition::Hook {
-            of_all.push("change_vm_custom_properties");
-        }
         let user = &self.config.user;
         let mut findings = Vec::new();
-        let lacks = lacking(&of_all);
+        let lacks = missing(&of_all);
         if !lacks.is_empty() {
             findings.push(Finding {
-                hint: Some("PowerUserRole on cluster and storage domain and VnicProfileUser on the network, or DataCenterAdmin and TagManager, let it; a group's roles are not looked at".to_owned()),
-                ..Finding::new(Verdict::Warn, format!("the roles of {user} here do not let it: {lacks}"))
+                hint: Some("an administrator assigns PowerUserRole on the oVirt cluster and the storage domain and VnicProfileUser on the network's profile, or DataCenterAdmin and TagManager; roles of a group are not checked".to_owned()),
+                ..finding(Verdict::Warn, format!("the roles of {user} lack these permits: {lacks}"))
             });
         }
-        if self.session.is_filtered() {
-            findings.extend(self.look_at_user());
-        } else {
-            let lacks = lacking(&OF_ADMINISTRATORS);
+        if !self.session.is_filtered() {
+            let lacks = missing(&OF_ADMINISTRATORS);
             if !lacks.is_empty() {
-                let text =
-                    format!("the roles of {user} here do not let it: {lacks}; images and affinity may be refused");
+                let text = format!("the roles of {user} lack these permits for images and affinity: {lacks}");
                 findings.push(Finding::new(Verdict::Warn, text));
+            }
+            return Ok(findings);
+        }
+        findings.extend(self.restrictions());
+        for name in templates {
+            // One that does not exist is an error later, with its name.
+            let Some(template) = self.find_template(name).await? else {
+                continue;
+            };
+            let template = id(&template)?;
+            if !grants.iter().any(|grant| grant.counts_for_template(site, &template)) {
+                let text = format!("the roles of {user} do not permit machines of template {name}");
+                findings.push(Finding {
+                    hint: Some(format!("{TEMPLATE_HINT}; roles of a group are not checked")),
+                    ..finding(Verdict::Warn, text)
+                });
             }
         }
         Ok(findings)
     }
 
-    /// What an ordinary user must do without.
-    fn look_at_user(&self) -> Vec<Finding> {
+    /// What an ordinary user cannot have.
+    fn restrictions(&self) -> Vec<Finding> {
         let user = &self.config.user;
-        let needs = [
+        let settings = [
             (self.config.affinity == Affinity::Hard, "ovirt_affinity=hard"),
             (self.config.worker_label.is_some(), "ovirt_worker_label"),
             (!self.config.hosts.is_empty(), "ovirt_hosts"),
         ];
-        let mut findings: Vec<_> = needs
-            .into_iter()
-            .filter(|(is_wished, _)| *is_wished)
-            .map(|(_, setting)| {
-                Finding::new(
-                    Verdict::Fail,
-                    format!("{setting} needs an administrator's role, and {user} has none"),
-                )
-            })
-            .collect();
+        let requires = |setting| {
+            let text = format!("{setting} requires an administrator, and {user} is not an administrator");
+            Finding::new(Verdict::Fail, text)
+        };
+        let set = settings.into_iter().filter(|(is_set, _)| *is_set);
+        let mut findings: Vec<_> = set.map(|(_, setting)| requires(setting)).collect();
         findings.push(Finding {
             hint: Some(
-                "an administrator makes templates of the images; name them by image and helper_image".to_owned(),
+                "an administrator creates templates of the images; set image and helper_image to their names"
+                    .to_owned(),
             ),
             ..Finding::new(
                 Verdict::Warn,
-                format!("{user} is no administrator: images must be templates, and masters may share a host"),
+                format!("{user} is not an administrator: images must be templates, and masters may share a host"),
             )
         });
         findings
-    }
-}
-
-/// Whether a permission counts for what a cluster is made of.
-fn is_of(permission: &Element, site: &Site) -> bool {
-    let on = |name: &str| permission.value(name, "id");
-    let elsewhere = ["vm", "template", "disk", "host", "vm_pool"];
-    if elsewhere.iter().any(|name| on(name).is_some()) {
-        return false;
-    }
-    match (on("data_center"), on("cluster")) {
-        (Some(center), _) => center == site.data_center,
-        (_, Some(cluster)) => cluster == site.cluster,
-        // Of the whole system, or of a storage domain or network.
-        (None, None) => true,
     }
 }

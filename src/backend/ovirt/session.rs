@@ -1,14 +1,15 @@
-//! One session with an engine: its token, requests and their repetition, and faults in words.
+//! One session with an engine: its token, its requests and their repetition.
 //!
 //! Facts: oVirt/ovirt-engine: OAuthTokenServlet, EnforceAuthFilter, ErrorMessageHelper; oVirt/ovirt-engine-sdk.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, DATE};
 use reqwest::{Certificate, Client, Method, RequestBuilder, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep};
 
 use super::answers::{is_for_administrators, is_locked, read, read_text, read_token};
@@ -22,17 +23,20 @@ use crate::digest::sha256;
 use crate::http_limits::{self, innermost};
 use crate::xml::Element;
 
-/// Where the password of a cluster that was deployed earlier may stand.
+/// The password of a cluster that was deployed earlier.
 const PASSWORD_VARIABLE: &str = "OCPDEPLOY_OVIRT_PASSWORD";
 
-/// How long something that is locked is asked again; copying a large disk locks it for minutes.
+/// How long a request is repeated while its object is locked. Copying a large disk locks it for minutes.
 const LOCKED: Duration = Duration::from_secs(300);
+
+/// How long the end of a session may take.
+const LOGOUT: Duration = Duration::from_secs(3);
 
 pub(super) fn conflict<T>(words: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::new(BackendErrorKind::Conflict, words))
 }
 
-/// Absence as a value.
+/// `None` for an object that does not exist.
 pub(super) fn if_there<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -41,7 +45,7 @@ pub(super) fn if_there<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failu
     }
 }
 
-/// A conflict as no news, for what is looked at again anyway.
+/// `None` for a conflict, for callers that read the object again anyway.
 pub(super) fn if_free<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -50,73 +54,55 @@ pub(super) fn if_free<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failur
     }
 }
 
-/// What came back, whatever it says.
+/// Any HTTP response.
 struct Answer {
     status: StatusCode,
     text: String,
-    /// The pause before another try.
+    /// The pause that it requests.
     asked: Option<Duration>,
-    /// When the engine answered, by its own clock.
+    /// The engine's own time.
     date: Option<SystemTime>,
 }
 
 #[derive(Debug)]
 pub(super) struct Session {
     http: Client,
+    /// The only CAs to trust; the system's CAs without them.
+    certificates: Option<Vec<Certificate>>,
     /// Without `/api`.
     url: String,
     user: String,
     password: SecretString,
     token: Mutex<Option<SecretString>>,
-    /// Begins every correlation id; the engine's events name them.
+    /// Prefix of every correlation id; the engine's events contain them.
     correlation: String,
     requests: AtomicU32,
-    /// The user is no administrator, and is shown what is theirs when that is all that is asked for.
-    filtered: AtomicBool,
+    /// Whether the user is not an administrator: see `is_filtered`.
+    filtered: OnceCell<bool>,
 }
 
 impl Session {
-    /// Reads CA and password; the engine is asked for nothing yet.
+    /// Reads CA and password. Sends no request yet.
     pub fn new(config: &OvirtConfig) -> Result<Self, Failure> {
-        let mut http = Client::builder()
-            .connect_timeout(Duration::from_secs(15))
-            .timeout(Duration::from_secs(180))
-            // A redirected request would carry the token along.
-            .redirect(redirect::Policy::none());
-        if let Some(path) = &config.ca {
-            let unusable = |why: String| {
-                Failure::new(
-                    BackendErrorKind::Rejected,
-                    format!("ovirt_ca {}: {why}", path.display()),
-                )
-                .hint("it is the PEM file of the engine's CA")
-            };
-            let pem = fs_err::read(path).map_err(|error| unusable(error.kind().to_string()))?;
-            let certificates =
-                Certificate::from_pem_bundle(&pem).map_err(|_| unusable("it is no PEM file".to_owned()))?;
-            if certificates.is_empty() {
-                return Err(unusable("it holds no certificate".to_owned()));
-            }
-            http = http.tls_certs_only(certificates);
-        }
-        let http = http
-            .build()
+        let certificates = config.ca.as_deref().map(read_ca).transpose()?;
+        let http = client(certificates.clone(), Duration::from_secs(180))
             .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = format!("{} {}", std::process::id(), now.unwrap_or_default().as_nanos());
         Ok(Self {
             http,
+            certificates,
             url: config.url.clone(),
             user: config.user.clone(),
             password: password(config)?,
             token: Mutex::new(None),
             correlation: format!("ocpdeploy-{}", &sha256(seed)[..8]),
             requests: AtomicU32::new(0),
-            filtered: AtomicBool::new(false),
+            filtered: OnceCell::new(),
         })
     }
 
-    /// For image data, which goes past the engine.
+    /// For image data, which is sent to a host.
     pub fn http(&self) -> &Client {
         &self.http
     }
@@ -125,29 +111,36 @@ impl Session {
         &self.url
     }
 
-    /// Whether the engine has shown that this user is no administrator.
+    /// Whether this user is not an administrator, and sees owned objects only. Known after the first request.
     pub fn is_filtered(&self) -> bool {
-        self.filtered.load(Ordering::Relaxed)
+        self.filtered.get().copied().unwrap_or_default()
+    }
+
+    /// Requests a query that only administrators may have. Since 4.2 ordinary users are filtered by default
+    /// (oVirt/ovirt-engine: `ENGINE_API_FILTER_BY_DEFAULT`), so other requests do not tell them apart, and a followed
+    /// link that they may not read is HTTP 500 (`LinkFollower.fetch`).
+    async fn probe(&self) -> Result<bool, Failure> {
+        match self.request(&Method::GET, "/tags", &[], None).await {
+            Err(failure) if is_for_administrators(&failure.message) => {
+                tracing::debug!("{} is not an administrator", self.user);
+                Ok(true)
+            }
+            answer => answer.map(|_| false),
+        }
     }
 
     /// Reads an entity or a collection.
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Element, Failure> {
         match self.send(&Method::GET, path, query, None).await {
-            // Nothing was changed, so that a broken line may be tried again; not where a pause was asked for.
+            // Nothing was changed, so the request can be repeated, unless a pause was requested.
             Err(failure) if failure.kind == BackendErrorKind::Unreachable && failure.pause.is_none() => {
-                self.send(&Method::GET, path, query, None).await
-            }
-            // Once: what is refused then is for administrators alone.
-            Err(failure) if is_for_administrators(&failure.message) && !self.is_filtered() => {
-                tracing::debug!("{} is no administrator", self.user);
-                self.filtered.store(true, Ordering::Relaxed);
                 self.send(&Method::GET, path, query, None).await
             }
             answer => answer,
         }
     }
 
-    /// Entities that a search finds; letters count as they are. What the search says is compared here again.
+    /// Entities that a case-sensitive search finds. Each is compared here again.
     pub async fn search(
         &self,
         collection: &str,
@@ -159,12 +152,7 @@ impl Session {
         if !follow.is_empty() {
             query.push(("follow", follow));
         }
-        let mut listed = self.get(collection, &query).await?.into_children();
-        if self.is_filtered() {
-            // Ordinary users are shown all that is theirs, whatever they search for: nothing to warn of.
-            listed.retain(is_asked_for);
-            return Ok(listed);
-        }
+        let listed = self.get(collection, &query).await?.into_children();
         let request = format!("{collection}?search={search}");
         Ok(matching(&self.url, &request, listed, is_asked_for))
     }
@@ -183,12 +171,12 @@ impl Session {
         self.change(&Method::PUT, path, &[], Some(body)).await
     }
 
-    /// Absent is success.
+    /// Whether the object existed.
     pub async fn delete(&self, path: &str) -> Result<bool, Failure> {
         Ok(if_there(self.change(&Method::DELETE, path, &[], None).await)?.is_some())
     }
 
-    /// A change, asked for again while the engine says that something is locked.
+    /// A change, repeated while its object is locked.
     async fn change(
         &self,
         method: &Method,
@@ -221,8 +209,20 @@ impl Session {
         }
     }
 
-    /// One request; a token that has run out is replaced once, for the engine did nothing then.
+    /// One request, as the kind of user that this is.
     async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Element>,
+    ) -> Result<Element, Failure> {
+        self.filtered.get_or_try_init(|| self.probe()).await?;
+        self.request(method, path, query, body).await
+    }
+
+    /// One request. An expired token is replaced once: the engine did nothing then.
+    async fn request(
         &self,
         method: &Method,
         path: &str,
@@ -253,7 +253,7 @@ impl Session {
             .bearer_auth(token.expose_secret())
             .header("Version", "4")
             .header(ACCEPT, "application/xml")
-            // Faults are sentences, and some are told apart by their words.
+            // Some rejections are recognized by their English text.
             .header(ACCEPT_LANGUAGE, "en-US")
             .header(CONTENT_TYPE, "application/xml")
             .query(query);
@@ -280,13 +280,13 @@ impl Session {
         })
     }
 
-    /// The engine's time, by an answer of it.
+    /// The engine's time, from the header of a response.
     pub async fn date(&self) -> Result<Option<SystemTime>, Failure> {
         let token = self.token().await?;
         Ok(self.send_as(&token, &Method::GET, "", &[], None).await?.date)
     }
 
-    /// The token, asked for when there is none.
+    /// The token, requested if there is none.
     async fn token(&self) -> Result<SecretString, Failure> {
         let mut kept = self.token.lock().await;
         if let Some(token) = &*kept {
@@ -324,13 +324,65 @@ impl Session {
         }
     }
 
-    /// Says that the engine did not answer, without the URL's query.
+    /// The engine did not answer. Without the URL's query.
     pub fn unreachable(&self, error: &reqwest::Error) -> Failure {
         unreachable(&self.url, error)
     }
 }
 
-/// Says that something at `url` did not answer.
+/// Ends the session. Otherwise it counts against the engine's limit for 30 minutes (`UserSessionTimeOutInterval`).
+impl Drop for Session {
+    fn drop(&mut self) {
+        let Some(token) = self.token.get_mut().take() else {
+            return;
+        };
+        let url = format!("{}/services/sso-logout", self.url);
+        let certificates = self.certificates.take();
+        // Connections of this session's client belong to a runtime that may have ended.
+        let logout = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .ok()?;
+            let form = [("scope", "ovirt-app-api"), ("token", token.expose_secret())];
+            let request = client(certificates, LOGOUT)
+                .ok()?
+                .post(url)
+                .header(ACCEPT, "application/json")
+                .form(&form);
+            // The request's timeout belongs to the runtime.
+            runtime.block_on(async { request.send().await }).ok()
+        });
+        // Nothing depends on it.
+        let _ = logout.join();
+    }
+}
+
+fn client(certificates: Option<Vec<Certificate>>, timeout: Duration) -> reqwest::Result<Client> {
+    let client = Client::builder()
+        .connect_timeout(timeout.min(Duration::from_secs(15)))
+        .timeout(timeout)
+        // A redirected request would contain the token.
+        .redirect(redirect::Policy::none());
+    match certificates {
+        Some(certificates) => client.tls_certs_only(certificates).build(),
+        None => client.build(),
+    }
+}
+
+fn read_ca(path: &Path) -> Result<Vec<Certificate>, Failure> {
+    let unusable = |why: &str| {
+        let words = format!("ovirt_ca {}: {why}", path.display());
+        Failure::new(BackendErrorKind::Rejected, words).hint("set ovirt_ca to the PEM file of the engine's CA")
+    };
+    let pem = fs_err::read(path).map_err(|error| unusable(&error.kind().to_string()))?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(certificates) if certificates.is_empty() => Err(unusable("it contains no certificate")),
+        certificates => certificates.map_err(|_| unusable("it is not a PEM file")),
+    }
+}
+
+/// Something at `url` did not answer.
 pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
     let words = innermost(error);
     let kind = match error.is_timeout() && !error.is_connect() {
@@ -339,12 +391,12 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
     };
     let failure = Failure::new(kind, format!("{url}: {words}"));
     if words.contains("certificate") {
-        return failure.hint("set ovirt_ca to the engine's CA, and use the name that is in its certificate");
+        return failure.hint("set ovirt_ca to the engine's CA, and ovirt_url to the host name of its certificate");
     }
     failure
 }
 
-/// The password as given now, or where it was when the cluster was deployed.
+/// The password of this command, or from where it was when the cluster was deployed.
 fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
     if let Some(password) = &config.password.0 {
         return Ok(password.clone());
@@ -354,21 +406,21 @@ fn password(config: &OvirtConfig) -> Result<SecretString, Failure> {
     }
     let denied = |words: String| {
         Failure::new(BackendErrorKind::Denied, words)
-            .hint("set OCPDEPLOY_OVIRT_PASSWORD, or name the env file with --env")
+            .hint("set OCPDEPLOY_OVIRT_PASSWORD, or give the env file with --env")
     };
     let Some(path) = &config.password_file else {
-        return Err(denied(format!("no password for {} is known", config.user)));
+        return Err(denied(format!("there is no password for {}", config.user)));
     };
     let text = fs_err::read_to_string(path).map_err(|error| denied(error.to_string()))?;
     Ok(text.trim_end_matches(['\n', '\r']).into())
 }
 
-/// Pauses between looks: short at first, for most things are quick.
+/// Pauses between polls, short at first.
 pub(super) fn pauses() -> Backoff {
     Backoff::doubling(Duration::from_millis(125), Duration::from_secs(3))
 }
 
-/// Looks until `look` finds what it waits for.
+/// Polls until `look` returns a value.
 pub(super) async fn wait_for<T>(
     what: &str,
     limit: Duration,

@@ -1,6 +1,6 @@
-//! Where machines are made: the engine's version, its cluster of hosts, networks and storage; and what a preflight says of them.
+//! The oVirt cluster, its networks and storage, and the checks before a deployment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::engine::{Ovirt, Site};
 use super::wire::id;
@@ -8,13 +8,13 @@ use super::wire::{self, GIB, OwnershipTag, Version, Way};
 use super::{affinity, hosts};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
-use crate::cluster::{Affinity, Mac, OvirtIgnition, Pass, Role, Size};
+use crate::cluster::{Affinity, Mac, Pass, Role, Size};
 use crate::xml::Element;
 
 /// Longest name of a machine (oVirt/ovirt-engine: MaxVmNameLength).
 const LONGEST_NAME: usize = 64;
 
-/// How many names one search asks for.
+/// Names in one search.
 const NAMES_AT_ONCE: usize = 20;
 
 impl Ovirt {
@@ -27,19 +27,13 @@ impl Ovirt {
         let version = Version::read(&api).ok_or_else(|| {
             Failure::new(
                 BackendErrorKind::Rejected,
-                format!("{} tells no version of an engine", self.session.url()),
+                format!("{} returns no engine version", self.session.url()),
             )
         })?;
-        let way = match self.config.ignition {
-            OvirtIgnition::Hook => Way::Hook,
-            OvirtIgnition::Auto => version.way().ok_or_else(|| {
-                Failure::new(
-                    BackendErrorKind::Rejected,
-                    format!("engine {version} hands no Ignition to machines; 4.3.4 is the first that does"),
-                )
-                .hint("upgrade the engine, or set ovirt_ignition=hook where the hosts have the hook for `ignitiondata`")
-            })?,
-        };
+        let way = version.way().ok_or_else(|| {
+            let words = format!("engine {version} does not pass Ignition to machines; 4.3.4 is the first that does");
+            Failure::new(BackendErrorKind::Rejected, words).hint("upgrade the engine")
+        })?;
         let name = &self.config.cluster;
         let found = self.session.named("/clusters", name).await?;
         let cluster = found.first().ok_or_else(|| {
@@ -52,15 +46,19 @@ impl Ovirt {
                 format!("cluster {name} is in no data center"),
             )
         })?;
+        let part = |name: &str| cluster.text_of(&format!("version/{name}"))?.parse::<u32>().ok();
+        // The engine always returns it; without it, the rules of newer ones are followed.
+        let compatibility = part("major").zip(part("minor")).unwrap_or((version.0, version.1));
         Ok(Site {
             version,
             way,
+            compatibility,
             cluster: id(cluster)?,
             data_center: data_center.to_owned(),
         })
     }
 
-    /// The id of the vNIC profile for each network.
+    /// The id of the vNIC profile of each network.
     pub(super) async fn profiles(
         &self,
         site: &Site,
@@ -70,13 +68,19 @@ impl Ovirt {
         networks.map(|network| id(self.profile(site, &all, network)?)).collect()
     }
 
-    /// All vNIC profiles with their networks and filters; ordinary users are shown no filters.
-    pub(super) async fn profiles_and_filters(&self) -> Result<Element, Failure> {
-        let follow = match self.session.is_filtered() {
-            true => "network",
-            false => "network,network_filter",
+    /// All vNIC profiles with their networks, and all filters.
+    ///
+    /// `follow=network_filter` is HTTP 500 if any profile has no filter (oVirt/ovirt-engine: `LinkFollower.getHref` has no
+    /// null check; pull request 1015), so filters are a query of their own. A rejection of it is no reason to stop.
+    pub(super) async fn profiles_and_filters(&self) -> Result<(Element, Filters), Failure> {
+        use BackendErrorKind::{Timeout, Unreachable};
+        let profiles = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
+        let filters = match self.session.get("/networkfilters", &[]).await {
+            Err(failure) if [Timeout, Unreachable].contains(&failure.kind) => return Err(failure),
+            Err(_) => Filters::default(),
+            Ok(filters) => Filters::read(&filters),
         };
-        self.session.get("/vnicprofiles", &[("follow", follow)]).await
+        Ok((profiles, filters))
     }
 
     fn profile<'a>(&self, site: &Site, all: &'a Element, network: &str) -> Result<&'a Element, Failure> {
@@ -119,7 +123,7 @@ impl Ovirt {
         }
     }
 
-    /// The id of the storage domain for disks of our own.
+    /// The id of the storage domain for images and empty disks.
     pub(super) async fn storage_domain(&self, site: &Site) -> Result<String, Failure> {
         id(&self.storage(site).await?)
     }
@@ -160,12 +164,12 @@ impl Ovirt {
         Ok(usable[index].clone())
     }
 
-    /// Looks at all that can be known before anything is made.
-    pub(super) async fn look_before(&self, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
+    /// All checks that are possible before anything is created.
+    pub(super) async fn check_all(&self, needs: &Requirements) -> Result<Vec<Finding>, Failure> {
         use BackendErrorKind::{Denied, Timeout, Unreachable};
         let site = match self.site().await {
             Ok(site) => site,
-            // The engine itself has said nothing.
+            // Not an answer of the engine.
             Err(failure) if matches!(failure.kind, Unreachable | Timeout | Denied) => return Err(failure),
             Err(failure) => return Ok(vec![fail(failure)]),
         };
@@ -183,38 +187,33 @@ impl Ovirt {
             if !systems.iter().any(|system| system.text_of("name") == Some("rhcos_x64")) {
                 findings.push(Finding::new(
                     Verdict::Fail,
-                    "the engine does not know the system type rhcos_x64".to_owned(),
+                    "the engine has no system type rhcos_x64".to_owned(),
                 ));
             }
         }
-        findings.extend(self.look_at_rights(site).await?);
-        self.look_at_hosts(site, needs, &mut findings).await?;
-        self.look_at_storage(site, needs, &mut findings).await?;
-        let profiles = self.profiles_and_filters().await?;
+        findings.extend(self.check_rights(site, &needs.templates).await?);
+        self.check_hosts(site, needs, &mut findings).await?;
+        self.check_storage(site, needs, &mut findings).await?;
+        let (profiles, filters) = self.profiles_and_filters().await?;
         for network in &needs.networks {
             match self.profile(site, &profiles, network) {
-                Ok(profile) => findings.extend(filter_finding(network, profile)),
+                Ok(profile) => findings.extend(filters.finding(network, profile)),
                 Err(failure) => findings.push(fail(failure)),
             }
         }
-        self.look_at_names(needs, &mut findings).await?;
-        self.look_at_macs(site, needs, &mut findings).await?;
+        self.check_names(needs, &mut findings).await?;
+        self.check_macs(site, needs, &mut findings).await?;
         Ok(findings)
     }
 
     /// Whether a host can run the largest machine, and masters that must not share one have hosts enough.
-    async fn look_at_hosts(
-        &self,
-        site: &Site,
-        needs: &Requirements,
-        findings: &mut Vec<Finding>,
-    ) -> Result<(), Failure> {
+    async fn check_hosts(&self, site: &Site, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
         if let Some(label) = self
             .config
             .worker_label
             .as_ref()
             .filter(|_| !self.session.is_filtered())
-            && let Err(failure) = affinity::find_label(self, label).await
+            && let Err(failure) = affinity::placing_label(self, site, label).await
         {
             findings.push(fail(failure));
         }
@@ -240,10 +239,10 @@ impl Ovirt {
                 let (masters, able) = (masters.count(), able.len());
                 if self.config.affinity == Affinity::Hard && able < masters {
                     findings.push(Finding {
-                        hint: Some("set ovirt_affinity=soft, or off".to_owned()),
-                        ..Finding::new(
+                        hint: Some("set ovirt_affinity=soft or ovirt_affinity=off".to_owned()),
+                        ..finding(
                             Verdict::Fail,
-                            format!("{masters} masters that must not share a host have {able} hosts that can run them"),
+                            format!("{masters} masters on different hosts require {masters} suitable hosts, and there are {able}"),
                         )
                     });
                 }
@@ -252,19 +251,14 @@ impl Ovirt {
         Ok(())
     }
 
-    /// Where the engine lets a MAC be taken twice, nobody but us would see it.
-    async fn look_at_macs(
-        &self,
-        site: &Site,
-        needs: &Requirements,
-        findings: &mut Vec<Finding>,
-    ) -> Result<(), Failure> {
+    /// If the MAC pool allows duplicates, the engine does not reject a MAC of another machine.
+    async fn check_macs(&self, site: &Site, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
         let cluster = self.session.get(&format!("/clusters/{}", site.cluster), &[]).await?;
         let Some(pool) = cluster.value("mac_pool", "id") else {
             return Ok(());
         };
         let pool = self.session.get(&format!("/macpools/{pool}"), &[]).await;
-        let Some(pool) = self.shown_to_users(pool)? else {
+        let Some(pool) = self.if_permitted(pool)? else {
             return Ok(());
         };
         if pool.text_of("allow_duplicates") != Some("true") {
@@ -287,14 +281,14 @@ impl Ovirt {
                 let name = vm.text_of("name").unwrap_or_default();
                 findings.push(Finding::new(
                     Verdict::Fail,
-                    format!("MAC {mac} is machine {name}'s already"),
+                    format!("MAC {mac} is in use by machine {name}"),
                 ));
             }
         }
         Ok(())
     }
 
-    async fn look_at_storage(
+    async fn check_storage(
         &self,
         site: &Site,
         needs: &Requirements,
@@ -315,7 +309,7 @@ impl Ovirt {
             true => Finding::new(
                 Verdict::Warn,
                 format!(
-                    "storage domain {name} has {free} GiB free, and full disks would need {}",
+                    "storage domain {name} has {free} GiB free, and full disks require {} GiB",
                     needs.disk_gib
                 ),
             ),
@@ -324,7 +318,7 @@ impl Ovirt {
         Ok(())
     }
 
-    async fn look_at_names(&self, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    async fn check_names(&self, needs: &Requirements, findings: &mut Vec<Finding>) -> Result<(), Failure> {
         for (name, _) in needs
             .machines
             .iter()
@@ -333,7 +327,7 @@ impl Ovirt {
             findings.push(Finding::new(
                 Verdict::Fail,
                 format!(
-                    "the name {name} has {} characters, and oVirt takes {LONGEST_NAME}",
+                    "the name {name} has {} characters, and oVirt allows {LONGEST_NAME}",
                     name.as_str().len()
                 ),
             ));
@@ -351,7 +345,7 @@ impl Ovirt {
                 if !is_ours {
                     findings.push(Finding::new(
                         Verdict::Fail,
-                        format!("there is a machine {name} already, and it is not of this cluster"),
+                        format!("machine {name} exists and is not of this cluster"),
                     ));
                 }
             }
@@ -359,7 +353,7 @@ impl Ovirt {
         Ok(())
     }
 
-    /// Names the network among all that this computer deploys on.
+    /// Identifies the network among all that this computer deploys on.
     pub(super) async fn network_identity(&self, network: &str) -> Result<String, Failure> {
         let site = self.site().await?;
         let all = self.session.get("/vnicprofiles", &[("follow", "network")]).await?;
@@ -368,7 +362,7 @@ impl Ovirt {
         Ok(format!("{}#{id}", self.session.url()))
     }
 
-    /// With the hosts on which it may run, and where a template's disks go when they are copied.
+    /// Adds the hosts that may run the machine, and the storage domain of copied disks.
     pub(super) async fn placed(
         &self,
         site: &Site,
@@ -393,22 +387,39 @@ impl Ovirt {
     }
 }
 
-/// A filter that would drop what carries another's address, so that a VIP would not be heard.
-pub(super) fn filter_finding(network: &str, profile: &Element) -> Option<Finding> {
-    let filter = profile.text_of("network_filter/name")?;
-    let name = profile.text_of("name").unwrap_or_default();
-    let drops = [
-        "clean-traffic",
-        "no-ip-spoofing",
-        "no-arp-ip-spoofing",
-        "no-arp-spoofing",
-    ];
-    let text =
-        format!("vNIC profile {name} of network {network} has the filter {filter}, which drops the VIPs' packets");
-    drops.iter().any(|part| filter.contains(part)).then(|| Finding {
-        hint: Some("choose a profile with vdsm-no-mac-spoofing or without a filter by ovirt_vnic_profile".to_owned()),
-        ..Finding::new(Verdict::Warn, text)
-    })
+/// Names of network filters, by id. Empty if this user may not read them.
+#[derive(Default)]
+pub(super) struct Filters(BTreeMap<String, String>);
+
+impl Filters {
+    fn read(filters: &Element) -> Self {
+        let named = |filter: &Element| Some((filter.get("id")?.to_owned(), filter.text_of("name")?.to_owned()));
+        Self(filters.iter().filter_map(named).collect())
+    }
+
+    /// The name of a profile's filter.
+    pub fn name_of(&self, profile: &Element) -> Option<&str> {
+        self.0.get(profile.value("network_filter", "id")?).map(String::as_str)
+    }
+
+    /// A warning for a filter that drops packets of other addresses, and so those of virtual IPs.
+    pub fn finding(&self, network: &str, profile: &Element) -> Option<Finding> {
+        let filter = self.name_of(profile)?;
+        let name = profile.text_of("name").unwrap_or_default();
+        let drops = [
+            "clean-traffic",
+            "no-ip-spoofing",
+            "no-arp-ip-spoofing",
+            "no-arp-spoofing",
+        ];
+        let text = format!(
+            "vNIC profile {name} of network {network} has the filter {filter}, which drops packets of virtual IPs"
+        );
+        drops.iter().any(|part| filter.contains(part)).then(|| Finding {
+            hint: Some("set ovirt_vnic_profile to a profile with the filter vdsm-no-mac-spoofing or none".to_owned()),
+            ..finding(Verdict::Warn, text)
+        })
+    }
 }
 
 fn fail(failure: Failure) -> Finding {

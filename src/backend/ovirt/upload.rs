@@ -1,6 +1,7 @@
-//! A local file is sent to a disk: in pieces, by the host itself or through the engine, and resumed where it stopped.
+//! The upload of a local file to a disk: in parts, directly to a host or through the engine, resumed where it stopped.
 //!
-//! Facts: oVirt/ovirt-imageio: docs/images.md; oVirt/ovirt-engine-api-model: ImageTransferPhase.
+//! Facts: oVirt/ovirt-imageio: docs/images.md; oVirt/ovirt-engine-api-model: ImageTransferPhase; oVirt/ovirt-engine:
+//! TransferDiskImageCommand.
 
 use std::io::SeekFrom;
 use std::path::Path;
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use super::answers::passes;
 use super::engine::Ovirt;
-use super::session::{if_there, pauses, unreachable, wait_for};
+use super::session::{if_free, if_there, pauses, unreachable, wait_for};
 use super::wire;
 use super::wire::id;
 use crate::backend::BackendErrorKind;
@@ -24,15 +25,15 @@ use crate::backoff::asked_pause;
 use crate::cluster::ClusterId;
 use crate::xml::Element;
 
-/// Sent in one request and flushed at its end; lost at most when the line breaks.
+/// The size of a part. A part is sent in one request and flushed at its end.
 const PIECE: u64 = 32 << 20;
-/// How often a piece is sent before the upload is given up.
+/// How often a part is sent before the upload fails.
 const ATTEMPTS: usize = 5;
-/// A longer one is told to who knows how long the user's patience lasts.
+/// A longer pause is left to the caller, who knows the user's timeout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const TRANSFER: Duration = Duration::from_secs(300);
 
-/// Begins comment or description of what an image is made of; its digest follows.
+/// The prefix of comment and description of an image's objects; the digest follows.
 pub(super) const IMAGE_MARK: &str = "ocpdeploy image, sha256 ";
 
 pub(super) fn image_name(sha256: &str) -> String {
@@ -43,9 +44,9 @@ pub(super) fn image_disk(name: &str) -> String {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
 }
 
-/// A local file on its way to be a template.
+/// A local file that becomes a template.
 pub(super) struct Upload<'a> {
-    /// The cluster that brings it.
+    /// The cluster that uploads it.
     pub cluster: &'a ClusterId,
     /// Of template, disk and machine.
     pub name: String,
@@ -71,48 +72,49 @@ impl<'a> Upload<'a> {
         format!("{IMAGE_MARK}{}", self.sha256)
     }
 
-    /// The disk's description says who is at work on it.
+    /// The disk's description contains the cluster that uploads it.
     pub fn disk_mark(&self) -> String {
         format!("{}, brought for {}", self.mark(), self.cluster)
     }
 }
 
 impl Ovirt {
-    /// Sends an image whole, going on where an earlier run stopped.
-    pub(super) async fn upload(&self, image: &Upload<'_>) -> Result<(), Failure> {
-        match self.upload_once(image).await {
-            // The last request of a run that was killed ended its transfer while it was looked at.
-            Err(failure) if failure.kind == BackendErrorKind::NotFound => self.upload_once(image).await,
-            uploaded => uploaded,
-        }
-    }
-
-    async fn upload_once(&self, image: &Upload<'_>) -> Result<(), Failure> {
+    /// Uploads an image, continuing where an earlier run stopped. `false`: the upload was cancelled, and the engine
+    /// removes its disk.
+    pub(super) async fn upload(&self, image: &Upload<'_>) -> Result<bool, Failure> {
         let mut file = LocalImage::open(image).await?;
         let transfer = match self.transfer_of(&image.disk).await? {
             Some(transfer) => transfer,
             None => {
-                self.disk_ready(&image.disk).await?;
-                let upload = wire::upload(&image.disk);
-                self.session.post("/imagetransfers", &[], &upload).await?
+                // After a cancelled upload the disk is illegal for some time before it is removed.
+                if self.disk_status(&image.disk).await?.as_deref() != Some("ok") {
+                    return Ok(false);
+                }
+                let upload = wire::upload(&image.disk, self.site().await?.version);
+                match if_there(self.session.post("/imagetransfers", &[], &upload).await)? {
+                    Some(transfer) => transfer,
+                    None => return Ok(false),
+                }
             }
         };
         let path = format!("/imagetransfers/{}", id(&transfer)?);
-        // An earlier run may have sent all.
-        if !transfer
-            .text_of("phase")
-            .is_some_and(|phase| phase.starts_with("finalizing"))
-        {
-            self.send(image, &mut file, &path).await?;
+        // An earlier run can have sent everything.
+        let is_sent = transfer.text_of("phase") == Some("finalizing_success");
+        if !is_sent && !self.send(image, &mut file, &path).await? {
+            return Ok(false);
         }
-        self.finalized(&path).await?;
-        self.disk_ready(&image.disk).await.map(drop)
+        if !self.finalized(&path).await? {
+            return Ok(false);
+        }
+        self.disk_ready(&image.disk).await.map(|()| true)
     }
 
-    /// Sends what is not there yet, and says that it is all.
-    async fn send(&self, image: &Upload<'_>, file: &mut LocalImage<'_>, path: &str) -> Result<(), Failure> {
-        let (transfer, url) = self.open_transfer(path).await?;
-        // Pieces are sent in order, so that what is counted is the beginning of the file.
+    /// Sends the missing parts, and finalizes the transfer. `false`: it was cancelled.
+    async fn send(&self, image: &Upload<'_>, file: &mut LocalImage<'_>, path: &str) -> Result<bool, Failure> {
+        let Some((transfer, url)) = self.open_transfer(path).await? else {
+            return Ok(false);
+        };
+        // Parts are sent in order, so the bytes counted are the beginning of the file.
         let sent = transfer
             .text_of("transferred")
             .and_then(|bytes| bytes.parse::<u64>().ok());
@@ -121,71 +123,80 @@ impl Ovirt {
         while at < image.bytes {
             tracing::info!("image {}: {} of {total} MiB uploaded", image.path.display(), at >> 20);
             let piece = file.read(at, PIECE.min(image.bytes - at)).await?;
-            self.send_piece(path, &url, at, piece).await?;
+            if !self.send_piece(path, &url, at, piece).await? {
+                return Ok(false);
+            }
             at += PIECE;
         }
-        self.session
-            .post(&format!("{path}/finalize"), &[], &Element::new("action"))
-            .await
-            .map(drop)
+        let finalize = format!("{path}/finalize");
+        // A conflict or a missing transfer is judged by its phase.
+        if_there(if_free(
+            self.session.post(&finalize, &[], &Element::new("action")).await,
+        ))?;
+        Ok(true)
     }
 
-    async fn finalized(&self, path: &str) -> Result<(), Failure> {
+    /// `false`: the upload was cancelled before it was finalized.
+    async fn finalized(&self, path: &str) -> Result<bool, Failure> {
         wait_for("the upload is not finalized", TRANSFER, async || {
             let phase = if_there(self.session.get(path, &[]).await)?;
             match phase.as_ref().and_then(|transfer| transfer.text_of("phase")) {
-                None | Some("finished_success") => Ok(Some(())),
-                Some(phase @ ("finished_failure" | "cancelled" | "finished_cleanup" | "finalizing_failure")) => {
-                    Err(Failure::new(
-                        BackendErrorKind::Rejected,
-                        format!("the engine did not take the upload ({phase})"),
-                    )
-                    .hint("the file may be damaged; compare its checksum"))
-                }
+                None | Some("finished_success") => Ok(Some(true)),
+                // Only the verification of the image leads here.
+                Some(phase @ ("finalizing_failure" | "finished_failure")) => Err(Failure::new(
+                    BackendErrorKind::Rejected,
+                    format!("the engine rejected the uploaded image ({phase})"),
+                )
+                .hint("the file can be damaged: compare its checksum")),
+                Some(phase) if is_ending(phase) => Ok(Some(false)),
                 Some(_) => Ok(None),
             }
         })
         .await
     }
 
-    /// An upload to the disk that was begun, by a run that ended or by one that goes on.
+    /// The upload to a disk that can be continued, of this run or of another.
     pub(super) async fn transfer_of(&self, disk: &str) -> Result<Option<Element>, Failure> {
         let all = self.session.get("/imagetransfers", &[]).await?.into_children();
         let is_its = |transfer: &Element| {
-            // Answers name the disk `image`.
+            // Responses contain the disk as `image`.
             [transfer.value("image", "id"), transfer.value("disk", "id")].contains(&Some(disk))
-                && !transfer
-                    .text_of("phase")
-                    .is_some_and(|phase| phase.starts_with("finished") || phase == "cancelled")
+                && !transfer.text_of("phase").is_some_and(is_ending)
         };
         Ok(all.into_iter().find(is_its))
     }
 
-    /// Waits until data may be sent, and finds out whereto: to the host itself, or through the engine.
+    /// Waits until data can be sent, and selects the URL: of the host, or of the engine. `None`: it was cancelled.
     ///
-    /// The engine names the place (oVirt/ovirt-engine-api-model: `types/ImageTransfer.java`, `transferUrl`, `proxyUrl`). The
-    /// ticket at its end is all that goes there, never the engine's token, and it goes nowhere without TLS.
-    async fn open_transfer(&self, path: &str) -> Result<(Element, String), Failure> {
+    /// The engine returns the URLs (oVirt/ovirt-engine-api-model: `types/ImageTransfer.java`, `transferUrl`, `proxyUrl`). They
+    /// end in a ticket, the only credential that is sent there, and only with TLS.
+    async fn open_transfer(&self, path: &str) -> Result<Option<(Element, String)>, Failure> {
         let mut resumed = false;
         let transfer = wait_for("the engine does not begin the upload", TRANSFER, async || {
-            let transfer = self.session.get(path, &[]).await?;
+            let Some(transfer) = if_there(self.session.get(path, &[]).await)? else {
+                return Ok(Some(None));
+            };
             match transfer.text_of("phase") {
-                Some("transferring") => Ok(Some(transfer)),
+                Some("transferring") => Ok(Some(Some(transfer))),
+                Some(phase) if is_ending(phase) => Ok(Some(None)),
                 Some("paused_user" | "paused_system") if !resumed => {
                     resumed = true;
-                    self.session
-                        .post(&format!("{path}/resume"), &[], &Element::new("action"))
-                        .await?;
+                    let (resume, action) = (format!("{path}/resume"), Element::new("action"));
+                    // A conflict is judged by the next phase.
+                    if_free(self.session.post(&resume, &[], &action).await)?;
                     Ok(None)
                 }
                 Some("paused_system") => Err(Failure::new(
                     BackendErrorKind::Unreachable,
-                    "the engine paused the upload; no host's ovirt-imageio answers it",
+                    "the engine paused the upload: no host's ovirt-imageio answers the engine",
                 )),
                 _ => Ok(None),
             }
         })
         .await?;
+        let Some(transfer) = transfer else {
+            return Ok(None);
+        };
         let mut last = None;
         for url in [transfer.text_of("transfer_url"), transfer.text_of("proxy_url")]
             .into_iter()
@@ -193,19 +204,20 @@ impl Ovirt {
             .filter(|url| url.starts_with("https://"))
         {
             match self.session.http().request(reqwest::Method::OPTIONS, url).send().await {
-                Ok(_) => return Ok((transfer.clone(), url.to_owned())),
+                Ok(_) => return Ok(Some((transfer.clone(), url.to_owned()))),
                 Err(error) => last = Some(unreachable(origin(url), &error)),
             }
         }
         Err(last.unwrap_or_else(|| {
             Failure::new(
                 BackendErrorKind::Rejected,
-                "the engine names no https address for the upload",
+                "the engine returned no https URL for the upload",
             )
         }))
     }
 
-    async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<(), Failure> {
+    /// `false`: the upload was cancelled.
+    async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<bool, Failure> {
         let range = format!("bytes {at}-{}/*", at + piece.len() as u64 - 1);
         let mut backoff = pauses();
         let mut attempt = 0;
@@ -217,19 +229,21 @@ impl Ovirt {
                 .header(CONTENT_RANGE, &range)
                 .body(piece.clone());
             let failure = match request.send().await {
-                Ok(answer) if answer.status().is_success() => return Ok(()),
+                Ok(answer) if answer.status().is_success() => return Ok(true),
                 Ok(answer) => {
                     let status = answer.status();
                     if status == StatusCode::FORBIDDEN {
-                        // The ticket has run out, or somebody paused the upload.
-                        self.open_transfer(path).await?;
+                        // The ticket has expired, or the upload was paused or cancelled.
+                        if self.open_transfer(path).await?.is_none() {
+                            return Ok(false);
+                        }
                     }
                     let kind = match passes(status) {
                         true => BackendErrorKind::Unreachable,
                         false => BackendErrorKind::Rejected,
                     };
                     let asked = asked_pause(status, answer.headers());
-                    Failure::new(kind, format!("{} answers HTTP {status}", origin(url))).pause(asked)
+                    Failure::new(kind, format!("{} returned HTTP {status}", origin(url))).pause(asked)
                 }
                 Err(error) => unreachable(origin(url), &error),
             };
@@ -243,7 +257,13 @@ impl Ovirt {
     }
 }
 
-/// A URL without its path: an upload's ends with the ticket, which is a secret while it lasts.
+/// Whether a transfer in this phase cannot be continued. `finalizing_success` is not: everything was sent.
+fn is_ending(phase: &str) -> bool {
+    let ends = ["cancelled", "finished", "finalizing_failure", "finalizing_cleanup"];
+    ends.iter().any(|prefix| phase.starts_with(prefix))
+}
+
+/// A URL without its path: that of an upload ends in the ticket, which is a secret while it is valid.
 fn origin(url: &str) -> &str {
     let path = url
         .find("://")
@@ -255,7 +275,7 @@ fn origin(url: &str) -> &str {
 pub(super) struct LocalImage<'a> {
     path: &'a Path,
     file: File,
-    /// Of the disk that a guest sees.
+    /// The size of the disk that a guest sees.
     pub virtual_size: u64,
 }
 
@@ -274,9 +294,9 @@ impl<'a> LocalImage<'a> {
             }),
             _ => Err(Failure::new(
                 BackendErrorKind::Rejected,
-                format!("{} is no qcow2 image", path.display()),
+                format!("{} is not a qcow2 image", path.display()),
             )
-            .hint("CoreOS's image for OpenStack is one, when it is unpacked")),
+            .hint("use the CoreOS image for OpenStack, decompressed")),
         }
     }
 
@@ -290,7 +310,7 @@ impl<'a> LocalImage<'a> {
             Ok(count) if count as u64 == bytes => Ok(piece),
             Ok(_) => Err(Failure::new(
                 BackendErrorKind::Rejected,
-                format!("{} became shorter while it was read", self.path.display()),
+                format!("{} became shorter during the upload", self.path.display()),
             )),
             Err(error) => Err(unreadable(self.path, &error)),
         }

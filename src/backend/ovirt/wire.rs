@@ -1,6 +1,6 @@
-//! What the engine is sent and what its answers mean; pure.
+//! The content of requests and responses; pure.
 //!
-//! Elements stand in the order in which oVirt's own client writes them (oVirt/ovirt-engine-sdk); the engine takes any.
+//! Elements are in the order of oVirt's SDK (oVirt/ovirt-engine-sdk); the engine accepts any order.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -17,44 +17,42 @@ use crate::xml::Element;
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 
-/// The word that a comment, a description or a name of ours begins with.
+/// The prefix of this program's comments, descriptions and names.
 const MARK: &str = "ocpdeploy-";
 
-/// Longest name of a tag that the engine takes.
+/// Longest name of a tag, in characters.
 const LONGEST_TAG: usize = 50;
 
-/// How this engine hands Ignition over (oVirt/ovirt-engine: RunVmCommand, IgnitionHandler, CloudInitHandler).
+/// How an engine passes Ignition to a machine (oVirt/ovirt-engine: RunVmCommand, IgnitionHandler, CloudInitHandler).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// From 4.4: the system type of CoreOS, and `use_ignition`. With another type the engine hands over nothing and says nothing.
+    /// 4.4 and later: the system type of CoreOS, and `use_ignition`. With another type the engine silently passes nothing.
     Ignition,
-    /// 4.3.4 and later: a `custom_script` that is Ignition goes through cloud-init's channel as it is.
+    /// 4.3.4 and later: a `custom_script` that is Ignition goes through cloud-init's channel unchanged.
     CustomScript,
-    /// Before: a custom property that a hook on the host reads.
-    Hook,
 }
 
-/// The first word of the comment of all that belongs to a cluster; a search finds it with `*` behind it.
+/// The first word of each comment and description of a cluster's objects. A search appends `*`.
 pub(super) fn mark(cluster: &ClusterId) -> String {
     format!("{MARK}{cluster}")
 }
 
-/// The cluster whose mark begins a description.
+/// The cluster whose tag a description begins with.
 pub(super) fn marked(description: &str) -> Option<ClusterId> {
     ClusterId::read(description.split(' ').next()?.strip_prefix(MARK)?)
 }
 
-/// A search for what bears the mark of any cluster, and what it finds.
+/// A search for the objects of all clusters, and the same condition as a function.
 pub(super) fn marked_any(field: &str) -> (String, impl Fn(&Element) -> bool) {
     (format!("{field}={MARK}*"), begins(field, MARK.to_owned()))
 }
 
-/// Whether a field begins so, as a search with `*` behind the text asks.
+/// Whether a field begins with a text, like a search that ends in `*`.
 pub(super) fn begins(field: &str, text: String) -> impl Fn(&Element) -> bool {
     move |entity| entity.text_of(field).is_some_and(|value| value.starts_with(&text))
 }
 
-/// Whether a description is of a cluster's thing, and of which machine's.
+/// The machine of a disk of this cluster, from the disk's description.
 pub(super) fn marked_machine<'a>(cluster: &ClusterId, description: &'a str) -> Option<&'a str> {
     let (first, machine) = description.split_once(' ')?;
     (first == mark(cluster)).then_some(machine)
@@ -79,12 +77,12 @@ pub(super) fn affinity_name(cluster: &ClusterId) -> String {
     format!("{}-masters", mark(cluster))
 }
 
-/// A quoted value of a search. Names of ours hold neither quotes nor wildcards; one that does finds nothing.
+/// A search by name. Names of this program have neither quotes nor wildcards; others find nothing.
 pub(super) fn named(name: &str) -> String {
     format!("name=\"{}\"", name.replace(['"', '*', '\'', ';'], ""))
 }
 
-/// What a machine's comment says of it. The comment is written by the call that makes the machine.
+/// The content of a machine's comment. The request that creates the machine writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OwnershipTag {
     v: u32,
@@ -109,7 +107,7 @@ impl OwnershipTag {
         }
     }
 
-    /// `None` for a stranger's machine.
+    /// `None` for a machine that this program did not create.
     pub fn read(vm: &Element) -> Option<Self> {
         let (first, json) = vm.text_of("comment")?.split_once(' ')?;
         let ours: Self = serde_json::from_str(json).ok()?;
@@ -131,7 +129,7 @@ pub(super) fn reference(name: &str, id: &str) -> Element {
     Element::new(name).attr("id", id)
 }
 
-/// `POST /vms` for a machine, with all that its payload needs. `None`: the payload is no text, which no engine carries.
+/// `POST /vms` for a machine with its payload. `None`: the payload is not text, which no engine accepts.
 pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) -> Option<Element> {
     let bytes = spec.memory_mib * MIB;
     let topology = Element::new("topology")
@@ -143,14 +141,8 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
         .child(Element::new("console").with("enabled", true))
         .child(Element::new("cpu").child(topology));
     let script = script(&spec.payload)?;
-    if is_hooked(spec, way) {
-        let property = Element::new("custom_property")
-            .with("name", "ignitiondata")
-            .with("value", script.replace('\n', ""));
-        vm = vm.child(Element::new("custom_properties").child(property));
-    }
     if spec.autostart {
-        // The engine starts those of high priority first after a host was lost; its own levels are 1, 50 and 100.
+        // After the loss of a host the engine restarts machines by priority; its own levels are 1, 50 and 100.
         let priority = if spec.role == Role::Master { 100 } else { 50 };
         vm = vm.child(
             Element::new("high_availability")
@@ -158,9 +150,7 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
                 .with("priority", priority),
         );
     }
-    if !is_hooked(spec, way) {
-        vm = vm.child(Element::new("initialization").with("custom_script", script));
-    }
+    vm = vm.child(Element::new("initialization").with("custom_script", script));
     let boot = Element::new("boot").child(Element::new("devices").with("device", "hd"));
     Some(
         vm.with("memory", bytes)
@@ -173,21 +163,17 @@ pub(super) fn vm(spec: &MachineSpec, way: Way, cluster: &str, template: &str) ->
     )
 }
 
-fn is_hooked(spec: &MachineSpec, way: Way) -> bool {
-    way == Way::Hook && matches!(spec.payload, Payload::Ignition(_))
-}
-
-/// The system type that makes the engine carry the payload.
+/// The system type for which the engine passes the payload.
 pub(super) fn os_type(spec: &MachineSpec, way: Way) -> &'static str {
     match (&spec.payload, way) {
         (Payload::Ignition(_), Way::Ignition) => "rhcos_x64",
         (Payload::CloudInit { .. }, Way::Ignition) => "rhel_8x64",
-        (_, Way::CustomScript | Way::Hook) => "rhel_7x64",
+        (_, Way::CustomScript) => "rhel_7x64",
     }
 }
 
-/// The payload as `custom_script`. The engine puts its own cloud-init keys before it, so that it has no header; the
-/// NIC of such a machine asks by DHCP without being told, and names itself by its MAC.
+/// The payload as `custom_script`. The engine prepends its own cloud-init keys, so there is no header. The NIC of such a
+/// machine uses DHCP by default.
 fn script(payload: &Payload) -> Option<String> {
     match payload {
         Payload::Ignition(config) => String::from_utf8(config.clone()).ok(),
@@ -200,11 +186,10 @@ fn script(payload: &Payload) -> Option<String> {
     }
 }
 
-/// `POST /vms/{id}/start`: what is carried is always named, since the engine's own choice may be nothing.
+/// `POST /vms/{id}/start`. The kind of payload is always given, because the engine's default can be none.
 pub(super) fn start(spec: &MachineSpec, way: Way, host: Option<&str>) -> Element {
     let action = Element::new("action");
     let action = match (&spec.payload, way) {
-        (Payload::Ignition(_), Way::Hook) => action,
         (Payload::Ignition(_), Way::Ignition) => action.with("use_ignition", true),
         _ => action.with("use_cloud_init", true),
     };
@@ -214,13 +199,13 @@ pub(super) fn start(spec: &MachineSpec, way: Way, host: Option<&str>) -> Element
     }
 }
 
-/// Where a machine may run, by ids of hosts.
+/// The hosts that may run a machine, by id.
 pub(super) fn on_hosts<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Element {
     let hosts = hosts.into_iter().map(|id| reference("host", id));
     Element::new("placement_policy").child(Element::new("hosts").children(hosts))
 }
 
-/// A NIC of a machine, to be made or changed.
+/// A NIC of a machine, to create or update.
 pub(super) fn nic(index: usize, mac: Mac, profile: &str) -> Element {
     Element::new("nic")
         .with("interface", "virtio")
@@ -233,18 +218,18 @@ fn nic_name(index: usize) -> String {
     format!("nic{}", index + 1)
 }
 
-/// Whether a NIC is as `nic` asks.
+/// Whether a NIC has the values of `nic`.
 pub(super) fn nic_is(nic: &Element, mac: Mac, profile: &str) -> bool {
     nic.text_of("mac/address").and_then(|text| text.parse().ok()) == Some(mac)
         && nic.value("vnic_profile", "id") == Some(profile)
 }
 
-/// An empty disk of a machine, under an id that we choose.
+/// An empty disk of a machine. The client chooses its id.
 pub(super) fn empty_disk(id: &str, name: &str, description: &str, bytes: u64, storage_domain: &str) -> Element {
     disk(id, name, bytes, storage_domain).child(Element::new("description").text(description))
 }
 
-/// A disk for an image that is to be uploaded.
+/// A disk for an uploaded image.
 pub(super) fn image_disk(
     id: &str,
     name: &str,
@@ -268,7 +253,7 @@ fn disk(id: &str, name: &str, bytes: u64, storage_domain: &str) -> Element {
         .child(Element::new("storage_domains").child(reference("storage_domain", storage_domain)))
 }
 
-/// A disk at a machine.
+/// The attachment of a disk to a machine.
 pub(super) fn attachment(disk: &str, bootable: bool) -> Element {
     Element::new("disk_attachment")
         .with("active", true)
@@ -277,17 +262,21 @@ pub(super) fn attachment(disk: &str, bootable: bool) -> Element {
         .child(reference("disk", disk))
 }
 
-/// An upload of a qcow2 as it is.
-pub(super) fn upload(disk: &str) -> Element {
-    Element::new("image_transfer")
+/// An upload of an unchanged qcow2 file.
+pub(super) fn upload(disk: &str, engine: Version) -> Element {
+    let transfer = Element::new("image_transfer")
         .with("direction", "upload")
         .with("format", "cow")
-        .with("inactivity_timeout", 120)
-        .with("timeout_policy", "cancel")
-        .child(reference("disk", disk))
+        .with("inactivity_timeout", 120);
+    // Older engines reject the element; they pause an idle upload, and it is resumed.
+    let transfer = match engine >= TIMEOUT_POLICY {
+        true => transfer.with("timeout_policy", "cancel"),
+        false => transfer,
+    };
+    transfer.child(reference("disk", disk))
 }
 
-/// A machine as a look shows it. `nics` are those of the comment, which are in the order of the spec.
+/// A machine of the engine. `nics` are those of the comment, in the order of the spec.
 pub(super) fn machine(vm: &Element, ours: &OwnershipTag, addresses: &[(Mac, Ipv4Addr)]) -> Option<Machine> {
     let nic = |nic: &Nic| SeenNic {
         network: nic.network.clone(),
@@ -315,13 +304,13 @@ fn power(status: &str, detail: Option<&str>) -> Power {
         "down" => Power::Off,
         "wait_for_launch" | "powering_up" | "up" | "reboot_in_progress" | "migrating" | "powering_down"
         | "saving_state" | "restoring_state" => Power::Running,
-        "paused" => Power::Paused(detail.unwrap_or("the engine does not say why").to_owned()),
-        "suspended" => Power::Paused("somebody suspended it".to_owned()),
+        "paused" => Power::Paused(detail.unwrap_or("the engine gives no reason").to_owned()),
+        "suspended" => Power::Paused("suspended".to_owned()),
         _ => Power::Building,
     }
 }
 
-/// The addresses that a guest's agent reports, by MAC. Those that lead nowhere from outside are left out.
+/// The addresses that a guest's agent reports, by MAC, without those that are not reachable from outside.
 pub(super) fn addresses<'a>(devices: impl IntoIterator<Item = &'a Element>) -> Vec<(Mac, Ipv4Addr)> {
     let mut found = Vec::new();
     for device in devices {
@@ -340,7 +329,7 @@ pub(super) fn addresses<'a>(devices: impl IntoIterator<Item = &'a Element>) -> V
     found
 }
 
-/// A machine without what it is told at its first boot, which holds secrets.
+/// A machine without its payload, which contains secrets.
 pub(super) fn without_payload(vm: &Element) -> Element {
     let mut shown = Element::new(&vm.name);
     for (name, value) in vm.attributes() {
@@ -351,7 +340,7 @@ pub(super) fn without_payload(vm: &Element) -> Element {
     shown.children(vm.iter().filter(|child| !is_secret(child)).cloned())
 }
 
-/// Of a cluster's tag: its description, the record of what is used without being made for the cluster alone.
+/// The description of a cluster's tag: the shared objects that the cluster uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tag {
     pub cluster: String,
@@ -360,7 +349,7 @@ pub(super) struct Tag {
 }
 
 impl Tag {
-    /// `None` for a stranger's tag: name and description must be of one cluster.
+    /// `None` for a tag of others: name and description must be of one cluster.
     pub fn read(tag: &Element) -> Option<Self> {
         let read: Self = serde_json::from_str(tag.text_of("description")?).ok()?;
         let name = tag_name(&ClusterId::from_tag(&read.cluster));
@@ -375,6 +364,9 @@ impl Tag {
     }
 }
 
+/// The first engine that knows `timeout_policy` (oVirt/ovirt-engine-api-model: `types/ImageTransfer.java`, `@since`).
+const TIMEOUT_POLICY: Version = Version(4, 4, 5);
+
 /// An engine's version, e.g. 4.5.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(pub u32, pub u32, pub u32);
@@ -387,7 +379,7 @@ impl Version {
         Some(Self(part("major")?, part("minor")?, part("build").unwrap_or(0)))
     }
 
-    /// How it hands Ignition over, `None`: only by a hook.
+    /// How it passes Ignition. `None`: not at all.
     pub fn way(self) -> Option<Way> {
         match self {
             _ if self >= Self(4, 4, 0) => Some(Way::Ignition),
@@ -405,7 +397,7 @@ impl std::fmt::Display for Version {
 
 pub(super) fn id(element: &Element) -> Result<String, Failure> {
     let missing = || {
-        let words = format!("the engine shows a {} without an id", element.name);
+        let words = format!("the engine returned a {} without an id", element.name);
         Failure::new(BackendErrorKind::Rejected, words)
     };
     element.get("id").map(str::to_owned).ok_or_else(missing)

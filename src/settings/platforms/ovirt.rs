@@ -22,7 +22,6 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OvirtConfig> {
     let hosts = values.texts("ovirt_hosts");
     let worker_label = values.text("ovirt_worker_label");
     let clone = values.switch("ovirt_clone");
-    let ignition = values.choice("ovirt_ignition");
     let (password, password_file) = password?;
     Some(OvirtConfig {
         url: url?,
@@ -37,7 +36,6 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OvirtConfig> {
         hosts: hosts?,
         worker_label,
         clone: clone?,
-        ignition: ignition?,
     })
 }
 

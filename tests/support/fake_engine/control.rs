@@ -39,7 +39,7 @@ pub fn serve(world: &mut World, request: &Request) -> Answer {
         }
         ("POST", "/control/version") => {
             let number = |at: usize| given[at].as_u64().unwrap_or(0) as u32;
-            world.version = [number(0), number(1), number(2)];
+            world.of_version([number(0), number(1), number(2)]);
         }
         ("GET", "/control/boots") => {
             answer = world
@@ -49,7 +49,6 @@ pub fn serve(world: &mut World, request: &Request) -> Answer {
                     let (kind, text) = match &boot.given {
                         Given::Nothing(why) => ("nothing", (*why).to_owned()),
                         Given::Ignition(text) => ("ignition", text.clone()),
-                        Given::Hook(text) => ("hook", text.clone()),
                         Given::CloudInit { user_data, .. } => ("cloud-init", user_data.clone()),
                         Given::Sysprep => ("sysprep", String::new()),
                     };

@@ -197,6 +197,16 @@ impl World {
     /// Refuses while one of these is locked.
     pub fn disks_unlocked<'a>(&self, ids: impl Iterator<Item = &'a str>, operation: &str) -> Outcome<()> {
         let disks: Vec<_> = ids.filter_map(|id| self.disk(id)).collect();
+        // Locks come before all other checks (oVirt/ovirt-engine: TransferDiskImageCommand, RemoveDiskCommand,
+        // `getExclusiveLocks`); a transfer's lasts until its last phase (`updateEntityFinalPhase`).
+        for disk in &disks {
+            let what = match () {
+                () if self.is_going(&disk.id) => "removed",
+                () if self.is_transferred(&disk.id) => "transferred",
+                () => continue,
+            };
+            return Refusal::conflict(format!("Cannot {operation}. Disk {} is being {what}.", disk.name));
+        }
         let named = |status: &str| {
             let names = disks
                 .iter()
@@ -232,6 +242,11 @@ impl World {
             ("description", disk.description.clone()),
             ("status", disk.status.clone()),
         ];
+        let domain = self
+            .storage_domains
+            .iter()
+            .find(|domain| domain.id == disk.storage_domain);
+        fields.extend(domain.map(|domain| ("storage.name", domain.name.clone())));
         let has = |vm: &&Vm| vm.disks.iter().any(|attachment| attachment.disk == disk.id);
         fields.extend(self.vms.iter().filter(has).map(|vm| ("vm_names", vm.name.clone())));
         fields
@@ -303,15 +318,25 @@ impl World {
         let body = super::read(request, "disk", shapes::DISK, "disk/methods/update")?;
         let disk = self.find_disk(id)?.clone();
         self.disks_unlocked([id].into_iter(), "edit Virtual Disk")?;
-        if body
-            .number("provisioned_size")
-            .is_some_and(|size| size != disk.provisioned_size)
-        {
-            return Refusal::bad("Cannot edit Virtual Disk. The size can be changed for disk-attachments only.");
+        if self.version < [4, 4, 0] {
+            // oVirt/ovirt-engine: in 4.3 BackendDiskResource.update only amends the format, by `qcow_version`.
+            return Refusal::conflict("Cannot edit Virtual Disk. No qcow compatibility level was given.");
+        }
+        // Since 4.4 it is UpdateDisk, as of an attachment, and grows disks as well.
+        let wanted = body.number("provisioned_size").unwrap_or(disk.provisioned_size);
+        if wanted < disk.provisioned_size {
+            return Refusal::bad("Cannot edit Virtual Disk. New disk size cannot be smaller than the current size.");
+        }
+        if wanted > disk.provisioned_size {
+            let time = self.times.disk;
+            self.after(time, Effect::DiskOk(id.to_owned()));
         }
         let Some(known) = self.disk_mut(id) else {
             return Err(Refusal::NotFound);
         };
+        if wanted > known.provisioned_size {
+            (known.provisioned_size, known.status) = (wanted, "locked".to_owned());
+        }
         known.name = body.get("name").unwrap_or(disk.name);
         known.description = body.get("description").unwrap_or(disk.description);
         let known = known.clone();

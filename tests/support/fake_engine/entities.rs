@@ -209,7 +209,7 @@ pub struct Disk {
     pub data: Vec<u8>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AffinityGroup {
     pub id: String,
     pub name: String,
@@ -219,6 +219,17 @@ pub struct AffinityGroup {
     pub positive: bool,
     pub enforcing: bool,
     pub vms: Vec<String>,
+    /// Machines and hosts by their labels, and the rule between them.
+    pub vm_labels: Vec<String>,
+    pub host_labels: Vec<String>,
+    pub hosts_rule: HostsRule,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostsRule {
+    pub enabled: bool,
+    pub positive: bool,
+    pub enforcing: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -13,6 +13,8 @@ pub enum Refusal {
         reason: &'static str,
         detail: String,
     },
+    /// An exception that nothing catches: 500 with HTML.
+    Exception,
     /// Nothing that the fake knows.
     Unknown,
 }
@@ -61,6 +63,7 @@ impl Refusal {
     pub fn answer(&self, is_action: bool) -> Answer {
         let (status, reason, detail) = match self {
             Self::NotFound | Self::Unknown => return Answer::new(404, "", ""),
+            Self::Exception => return html(500, "Internal Server Error"),
             Self::Fault { status, reason, detail } => (*status, *reason, detail),
         };
         let fault = node("fault").text("detail", detail).text("reason", reason);

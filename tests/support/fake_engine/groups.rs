@@ -52,15 +52,21 @@ impl World {
             }
             ("POST", ["affinitylabels", id, "vms"]) => {
                 let vm = self.member(request)?;
-                self.label(id)?;
-                let label = self
-                    .affinity_labels
-                    .iter_mut()
+                // oVirt/ovirt-engine: BackendAffinityLabelVmsResource.add writes the whole list as it read it.
+                let mut vms = match self
+                    .seen
+                    .iter()
+                    .flat_map(|seen| &seen.labels)
                     .find(|label| label.id == *id)
-                    .ok_or(Refusal::NotFound)?;
-                if !label.vms.contains(&vm) {
-                    label.vms.push(vm.clone());
+                {
+                    Some(label) => label.vms.clone(),
+                    None => self.label(id)?.vms.clone(),
+                };
+                if !vms.contains(&vm) {
+                    vms.push(vm.clone());
                 }
+                let label = self.affinity_labels.iter_mut().find(|label| label.id == *id);
+                label.ok_or(Refusal::NotFound)?.vms = vms;
                 Made(reference("vm", "vms", &vm), false)
             }
 
@@ -151,12 +157,11 @@ impl World {
         let Some(name) = body.get("name") else {
             return Refusal::incomplete("AffinityGroup", "name", "add");
         };
-        if self
-            .affinity_groups
-            .iter()
-            .any(|group| group.name == name && group.cluster == cluster)
-        {
-            return Refusal::conflict("Cannot add Affinity Group. Affinity Group with the same name already exists.");
+        // oVirt/ovirt-engine: AddAffinityGroupCommand looks by name in all clusters, and takes no lock; the table has
+        // no unique name. ACTION_TYPE_FAILED_AFFINITY_GROUP_NAME_EXISTS is of ErrorType.BAD_PARAMETERS.
+        let groups = self.seen.as_ref().map_or(&self.affinity_groups, |seen| &seen.groups);
+        if groups.iter().any(|group| group.name == name) {
+            return Refusal::bad("Cannot add Affinity Group. Affinity Group with the same name already exists.");
         }
         let mut group = AffinityGroup {
             id: self.new_id(),
@@ -165,8 +170,7 @@ impl World {
             cluster: cluster.to_owned(),
             enabled: true,
             positive: false,
-            enforcing: false,
-            vms: Vec::new(),
+            ..AffinityGroup::default()
         };
         self.change_group(&mut group, &body)?;
         self.affinity_groups.push(group.clone());
@@ -218,17 +222,26 @@ impl World {
         let vm = self.member(request)?;
         let group = self.group(cluster, id)?;
         if self.vm(&vm)?.cluster != group.cluster {
-            return Refusal::conflict("Cannot edit Affinity Group. The VM is in a different cluster.");
+            return Refusal::bad("Cannot edit Affinity Group. The VM is in a different cluster.");
         }
-        let group = self
-            .affinity_groups
-            .iter_mut()
-            .find(|group| group.id == id)
-            .ok_or(Refusal::NotFound)?;
-        if group.vms.contains(&vm) {
-            return Refusal::conflict("Cannot edit Affinity Group. The VM is already part of the Affinity Group.");
+        // oVirt/ovirt-engine: before 4.4.8 BackendAffinityGroupVmsResource.add was EditAffinityGroup with the whole
+        // list; since then AddVmToAffinityGroupCommand inserts one row.
+        let seen = self
+            .seen
+            .iter()
+            .flat_map(|seen| &seen.groups)
+            .find(|group| group.id == id);
+        let mut vms = match seen.filter(|_| self.version < [4, 4, 8]) {
+            Some(seen) => seen.vms.clone(),
+            None => group.vms.clone(),
+        };
+        if vms.contains(&vm) {
+            // ACTION_TYPE_FAILED_DUPLICATE_ENTITY_IN_AFFINITY_GROUP is of ErrorType.BAD_PARAMETERS.
+            return Refusal::bad("Cannot edit Affinity Group. The VM is already part of the Affinity Group.");
         }
-        group.vms.push(vm.clone());
+        vms.push(vm.clone());
+        let group = self.affinity_groups.iter_mut().find(|group| group.id == id);
+        group.ok_or(Refusal::NotFound)?.vms = vms;
         Ok(reference("vm", "vms", &vm))
     }
 

@@ -57,8 +57,6 @@ pub enum Given {
     Nothing(&'static str),
     /// A config drive; the text is `openstack/latest/user_data` as the engine edits it.
     Ignition(String),
-    /// fw_cfg by the hook on the hosts.
-    Hook(String),
     CloudInit {
         user_data: String,
         host_name: Option<String>,
@@ -71,7 +69,7 @@ impl Given {
     /// The Ignition config that CoreOS would find.
     pub fn ignition(&self) -> Option<&str> {
         match self {
-            Self::Ignition(text) | Self::Hook(text) => Some(text),
+            Self::Ignition(text) => Some(text),
             _ => None,
         }
     }

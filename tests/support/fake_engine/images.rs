@@ -20,7 +20,10 @@ impl World {
 
     pub fn template_fields(&self, template: &Template) -> super::search::Fields {
         let cluster = self.clusters.iter().find(|cluster| cluster.id == template.cluster);
-        vec![
+        let data_center = self.data_center_of(&template.cluster);
+        let data_center = self.data_centers.iter().find(|known| known.id == data_center);
+        let vms = self.vms.iter().filter(|vm| vm.template == template.id);
+        let mut fields = vec![
             ("name", template.name.clone()),
             ("description", template.description.clone()),
             ("comment", template.comment.clone()),
@@ -30,7 +33,10 @@ impl World {
                 "cluster",
                 cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
             ),
-        ]
+        ];
+        fields.extend(data_center.map(|center| ("datacenter", center.name.clone())));
+        fields.extend(vms.map(|vm| ("vm.name", vm.name.clone())));
+        fields
     }
 
     pub fn add_template(&mut self, request: &Request) -> Outcome<Node> {
@@ -38,8 +44,13 @@ impl World {
         let Some(name) = body.get("name") else {
             return Refusal::incomplete("Template", "name", "add");
         };
-        let Some(vm) = body.at("vm").and_then(|vm| vm.id.clone()) else {
-            return Refusal::incomplete("Template", "vm.id", "add");
+        let named = |vm: &Node| {
+            vm.id
+                .clone()
+                .or_else(|| Some(self.vm_named(&vm.get("name")?)?.id.clone()))
+        };
+        let Some(vm) = body.at("vm").and_then(named) else {
+            return Refusal::incomplete("Template", "vm.id|name", "add");
         };
         let vm = self.vm(&vm)?.clone();
         if self.templates.iter().any(|template| template.name == name) {
@@ -136,6 +147,17 @@ impl World {
         if template.status == "locked" {
             return Refusal::conflict("Cannot remove Template. The Template is locked. Please try again later.");
         }
+        // oVirt/ovirt-engine: AddVmCommand.getSharedLocks, for as long as disks are being made.
+        if let Some(vm) = self
+            .vms
+            .iter()
+            .find(|vm| vm.template == id && vm.status == "image_locked")
+        {
+            return Refusal::conflict(format!(
+                "Cannot remove Template. This template is currently in use to create VM {}.",
+                vm.name
+            ));
+        }
         let thin = |vm: &&Vm| vm.template == id && !vm.is_clone;
         let users: Vec<_> = self.vms.iter().filter(thin).map(|vm| vm.name.as_str()).collect();
         if !users.is_empty() {
@@ -172,16 +194,6 @@ impl World {
             return Refusal::incomplete("ImageTransfer", "image|disk|snapshot", "add");
         };
         let known = self.find_disk(&disk)?.clone();
-        if self
-            .transfers
-            .iter()
-            .any(|transfer| transfer.disk == disk && !is_over(&transfer.phase))
-        {
-            return Refusal::conflict(format!(
-                "Cannot transfer Virtual Disk. Image transfer is already in progress for disk {}.",
-                known.name
-            ));
-        }
         self.disks_unlocked([disk.as_str()].into_iter(), "transfer Virtual Disk")?;
         if self
             .vms
@@ -259,7 +271,7 @@ impl World {
             ("cancel", phase) if !is_over(phase) && !phase.starts_with("finalizing") => {
                 self.close_ticket(&transfer.ticket);
                 self.set_phase(id, "cancelled_user");
-                self.after(time, Effect::TransferCancelled(id.to_owned()));
+                self.after(time, Effect::TransferCleanup(id.to_owned()));
                 Ok(())
             }
             ("pause", "transferring") => {
@@ -314,43 +326,52 @@ impl World {
             "cow" => qcow2_size(&data).is_some_and(|size| size <= disk.provisioned_size),
             _ => data.len() as u64 <= disk.provisioned_size,
         };
-        disk.status = if is_good { "ok" } else { "illegal" }.to_owned();
         disk.initial_size = data.len() as u64;
         disk.data = data;
-        let name = disk.name.clone();
-        self.set_phase(
-            id,
-            if is_good {
-                "finished_success"
-            } else {
-                "finished_failure"
-            },
-        );
         if !is_good {
-            self.event(
-                1_062,
-                "error",
-                format!("Image verification failed for disk {name}"),
-                None,
-            );
+            self.set_phase(id, "finalizing_failure");
+            return self.transfer_cleanup(id);
         }
+        disk.status = "ok".to_owned();
+        self.set_phase(id, "finished_success");
         let shown = self.times.transfer_shown;
         self.after(shown, Effect::TransferGone(id.to_owned()));
     }
 
-    pub(super) fn transfer_cancelled(&mut self, id: &str) {
-        let Some(disk) = self
-            .transfers
-            .iter()
-            .find(|transfer| transfer.id == id)
-            .map(|transfer| transfer.disk.clone())
-        else {
+    /// One phase after the other, each for some time; for one of them the disk is illegal, and only then it is removed
+    /// (oVirt/ovirt-engine: TransferDiskImageCommand, `handleCancelledUser`, `cleanup` and `endWithFailure`).
+    pub(super) fn transfer_cleanup(&mut self, id: &str) {
+        let Some(transfer) = self.transfers.iter().find(|transfer| transfer.id == id).cloned() else {
             return;
         };
-        self.lose_disk(&disk);
-        self.set_phase(id, "finished_cleanup");
-        let shown = self.times.transfer_shown;
-        self.after(shown, Effect::TransferGone(id.to_owned()));
+        let is_illegal = self.disk(&transfer.disk).is_none_or(|disk| disk.status == "illegal");
+        let next = match transfer.phase.as_str() {
+            "cancelled_user" => "finalizing_cleanup",
+            "cancelled_system" => "finalizing_failure",
+            "finalizing_cleanup" => "finished_cleanup",
+            "finalizing_failure" if !is_illegal => "finalizing_failure",
+            _ => "finished_failure",
+        };
+        if transfer.phase.starts_with("finalizing")
+            && let Some(disk) = self.disk_mut(&transfer.disk)
+        {
+            disk.status = "illegal".to_owned();
+        }
+        self.set_phase(id, next);
+        if next == "finished_failure" {
+            self.lose_disk(&transfer.disk);
+            let shown = self.times.transfer_shown;
+            return self.after(shown, Effect::TransferGone(id.to_owned()));
+        }
+        let time = self.times.transfer;
+        self.after(time, Effect::TransferCleanup(id.to_owned()));
+    }
+
+    /// Whether a transfer has the disk's lock.
+    pub fn is_transferred(&self, disk: &str) -> bool {
+        let ends = ["finished_success", "finished_failure"];
+        let mut of = self.transfers.iter().filter(|transfer| transfer.disk == disk);
+        of.any(|transfer| !ends.contains(&transfer.phase.as_str()))
     }
 
     /// A transfer whose client has gone is paused or cancelled.
@@ -377,7 +398,7 @@ impl World {
                 match transfer.timeout_policy.as_str() {
                     "cancel" => {
                         self.set_phase(&transfer.id, "cancelled_system");
-                        self.after(0, Effect::TransferCancelled(transfer.id));
+                        self.after(0, Effect::TransferCleanup(transfer.id));
                     }
                     _ => self.set_phase(&transfer.id, "paused_system"),
                 }

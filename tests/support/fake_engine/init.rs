@@ -43,15 +43,6 @@ impl World {
     pub fn given(&self, vm: &Vm, action: &Node) -> Outcome<Given> {
         let flag = |name: &str| action.get(name).map(|text| text == "true");
         let (ignition, cloud_init, sysprep) = (flag("use_ignition"), flag("use_cloud_init"), flag("use_sysprep"));
-        if ignition.is_some() && !self.knows_ignition() {
-            return Err(Refusal::syntax("vm/methods/start", "use_ignition"));
-        }
-        if let Some((_, data)) = vm.properties.iter().find(|(name, _)| name == "ignitiondata") {
-            return Ok(match self.has_ignition_hook {
-                true => Given::Hook(data.clone()),
-                false => Given::Nothing("the hosts have no hook"),
-            });
-        }
         let flags = [(ignition, "ignition"), (cloud_init, "cloudinit"), (sysprep, "sysprep")];
         let asked: Vec<_> = flags
             .iter()

@@ -1,7 +1,8 @@
-//! The pretend engine as a process of its own, for trying the program by hand: `cargo run --example fake-engine [CA_FILE]`.
+//! The fake engine as a process: `cargo run --example fake-engine [CA_FILE [OVIRT_IMAGEIO]]`.
 //!
-//! It writes its CA to the file (`fake-engine-ca.pem`), says how it is reached, and lives until its standard input ends.
-//! Each request takes a second of its clock; see `control.rs` for what can be asked of it beside the API.
+//! It writes its CA to the file (`fake-engine-ca.pem`), prints its URL and credentials, and ends with its standard input.
+//! With a program `ovirt-imageio`, that daemon receives image data. Each request takes a second of the engine's clock;
+//! `control.rs` has the interface besides the API.
 
 #![allow(
     clippy::disallowed_methods,
@@ -22,6 +23,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = std::env::args().nth(1).unwrap_or("fake-engine-ca.pem".to_owned());
     let engine = fake_engine::FakeEngine::start();
     std::fs::write(&file, &engine.ca_pem)?;
+    if let Some(program) = std::env::args().nth(2) {
+        engine.start_imageio(program.as_ref());
+    }
     println!(
         "url {}\nuser {}\npassword {}\nca {file}",
         engine.url, engine.user, engine.password

@@ -62,6 +62,9 @@ use http::{Answer, Tls};
 use shapes::Shape;
 use xml::Node;
 
+/// How long a command without a lock takes, in real time.
+const RACE: Duration = Duration::from_millis(20);
+
 /// A running engine. Its threads end with the process.
 pub struct FakeEngine {
     /// `https://127.0.0.1:PORT/ovirt-engine`
@@ -91,7 +94,18 @@ impl FakeEngine {
         let (user, password) = (sso::USER.to_owned(), world.password.clone());
         let world = Arc::new(Mutex::new(world));
         let served = world.clone();
-        http::serve(listener, &tls, move |request| serve(&mut lock(&served), request));
+        http::serve(listener, &tls, move |request| {
+            let seen = lock(&served).sees(&request);
+            if seen.is_some() {
+                // Others that are under way come between its look and its change.
+                std::thread::sleep(RACE);
+            }
+            let mut world = lock(&served);
+            world.seen = seen;
+            let answer = serve(&mut world, request);
+            world.seen = None;
+            answer
+        });
         Self {
             url: format!("{origin}/ovirt-engine"),
             ca_pem: tls.ca_pem.clone(),

@@ -4,6 +4,7 @@ use super::devices::done;
 use super::faults::{Outcome, Refusal, html};
 use super::http::{Answer, Request};
 use super::search::select;
+use super::shapes;
 use super::show::{API, Follow, reference};
 use super::world::*;
 use super::xml::{Node, node};
@@ -44,9 +45,12 @@ impl World {
         if let Some(refused) = self.refused_to_users(request, &path) {
             return refused.answer(false);
         }
+        let newer = super::xml::parse(&request.body).and_then(|body| shapes::newer(&body, self.version));
+        if let Some(newer) = newer {
+            return Refusal::syntax("versions", newer).answer(false);
+        }
         let mut request = request.clone();
-        if !self.is_administrator || self.ignores_filters {
-            // Users get all that is theirs, whatever they search for.
+        if self.ignores_filters {
             request.query.remove("search");
         }
         let request = &request;
@@ -89,6 +93,7 @@ impl World {
             Ok(Act(Err(refusal))) => return refusal.answer(true),
             Err(refusal) => return refusal.answer(false),
         };
+        let body = shapes::of_version(body, self.version);
         Answer::new(
             status,
             "application/xml;charset=UTF-8",
@@ -107,11 +112,12 @@ impl World {
                 | ["imagetransfers"]
                 | ["clusters", _, "affinitygroups", ..]
                 | ["vms", _, "tags", ..]
-        ) || request
-            .query
-            .get("follow")
-            .is_some_and(|follow| follow.contains("network_filter"));
-        let asks_for_theirs = request.headers.get("filter").is_some_and(|value| value == "true");
+        );
+        // oVirt/ovirt-engine: `ENGINE_API_FILTER_BY_DEFAULT` counts where the request says nothing.
+        let asks_for_theirs = match request.headers.get("filter") {
+            Some(value) => value == "true",
+            None => self.filters_by_default,
+        };
         match (request.method.as_str(), is_for_administrators) {
             ("POST" | "PUT" | "DELETE", true) => {
                 Some(Refusal::failed(403, "User is not authorized to perform this action."))
@@ -130,7 +136,8 @@ impl World {
     }
 
     fn route(&mut self, request: &Request, path: &[&str]) -> Outcome<Reply> {
-        let follow = |known: &[&str]| Follow::read(request.query.get("follow"), known);
+        let is_administrator = self.is_administrator;
+        let follow = |known: &[&str]| Follow::read(request.query.get("follow"), known, is_administrator);
         let query = &request.query;
         Ok(match (request.method.as_str(), path) {
             ("GET", []) => Shown(self.show_api()),
@@ -193,6 +200,10 @@ impl World {
                 let vm = self.vm(id)?.clone();
                 Shown(self.show_reported(&vm))
             }
+            ("GET", ["vms", id, "numanodes"]) => {
+                self.vm(id)?;
+                Shown(node("vm_numa_nodes"))
+            }
             ("GET", ["vms", id, "graphicsconsoles"]) => {
                 // Its id is the protocol's name in hex.
                 let console = "766e63";
@@ -226,7 +237,16 @@ impl World {
 
             ("GET", ["templates"]) => {
                 let follow = follow(images::TEMPLATE_FOLLOWED)?;
-                let known = ["name", "description", "comment", "id", "status", "cluster"];
+                let known = [
+                    "name",
+                    "description",
+                    "comment",
+                    "id",
+                    "status",
+                    "cluster",
+                    "datacenter",
+                    "vm.name",
+                ];
                 let found = select(self.templates.clone(), query, &known, |template| {
                     self.template_fields(template)
                 })?;
@@ -253,7 +273,15 @@ impl World {
             }
 
             ("GET", ["disks"]) => {
-                let known = ["alias", "name", "id", "description", "status", "vm_names"];
+                let known = [
+                    "alias",
+                    "name",
+                    "id",
+                    "description",
+                    "status",
+                    "vm_names",
+                    "storage.name",
+                ];
                 let found = select(self.disks.clone(), query, &known, |disk| self.disk_fields(disk))?;
                 Shown(node("disks").all(found.iter().map(|disk| self.show_disk(disk))))
             }
@@ -286,9 +314,11 @@ impl World {
 
 /// Queries that are known; whether a request takes one is not told apart.
 const QUERIES: &[&str] = &[
+    "all_content",
     "async",
     "case_sensitive",
     "clone",
+    "clone_permissions",
     "correlation_id",
     "current",
     "detach_only",

@@ -30,6 +30,8 @@ pub const VM: Shape = &[
     ("delete_protected", Flag),
     ("description", Text),
     ("disk_attachments/disk_attachment/disk", Ref),
+    ("disk_attachments/disk_attachment/disk/format", One(&["cow", "raw"])),
+    ("disk_attachments/disk_attachment/disk/sparse", Flag),
     (
         "disk_attachments/disk_attachment/disk/storage_domains/storage_domain",
         Ref,
@@ -103,13 +105,23 @@ pub const TRANSFER: Shape = &[
     ("timeout_policy", One(&["cancel", "legacy", "pause"])),
 ];
 
-pub const TEMPLATE: Shape = &[("comment", Text), ("description", Text), ("name", Text), ("vm", Ref)];
+pub const TEMPLATE: Shape = &[
+    ("cluster", Ref),
+    ("cluster/name", Text),
+    ("comment", Text),
+    ("description", Text),
+    ("name", Text),
+    ("vm", Ref),
+    ("vm/name", Text),
+];
 
 pub const TAG: Shape = &[("description", Text), ("name", Text)];
 
 pub const AFFINITY_GROUP: Shape = &[
     ("description", Text),
+    ("enforcing", Flag),
     ("name", Text),
+    ("positive", Flag),
     ("vms/vm", Ref),
     ("vms_rule/enabled", Flag),
     ("vms_rule/enforcing", Flag),
@@ -150,6 +162,39 @@ pub const ALL: &[(&str, Shape)] = &[
     ("affinity_label", LABEL),
     ("action", ACTION),
 ];
+
+/// Elements that not every engine knows, with the first that does (oVirt/ovirt-engine-api-model: `@since`).
+const SINCE: &[(&str, [u32; 3])] = &[
+    ("use_ignition", [4, 4, 0]),
+    ("shallow", [4, 4, 3]),
+    ("timeout_policy", [4, 4, 5]),
+    ("broken", [4, 4, 8]),
+];
+
+/// An element of a request that is newer than the engine: unknown to it.
+pub fn newer(request: &Node, version: [u32; 3]) -> Option<&'static str> {
+    let known = SINCE
+        .iter()
+        .find(|(name, since)| *name == request.name && *since > version);
+    let below = || request.nodes.iter().find_map(|child| newer(child, version));
+    known.map(|(name, _)| *name).or_else(below)
+}
+
+/// An answer as an engine of this version gives it.
+pub fn of_version(mut answer: Node, version: [u32; 3]) -> Node {
+    let knows = |child: &Node| {
+        SINCE
+            .iter()
+            .all(|(name, since)| *name != child.name || *since <= version)
+    };
+    answer.nodes.retain(knows);
+    answer.nodes = answer
+        .nodes
+        .into_iter()
+        .map(|child| of_version(child, version))
+        .collect();
+    answer
+}
 
 /// The first thing in a request that the engine does not know.
 pub fn unknown(request: &Node, shape: Shape) -> Option<String> {

@@ -13,7 +13,8 @@ pub const API: &str = "/ovirt-engine/api";
 pub struct Follow(BTreeSet<String>);
 
 impl Follow {
-    pub fn read(text: Option<&String>, known: &[&str]) -> Outcome<Self> {
+    /// A link that leads to what the user is not shown is an exception (oVirt/ovirt-engine: `LinkFollower.fetch`).
+    pub fn read(text: Option<&String>, known: &[&str], is_administrator: bool) -> Outcome<Self> {
         let mut links = BTreeSet::new();
         for path in text
             .map_or("", String::as_str)
@@ -23,6 +24,9 @@ impl Follow {
         {
             if !known.contains(&path) {
                 return Refusal::bad(format!("The follow parameter {path} leads nowhere"));
+            }
+            if !is_administrator && ["network_filter", "tags"].contains(&path) {
+                return Err(Refusal::Exception);
             }
             // What lies on the way is shown as well.
             for (at, _) in path.match_indices('.') {
@@ -297,6 +301,9 @@ impl World {
     }
 
     pub fn show_group(&self, group: &AffinityGroup) -> Node {
+        let labels = |name: &str, ids: &[String]| {
+            node(name).all(ids.iter().map(|id| reference("affinity_label", "affinitylabels", id)))
+        };
         let path = format!("{API}/clusters/{}/affinitygroups/{}", group.cluster, group.id);
         let rule = node("vms_rule")
             .text("enabled", group.enabled)
@@ -313,10 +320,12 @@ impl World {
             .text("priority", "0.0")
             .add(
                 node("hosts_rule")
-                    .text("enabled", false)
-                    .text("enforcing", false)
-                    .text("positive", true),
+                    .text("enabled", group.hosts_rule.enabled)
+                    .text("enforcing", group.hosts_rule.enforcing)
+                    .text("positive", group.hosts_rule.positive),
             )
+            .add(labels("vm_labels", &group.vm_labels))
+            .add(labels("host_labels", &group.host_labels))
             .add(rule)
             .add(node("vms").all(group.vms.iter().map(|vm| reference("vm", "vms", vm))))
             .add(reference("cluster", "clusters", &group.cluster))
@@ -356,7 +365,8 @@ impl World {
             .text("timeout_policy", &transfer.timeout_policy)
             .text("transferred", self.received(transfer))
             // Shown so, whatever it was asked with.
-            .add(node("image").id(&transfer.disk));
+            .add(node("image").id(&transfer.disk))
+            .all(self.hosts.first().map(|host| reference("host", "hosts", &host.id)));
         if !["transferring", "paused_user"].contains(&transfer.phase.as_str()) {
             return shown;
         }

@@ -29,6 +29,9 @@ pub const SEARCHED: &[&str] = &[
     "host",
 ];
 
+/// Characters of a machine's custom properties (oVirt/ovirt-engine: `BusinessEntitiesDefinitions`).
+const LONGEST_PROPERTIES: usize = 4000;
+
 /// `MaxVmNameLength` of a fresh engine.
 const LONGEST_NAME: usize = 64;
 
@@ -109,6 +112,11 @@ impl World {
         }
         if template.id != BLANK && self.data_center_of(&template.cluster) != data_center {
             return Refusal::conflict("Cannot add VM. The Template doesn't belong to the selected Data Center.");
+        }
+        // oVirt/ovirt-engine: AddVmCommand.getPermissionCheckSubjects; a template's parents are data center and system.
+        let may = |on: &str| self.may("create_vm", &[on, &data_center]);
+        if !self.is_administrator && !(may(&cluster) && may(&template.id)) {
+            return Err(Refusal::failed(403, "User is not authorized to perform this action."));
         }
         let quota_mode = self.data_centers.iter().find(|known| known.id == data_center);
         if quota_mode.is_some_and(|known| known.quota_mode == "enabled") && body.at("quota").is_none() {
@@ -266,15 +274,14 @@ impl World {
                     property.get("name").unwrap_or_default(),
                     property.get("value").unwrap_or_default(),
                 );
-                if name != "ignitiondata" || !self.has_ignition_hook {
+                if !self.properties.contains(&name) {
                     return Refusal::bad(format!(
                         "Cannot {operation} VM. Invalid parameter(s) in custom properties: the property {name} is not defined."
                     ));
                 }
-                if value.contains('\n') {
-                    return Refusal::bad(format!(
-                        "Cannot {operation} VM. Custom property {name} does not match .*"
-                    ));
+                // oVirt/ovirt-engine: CustomPropertiesUtils.VALUE_REGEX; the column of all of a machine's has 4000.
+                if value.contains([';', '\n']) || value.len() > LONGEST_PROPERTIES {
+                    return Refusal::bad(format!("Cannot {operation} VM. Invalid syntax of custom properties."));
                 }
                 vm.properties.retain(|(known, _)| *known != name);
                 vm.properties.push((name, value));
@@ -438,11 +445,23 @@ impl World {
 
     /// The host that runs least, of those that affinity and memory allow.
     fn schedule(&self, vm: &Vm, destination: Option<&str>) -> Outcome<String> {
+        // oVirt/ovirt-engine: `FeatureSupported.isImplicitAffinityGroupSupported`: labels alone count below 4.4 only.
+        let is_implicit = self.cluster(&vm.cluster)?.version < [4, 4];
         let labels: Vec<_> = self
             .affinity_labels
             .iter()
             .filter(|label| label.vms.contains(&vm.id))
             .collect();
+        let leads = |group: &&AffinityGroup| {
+            let rule = group.hosts_rule;
+            let is_labelled = labels.iter().any(|label| group.vm_labels.contains(&label.id));
+            rule.enabled && rule.positive && rule.enforcing && (is_labelled || group.vms.contains(&vm.id))
+        };
+        let rules: Vec<_> = self.affinity_groups.iter().filter(leads).collect();
+        let has = |host: &Host, ids: &[String]| {
+            let mut with = self.affinity_labels.iter().filter(|label| ids.contains(&label.id));
+            with.any(|label| label.hosts.contains(&host.id))
+        };
         let running = |host: &Host| {
             self.vms
                 .iter()
@@ -456,7 +475,8 @@ impl World {
                 && used + vm.shape.guaranteed <= host.memory
                 && (vm.pinned.is_empty() || vm.pinned.contains(&host.id))
                 && destination.is_none_or(|wanted| wanted == host.id)
-                && labels.iter().all(|label| label.hosts.contains(&host.id))
+                && (!is_implicit || labels.iter().all(|label| label.hosts.contains(&host.id)))
+                && rules.iter().all(|group| has(host, &group.host_labels))
         };
         let groups = || {
             self.affinity_groups

@@ -25,19 +25,24 @@ pub struct World {
     timers: Vec<(Instant, u64, Effect)>,
     pub times: Times,
 
-    /// E.g. 4.5.6: decides what can be asked for, see `init.rs`.
+    /// E.g. 4.5.7: decides what can be asked for, see `of_version`.
     pub version: [u32; 3],
     pub password: String,
     /// Each token and when it was used last.
     pub tokens: BTreeMap<String, Instant>,
-    /// Whether the user has an administrator's role; others see what is theirs, when they ask for no more.
+    /// Whether the user has an administrator's role; others are only answered filtered.
     pub is_administrator: bool,
-    /// Searches find everything, as those of ordinary users do.
+    /// `ENGINE_API_FILTER_BY_DEFAULT`, "true" since 4.2: ordinary users are filtered unless a request says otherwise.
+    pub filters_by_default: bool,
+    /// Searches find everything, as a platform that is not the engine might.
     pub ignores_filters: bool,
+    /// Commands that take no lock see what was there when they came: see `Seen`.
+    pub races: bool,
+    pub seen: Option<Seen>,
     /// Requests by method and collection that this user may not make, e.g. `POST /vms`.
     pub forbidden: Vec<(String, String)>,
-    /// `engine-config UserDefinedVMProperties`: without `ignitiondata` the hook's property is refused.
-    pub has_ignition_hook: bool,
+    /// `engine-config UserDefinedVMProperties`: names of custom properties, each of any value.
+    pub properties: Vec<String>,
 
     pub data_centers: Vec<DataCenter>,
     pub clusters: Vec<Cluster>,
@@ -80,6 +85,13 @@ pub struct World {
     /// Where transfers are said to go directly, when it is not where they can.
     pub direct_origin: Option<String>,
     pub ca_pem: String,
+}
+
+/// What was there when a request came; what others did meanwhile, a command without a lock does not see.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub groups: Vec<AffinityGroup>,
+    pub labels: Vec<AffinityLabel>,
 }
 
 /// How long things take, in milliseconds of the engine's clock.
@@ -134,12 +146,56 @@ pub enum Effect {
     Off(String, usize),
     Transferring(String),
     TransferFinished(String),
-    TransferCancelled(String),
+    /// The next phase of a transfer that was cancelled or failed.
+    TransferCleanup(String),
     TransferGone(String),
     JobDone(String),
 }
 
 impl World {
+    /// Makes it an engine of this version, with clusters of the newest compatibility that it knows.
+    pub fn of_version(&mut self, version: [u32; 3]) {
+        self.version = version;
+        // oVirt/ovirt-engine: `Version.java`; 4.5 has 4.7.
+        let compatibility = match version {
+            [4, 3, _] => [4, 3],
+            [4, 4, ..3] => [4, 4],
+            [4, 4, ..6] => [4, 5],
+            [4, 4, _] => [4, 6],
+            _ => [4, 7],
+        };
+        self.clusters
+            .iter_mut()
+            .for_each(|cluster| cluster.version = compatibility);
+    }
+
+    /// What a request that takes no lock sees; `None` for all others.
+    ///
+    /// Affinity groups and labels are read, changed and written whole (oVirt/ovirt-engine: AddAffinityGroupCommand,
+    /// EditAffinityGroupCommand and UpdateLabelCommand have no `getExclusiveLocks`).
+    pub fn sees(&self, request: &Request) -> Option<Seen> {
+        let changes = ["/affinitygroups", "/affinitylabels/"]
+            .iter()
+            .any(|part| request.path.contains(part));
+        (self.races && request.method == "POST" && changes).then(|| Seen {
+            groups: self.affinity_groups.clone(),
+            labels: self.affinity_labels.clone(),
+        })
+    }
+
+    /// Whether one of the user's roles allows it on one of these, or on the whole system.
+    pub fn may(&self, permit: &str, on: &[&str]) -> bool {
+        let counts = |on_it: &Option<(&str, String)>| on_it.as_ref().is_none_or(|(_, id)| on.contains(&id.as_str()));
+        let mut roles = self.permissions.iter().filter(|permission| counts(&permission.on));
+        roles.any(|permission| super::around::permits_of(&permission.role).contains(&permit))
+    }
+
+    /// Whether a disk is being removed.
+    pub fn is_going(&self, disk: &str) -> bool {
+        let goes = |effect: &Effect| matches!(effect, Effect::DiskGone(id) if id == disk);
+        self.timers.iter().any(|(_, _, effect)| goes(effect))
+    }
+
     /// An id as the engine makes them, the same in each run.
     pub fn new_id(&mut self) -> String {
         self.next += 1;
@@ -225,7 +281,7 @@ impl World {
             }
             Effect::Transferring(id) => self.transfer_began(&id),
             Effect::TransferFinished(id) => self.transfer_finished(&id),
-            Effect::TransferCancelled(id) => self.transfer_cancelled(&id),
+            Effect::TransferCleanup(id) => self.transfer_cleanup(&id),
             Effect::TransferGone(id) => self.transfers.retain(|transfer| transfer.id != id),
             Effect::JobDone(id) => {
                 let now = self.now;
@@ -306,13 +362,16 @@ impl World {
             next: 0,
             timers: Vec::new(),
             times: Times::default(),
-            version: [4, 5, 6],
+            version: [4, 5, 7],
             password: String::new(),
             tokens: BTreeMap::new(),
             is_administrator: true,
+            filters_by_default: true,
             ignores_filters: false,
+            races: true,
+            seen: None,
             forbidden: Vec::new(),
-            has_ignition_hook: false,
+            properties: Vec::new(),
             data_centers: Vec::new(),
             clusters: Vec::new(),
             hosts: Vec::new(),

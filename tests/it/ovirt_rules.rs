@@ -1,0 +1,621 @@
+//! Rules of the engine's source, each with the request that breaks without the client's care for it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::join_all;
+use ocpdeploy::backend::ovirt::Ovirt;
+use ocpdeploy::backend::{
+    Backend, BackendError, BackendErrorKind as Kind, Finding, ImageRequest, MachineSpec, Requirements, Verdict,
+};
+use ocpdeploy::cluster::{ClusterId, MachineName, NodeName, Role};
+
+use crate::support::fake_engine::{
+    AffinityGroup, AffinityLabel, FakeEngine, Fault, HostsRule, Instant, Named, Permission, What, World,
+};
+use crate::support::ovirt_client::Client;
+use crate::support::ovirt_sdk;
+
+/// Engines whose rules differ.
+pub const VERSIONS: [[u32; 3]; 4] = [[4, 3, 10], [4, 4, 4], [4, 4, 10], [4, 5, 7]];
+
+fn engine(version: [u32; 3], change: impl FnOnce(&mut World)) -> FakeEngine {
+    FakeEngine::with(|world| {
+        world.tick = 3_000;
+        world.of_version(version);
+        change(world);
+    })
+}
+
+fn newest(change: impl FnOnce(&mut World)) -> FakeEngine {
+    engine([4, 5, 7], change)
+}
+
+fn role(world: &mut World, role: &str, on: &'static str, id: String) {
+    let id_of_permission = world.new_id();
+    world.permissions.push(Permission {
+        id: id_of_permission,
+        role: role.to_owned(),
+        on: Some((on, id)),
+    });
+}
+
+/// A user with the roles of the documentation, but for those on templates.
+pub fn ordinary_user(world: &mut World) {
+    world.is_administrator = false;
+    world.permissions.clear();
+    let cluster = world.clusters[1].id.clone();
+    let storage = world
+        .storage_domains
+        .iter()
+        .find(|domain| domain.name == "data")
+        .unwrap()
+        .id
+        .clone();
+    role(world, "PowerUserRole", "cluster", cluster);
+    role(world, "PowerUserRole", "storage_domain", storage);
+}
+
+/// Lets the user make machines of a template.
+pub fn permit_template(world: &mut World, name: &str) {
+    let id = world
+        .templates
+        .iter()
+        .find(|template| template.name == name)
+        .unwrap()
+        .id
+        .clone();
+    role(world, "UserTemplateBasedVm", "template", id);
+}
+
+fn needs(spec: &MachineSpec) -> Requirements {
+    Requirements {
+        networks: vec!["ovirtmgmt".to_owned()],
+        machines: vec![(spec.name.clone(), vec![spec.nics[0].mac])],
+        cluster: Some(spec.cluster.clone()),
+        ..Requirements::default()
+    }
+}
+
+/// The same machine as another node.
+fn node(spec: &MachineSpec, role: Role, index: usize) -> MachineSpec {
+    let node = NodeName::node(role, index);
+    let mut spec = MachineSpec {
+        name: MachineName::of_node("lab", &node),
+        node,
+        role,
+        ..spec.clone()
+    };
+    let kind = if role == Role::Master { "a" } else { "b" };
+    spec.nics[0].mac = format!("52:54:00:aa:{kind}0:0{index}").parse().unwrap();
+    spec
+}
+
+fn lines(findings: &[Finding], verdict: Verdict) -> Vec<String> {
+    let of = findings.iter().filter(|finding| finding.verdict == verdict);
+    of.map(|finding| {
+        format!(
+            "{}\n  hint: {}",
+            finding.text,
+            finding.hint.as_deref().unwrap_or_default()
+        )
+    })
+    .collect()
+}
+
+fn words(error: &BackendError) -> String {
+    let cause = error.source.as_ref().map(ToString::to_string).unwrap_or_default();
+    format!(
+        "{error}: {cause}\n  hint: {}",
+        error.hint.as_deref().unwrap_or_default()
+    )
+}
+
+async fn create_all(backend: &Ovirt, specs: &[MachineSpec]) {
+    for made in join_all(specs.iter().map(|spec| backend.create_machine(spec))).await {
+        made.unwrap();
+    }
+}
+
+// 1. oVirt/ovirt-engine: LinkFollower.getHref.
+#[test]
+fn a_profile_without_a_filter_stops_no_check() {
+    for version in VERSIONS {
+        let engine = engine(version, |_| ());
+        let client = Client::of(&engine, |_| ());
+        let spec = client.spec("lab");
+        let filtered = Requirements {
+            networks: vec!["filtered".to_owned(), "plain".to_owned()],
+            ..needs(&spec)
+        };
+        let findings = client.run(async |backend| backend.preflight(&filtered).await.unwrap());
+        let warnings = lines(&findings, Verdict::Warn);
+        assert!(
+            warnings.iter().any(|line| line.contains("clean-traffic")),
+            "{version:?}: {warnings:?}"
+        );
+        assert_eq!(lines(&findings, Verdict::Fail), Vec::<String>::new(), "{version:?}");
+        // What the engine refuses is unknown, and no reason to stop.
+        engine.fault(
+            Fault::on("GET", "/networkfilters").refused(400, "Query execution failed due to insufficient permissions."),
+        );
+        let findings = client.run(async |backend| backend.preflight(&filtered).await.unwrap());
+        let warnings = lines(&findings, Verdict::Warn);
+        assert!(
+            !warnings.iter().any(|line| line.contains("clean-traffic")),
+            "{warnings:?}"
+        );
+    }
+}
+
+// 2. oVirt/ovirt-engine: ENGINE_API_FILTER_BY_DEFAULT, QueryType.GetAllTags.
+#[test]
+fn an_ordinary_user_is_known_by_the_first_request() {
+    for by_default in [true, false] {
+        let engine = newest(|world| {
+            ordinary_user(world);
+            permit_template(world, "rhcos");
+            world.filters_by_default = by_default;
+        });
+        let client = Client::of(&engine, |_| ());
+        let spec = client.spec("lab");
+        let findings = client.run(async |backend| {
+            let findings = backend.preflight(&needs(&spec)).await.unwrap();
+            backend.create_machine(&spec).await.unwrap();
+            findings
+        });
+        let warnings = lines(&findings, Verdict::Warn);
+        assert!(
+            warnings.iter().any(|line| line.contains("not an administrator")),
+            "{warnings:?}"
+        );
+        let api = |request: &&crate::support::fake_engine::Request| request.path.starts_with("/ovirt-engine/api");
+        let requests = engine.requests();
+        let mut requests = requests.iter().filter(api);
+        assert_eq!(requests.next().unwrap().path, "/ovirt-engine/api/tags");
+        assert!(requests.all(|request| request.headers.get("filter").is_some_and(|value| value == "true")));
+    }
+    // An administrator sends no such header.
+    let engine = newest(|_| ());
+    let client = Client::of(&engine, |_| ());
+    client.run(async |backend| backend.list_clusters().await.unwrap());
+    assert!(
+        engine
+            .requests()
+            .iter()
+            .all(|request| !request.headers.contains_key("filter"))
+    );
+}
+
+// 3. oVirt/ovirt-engine-api-model: ImageTransfer.timeoutPolicy, `@since 4.4.5`.
+#[test]
+fn every_engine_takes_an_upload() {
+    for version in VERSIONS {
+        let engine = engine(version, |_| ());
+        let client = Client::of(&engine, |_| ());
+        let image = client.image("coreos.qcow2", 1 << 20);
+        let cluster = ClusterId::new("lab", "example.com");
+        client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap());
+        let posts = |request: &&crate::support::fake_engine::Request| {
+            request.method == "POST" && request.path.ends_with("/imagetransfers")
+        };
+        let requests = engine.requests();
+        let body = String::from_utf8(requests.iter().find(posts).unwrap().body.clone()).unwrap();
+        assert_eq!(
+            body.contains("timeout_policy"),
+            version >= [4, 4, 5],
+            "{version:?}: {body}"
+        );
+        ovirt_sdk::judge(&engine, 15);
+    }
+}
+
+// 4. oVirt/ovirt-engine: AddAffinityGroupCommand, EditAffinityGroupCommand.
+#[test]
+fn masters_that_are_made_at_once_are_in_one_group() {
+    for version in VERSIONS {
+        let engine = engine(version, |_| ());
+        let client = Client::of(&engine, |_| ());
+        let masters = [0, 1, 2].map(|index| node(&client.spec("lab"), Role::Master, index));
+        client.run(async |backend| create_all(backend, &masters).await);
+        let groups = engine.look(|world| {
+            world
+                .affinity_groups
+                .iter()
+                .map(|group| group.vms.len())
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(groups, [3], "{version:?}");
+    }
+}
+
+/// Two runs, each of its own process, as when a command is given twice.
+#[test]
+fn two_runs_at_once_leave_all_masters_in_one_group() {
+    for version in VERSIONS {
+        let engine = engine(version, |_| ());
+        let client = Client::of(&engine, |_| ());
+        let [first, second] = [0, 1].map(|index| node(&client.spec("lab"), Role::Master, index));
+        std::thread::scope(|scope| {
+            for spec in [&first, &second] {
+                let client = &client;
+                scope.spawn(move || client.run(async |backend| create_all(backend, std::slice::from_ref(spec)).await));
+            }
+        });
+        // The next run, which every deployment that was run twice has, mends what the race left.
+        client.run(async |backend| create_all(backend, &[first.clone(), second.clone()]).await);
+        let groups = engine.look(|world| world.affinity_groups.clone());
+        assert_eq!(groups.len(), 1, "{version:?}: {groups:?}");
+        assert_eq!(groups[0].vms.len(), 2, "{version:?}: {groups:?}");
+    }
+}
+
+#[test]
+fn a_group_of_our_name_that_is_not_ours_is_told() {
+    let engine = newest(|world| {
+        world.affinity_groups.push(AffinityGroup {
+            id: "00000000-0000-4000-8000-0000000000cc".to_owned(),
+            name: "ocpdeploy-lab.example.com-masters".to_owned(),
+            // Of another oVirt cluster: the engine looks for names in all of them.
+            cluster: world.clusters[0].id.clone(),
+            ..AffinityGroup::default()
+        });
+    });
+    let client = Client::of(&engine, |_| ());
+    let refused = client.run(async |backend| backend.create_machine(&client.spec("lab")).await.unwrap_err());
+    assert_eq!(refused.kind, Kind::Conflict, "{}", words(&refused));
+    assert!(
+        words(&refused).contains("ocpdeploy-lab.example.com-masters"),
+        "{}",
+        words(&refused)
+    );
+    engine.look(|world| assert!(world.affinity_groups[0].vms.is_empty()));
+}
+
+const LABEL: &str = "00000000-0000-4000-8000-0000000000bb";
+
+/// A label on the second host, and the group that makes it count where the rule is given.
+fn label(world: &mut World, rule: Option<HostsRule>) {
+    world.affinity_labels.push(AffinityLabel {
+        id: LABEL.to_owned(),
+        name: "workers".to_owned(),
+        vms: Vec::new(),
+        hosts: vec![world.hosts[1].id.clone()],
+    });
+    let id = world.new_id();
+    world.affinity_groups.extend(rule.map(|hosts_rule| AffinityGroup {
+        id,
+        name: "workers".to_owned(),
+        cluster: world.clusters[1].id.clone(),
+        vm_labels: vec![LABEL.to_owned()],
+        host_labels: vec![LABEL.to_owned()],
+        hosts_rule,
+        ..AffinityGroup::default()
+    }));
+}
+
+const PLACES: HostsRule = HostsRule {
+    enabled: true,
+    positive: true,
+    enforcing: true,
+};
+
+// 5. oVirt/ovirt-engine: FeatureSupported.isImplicitAffinityGroupSupported, BackendAffinityLabelVmsResource.add.
+#[test]
+fn a_label_places_workers_where_the_engine_says_so() {
+    for version in VERSIONS {
+        let is_implicit = version < [4, 4, 0];
+        let engine = engine(version, |world| label(world, (!is_implicit).then_some(PLACES)));
+        let client = Client::of(&engine, |config| config.worker_label = Some("workers".to_owned()));
+        let workers = [0, 1, 2].map(|index| node(&client.spec("lab"), Role::Worker, index));
+        let findings = client.run(async |backend| {
+            let findings = backend.preflight(&needs(&workers[0])).await.unwrap();
+            create_all(backend, &workers).await;
+            findings
+        });
+        assert_eq!(lines(&findings, Verdict::Fail), Vec::<String>::new(), "{version:?}");
+        let hosts: BTreeSet<_> = engine.boots().into_iter().map(|boot| boot.host).collect();
+        assert_eq!(hosts, ["host-2".to_owned()].into(), "{version:?}");
+        assert_eq!(
+            engine.look(|world| world.affinity_labels[0].vms.len()),
+            3,
+            "{version:?}"
+        );
+    }
+}
+
+#[test]
+fn a_label_that_places_nothing_is_told_before_anything_is_made() {
+    let rules = [
+        None,
+        Some(HostsRule {
+            enabled: false,
+            ..PLACES
+        }),
+        Some(HostsRule {
+            positive: false,
+            ..PLACES
+        }),
+        Some(HostsRule {
+            enforcing: false,
+            ..PLACES
+        }),
+    ];
+    for rule in rules {
+        let engine = newest(|world| label(world, rule));
+        let client = Client::of(&engine, |config| config.worker_label = Some("workers".to_owned()));
+        let worker = node(&client.spec("lab"), Role::Worker, 0);
+        let findings = client.run(async |backend| backend.preflight(&needs(&worker)).await.unwrap());
+        let fails = lines(&findings, Verdict::Fail);
+        assert!(
+            fails
+                .iter()
+                .any(|line| line.contains("affinity group") && line.contains("workers")),
+            "{rule:?}: {fails:?}"
+        );
+        client.run(async |backend| backend.create_machine(&worker).await.unwrap_err());
+        assert!(
+            engine.boots().is_empty(),
+            "{rule:?}: it was started where the label does not lead"
+        );
+    }
+}
+
+fn begun(client: &Client, engine: &FakeEngine, image: &ImageRequest, cluster: &ClusterId) {
+    // No host can be reached: the upload ends after its beginning.
+    engine.fault(Fault::on("PUT", "/images/*").what(What::Later(503, 600)));
+    client.run(async |backend| backend.ensure_image(Role::Worker, cluster, image).await.unwrap_err());
+    assert_eq!(engine.look(|world| world.transfers.len()), 1);
+}
+
+// 7. oVirt/ovirt-engine: TransferDiskImageCommand.getExclusiveLocks, RemoveDiskCommand, AddVmCommand.getSharedLocks.
+#[test]
+fn destroy_ends_an_upload_that_is_under_way() {
+    for version in VERSIONS {
+        let engine = engine(version, |_| ());
+        let client = Client::of(&engine, |_| ());
+        let image = client.image("coreos.qcow2", 1 << 20);
+        let cluster = ClusterId::new("lab", "example.com");
+        begun(&client, &engine, &image, &cluster);
+        client.run(async |backend| backend.delete_remaining(&cluster).await.unwrap());
+        engine.look(|world| {
+            assert_eq!(
+                (world.disks.len(), world.tags.len(), world.vms.len()),
+                (2, 0, 0),
+                "{version:?}"
+            );
+            let is_open = world
+                .transfers
+                .iter()
+                .any(|transfer| !transfer.phase.starts_with("finished"));
+            assert!(!is_open, "{version:?}: {:?}", world.transfers);
+        });
+    }
+}
+
+#[test]
+fn a_template_from_which_a_machine_is_just_made_is_removed_after_it() {
+    let engine = newest(|_| ());
+    let client = Client::of(&engine, |_| ());
+    let image = client.image("coreos.qcow2", 1 << 20);
+    let cluster = ClusterId::new("lab", "example.com");
+    client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap());
+    // Gone before the engine looks for machines that depend on it.
+    engine.fault(Fault::on("DELETE", "/templates/*").times(2).refused(
+        409,
+        "Cannot remove Template. This template is currently in use to create VM other.",
+    ));
+    client.run(async |backend| backend.delete_remaining(&cluster).await.unwrap());
+    assert_eq!(engine.look(|world| (world.templates.len(), world.tags.len())), (3, 0));
+}
+
+// 8. oVirt/ovirt-engine: TransferDiskImageCommand.cleanup and endWithFailure.
+#[test]
+fn an_upload_that_was_cancelled_is_begun_anew() {
+    for version in VERSIONS {
+        for (phase, policy) in [
+            ("cancelled_user", "cancel"),
+            ("cancelled_system", "cancel"),
+            ("finalizing_cleanup", "cancel"),
+        ] {
+            let engine = engine(version, |_| ());
+            let client = Client::of(&engine, |_| ());
+            let image = client.image("coreos.qcow2", 1 << 20);
+            let cluster = ClusterId::new("lab", "example.com");
+            begun(&client, &engine, &image, &cluster);
+            engine.edit(|world| {
+                let transfer = &mut world.transfers[0];
+                (transfer.phase, transfer.timeout_policy) = (phase.to_owned(), policy.to_owned());
+                let cleanup = crate::support::fake_engine::Effect::TransferCleanup(transfer.id.clone());
+                let time: Instant = world.times.transfer;
+                world.after(time, cleanup);
+            });
+            client.run(async |backend| {
+                let made = backend.ensure_image(Role::Worker, &cluster, &image).await;
+                made.unwrap_or_else(|error| panic!("{version:?} {phase}: {}", words(&error)));
+            });
+            assert_eq!(
+                engine.look(|world| (world.templates.len(), world.vms.len())),
+                (4, 0),
+                "{version:?} {phase}"
+            );
+        }
+    }
+}
+
+/// While it is sent, by somebody in the Administration Portal.
+#[test]
+fn an_upload_that_is_cancelled_meanwhile_is_begun_anew() {
+    let engine = newest(|_| ());
+    let client = Client::of(&engine, |_| ());
+    let image = client.image("coreos.qcow2", (32 << 20) + 4096);
+    let cluster = ClusterId::new("lab", "example.com");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = std::time::Instant::now();
+            let sends = || {
+                engine.look(|world| {
+                    world
+                        .transfers
+                        .first()
+                        .map(|transfer| (transfer.id.clone(), transfer.data.len()))
+                })
+            };
+            let id = loop {
+                assert!(begun.elapsed() < Duration::from_secs(30), "nothing was sent");
+                match sends() {
+                    Some((id, bytes)) if bytes > 0 => break id,
+                    _ => std::thread::sleep(Duration::from_millis(1)),
+                }
+            };
+            engine.ask("POST", &format!("/imagetransfers/{id}/cancel"), "<action/>");
+        });
+        client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap());
+    });
+    let sent = std::fs::read(client.path("coreos.qcow2")).unwrap();
+    assert!(engine.look(|world| {
+        world
+            .transfers
+            .iter()
+            .all(|transfer| transfer.data == sent || transfer.phase == "finished_failure")
+    }));
+    assert_eq!(engine.look(|world| (world.templates.len(), world.vms.len())), (4, 0));
+}
+
+// 9. oVirt/ovirt-engine: AddVmCommand.getPermissionCheckSubjects.
+#[test]
+fn a_template_that_the_user_may_not_use_is_told_before_anything_is_made() {
+    let refused = |engine: &FakeEngine| {
+        let client = Client::of(engine, |_| ());
+        let spec = client.spec("lab");
+        let needs = Requirements {
+            templates: vec!["rhcos".to_owned()],
+            ..needs(&spec)
+        };
+        client.run(async |backend| {
+            let findings = lines(&backend.preflight(&needs).await.unwrap(), Verdict::Warn);
+            let told = findings
+                .iter()
+                .any(|line| line.contains("template rhcos") && line.contains("UserTemplateBasedVm"));
+            let made = backend.create_machine(&spec).await;
+            assert_eq!(told, made.is_err(), "{findings:?} {made:?}");
+            made.err()
+        })
+    };
+    let engine = newest(ordinary_user);
+    let error = refused(&engine).unwrap();
+    assert_eq!(error.kind, Kind::Denied, "{}", words(&error));
+    assert!(words(&error).contains("UserTemplateBasedVm"), "{}", words(&error));
+    assert!(engine.look(|world| world.vms.is_empty()));
+    engine.edit(|world| permit_template(world, "rhcos"));
+    assert!(refused(&engine).is_none());
+    // A role on the data center counts for its templates, one on another template does not.
+    let engine = newest(|world| {
+        ordinary_user(world);
+        let center = world.data_centers[1].id.clone();
+        role(world, "PowerUserRole", "data_center", center);
+    });
+    assert!(refused(&engine).is_none());
+    let engine = newest(|world| {
+        ordinary_user(world);
+        permit_template(world, "centos");
+    });
+    assert!(refused(&engine).is_some());
+}
+
+// 10. A template is made of whatever its machine has.
+#[test]
+fn no_template_is_made_before_its_machine_has_the_disk() {
+    let engine = newest(|_| ());
+    let client = Client::of(&engine, |_| ());
+    let image = client.image("coreos.qcow2", 1 << 20);
+    let cluster = ClusterId::new("lab", "example.com");
+    engine.fault(
+        Fault::on("POST", "/vms/*/diskattachments")
+            .refused(409, "Cannot attach Virtual Disk. Something else is the matter."),
+    );
+    let refused = client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap_err());
+    assert!(
+        words(&refused).contains("Something else is the matter"),
+        "{}",
+        words(&refused)
+    );
+    assert_eq!(
+        engine.look(|world| world.templates.len()),
+        3,
+        "a template without a disk"
+    );
+    // The next run goes on, and an answer that is lost is no disk that lacks.
+    engine.fault(Fault::on("POST", "/vms/*/diskattachments").what(What::LostAnswer));
+    let again = client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await);
+    if again.is_err() {
+        client.run(async |backend| backend.ensure_image(Role::Worker, &cluster, &image).await.unwrap());
+    }
+    let disks = engine.look(|world| world.templates.last().unwrap().disks.len());
+    assert_eq!(disks, 1);
+}
+
+// 11. oVirt/ovirt-engine: in 4.3 BackendDiskResource.update amends a disk's format and nothing else.
+#[test]
+fn a_stalled_disk_of_another_cluster_is_taken_over_by_each_engine() {
+    std::thread::scope(|scope| {
+        for version in [[4, 3, 10], [4, 5, 7]] {
+            scope.spawn(move || {
+                let engine = engine(version, |_| ());
+                let client = Client::of(&engine, |_| ());
+                let image = client.image("coreos.qcow2", 1 << 20);
+                let [first, second] = ["lab", "other"].map(|name| ClusterId::new(name, "example.com"));
+                // The first run ends between the disk and its upload.
+                engine.fault(Fault::on("POST", "/imagetransfers").refused(400, "no"));
+                client.run(async |backend| backend.ensure_image(Role::Worker, &first, &image).await.unwrap_err());
+                client.run(async |backend| backend.ensure_image(Role::Worker, &second, &image).await.unwrap());
+                assert_eq!(
+                    engine.look(|world| (world.templates.len(), world.disks.len())),
+                    (4, 3),
+                    "{version:?}"
+                );
+            });
+        }
+    });
+}
+
+#[test]
+fn a_session_is_ended_with_its_command() {
+    let engine = newest(|_| ());
+    let client = Client::of(&engine, |_| ());
+    client.run(async |backend| {
+        backend.list_clusters().await.unwrap();
+        assert_eq!(engine.look(|world| world.tokens.len()), 1);
+    });
+    assert_eq!(engine.look(|world| world.tokens.len()), 0, "the session was left open");
+}
+
+/// What a user is to confirm on a real engine is one list, in the page and in `ocpdeploy check`.
+#[test]
+fn the_page_has_each_point_that_is_to_be_confirmed() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/ovirt.md")).unwrap();
+    let list = page.split("## Not yet tested").nth(1).unwrap();
+    let points = list.split("- [ ] ").skip(1).map(|point| {
+        let point = point.split("\n\n").next().unwrap();
+        point.split_whitespace().collect::<Vec<_>>().join(" ")
+    });
+    assert_eq!(points.collect::<Vec<_>>(), ocpdeploy::backend::ovirt::UNVERIFIED);
+}
+
+/// Filtered requests are searched as well: what they do not ask for is a fault worth a warning, and is left out.
+#[test]
+fn a_user_is_shown_what_is_searched_for() {
+    let engine = newest(|world| {
+        ordinary_user(world);
+        permit_template(world, "rhcos");
+        world.put_vm("elsewhere");
+        let id = world.new_id();
+        world.filters.push(Named {
+            id,
+            name: "unused".to_owned(),
+            description: String::new(),
+        });
+    });
+    let (_, shown) = engine.ask("GET", "/vms?search=name%3Dlab-master-0", "");
+    assert!(!shown.contains("elsewhere"), "{shown}");
+}
