@@ -20,7 +20,7 @@ pub fn run(session: &Session, command: &Check) -> Result<ExitCode> {
     looked.extend(session.finish_or_stop(async {
         Ok(match connect_for(config).await {
             Ok(backend) => passes::inspect(Ok(&*backend), config, &session.home, finding_of).await,
-            Err(error) => passes::inspect(Err(error), config, &session.home, finding_of).await,
+            Err(error) => passes::inspect(Err(error.into()), config, &session.home, finding_of).await,
         })
     })?);
     let report = report::check::Checked {

@@ -59,7 +59,7 @@ pub(super) async fn join(ovirt: &Ovirt, site: &Site, cluster: &ClusterId, vm: &s
     let failure = rejected.unwrap_or_else(unknown);
     Err(Failure {
         kind: BackendErrorKind::Conflict,
-        words: format!("affinity group {name} cannot be used: {}", failure.message),
+        message: format!("affinity group {name} cannot be used: {}", failure.message),
         ..failure
     }
     .hint(format!(

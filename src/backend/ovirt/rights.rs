@@ -140,7 +140,7 @@ impl Ovirt {
         if !lacks.is_empty() {
             findings.push(Finding {
                 hint: Some("an administrator assigns PowerUserRole on the oVirt cluster and the storage domain and VnicProfileUser on the network's profile, or DataCenterAdmin and TagManager; roles of a group are not checked".to_owned()),
-                ..finding(Verdict::Warn, format!("the roles of {user} lack these permits: {lacks}"))
+                ..Finding::new(Verdict::Warn, format!("the roles of {user} lack these permits: {lacks}"))
             });
         }
         if !self.session.is_filtered() {
@@ -162,7 +162,7 @@ impl Ovirt {
                 let text = format!("the roles of {user} do not permit machines of template {name}");
                 findings.push(Finding {
                     hint: Some(format!("{TEMPLATE_HINT}; roles of a group are not checked")),
-                    ..finding(Verdict::Warn, text)
+                    ..Finding::new(Verdict::Warn, text)
                 });
             }
         }

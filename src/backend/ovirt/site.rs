@@ -240,7 +240,7 @@ impl Ovirt {
                 if self.config.affinity == Affinity::Hard && able < masters {
                     findings.push(Finding {
                         hint: Some("set ovirt_affinity=soft or ovirt_affinity=off".to_owned()),
-                        ..finding(
+                        ..Finding::new(
                             Verdict::Fail,
                             format!("{masters} masters on different hosts require {masters} suitable hosts, and there are {able}"),
                         )
@@ -417,7 +417,7 @@ impl Filters {
         );
         drops.iter().any(|part| filter.contains(part)).then(|| Finding {
             hint: Some("set ovirt_vnic_profile to a profile with the filter vdsm-no-mac-spoofing or none".to_owned()),
-            ..finding(Verdict::Warn, text)
+            ..Finding::new(Verdict::Warn, text)
         })
     }
 }
