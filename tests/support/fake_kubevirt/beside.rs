@@ -287,7 +287,11 @@ impl Beside {
     async fn set_status(&self, resource: &Resource, stored: &Value, status: &Value) -> Result<Value, Error> {
         let (_, namespace, name) = key(resource, stored);
         // An instance is written as a whole (kubevirt/kubevirt: pkg/virt-operator/resource/generate/components/crds.go).
-        let sub = if resource.plural == "virtualmachineinstances" { "" } else { "/status" };
+        let sub = if resource.plural == "virtualmachineinstances" {
+            ""
+        } else {
+            "/status"
+        };
         let path = format!("{}/{name}{sub}", folder(resource, &namespace));
         let mut sent = stored.clone();
         sent["status"] = status.clone();
