@@ -255,6 +255,84 @@ fn a_network_that_is_removed_during_a_run_is_named_and_nothing_stays() {
 
 #[test]
 #[ignore = "needs the lab"]
+fn a_network_that_is_mistyped_or_cannot_be_read_is_refused() {
+    let tenant = Tenant::new("network");
+    tenant.env("network", "");
+    let path = tenant.sandbox.path().join("network.sh");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("network=lan\n", "network=lna\n")).unwrap();
+    let said = tenant.fails(tenant.sandbox.deploy_patiently("network"));
+    assert!(said.contains("there is no network attachment definition lna"), "{said}");
+    std::fs::write(&path, text).unwrap();
+    // As the cluster role `edit` of plain Kubernetes, which does not know networks.
+    let rules = kubectl(&[
+        "-n",
+        &tenant.name,
+        "get",
+        "role",
+        "ocpdeploy",
+        "-o",
+        "jsonpath={.rules}",
+    ]);
+    let mut rules: Vec<Value> = serde_json::from_str(&rules).unwrap();
+    rules.retain(|rule| rule["apiGroups"][0] != "k8s.cni.cncf.io");
+    let patch = json!({"rules": rules}).to_string();
+    kubectl(&[
+        "-n",
+        &tenant.name,
+        "patch",
+        "role",
+        "ocpdeploy",
+        "--type=merge",
+        "-p",
+        &patch,
+    ]);
+    let said = tenant.fails(tenant.sandbox.deploy_patiently("network"));
+    let right = "get network-attachment-definitions.k8s.cni.cncf.io";
+    assert!(said.contains(right) && said.contains("<tenant>"), "{said}");
+    assert_eq!(tenant.found("network"), [""; 0]);
+}
+
+/// The image has 16 GiB, and the settings ask for less.
+#[test]
+#[ignore = "needs the lab"]
+fn the_manifests_of_a_plan_change_nothing_also_when_the_image_is_larger_than_the_disk() {
+    let tenant = Tenant::new("planned");
+    tenant.env("planned", "");
+    tenant.sandbox.deploy_patiently("planned").unwrap();
+    let disk = tenant.sandbox.config("planned").master_size.disk_gib;
+    assert!(disk < 16, "the disk has {disk} GiB");
+    let planned = tenant
+        .sandbox
+        .run(&["plan", "planned.sh", "--rehearse", "--manifests", "manifests"]);
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    let folder = tenant.sandbox.path().join("manifests");
+    // The bootstrap has done its work and is gone.
+    for file in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.to_string_lossy().contains("bootstrap") {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+    let output = Command::new("kubectl")
+        .args([
+            "diff",
+            "--server-side",
+            "--force-conflicts",
+            "--field-manager=ocpdeploy",
+            "-f",
+        ])
+        .arg(&folder)
+        .env("KUBECONFIG", &tenant.kubeconfig)
+        .env("HOME", tenant.sandbox.path())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    tenant.destroys("planned");
+}
+
+#[test]
+#[ignore = "needs the lab"]
 fn two_tenants_with_the_same_name_on_one_network_have_nothing_in_common() {
     let tenants = ["one", "two"].map(Tenant::new);
     std::thread::scope(|scope| {
