@@ -309,15 +309,16 @@ pub enum BackendConfig {
     Sim(SimConfig),
 }
 
-/// The one match of all platforms: evaluates an expression with the settings of the chosen one.
+/// The one match of all platforms: evaluates an expression with the settings of the chosen one. Requires
+/// `BackendConfig` in scope.
 macro_rules! on_platform {
     ($backend:expr, $config:ident => $value:expr) => {
         match $backend {
-            $crate::cluster::BackendConfig::Libvirt($config) => $value,
-            $crate::cluster::BackendConfig::Kubevirt($config) => $value,
-            $crate::cluster::BackendConfig::OpenStack($config) => $value,
-            $crate::cluster::BackendConfig::Ovirt($config) => $value,
-            $crate::cluster::BackendConfig::Sim($config) => $value,
+            BackendConfig::Libvirt($config) => $value,
+            BackendConfig::Kubevirt($config) => $value,
+            BackendConfig::OpenStack($config) => $value,
+            BackendConfig::Ovirt($config) => $value,
+            BackendConfig::Sim($config) => $value,
         }
     };
 }

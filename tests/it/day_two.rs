@@ -132,7 +132,11 @@ fn nothing_is_made_where_the_platform_has_no_room_for_it() {
     sandbox.edit(|world| world["limits"] = json!({"memory_mib": 3000}));
     let refused = sandbox.run(&["scale", "lab", "--workers", "40"]);
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
-    assert!(refused.message().contains("MiB of memory needed"), "{}", refused.stderr);
+    assert!(
+        refused.message().contains("MiB of memory required"),
+        "{}",
+        refused.stderr
+    );
     assert_eq!(whole(&sandbox), before);
 }
 

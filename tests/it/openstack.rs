@@ -160,7 +160,7 @@ fn what_only_looks_is_asked_again_after_a_fault_and_what_makes_is_not() {
     cloud.trouble("POST /network/v2.0/ports", [broken()]);
     let refusal = sandbox.refusal(5);
     assert!(
-        refusal.contains("Bad Gateway") && refusal.contains("hold address"),
+        refusal.contains("Bad Gateway") && refusal.contains("reserve address"),
         "{refusal}"
     );
     assert_eq!(cloud.asked("POST /network/v2.0/ports"), 1);
@@ -689,7 +689,7 @@ fn a_cloud_whose_certificate_nobody_vouches_for_is_told_nothing() {
     insta::assert_snapshot!(all);
     sandbox.clouds(&url, "    cacert: ours.pem\n");
     let text = sandbox.refusal(5);
-    assert!(text.contains("does not let us in"), "{text}");
+    assert!(text.contains("authentication to cloud lab failed"), "{text}");
     assert_eq!(heard.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 

@@ -753,7 +753,7 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
             refused
                 .hint
                 .as_deref()
-                .is_some_and(|hint| hint.contains("somebody else is at it")),
+                .is_some_and(|hint| hint.contains("the console is in use")),
             "{refused:?}"
         );
         console.keys.send(keys.as_bytes().to_vec()).await.unwrap();

@@ -153,7 +153,7 @@ fn each_service_of_openstack_that_is_asked_without_tls_is_warned_of_once() {
     let (_, text) = check(folder.path(), lines, &[]);
     let said = |what: &str| {
         text.lines()
-            .filter(|line| line.contains(what) && line.contains("anybody on the way"))
+            .filter(|line| line.contains(what) && line.contains("is not encrypted"))
             .count()
     };
     assert_eq!(said("auth_url http://0.0.0.0"), 1, "{text}");
@@ -162,5 +162,5 @@ fn each_service_of_openstack_that_is_asked_without_tls_is_warned_of_once() {
     }
     clouds("127.0.0.1");
     let (_, text) = check(folder.path(), lines, &[]);
-    assert!(!text.contains("anybody on the way"), "{text}");
+    assert!(!text.contains("is not encrypted"), "{text}");
 }
