@@ -253,7 +253,7 @@ fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -
         None => Err(Finding {
             hint: Some(format!(
                 "have the network's DNS resolve api-int.{} to api_ip and set dns=user; or set mcs=http, which lets \
-                 anyone on the network can give nodes their root configuration and read the secrets in it",
+                 anyone on the network give nodes their root configuration and read the secrets in it",
                 config.id()
             )),
             ..Finding::fail(format!(

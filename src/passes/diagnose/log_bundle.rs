@@ -137,7 +137,7 @@ mod tests {
             "b/binary",
             "b/twice.gz",
             "b/bomb.gz",
-            "a file whose name leads out of it",
+            "a file whose path is outside of the bundle",
         ];
         assert_eq!(read.left_out, left_out);
         assert!(read.whole);

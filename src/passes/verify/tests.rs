@@ -43,7 +43,7 @@ fn the_clusters_nodes_are_compared_by_name_address_and_state() {
     let unplanned = node("worker-9", true, "192.168.122.77");
     assert_eq!(
         of_nodes(whole(&[unplanned])),
-        ["worker-9.lab.example.com is in the cluster and not in the table"]
+        ["worker-9.lab.example.com is in the cluster, but not in the table"]
     );
     let sick = node("worker-0", false, "192.168.122.77");
     assert_eq!(

@@ -177,7 +177,11 @@ fn a_bundle_holds_no_secret_in_any_encoding() {
         .find(|path| path.extension().is_some_and(|end| end == "tar"))
         .unwrap();
     assert_eq!(found_in(&bundle), "");
-    assert!(said.contains("skipped rendered-assets/journal.bin"), "{said}");
+    assert!(
+        said.lines()
+            .any(|line| line.contains("skipped ") && line.ends_with("/rendered-assets/journal.bin")),
+        "{said}"
+    );
     // And what is around the secrets is still there.
     let mut tar = tar::Archive::new(std::fs::File::open(&bundle).unwrap());
     let (mut kept, mut journals) = (0, 0);
