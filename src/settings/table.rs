@@ -146,7 +146,7 @@ settings! {
         /// Virtualization type. auto: KVM if available. kvm: require KVM. qemu: emulate the CPU.
         virt_type: Choice<VirtType> = "auto";
     }
-    "OpenStack" on openstack {
+    "OpenStack" on openstack reached by [os_cloud] {
         /// Cloud of clouds.yaml, which contains the credentials. Default: the OS_* environment variables.
         os_cloud: Text;
         /// Region. Default: the region of clouds.yaml or OS_REGION_NAME.
@@ -242,7 +242,7 @@ settings! {
         /// Create disks as full copies of the template, instead of thin layers on top of it.
         ovirt_clone: Switch = false;
     }
-    "simulated platform" on sim {
+    "simulated platform" on sim reached by [sim_state] {
         /// File with the state of the simulated platform.
         sim_state: Path = "$OCPDEPLOY_HOME/sim.json";
     }

@@ -232,6 +232,8 @@ fn a_deployment_in_a_process_of_its_own() {
         // A rehearsal uploads its images, which an ordinary user cannot.
         config.image = ImageSource::Platform("coreos".to_owned());
         config.helper_image = ImageSource::Platform("helper".to_owned());
+        config.worker_image = config.image.clone();
+        config.worker_helper_image = config.helper_image.clone();
     }
     let BackendConfig::Ovirt(ovirt) = &config.backend else {
         panic!("{:?}", config.backend)
@@ -471,11 +473,7 @@ fn as_user(version: [u32; 3], is_administrator: bool) -> (Sandbox, String) {
             }
         }
     });
-    let images = if is_administrator {
-        ""
-    } else {
-        "image=coreos\nhelper_image=helper"
-    };
+    let images = if is_administrator { "" } else { OF_TEMPLATES };
     (sandbox, format!("masters=3\nworkers=2\n{images}"))
 }
 

@@ -41,6 +41,7 @@ pub const VM: Shape = &[
     ("initialization/authorized_ssh_keys", Text),
     ("initialization/custom_script", Text),
     ("initialization/host_name", Text),
+    ("initialization/nic_configurations", Text),
     ("initialization/root_password", Text),
     ("initialization/user_name", Text),
     ("memory", Number),

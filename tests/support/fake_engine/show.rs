@@ -328,6 +328,7 @@ impl World {
             .add(labels("host_labels", &group.host_labels))
             .add(rule)
             .add(node("vms").all(group.vms.iter().map(|vm| reference("vm", "vms", vm))))
+            .add(node("hosts"))
             .add(reference("cluster", "clusters", &group.cluster))
             .link("vms", format!("{path}/vms"))
     }

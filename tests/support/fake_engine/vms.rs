@@ -115,7 +115,7 @@ impl World {
         }
         // oVirt/ovirt-engine: AddVmCommand.getPermissionCheckSubjects; a template's parents are data center and system.
         let may = |on: &str| self.may("create_vm", &[on, &data_center]);
-        if !self.is_administrator && !(may(&cluster) && may(&template.id)) {
+        if !(self.is_administrator || may(&cluster) && may(&template.id)) {
             return Err(Refusal::failed(403, "User is not authorized to perform this action."));
         }
         let quota_mode = self.data_centers.iter().find(|known| known.id == data_center);
