@@ -242,8 +242,8 @@ mod tests {
             (
                 "/i/rhcos-4.19.0-x86_64-openstack.x86_64.qcow2",
                 Some(
-                    "image rhcos-4.19.0-x86_64-openstack.x86_64.qcow2 is made for openstack, and this platform boots \
-                     the one for qemu",
+                    "image rhcos-4.19.0-x86_64-openstack.x86_64.qcow2 is for openstack; this platform requires \
+                     the image for qemu",
                 ),
             ),
         ] {

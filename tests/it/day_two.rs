@@ -345,9 +345,7 @@ fn verify_tells_each_difference_and_repairs_reservations() {
             "master-2 machine does not exist on the platform".to_owned(),
             "worker-0 machine lab-harvest-worker-0 is left over from pass one".to_owned(),
             format!("worker-0 reservation {ip_0} is not reserved for {mac_0}"),
-            format!(
-                "worker-1 reservation has 192.168.122.251 for 52:54:00:00:00:99, the table has {ip_1} for {mac_1}"
-            ),
+            format!("worker-1 reservation has 192.168.122.251 for 52:54:00:00:00:99, the table has {ip_1} for {mac_1}"),
             "not checked: nodes: a rehearsal has no API".to_owned(),
         ]
     );

@@ -50,7 +50,7 @@ fn the_clusters_nodes_are_compared_by_name_address_and_state() {
         of_nodes(whole(&[sick])),
         [
             "worker-0 is not Ready",
-            "worker-0 says it has 192.168.122.77, the table has 192.168.122.15"
+            "worker-0 reports 192.168.122.77, the table has 192.168.122.15"
         ]
     );
     let mut nodes = whole(&[]);
