@@ -106,6 +106,7 @@ const YAML: &[&str] = &[
     "export::kubeconfig",
     "node::machine_configs",
     "openshift::installer::mask",
+    "settings::platforms::kubevirt",
     "settings::profile",
     "state::parameters",
 ];

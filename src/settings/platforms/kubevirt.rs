@@ -45,7 +45,7 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<KubevirtConfig> {
 /// and KubeVirt itself does not compare MACs, so the same names must not lead to the same MACs.
 ///
 /// What cannot be read here is an error of the connection.
-pub(in crate::settings) fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
+pub fn tenant(sources: &Sources<'_>, config: &KubevirtConfig) -> String {
     // Each guest is alone there with its pod.
     if config.pods.is_some() {
         return String::new();
