@@ -167,7 +167,7 @@ fn the_two_sides_are_checked_before_anything_is_made() {
         ("worker_network=", "`worker_network` is not set"),
         ("worker_network=nowhere", "nowhere"),
         ("worker_backend=vmware", "`vmware` is not a backend"),
-        ("ovirt_user=nobody@internal", "denies it"),
+        ("ovirt_user=nobody@internal", "permission denied"),
     ] {
         two.env("lab", lines);
         let outcome = two.masters.deploy("lab");
