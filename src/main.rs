@@ -3,17 +3,23 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use ocpdeploy::cli::Cli;
 use ocpdeploy::commands::{self, output};
 use ocpdeploy::failure;
+use ocpdeploy::printable::printable_line;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
     leave_no_core();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // An argument may contain any text.
-        Err(error) if error.use_stderr() => {
+        // An argument may contain any text, including line breaks.
+        Err(mut error) if error.use_stderr() => {
+            if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+                let value = ContextValue::String(printable_line(value));
+                error.insert(ContextKind::InvalidValue, value);
+            }
             output::tell(error.render().to_string().trim_end());
             return ExitCode::from(failure::Kind::Usage.exit_code());
         }
