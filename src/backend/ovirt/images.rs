@@ -243,22 +243,42 @@ impl Ovirt {
     /// Creates the cluster's tag, or adds an image to it.
     pub(super) async fn ensure_tag(&self, cluster: &ClusterId, image: Option<&str>) -> Result<(), Failure> {
         let _one_at_a_time = self.tags.lock().await;
-        let tags = self.session.get("/tags", &[]).await?;
         let name = wire::tag_name(cluster);
-        let Some(there) = tags.iter().find(|tag| tag.text_of("name") == Some(name.as_str())) else {
-            let tag = Tag {
-                cluster: cluster.to_string(),
-                images: image.map(str::to_owned).into_iter().collect(),
-            };
-            return self.session.post("/tags", &[], &tag.element()).await.map(drop);
+        let named = |tag: &Element| tag.text_of("name") == Some(name.as_str());
+        let find = async || {
+            Ok::<_, Failure>(
+                self.session
+                    .get("/tags", &[])
+                    .await?
+                    .into_children()
+                    .into_iter()
+                    .find(named),
+            )
         };
-        let Some(mut tag) = Tag::read(there).filter(|tag| tag.cluster == cluster.as_str()) else {
+        let there = match find().await? {
+            Some(there) => there,
+            None => {
+                let tag = Tag {
+                    cluster: cluster.to_string(),
+                    images: image.map(str::to_owned).into_iter().collect(),
+                };
+                if if_free(self.session.post("/tags", &[], &tag.element()).await)?.is_some() {
+                    return Ok(());
+                }
+                // Another run of this cluster created it meanwhile.
+                match find().await? {
+                    Some(there) => there,
+                    None => return conflict(format!("tag {name} cannot be created: its name is in use")),
+                }
+            }
+        };
+        let Some(mut tag) = Tag::read(&there).filter(|tag| tag.cluster == cluster.as_str()) else {
             return conflict(format!("tag {name} exists and is not of this cluster"));
         };
         if let Some(image) = image.filter(|image| !tag.images.contains(*image)) {
             tag.images.insert(image.to_owned());
             self.session
-                .put(&format!("/tags/{}", id(there)?), &tag.element())
+                .put(&format!("/tags/{}", id(&there)?), &tag.element())
                 .await?;
         }
         Ok(())

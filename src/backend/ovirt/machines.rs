@@ -168,7 +168,7 @@ impl Ovirt {
         let there = self.session.get(path, &[]).await?;
         match there.iter().any(|nic| nic.text_of("mac/address") == mac) {
             true => Ok(()),
-            false => Err(refused.hint("remove the other machine or its snapshot, or choose other MACs")),
+            false => Err(refused.hint("a MAC belongs to one machine at a time: remove the other machine or its snapshot, or choose other MACs")),
         }
     }
 
