@@ -36,7 +36,7 @@ pub(super) async fn gone(session: &Session, kind: Kind, name: &str, object: &Val
                 if begun.elapsed() > GOING {
                     let finalizers = &there["metadata"]["finalizers"];
                     let words = format!(
-                        "{} {name} was deleted and is still there, held by {finalizers}",
+                        "{} {name} was deleted but still exists; its finalizers: {finalizers}",
                         kind.word()
                     );
                     return Err(Failure::new(BackendErrorKind::Timeout, words));

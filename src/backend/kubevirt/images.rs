@@ -266,7 +266,7 @@ async fn wait_ready(session: &Session, volume: &Value, wants_upload: bool) -> Re
     let (mut last, mut since) = (Value::Null, Instant::now());
     loop {
         let Some(there) = session.get(Kind::DataVolume, name).await? else {
-            let words = format!("data volume {name} was deleted by somebody");
+            let words = format!("data volume {name} was deleted by another client");
             return Err(Failure::new(BackendErrorKind::NotFound, words));
         };
         let status = &there["status"];
@@ -400,7 +400,7 @@ async fn proxy(session: &Session, config: &KubevirtConfig) -> Result<(String, Ve
         Some(url) => Ok((format!("https://{url}"), trusted)),
         None => Err(Failure::new(
             BackendErrorKind::NotFound,
-            "where CDI takes uploads is not told to this user",
+            "this user cannot read the address of CDI's upload proxy",
         )
         .hint("set upload_proxy to the URL of CDI's upload proxy, or let CDI fetch the image: image=import:https://…")),
     }

@@ -69,9 +69,9 @@ fn insecure(kubeconfig: &Kubeconfig, config: &KubevirtConfig) -> Option<String> 
         .as_ref()?;
     let server = cluster.server.as_deref().unwrap_or_default();
     let why = if is_plain_http(server) {
-        format!("its server {server} is http, so anybody on the way can read the token and change the answers")
+        format!("its server {server} is http, so others on the network can read the token and change the answers")
     } else if cluster.insecure_skip_tls_verify == Some(true) {
-        format!("insecure-skip-tls-verify is set, so anybody may pose as {server} and read the token")
+        format!("insecure-skip-tls-verify is set, so another server can impersonate {server} and read the token")
     } else {
         return None;
     };

@@ -60,7 +60,7 @@ pub(super) fn power(machine: &Value, instance: Option<&Value>) -> Power {
         // Without an instance it is about to get one: only a guest that shut down keeps its instance.
         "Stopped" if instance.is_some_and(has_ended) => Power::Off,
         "Terminating" => Power::Off,
-        "Paused" => Power::Paused(reason(machine).unwrap_or("somebody paused it").to_owned()),
+        "Paused" => Power::Paused(reason(machine).unwrap_or("paused by a user").to_owned()),
         "ErrorUnschedulable"
         | "ImagePullBackOff"
         | "ErrorPvcNotFound"

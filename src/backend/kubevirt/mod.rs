@@ -179,7 +179,7 @@ impl Backend for Kubevirt {
     async fn release_address(&self, hold: &AddressReservation) -> Result<Action<()>, BackendError> {
         balancers::release(&self.session, hold)
             .await
-            .during(format!("give {} back", hold.assignment.ip))
+            .during(format!("release {}", hold.assignment.ip))
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {

@@ -52,7 +52,7 @@ const WISHES: &[(&str, &str, &str, &str)] = &[
         "subresources.kubevirt.io",
         "virtualmachineinstances/console",
         "get",
-        "no console to sit at with `ocpdeploy node console --interactive`",
+        "no interactive console with `ocpdeploy node console --interactive`",
     ),
     ("", "resourcequotas", "list", "quotas are not compared"),
     (
@@ -101,7 +101,7 @@ pub(super) async fn versions(session: &Session, findings: &mut Findings) -> Resu
     let groups = groups["groups"].as_array().cloned().unwrap_or_default();
     for (group, version, what) in [("kubevirt.io", "v1", "KubeVirt"), ("cdi.kubevirt.io", "v1beta1", "CDI")] {
         let Some(served) = groups.iter().find(|served| served["name"] == group) else {
-            let text = format!("{} has no {what}: nobody serves {group}", session.server);
+            let text = format!("{} has no {what}: {group} is not served", session.server);
             findings.fail(
                 text,
                 "an administrator installs KubeVirt and CDI, or OpenShift Virtualization with both",
@@ -478,7 +478,7 @@ async fn name_conflicts(session: &Session, needs: &Requirements, findings: &mut 
     }
     if !clash {
         findings.ok(format!(
-            "no name or MAC is taken by a stranger in namespace {}",
+            "machine names and MACs are free in namespace {}",
             session.namespace
         ));
     }

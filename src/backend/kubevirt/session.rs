@@ -377,7 +377,7 @@ pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Fa
         kind.word()
     );
     Err(Failure::new(BackendErrorKind::Rejected, words)
-        .hint("KubeVirt or CDI there is too old, or somebody changes what is made"))
+        .hint("KubeVirt or CDI is too old, or another program changes created objects"))
 }
 
 pub(super) fn stranger(kind: Kind, name: &str, cluster: &ClusterId) -> Failure {

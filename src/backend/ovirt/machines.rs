@@ -44,6 +44,9 @@ impl Ovirt {
         if vm.text_of("status") == Some("down") {
             self.complete(site, spec, &id, &vm, &profiles).await?;
             changed |= self.start(spec, site, &id).await?;
+        } else {
+            // Before 4.4.8 another run can have overwritten the list of members since.
+            self.place(site, spec, &id).await?;
         }
         let vm = self.session.get(&format!("/vms/{id}"), &[]).await?;
         let machine = wire::machine(&vm, &known, &[]).ok_or_else(|| {
@@ -124,6 +127,11 @@ impl Ovirt {
         self.system_disk(spec, id).await?;
         self.extra_disks(site, spec, id).await?;
         self.tag_machine(&spec.cluster, id).await?;
+        self.place(site, spec, id).await
+    }
+
+    /// Adds a node to its affinity group and label.
+    async fn place(&self, site: &Site, spec: &MachineSpec, id: &str) -> Result<(), Failure> {
         if spec.role == Role::Master && spec.pass == Pass::Two && self.config.affinity != Affinity::Off {
             affinity::join(self, site, &spec.cluster, id).await?;
         }

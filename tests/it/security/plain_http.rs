@@ -56,7 +56,7 @@ fn an_insecure_kubeconfig_is_refused_unless_the_user_allows_it_and_is_warned_of_
     let authority = Authority::new();
     for (tls, why) in [
         (true, "insecure-skip-tls-verify is set"),
-        (false, "is http, so anybody on the way can read the token"),
+        (false, "is http, so others on the network can read the token"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(
@@ -106,7 +106,7 @@ fn plain_http_on_this_computer_needs_no_permission() {
     kubeconfig(folder.path(), json!({"server": format!("http://{}", server.address)}));
     let (_, text) = check(folder.path(), KUBEVIRT, &[]);
     assert!(
-        !server.asked().is_empty() && !text.contains("anybody on the way"),
+        !server.asked().is_empty() && !text.contains("others on the network can read"),
         "{text}"
     );
 }
