@@ -144,9 +144,7 @@ fn an_api_server_that_is_killed_during_a_run_loses_nothing() {
 #[ignore = "needs the lab"]
 fn a_token_that_is_revoked_during_a_run_is_named_and_nothing_stays() {
     let tenant = Tenant::new("revoked");
-    // The API server accepts a token for 10 s after its last look at it, so the run must take longer
-    // (kubernetes/kubernetes: pkg/kubeapiserver/authenticator/config.go, `TokenSuccessCacheTTL`).
-    tenant.env("revoked", "workers=8");
+    tenant.env("revoked", "");
     let account = [
         "-n",
         &tenant.name,
