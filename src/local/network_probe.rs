@@ -32,13 +32,24 @@ pub fn device_to(ip: Ipv4Addr) -> Option<String> {
 
 /// Addresses that are in use, with the MAC if known.
 pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
-    let asked = addresses.iter().map(|ip| async { (*ip, who_has(*ip).await) });
-    let answers = join_all(asked).await.into_iter();
-    answers.filter_map(|(ip, answer)| Some((ip, answer?))).collect()
+    let queries = addresses.iter().map(|ip| async {
+        connected_by(*ip)?;
+        // The table keeps stale entries for up to a minute, so an entry that existed before proves nothing.
+        let remembered = arp_entry(*ip).is_some();
+        let answer = async {
+            tokio::select! {
+                () = tcp_answers(*ip) => {}
+                () = in_arp_table(*ip), if !remembered => {}
+            }
+        };
+        timeout(ANSWER, answer).await.ok()?;
+        Some((*ip, arp_entry(*ip)))
+    });
+    join_all(queries).await.into_iter().flatten().collect()
 }
 
 /// As `answering`, but only by TCP: an entry of the ARP table alone does not count.
-pub async fn accepting(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
+pub async fn answering_tcp(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {
         timeout(ANSWER, tcp_answers(*ip)).await.ok()?;
         Some((*ip, arp_entry(*ip)))
@@ -76,23 +87,8 @@ pub fn neighbours() -> BTreeMap<Ipv4Addr, Mac> {
     neighbours_in(&fs::read_to_string("/proc/net/arp").unwrap_or_default())
 }
 
-/// Makes the kernel send an ARP request by connecting, and reads its ARP table.
-///
-/// The table keeps stale entries for up to a minute, so an entry that existed before proves nothing.
-async fn who_has(ip: Ipv4Addr) -> Option<Option<Mac>> {
-    connected_by(ip)?;
-    let remembered = arp_entry(ip).is_some();
-    let answer = async {
-        tokio::select! {
-            () = tcp_answers(ip) => {}
-            () = in_arp_table(ip), if !remembered => {}
-        }
-    };
-    timeout(ANSWER, answer).await.ok()?;
-    Some(arp_entry(ip))
-}
-
-/// Returns when the address accepts or refuses a connection; otherwise never.
+/// Returns when the address accepts or refuses a connection; otherwise never. Connecting makes the kernel send an ARP
+/// request.
 async fn tcp_answers(ip: Ipv4Addr) {
     let ports = [6443, 443, 22, 80];
     let mut connections: FuturesUnordered<_> = ports

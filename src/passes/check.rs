@@ -289,8 +289,8 @@ async fn answered_for(config: &ClusterConfig) -> Vec<Finding> {
     let answering = network_probe::answering(&Vec::from_iter(addresses)).await;
     let finding = |lease: &AddressAssignment| {
         let who = match answering.get(&lease.ip)? {
-            Some(mac) => mac.to_string(),
-            None => "something".to_owned(),
+            Some(mac) => format!("another machine with MAC {mac}"),
+            None => "another machine".to_owned(),
         };
         Some(Finding::fail(format!("{} {} is in use by {who}", lease.name, lease.ip)))
     };

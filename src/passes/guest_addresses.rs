@@ -163,7 +163,7 @@ impl GuestAddresses {
             .filter(|(ip, mac)| network.contains(*ip) && wanted.contains(mac))
             .collect();
         let addresses: Vec<_> = candidates.iter().map(|(ip, _)| *ip).collect();
-        let answers = network_probe::accepting(&addresses).await;
+        let answers = network_probe::answering_tcp(&addresses).await;
         for (ip, mac) in candidates {
             if answers.get(&ip) == Some(&Some(mac)) {
                 self.found.insert(mac, (ip, Evidence::Network));

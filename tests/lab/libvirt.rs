@@ -778,7 +778,7 @@ async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &Mach
         refused
             .hint
             .as_deref()
-            .is_some_and(|hint| hint.contains("while it runs")),
+            .is_some_and(|hint| hint.contains("start the machine")),
         "{refused:?}"
     );
 }

@@ -53,7 +53,7 @@ impl Lab {
         let text = format!(
             "cluster={}\ndomain={DOMAIN}\nbackend=libvirt\nlibvirt_uri={}\nvirt_type=qemu\nmasters=1\nworkers=1\nmcs=http\n\
              installer={}\nimage={}\nhelper_image={}\nhelper_memory=192\nbootstrap_memory=192\nmaster_memory=192\n\
-             worker_memory=192\nnumcpus=1\nbootstrap_numcpus=1\ndisk_size=1\nhelper_disk_size=1\npull_secret={}\npub_key={}\n",
+             worker_memory=192\nnumcpus=1\nbootstrap_numcpus=1\negress_check=false\ndisk_size=1\nhelper_disk_size=1\npull_secret={}\npub_key={}\n",
             lab.cluster,
             lab.uri,
             lab.path("openshift-install").display(),

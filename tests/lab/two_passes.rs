@@ -374,7 +374,7 @@ fn a_virtual_ip_that_something_answers_for_is_refused_before_anything_is_made() 
         run.wait_with_output().unwrap()
     };
     for (api_ip, words) in [
-        (taken.0, "192.168.122.251 is in use: "),
+        (taken.0, "api 192.168.122.251 is in use by another machine"),
         ("192.168.122.1", "192.168.122.1 is the gateway"),
         ("192.168.122.255", "192.168.122.255 is the network or broadcast address"),
         ("192.168.123.9", "192.168.123.9 is outside the machine network"),
