@@ -99,6 +99,27 @@ impl fmt::Display for Harvest {
     }
 }
 
+/// How the address of a running machine became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    Platform,
+    PlannedAddress,
+    Network,
+    Console,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Evidence::Platform => "reported by the platform",
+            Evidence::PlannedAddress => "answers at the planned address",
+            Evidence::Network => "found on the network by its MAC",
+            Evidence::Console => "read from its serial console",
+        })
+    }
+}
+
 /// How masters and workers get their config from the machine config server.
 ///
 /// Its certificate has only the name `api-int.<cluster>.<domain>`, so `tls` requires a network DNS that resolves it.

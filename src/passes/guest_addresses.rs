@@ -5,17 +5,16 @@
 //! then on the network, where this computer is on it, then on the guest's serial console.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use futures::future::join_all;
 use ipnetwork::Ipv4Network;
-use serde::Serialize;
 use tokio::time::Instant;
 
 use super::run::Run;
 use crate::backend::Machine;
-use crate::cluster::{Mac, MachineName};
+use crate::cluster::{Evidence, Mac, MachineName};
 use crate::local::network_probe;
 use crate::plan::harvest::{Seen, console_address, judge};
 use crate::plan::machines::Planned;
@@ -28,27 +27,6 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Addresses asked for in one look. Linux keeps up to 1024 neighbours by default (`neigh/default/gc_thresh3`).
 const SWEEP: usize = 512;
-
-/// How the address of a guest became known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Evidence {
-    Platform,
-    PlannedAddress,
-    Network,
-    Console,
-}
-
-impl fmt::Display for Evidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Evidence::Platform => "reported by the platform",
-            Evidence::PlannedAddress => "answers at the planned address",
-            Evidence::Network => "found on the network by its MAC",
-            Evidence::Console => "read from its serial console",
-        })
-    }
-}
 
 /// Finds the addresses of guests over many looks.
 pub(super) struct GuestAddresses {
@@ -172,16 +150,20 @@ impl GuestAddresses {
     }
 
     async fn on_consoles(&mut self, run: &Run<'_>, silent: &[&Planned]) {
-        for plan in silent {
-            let Some((mac, console)) = plan.mac().zip(run.backend.serial_console(plan.role)) else {
-                continue;
-            };
-            if self.found.contains_key(&mac) {
-                continue;
-            }
+        let id = run.config.id();
+        let look = |plan: &Planned| {
+            let (mac, console) = plan.mac().zip(run.backend.serial_console(plan.role))?;
+            let (id, name) = (&id, plan.name.clone());
             // A console that cannot be read has no address; the wait names the guest.
-            let text = console.tail(&run.config.id(), &plan.name).await.ok().flatten();
-            let ip = text.and_then(|text| console_address(&text, mac));
+            Some(async move { Some((mac, console.tail(id, &name).await.ok()??)) })
+        };
+        let unknown = silent
+            .iter()
+            .filter(|plan| plan.mac().is_none_or(|mac| !self.found.contains_key(&mac)));
+        // All at once: reading one without a log takes seconds.
+        let texts = join_all(unknown.filter_map(|plan| look(plan))).await;
+        for (mac, text) in texts.into_iter().flatten() {
+            let ip = console_address(&text, mac);
             if let Some(ip) = ip.filter(|ip| self.network.is_none_or(|network| network.contains(*ip))) {
                 self.found.insert(mac, (ip, Evidence::Console));
             }

@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::destroy::delete_machines;
 use super::error::PassError;
-use super::guest_addresses::{Evidence, GuestAddresses};
+use super::guest_addresses::GuestAddresses;
 use super::images::Handles;
 use super::launch::Launches;
 use super::run::Run;
@@ -20,7 +20,9 @@ use crate::PROGRESS;
 use crate::backend::{
     AddressReservation, BackendError, BackendErrorKind, BalancedVip, Finding, MachineSpec, Owned, ReservationState,
 };
-use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Lb, Mac, MachineName, NodeName, Pass, Vip};
+use crate::cluster::{
+    AddressAssignment, ApiEndpoint, ClusterId, Dhcp, Evidence, Lb, Mac, MachineName, NodeName, Pass, Role, Vip,
+};
 use crate::local::network_probe;
 use crate::node::cloud_init;
 use crate::node::services::Release;
@@ -241,6 +243,21 @@ impl Run<'_> {
         Ok(planned.iter().filter_map(lease).collect())
     }
 
+    /// A line of the table, with the evidence for the address that `look_for_leases` has noted.
+    pub(super) fn node_address(&self, workflow: &str, role: Role, lease: &AddressAssignment) -> NodeAddress {
+        let note = format!("{workflow}/leases/{}", lease.name);
+        // Journals of earlier versions contain the address alone.
+        let noted: Option<(Ipv4Addr, Evidence)> = self.journal.output(&note).ok().flatten();
+        let evidence = noted.filter(|(ip, evidence)| *ip == lease.ip && *evidence != Evidence::Platform);
+        NodeAddress {
+            name: lease.name.clone(),
+            role,
+            mac: lease.mac,
+            ip: lease.ip,
+            evidence: evidence.map(|(_, evidence)| evidence),
+        }
+    }
+
     /// Chooses free addresses; each choice is atomic because the platform rejects a conflict.
     pub(super) async fn reserve(&self, workflow: &str, macs: &MacTable) -> Result<Vec<AddressAssignment>> {
         let choose = async {
@@ -370,12 +387,7 @@ impl Run<'_> {
         let mut nodes = Vec::new();
         for (name, role) in self.config.nodes() {
             let lease = by_name.get(&name).ok_or_else(|| missing(&name))?;
-            nodes.push(NodeAddress {
-                name,
-                role,
-                mac: lease.mac,
-                ip: lease.ip,
-            });
+            nodes.push(self.node_address("pass-one", role, lease));
         }
         let vip = |vip: Vip| {
             by_name

@@ -68,7 +68,13 @@ fn stand_in(config: &ClusterConfig, facts: &NetworkFacts) -> Parameters {
     let vips = Vip::ALL.map(|vip| lease(NodeName::vip(vip)));
     let nodes = config.nodes().into_iter().map(|(name, role)| {
         let AddressAssignment { name, mac, ip } = lease(name);
-        NodeAddress { name, role, mac, ip }
+        NodeAddress {
+            name,
+            role,
+            mac,
+            ip,
+            evidence: None,
+        }
     });
     let nodes = nodes.collect();
     let machine_network = facts.cidr.unwrap_or_else(|| STAND_IN.into());

@@ -206,12 +206,13 @@ impl Run<'_> {
                 Harvest::Static => machines::static_leases(self.config, &macs),
             };
             let mut leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (lease.name.clone(), lease)).collect();
-            let new = missing.into_iter().filter_map(|(name, role)| {
-                let lease = leases.remove(&name)?;
-                let (mac, ip) = (lease.mac, lease.ip);
-                Some(NodeAddress { name, role, mac, ip })
-            });
-            self.append(new.collect())?
+            let mut new = Vec::new();
+            for (name, role) in missing {
+                if let Some(lease) = leases.remove(&name) {
+                    new.push(self.node_address("scale", role, &lease));
+                }
+            }
+            self.append(new)?
         };
         self.delete_throwaway_machines().await?;
         self.journal.forget("scale")?;

@@ -10,7 +10,7 @@ use fs_err as fs;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Harvest, Mac, NodeName, Role, Vip};
+use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Evidence, Harvest, Mac, NodeName, Role, Vip};
 use crate::state::home;
 
 /// Version of the file's format.
@@ -100,6 +100,9 @@ pub struct NodeAddress {
     pub role: Role,
     pub mac: Mac,
     pub ip: Ipv4Addr,
+    /// How pass one learnt the address, if the platform did not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
 }
 
 impl NodeAddress {
@@ -350,6 +353,7 @@ pub(crate) mod tests {
             ip: ip(last),
             name,
             role,
+            evidence: None,
         });
         let facts = NetworkFacts {
             identity: "sim/default".to_owned(),

@@ -55,6 +55,7 @@ pub fn parameters(config: &ClusterConfig, api_ip: Ipv4Addr) -> Parameters {
             role,
             mac: mac(last),
             ip: ip(last),
+            evidence: None,
         });
     Parameters::new(
         &config.name,

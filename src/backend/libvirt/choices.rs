@@ -5,6 +5,7 @@ use virt::sys;
 
 use super::domain::Platform;
 use super::entries::Document;
+use super::ffi;
 use super::session::{document, if_supported};
 use crate::backend::failure::Failure;
 use crate::backend::{Choice, Finding, PlatformChoices, SettingChoices, Verdict};
@@ -27,8 +28,8 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
     let version = connect.lib_version()?;
     let (major, minor, patch) = (version / 1_000_000, version / 1_000 % 1_000, version % 1_000);
     let node = connect.node_info()?;
-    let free = if_supported(connect.free_memory().map_err(Failure::from))?;
-    let free = free.map_or(String::new(), |bytes| format!(", {} free", bytes >> 20));
+    let available = if_supported(ffi::available_memory(connect).map_err(Failure::from))?;
+    let available = available.map_or(String::new(), |kib| format!(", {} available", kib >> 10));
     let mut seen = vec![
         Finding::new(
             Verdict::Ok,
@@ -37,14 +38,14 @@ fn host(connect: &Connect, config: &LibvirtConfig) -> Result<Vec<Finding>, Failu
         Finding::new(
             Verdict::Ok,
             format!(
-                "the host has {} CPUs and {} MiB of memory{free}",
+                "the host has {} CPUs and {} MiB of memory{available}",
                 node.cpus,
                 node.memory / 1024
             ),
         ),
     ];
     seen.push(
-        match Platform::choose(&document(connect.capabilities())?, VirtType::Auto) {
+        match Platform::choose(&document(connect.capabilities())?, version, VirtType::Auto) {
             Ok(platform) if platform.domain_type == "qemu" => Finding::new(
                 Verdict::Warn,
                 "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal".to_owned(),

@@ -1,8 +1,10 @@
-//! The serial console of a machine: its last lines, which virtlogd stores in a volume, and a stream to attach to it.
+//! The serial console of a machine: its log, which virtlogd stores in a volume, and a stream to attach to it.
 
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use virt::connect::Connect;
 use virt::stream::Stream;
 
@@ -17,8 +19,11 @@ use crate::cluster::{ClusterId, MachineName};
 /// The bytes that are read for the last lines.
 const TAIL: u64 = 4096;
 
-/// The last lines of the console.
-pub(super) fn tail(
+/// How long to listen to a console without a log: machines of pass one write their state every 5 s.
+const LISTEN: Duration = Duration::from_secs(7);
+
+/// The last lines of the log. `None` if the machine has no log.
+pub(super) fn read_log(
     storage: &Storage,
     connect: &Connect,
     cluster: &ClusterId,
@@ -30,7 +35,20 @@ pub(super) fn tail(
     };
     let size = volume.info()?.capacity;
     let bytes = if_supported(storage.read(&volume, size.saturating_sub(TAIL), TAIL))?;
-    Ok(bytes.map(|bytes| last_lines(&bytes)).filter(|text| !text.is_empty()))
+    Ok(bytes.map(|bytes| last_lines(&bytes)))
+}
+
+/// The last lines of what the machine writes in the next seconds.
+pub(super) async fn listen(mut console: Console) -> String {
+    let mut bytes = Vec::new();
+    let collect = async {
+        while let Some(Ok(more)) = console.screen.recv().await {
+            bytes.extend(more);
+        }
+    };
+    // Whether the machine ends or the time is over: what was written counts.
+    let _ = timeout(LISTEN, collect).await;
+    last_lines(&bytes)
 }
 
 /// At most 20 lines, without control characters.

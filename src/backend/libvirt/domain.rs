@@ -11,6 +11,9 @@ use crate::xml::Element;
 /// The namespace of the ownership tag in a domain's metadata.
 const NAMESPACE: &str = "https://ocpdeploy.dev/1";
 
+/// The first libvirt with CPU mode `maximum` for QEMU (libvirt/libvirt: docs/formatdomain.rst, "Since 7.1.0").
+const MAXIMUM: u32 = 7_001_000;
+
 /// The virtualization of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Platform {
@@ -19,11 +22,12 @@ pub(super) struct Platform {
     arch: String,
     /// `q35` if supported, else the driver's default.
     machine: Option<&'static str>,
+    has_maximum: bool,
 }
 
 impl Platform {
-    /// Selects from the host's capabilities.
-    pub fn choose(capabilities: &Element, virt_type: VirtType) -> Result<Self, Failure> {
+    /// Selects from the host's capabilities and libvirt's version.
+    pub fn choose(capabilities: &Element, version: u32, virt_type: VirtType) -> Result<Self, Failure> {
         let hvm = |guest: &&Element| guest.find("os_type").is_some_and(|os| os.text == "hvm");
         let archs: Vec<&Element> = capabilities
             .all("guest")
@@ -67,16 +71,22 @@ impl Platform {
             domain_type: (*domain_type).to_owned(),
             arch: arch.get("name").unwrap_or("x86_64").to_owned(),
             machine: q35.then_some("q35"),
+            has_maximum: version >= MAXIMUM,
         })
     }
 
     fn cpu(&self) -> Option<Element> {
-        let mode = match self.domain_type.as_str() {
-            "kvm" => "host-passthrough",
-            "qemu" => "maximum",
+        let cpu = Element::new("cpu");
+        Some(match self.domain_type.as_str() {
+            "kvm" => cpu.attr("mode", "host-passthrough"),
+            "qemu" if self.has_maximum => cpu.attr("mode", "maximum"),
+            // x86-64-v2, which CoreOS requires; QEMU's default CPU is older.
+            "qemu" => cpu
+                .attr("mode", "custom")
+                .attr("match", "exact")
+                .child(Element::new("model").text("Nehalem")),
             _ => return None,
-        };
-        Some(Element::new("cpu").attr("mode", mode))
+        })
     }
 }
 
@@ -288,6 +298,7 @@ mod tests {
             domain_type: domain_type.to_owned(),
             arch: "x86_64".to_owned(),
             machine: Some("q35"),
+            has_maximum: true,
         }
     }
 
@@ -375,7 +386,7 @@ mod tests {
             xml::parse(&format!("<capabilities><guest><os_type>xen</os_type><arch name='x86_64'><domain type='xen'/></arch></guest>{guests}</capabilities>")).unwrap()
         };
         let both = host(&(guest("i686", &["qemu"]) + &guest("x86_64", &["qemu", "kvm"])));
-        let choose = |host, virt_type| Platform::choose(host, virt_type).map(|platform| platform.domain_type);
+        let choose = |host, virt_type| Platform::choose(host, MAXIMUM, virt_type).map(|platform| platform.domain_type);
         assert_eq!(choose(&both, VirtType::Auto).unwrap(), "kvm");
         assert_eq!(choose(&both, VirtType::Qemu).unwrap(), "qemu");
         let emulated = host(&guest("x86_64", &["qemu"]));
@@ -385,8 +396,14 @@ mod tests {
         assert_eq!(choose(&other, VirtType::Auto).unwrap(), "test");
         assert!(choose(&other, VirtType::Qemu).is_err());
         assert!(choose(&host(""), VirtType::Auto).is_err());
-        let platform = Platform::choose(&both, VirtType::Auto).unwrap();
+        let platform = Platform::choose(&both, MAXIMUM, VirtType::Auto).unwrap();
         assert_eq!((platform.arch.as_str(), platform.machine), ("x86_64", Some("q35")));
+        let cpu = |version| {
+            let platform = Platform::choose(&emulated, version, VirtType::Auto).unwrap();
+            platform.cpu().unwrap().to_string()
+        };
+        assert!(cpu(MAXIMUM).contains("maximum"));
+        assert!(cpu(MAXIMUM - 1).contains("<model>Nehalem</model>"));
     }
 
     #[test]

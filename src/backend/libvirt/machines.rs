@@ -90,6 +90,7 @@ pub(super) fn create(
                 spec.name, failure.message
             );
             paths.console = None;
+            storage.delete(&Part::Console.volume(&spec.cluster, &spec.name))?;
             domain = define(&paths)?;
             start(&domain, spec)?;
         }

@@ -8,9 +8,9 @@ mod choices;
 mod console;
 mod domain;
 mod entries;
+mod ffi;
 mod guest;
 mod images;
-mod leases;
 mod machines;
 mod network;
 mod power;
@@ -172,7 +172,8 @@ impl Backend for Libvirt {
             let platform = match platform.get() {
                 Some(platform) => platform,
                 None => {
-                    let chosen = Platform::choose(&document(connect.capabilities())?, virt_type)?;
+                    let chosen =
+                        Platform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type)?;
                     platform.get_or_init(|| chosen)
                 }
             };
@@ -294,12 +295,23 @@ impl Backend for Libvirt {
 #[async_trait(?Send)]
 impl SerialConsole for Libvirt {
     async fn tail(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<String>, BackendError> {
-        let (cluster, name) = (cluster.clone(), name.clone());
         let operation = format!("read the console of machine {name}");
-        self.call_storage(operation, move |storage, connect, _| {
-            console::tail(storage, connect, &cluster, &name)
-        })
-        .await
+        let log = {
+            let (cluster, name) = (cluster.clone(), name.clone());
+            let read = move |storage: &Storage, connect: &Connect, _: &Progress| {
+                console::read_log(storage, connect, &cluster, &name)
+            };
+            self.call_storage(operation, read).await?
+        };
+        let text = match log {
+            Some(text) => Some(text),
+            // `machines::create` has made it without a log.
+            None => match self.attach(cluster, name).await {
+                Ok(Some(console)) => Some(console::listen(console).await),
+                Ok(None) | Err(_) => None,
+            },
+        };
+        Ok(text.filter(|text| !text.is_empty()))
     }
 
     async fn attach(&self, cluster: &ClusterId, name: &MachineName) -> Result<Option<Console>, BackendError> {

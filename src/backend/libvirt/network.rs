@@ -9,7 +9,7 @@ use virt::sys;
 
 use super::attachment::{self, Attachment};
 use super::entries::{self, Document, Entry, Host, Record, check_address, node_of, of_cluster, of_reservation, tag_of};
-use super::leases::{self, DhcpLease};
+use super::ffi::{self, DhcpLease};
 use super::session::{checked_text, if_exists, if_supported};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, NetworkFacts, ReservationState};
@@ -44,7 +44,7 @@ fn live(network: &Network) -> Result<Document, Failure> {
 
 /// Leases that have not expired; none if libvirt is not the DHCP server.
 pub(super) fn valid_leases(network: &Network) -> Result<Vec<DhcpLease>, Failure> {
-    Ok(if_supported(leases::of_network(network).map_err(Failure::from))?.unwrap_or_default())
+    Ok(if_supported(ffi::dhcp_leases(network).map_err(Failure::from))?.unwrap_or_default())
 }
 
 /// Whether libvirt's DHCP server serves the network.

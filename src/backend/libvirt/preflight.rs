@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use virt::connect::Connect;
+use virt::sys;
 
 use super::attachment::{self, Attachment};
 use super::domain::{OwnershipTag, Platform};
+use super::ffi;
 use super::network;
 use super::session::{document, if_exists, if_supported};
 use super::storage::Storage;
@@ -17,6 +19,10 @@ use crate::cluster::{LibvirtConfig, Mac, VirtType};
 const GIB: u64 = 1 << 30;
 /// The first libvirt that supports fw_cfg files, as libvirt encodes versions.
 const OLDEST: u32 = 6_005_000;
+/// x86-64-v3 is x86-64-v2, which is Nehalem, and these (x86-64 psABI, "Micro-Architecture Levels"; LZCNT is `abm`).
+const X86_64_V3: &str = "<cpu><arch>x86_64</arch><model>Nehalem</model><feature name='avx'/><feature name='avx2'/>\
+    <feature name='bmi1'/><feature name='bmi2'/><feature name='f16c'/><feature name='fma'/><feature name='abm'/>\
+    <feature name='movbe'/><feature name='xsave'/></cpu>";
 /// Types of pools whose volumes are files of exactly the given length.
 pub(super) const FILE_POOLS: [&str; 3] = ["dir", "fs", "netfs"];
 
@@ -94,7 +100,7 @@ fn version(connect: &Connect, config: &LibvirtConfig, findings: &mut Findings) -
 }
 
 fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) -> Result<(), Failure> {
-    match Platform::choose(&document(connect.capabilities())?, virt_type) {
+    match Platform::choose(&document(connect.capabilities())?, connect.lib_version()?, virt_type) {
         Err(failure) => findings.failure(failure)?,
         Ok(platform) if platform.domain_type == "qemu" => {
             let hint = match virt_type {
@@ -104,9 +110,26 @@ fn accelerator(connect: &Connect, virt_type: VirtType, findings: &mut Findings) 
             let text = "no KVM: emulated machines are too slow for an installation, but sufficient for a rehearsal";
             findings.add(Verdict::Warn, text, Some(hint));
         }
-        Ok(platform) => findings.ok(format!("domain type {}", platform.domain_type)),
+        Ok(platform) => {
+            findings.ok(format!("domain type {}", platform.domain_type));
+            // Machines have the CPU of the host.
+            if platform.domain_type == "kvm" && !is_x86_64_v3(connect)? {
+                let text = "the host's CPU is older than x86-64-v3: images of RHEL 10 and CentOS Stream 10 do not boot";
+                findings.add(
+                    Verdict::Warn,
+                    text,
+                    Some("use images of RHEL 9 and helper_image=centos9stream"),
+                );
+            }
+        }
     }
     Ok(())
+}
+
+/// Whether the host's CPU has the instructions of x86-64-v3, which RHEL 10 requires. True if libvirt cannot tell.
+fn is_x86_64_v3(connect: &Connect) -> Result<bool, Failure> {
+    let compared = if_supported(connect.compare_cpu(X86_64_V3, 0).map_err(Failure::from))?;
+    Ok(compared != Some(sys::VIR_CPU_COMPARE_INCOMPATIBLE))
 }
 
 fn space(storage: &Storage, pool: &str, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
@@ -143,17 +166,13 @@ fn space(storage: &Storage, pool: &str, requirements: &Requirements, findings: &
 fn memory(connect: &Connect, requirements: &Requirements, findings: &mut Findings) -> Result<(), Failure> {
     let host = connect.node_info()?;
     let total = host.memory / 1024;
-    let free = if_supported(connect.free_memory().map_err(Failure::from))?.map(|bytes| bytes >> 20);
+    let available = if_supported(ffi::available_memory(connect).map_err(Failure::from))?.map(|kib| kib >> 10);
     let wanted = requirements.memory_mib;
     if wanted > total {
         let text = format!("the host has {total} MiB of memory, {wanted} MiB required");
         findings.add(Verdict::Fail, text, Some("set less memory or fewer nodes"));
-    } else if free.is_some_and(|free| free < wanted) {
-        // The page cache does not count as free, but is released on demand.
-        let text = format!(
-            "the host has {} MiB of free memory, {wanted} MiB required",
-            free.unwrap_or(0)
-        );
+    } else if let Some(available) = available.filter(|available| *available < wanted) {
+        let text = format!("the host has {available} MiB of available memory, {wanted} MiB required");
         findings.add(
             Verdict::Warn,
             text,
