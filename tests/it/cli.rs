@@ -26,7 +26,7 @@ struct Ran {
 impl Sandbox {
     fn new() -> Self {
         let sandbox = Self(tempfile::tempdir().unwrap());
-        for folder in ["home", "work"] {
+        for folder in ["home", "current"] {
             fs::create_dir(sandbox.path(folder)).unwrap();
         }
         sandbox
@@ -35,7 +35,7 @@ impl Sandbox {
     /// A cluster whose addresses are all given, so that pass one boots nothing.
     fn with_cluster(name: &str) -> Self {
         let sandbox = Self::new();
-        sandbox.write("work/env.sh", &env_file(name, 10));
+        sandbox.write("current/env.sh", &env_file(name, 10));
         sandbox
     }
 
@@ -51,7 +51,7 @@ impl Sandbox {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ocpdeploy"));
         command
             .args(arguments.split_whitespace())
-            .current_dir(self.path("work"))
+            .current_dir(self.path("current"))
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", self.path("home"))
@@ -154,7 +154,7 @@ fn the_whole_life_of_a_cluster_that_is_only_harvested() {
 #[test]
 fn a_deployment_ends_with_a_table_and_a_second_one_skips_pass_one() {
     let sandbox = Sandbox::with_cluster("lab");
-    sandbox.write("work/env.sh", &without_addresses("lab"));
+    sandbox.write("current/env.sh", &without_addresses("lab"));
     let first = sandbox.run("deploy --rehearse").ok();
     let rows: Vec<Vec<&str>> = first
         .lines()
@@ -213,7 +213,7 @@ fn plan_says_when_the_known_addresses_do_not_fit() {
     sandbox.run("harvest --rehearse").ok();
     assert_eq!(sandbox.run("plan --rehearse").err, "");
     sandbox.write(
-        "work/more.sh",
+        "current/more.sh",
         &(without_addresses("lab") + "\nworkers=4\n").replace("workers=1\n", ""),
     );
     let plan = sandbox.run("plan more.sh --rehearse");
@@ -230,7 +230,7 @@ fn plan_config_list_and_status_leave_no_trace() {
     }
     assert!(!sandbox.path("state").exists());
     assert_eq!(fs::read_dir(sandbox.path("home")).unwrap().count(), 0);
-    assert_eq!(fs::read_dir(sandbox.path("work")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(sandbox.path("current")).unwrap().count(), 1);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_flag_wins_over_the_environment_and_this_over_the_file() {
         )
     };
     let config = "config --rehearse --output json";
-    sandbox.write("work/env.sh", &(env_file("lab", 10) + "numcpus=3\n"));
+    sandbox.write("current/env.sh", &(env_file("lab", 10) + "numcpus=3\n"));
     assert_eq!(origin(&mut sandbox.command(config)), "3 from env.sh:13");
     let environment = |command: &str| {
         let mut command = sandbox.command(command);
@@ -265,8 +265,8 @@ fn a_flag_wins_over_the_environment_and_this_over_the_file() {
 #[test]
 fn each_failure_has_its_words_and_its_exit_code() {
     let sandbox = Sandbox::with_cluster("lab");
-    sandbox.write("work/faulty.sh", "cluster=lab\nworkrs=2\ndomain=$(touch pwned)\n");
-    sandbox.write("work/file", "");
+    sandbox.write("current/faulty.sh", "cluster=lab\nworkrs=2\ndomain=$(touch pwned)\n");
+    sandbox.write("current/file", "");
     let text = sandbox.transcript(&[
         "deply",
         "plan --set workers",
@@ -279,7 +279,7 @@ fn each_failure_has_its_words_and_its_exit_code() {
         "harvest --rehearse --set network=nosuch",
     ]);
     insta::assert_snapshot!(text);
-    assert!(!sandbox.path("work/pwned").exists());
+    assert!(!sandbox.path("current/pwned").exists());
     assert!(!sandbox.path("state/clusters").exists(), "nothing was begun");
 }
 
@@ -333,8 +333,8 @@ fn quiet_says_nothing_and_the_log_says_all_in_private() {
 fn a_secret_is_in_no_output_and_in_no_file_of_the_state() {
     let sandbox = Sandbox::with_cluster("lab");
     let secret = format!(r#"{{"auths":{{"quay.io":{{"auth":"{SECRET}"}}}}}}"#);
-    sandbox.write("work/pull.json", &secret);
-    sandbox.write("work/env.sh", &(env_file("lab", 10) + "pull_secret=pull.json\n"));
+    sandbox.write("current/pull.json", &secret);
+    sandbox.write("current/env.sh", &(env_file("lab", 10) + "pull_secret=pull.json\n"));
     let said = sandbox.transcript(&[
         "config --rehearse",
         "harvest --rehearse -v",
@@ -356,7 +356,7 @@ fn a_secret_is_in_no_output_and_in_no_file_of_the_state() {
 #[test]
 fn two_clusters_of_one_network_stand_together() {
     let sandbox = Sandbox::with_cluster("lab");
-    sandbox.write("work/other.sh", &env_file("other", 30));
+    sandbox.write("current/other.sh", &env_file("other", 30));
     sandbox.run("harvest --rehearse").ok();
     sandbox.run("harvest other.sh --rehearse").ok();
     insta::assert_snapshot!(sandbox.run("list").ok());
@@ -392,7 +392,7 @@ fn stopped_by_a_signal_it_says_how_to_go_on_and_then_does() {
         sandbox.write("state/sim.json", slow);
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
             .args(["harvest", "--rehearse"])
-            .current_dir(sandbox.path("work"))
+            .current_dir(sandbox.path("current"))
             .env_clear()
             .env("OCPDEPLOY_HOME", sandbox.path("state"))
             .env("HOME", sandbox.path("home"))
@@ -420,7 +420,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     let sandbox = Sandbox::with_cluster("lab");
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
         .args(["plan", "--rehearse"])
-        .current_dir(sandbox.path("work"))
+        .current_dir(sandbox.path("current"))
         .env_clear()
         .env("OCPDEPLOY_HOME", sandbox.path("state"))
         .env("HOME", sandbox.path("home"))

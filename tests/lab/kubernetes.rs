@@ -104,6 +104,16 @@ impl Tenant {
         }
     }
 
+    /// Deploys, and changes something as soon as this part of the cluster exists.
+    fn deploys_while(&self, cluster: &str, part: &str, change: impl FnOnce()) -> anyhow::Result<()> {
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| self.sandbox.deploy_patiently(cluster));
+            self.when_there_is(cluster, part);
+            change();
+            run.join().unwrap().map(drop)
+        })
+    }
+
     /// The words of a run that fails, without what differs from run to run.
     fn fails(&self, deployed: anyhow::Result<impl Sized>) -> String {
         let error = deployed.err().expect("it must not succeed");
@@ -125,11 +135,8 @@ impl Drop for Tenant {
 fn an_api_server_that_is_killed_during_a_run_loses_nothing() {
     let tenant = Tenant::new("killed");
     tenant.env("killed", "");
-    let deployed = std::thread::scope(|scope| {
-        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("killed"));
-        tenant.when_there_is("killed", "virtualmachine.");
+    let deployed = tenant.deploys_while("killed", "virtualmachine.", || {
         lab(&["crash", "3"]);
-        run.join().unwrap()
     });
     deployed.unwrap();
     let found = tenant.found("killed");
@@ -158,11 +165,8 @@ fn a_token_that_is_revoked_during_a_run_is_named_and_nothing_stays() {
         "jsonpath={.secrets[0].name}",
     ];
     let secret = kubectl(&account);
-    let deployed = std::thread::scope(|scope| {
-        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("revoked"));
-        tenant.when_there_is("revoked", "virtualmachine.");
+    let deployed = tenant.deploys_while("revoked", "virtualmachine.", || {
         kubectl(&["-n", &tenant.name, "delete", "secret", &secret]);
-        run.join().unwrap()
     });
     let said = tenant.fails(deployed);
     assert!(said.contains("Unauthorized"), "{said}");
@@ -227,11 +231,8 @@ fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
         ("virtualmachineinstances", "count/virtualmachineinstances.kubevirt.io=0"),
         ("pods", "count/pods=0"),
     ] {
-        let deployed = std::thread::scope(|scope| {
-            let run = scope.spawn(|| tenant.sandbox.deploy_patiently("quota"));
-            tenant.when_there_is("quota", "configmap/");
+        let deployed = tenant.deploys_while("quota", "configmap/", || {
             quota("late", hard);
-            run.join().unwrap()
         });
         let said = tenant.fails(deployed);
         assert!(said.contains("exceeded quota: late") && said.contains(kind), "{said}");
@@ -245,11 +246,8 @@ fn a_quota_that_is_reached_is_refused_or_named_by_the_run() {
 fn a_network_that_is_removed_during_a_run_is_named_and_nothing_stays() {
     let tenant = Tenant::new("removed");
     tenant.env("removed", "");
-    let deployed = std::thread::scope(|scope| {
-        let run = scope.spawn(|| tenant.sandbox.deploy_patiently("removed"));
-        tenant.when_there_is("removed", "virtualmachine.");
+    let deployed = tenant.deploys_while("removed", "virtualmachine.", || {
         kubectl(&["-n", &tenant.name, "delete", "network-attachment-definition", "lan"]);
-        run.join().unwrap()
     });
     let said = tenant.fails(deployed);
     assert!(said.contains("network attachment definition lan"), "{said}");

@@ -65,6 +65,7 @@ fn all() -> Vec<Ask> {
     let options = |given: Value| json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": given});
     let foreign_uid = json!({"uid": "00000000-0000-4000-8000-00000000ffff"});
     let port = json!({"ports": [{"port": 80}]});
+    let map = |metadata: Value| with(core("ConfigMap", "b"), "metadata", metadata);
     let mut all = vec![
         ask("GET", &one(MAPS, "none"), Value::Null),
         ask("POST", MAPS, with(core("ConfigMap", "a"), "data", json!({"k": "v"}))),
@@ -99,25 +100,9 @@ fn all() -> Vec<Ask> {
         ask("DELETE", &one(MAPS, "a"), options(json!({"uid": "UID"}))),
         ask("DELETE", &one(MAPS, "a"), options(json!({"uid": "UID"}))),
         ask("POST", MAPS, core("ConfigMap", "Bad_Name")),
-        ask(
-            "POST",
-            MAPS,
-            with(
-                core("ConfigMap", "b"),
-                "metadata",
-                json!({"name": "b", "namespace": "other"}),
-            ),
-        ),
+        ask("POST", MAPS, map(json!({"name": "b", "namespace": "other"}))),
         ask("POST", MAPS, core("Secret", "b")),
-        ask(
-            "POST",
-            MAPS,
-            with(
-                core("ConfigMap", "b"),
-                "metadata",
-                json!({"name": "b", "labels": {"a": "no/slash"}}),
-            ),
-        ),
+        ask("POST", MAPS, map(json!({"name": "b", "labels": {"a": "no/slash"}}))),
         ask("POST", SECRETS, with(core("Secret", "s"), "data", json!({"k": "YQ=="}))),
         ask(
             "POST",
