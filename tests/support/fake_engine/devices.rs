@@ -4,7 +4,7 @@ use super::faults::{Outcome, Refusal};
 use super::http::Request;
 use super::shapes;
 use super::world::*;
-use super::xml::{Node, node};
+use super::xml::Node;
 
 /// A storage domain with less than this left takes nothing more.
 const CRITICAL: u64 = 5 * GIB;
@@ -310,7 +310,6 @@ impl World {
         self.disks.push(disk.clone());
         let time = self.times.disk;
         self.after(time, Effect::DiskOk(id));
-        self.job(format!("Adding Disk {name}"), time);
         Ok(disk)
     }
 
@@ -319,8 +318,8 @@ impl World {
         let disk = self.find_disk(id)?.clone();
         self.disks_unlocked([id].into_iter(), "edit Virtual Disk")?;
         if self.version < [4, 4, 0] {
-            // oVirt/ovirt-engine: in 4.3 BackendDiskResource.update only amends the format, by `qcow_version`.
-            return Refusal::conflict("Cannot edit Virtual Disk. No qcow compatibility level was given.");
+            // "The only field that can be updated is `qcow_version`" (oVirt/ovirt-engine-api-model: DiskService.Update).
+            return Ok(self.show_disk(&disk));
         }
         // Since 4.4 it is UpdateDisk, as of an attachment, and grows disks as well.
         let wanted = body.number("provisioned_size").unwrap_or(disk.provisioned_size);
@@ -360,8 +359,6 @@ impl World {
         for vm in &mut self.vms {
             vm.disks.retain(|attachment| attachment.disk != id);
         }
-        let time = self.times.disk_removal;
-        self.job(format!("Removing Disk {}", disk.name), time);
         self.lose_disk(id);
         Ok(())
     }
@@ -486,7 +483,6 @@ impl World {
         }
         if grows.is_some() {
             self.after(time, Effect::DiskOk(id.to_owned()));
-            self.job(format!("Updating Disk {}", disk.name), time);
         }
         let sandbox = self
             .vm_mut(&vm.id)
@@ -495,29 +491,5 @@ impl World {
             known.clone_from(&attachment);
         }
         Ok(self.show_attachment(&format!("vms/{}", vm.id), &attachment, false))
-    }
-
-    /// Only detaches it; the disk stays.
-    pub fn detach_disk(&mut self, vm: &str, id: &str) -> Outcome<()> {
-        let vm = self.vm(vm)?.clone();
-        if !vm.disks.iter().any(|attachment| attachment.disk == id) {
-            return Err(Refusal::NotFound);
-        }
-        if vm.status != "down" {
-            return Refusal::conflict("Cannot detach Virtual Disk. The VM is not down.");
-        }
-        if let Some(vm) = self.vm_mut(&vm.id) {
-            vm.disks.retain(|attachment| attachment.disk != id);
-        }
-        Ok(())
-    }
-}
-
-/// The answer to an act without another.
-pub fn done(job: Option<&Job>) -> Node {
-    let action = node("action").text("status", "complete");
-    match job {
-        Some(job) => action.add(super::show::reference("job", "jobs", &job.id)),
-        None => action,
     }
 }

@@ -14,8 +14,6 @@ pub struct DataCenter {
     pub id: String,
     pub name: String,
     pub mac_pool: String,
-    /// `disabled`, `audit` or `enabled`.
-    pub quota_mode: String,
 }
 
 #[derive(Clone, Debug)]
@@ -73,13 +71,6 @@ pub struct MacPool {
     /// First and last.
     pub range: ([u8; 6], [u8; 6]),
     pub allow_duplicates: bool,
-}
-
-#[derive(Clone, Debug)]
-pub struct Quota {
-    pub id: String,
-    pub name: String,
-    pub data_center: String,
 }
 
 /// A role that this engine's user has on something.
@@ -169,10 +160,8 @@ pub struct Vm {
     pub is_clone: bool,
     pub shape: Hardware,
     pub init: Option<Init>,
-    pub properties: Vec<(String, String)>,
     pub is_highly_available: bool,
     pub priority: u64,
-    pub is_protected: bool,
     /// Hosts it is pinned to, and `migratable`, `user_migratable` or `pinned`.
     pub pinned: Vec<String>,
     pub affinity: String,
@@ -254,27 +243,4 @@ pub struct Transfer {
     pub timeout_policy: String,
     pub last_active: Instant,
     pub data: Vec<u8>,
-    pub is_flushed: bool,
-}
-
-#[derive(Clone, Debug)]
-pub struct Event {
-    pub index: u64,
-    pub code: u32,
-    pub severity: &'static str,
-    pub description: String,
-    pub correlation: String,
-    pub time: Instant,
-    pub vm: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Job {
-    pub id: String,
-    pub description: String,
-    pub correlation: String,
-    /// `started`, `finished` or `failed`.
-    pub status: String,
-    pub start: Instant,
-    pub end: Option<Instant>,
 }

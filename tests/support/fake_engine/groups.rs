@@ -18,7 +18,6 @@ impl World {
             }
             ("POST", ["clusters", id, "affinitygroups"]) => Made(self.add_group(id, request)?, false),
             ("GET", ["clusters", id, "affinitygroups", group]) => Shown(self.show_group(self.group(id, group)?)),
-            ("PUT", ["clusters", id, "affinitygroups", group]) => Shown(self.update_group(id, group, request)?),
             ("DELETE", ["clusters", id, "affinitygroups", group]) => {
                 self.group(id, group)?;
                 self.affinity_groups.retain(|known| known.id != *group);
@@ -31,22 +30,10 @@ impl World {
             ("POST", ["clusters", id, "affinitygroups", group, "vms"]) => {
                 Made(self.join_group(id, group, request)?, false)
             }
-            ("DELETE", ["clusters", id, "affinitygroups", group, "vms", vm]) => {
-                self.group(id, group)?;
-                let known = self.affinity_groups.iter_mut().find(|known| known.id == *group);
-                known.ok_or(Refusal::NotFound)?.vms.retain(|member| member != vm);
-                Done
-            }
             ("GET", ["affinitylabels"]) => {
                 Shown(node("affinity_labels").all(self.affinity_labels.iter().map(|label| self.show_label(label))))
             }
-            ("POST", ["affinitylabels"]) => Made(self.add_label(request)?, false),
             ("GET", ["affinitylabels", id]) => Shown(self.show_label(self.label(id)?)),
-            ("DELETE", ["affinitylabels", id]) => {
-                self.label(id)?;
-                self.affinity_labels.retain(|label| label.id != *id);
-                Done
-            }
             ("GET", ["affinitylabels", id, "vms"]) => {
                 Shown(node("vms").all(self.label(id)?.vms.iter().map(|vm| reference("vm", "vms", vm))))
             }
@@ -194,21 +181,6 @@ impl World {
         Ok(())
     }
 
-    fn update_group(&mut self, cluster: &str, id: &str, request: &Request) -> Outcome<Node> {
-        let body = super::read(
-            request,
-            "affinity_group",
-            shapes::AFFINITY_GROUP,
-            "affinity_group/methods/update",
-        )?;
-        let mut group = self.group(cluster, id)?.clone();
-        self.change_group(&mut group, &body)?;
-        if let Some(known) = self.affinity_groups.iter_mut().find(|known| known.id == id) {
-            known.clone_from(&group);
-        }
-        Ok(self.show_group(&group))
-    }
-
     /// The machine of `<vm id="…"/>`.
     fn member(&self, request: &Request) -> Outcome<String> {
         let body = super::read(request, "vm", shapes::MEMBER, "affinity_group_vms/methods/add")?;
@@ -251,25 +223,5 @@ impl World {
             .iter()
             .find(|label| label.id == id)
             .ok_or(Refusal::NotFound)
-    }
-
-    fn add_label(&mut self, request: &Request) -> Outcome<Node> {
-        let body = super::read(request, "affinity_label", shapes::LABEL, "affinity_labels/methods/add")?;
-        let Some(name) = body.get("name") else {
-            return Refusal::incomplete("AffinityLabel", "name", "add");
-        };
-        if self.affinity_labels.iter().any(|label| label.name == name) {
-            return Refusal::conflict(
-                "Cannot add Affinity Label. The Affinity Label name is already in use, please choose a unique name and try again.",
-            );
-        }
-        let label = AffinityLabel {
-            id: self.new_id(),
-            name,
-            vms: Vec::new(),
-            hosts: Vec::new(),
-        };
-        self.affinity_labels.push(label.clone());
-        Ok(self.show_label(&label))
     }
 }

@@ -1,11 +1,10 @@
 //! Which request means what.
 
-use super::devices::done;
 use super::faults::{Outcome, Refusal, html};
 use super::http::{Answer, Request};
 use super::search::select;
 use super::shapes;
-use super::show::{API, Follow, reference};
+use super::show::{API, Follow};
 use super::world::*;
 use super::xml::{Node, node};
 use super::{images, vms};
@@ -59,7 +58,6 @@ impl World {
         if correlation.len() > 50 || !correlation.chars().all(is_plain) {
             return Refusal::failed(400, "Correlation id is not valid.").answer(false);
         }
-        self.correlation = correlation;
         if ["POST", "PUT"].contains(&request.method.as_str())
             && !request
                 .headers
@@ -68,7 +66,6 @@ impl World {
         {
             return Answer::new(415, "", "");
         }
-        let jobs = self.jobs.len();
         // What was refused leaves nothing behind, also when it was half done.
         let before = (self.disks.clone(), self.storage_domains.clone());
         let outcome = self.route(request, &path);
@@ -88,7 +85,7 @@ impl World {
                     false => (201, body),
                 }
             }
-            Ok(Done | Act(Ok(()))) => (200, done(self.jobs.get(jobs))),
+            Ok(Done | Act(Ok(()))) => (200, node("action").text("status", "complete")),
             Ok(Act(Err(Refusal::Unknown))) | Err(Refusal::Unknown) => return self.surprise(request),
             Ok(Act(Err(refusal))) => return refusal.answer(true),
             Err(refusal) => return refusal.answer(false),
@@ -108,7 +105,7 @@ impl World {
         }
         let is_for_administrators = matches!(
             path,
-            ["tags" | "affinitylabels" | "macpools" | "networkfilters" | "jobs", ..]
+            ["tags" | "affinitylabels" | "macpools" | "networkfilters", ..]
                 | ["imagetransfers"]
                 | ["clusters", _, "affinitygroups", ..]
                 | ["vms", _, "tags", ..]
@@ -192,10 +189,6 @@ impl World {
                 Shown(self.attachment(&format!("vms/{id}"), &vm.disks, disk)?)
             }
             ("PUT", ["vms", id, "diskattachments", disk]) => Shown(self.update_attachment(id, disk, request)?),
-            ("DELETE", ["vms", id, "diskattachments", disk]) => {
-                self.detach_disk(id, disk)?;
-                Done
-            }
             ("GET", ["vms", id, "reporteddevices"]) => {
                 let vm = self.vm(id)?.clone();
                 Shown(self.show_reported(&vm))
@@ -204,36 +197,11 @@ impl World {
                 self.vm(id)?;
                 Shown(node("vm_numa_nodes"))
             }
-            ("GET", ["vms", id, "graphicsconsoles"]) => {
-                // Its id is the protocol's name in hex.
-                let console = "766e63";
-                let vm = self.vm(id)?;
-                let shown = node("graphics_console")
-                    .href(format!("{API}/vms/{id}/graphicsconsoles/{console}"))
-                    .id(console)
-                    .text("protocol", "vnc")
-                    .add(reference("vm", "vms", id));
-                let host = self.hosts.iter().find(|host| Some(&host.name) == vm.host.as_ref());
-                Shown(node("graphics_consoles").add(match host {
-                    Some(host) => shown.text("address", &host.address).text("port", 5900),
-                    None => shown,
-                }))
-            }
             ("GET", ["vms", id, "tags"]) => {
                 let vm = self.vm(id)?;
                 Shown(self.show_tags_of(vm))
             }
             ("POST", ["vms", id, "tags"]) => Made(self.tag_vm(id, request)?, false),
-            ("DELETE", ["vms", id, "tags", tag]) => {
-                self.vm(id)?;
-                let vm = self.vm_mut(id).ok_or(Refusal::NotFound)?;
-                let count = vm.tags.len();
-                vm.tags.retain(|known| known != tag);
-                if vm.tags.len() == count {
-                    return Err(Refusal::NotFound);
-                }
-                Done
-            }
 
             ("GET", ["templates"]) => {
                 let follow = follow(images::TEMPLATE_FOLLOWED)?;
@@ -257,14 +225,9 @@ impl World {
                 let follow = follow(images::TEMPLATE_FOLLOWED)?;
                 Shown(self.show_template(self.template(id)?, &follow))
             }
-            ("PUT", ["templates", id]) => Shown(self.update_template(id, request)?),
             ("DELETE", ["templates", id]) => {
                 self.remove_template(id)?;
                 Done
-            }
-            ("GET", ["templates", id, "nics"]) => {
-                let nics = &self.template(id)?.nics;
-                Shown(node("nics").all(nics.iter().map(|nic| self.show_nic("templates", id, nic))))
             }
             ("GET", ["templates", id, "diskattachments"]) => {
                 let with_disk = follow(&["disk"])?.has("disk");
@@ -298,14 +261,9 @@ impl World {
             }
             ("POST", ["imagetransfers"]) => Made(self.add_transfer(request)?, false),
             ("GET", ["imagetransfers", id]) => Shown(self.show_transfer(self.transfer(id)?)),
-            (
-                "POST",
-                [
-                    "imagetransfers",
-                    id,
-                    act @ ("finalize" | "cancel" | "pause" | "resume" | "extend"),
-                ],
-            ) => Act(self.act_on_transfer(id, act, request)),
+            ("POST", ["imagetransfers", id, act @ ("finalize" | "cancel" | "resume")]) => {
+                Act(self.act_on_transfer(id, act, request))
+            }
 
             _ => return self.route_around(request, path),
         })
@@ -314,19 +272,14 @@ impl World {
 
 /// Queries that are known; whether a request takes one is not told apart.
 const QUERIES: &[&str] = &[
-    "all_content",
     "async",
     "case_sensitive",
     "clone",
-    "clone_permissions",
     "correlation_id",
-    "current",
     "detach_only",
     "filter",
     "follow",
     "force",
-    "from",
     "max",
     "search",
-    "unregister",
 ];

@@ -45,13 +45,6 @@ impl World {
                 id: data_center.clone(),
                 name,
                 mac_pool: mac_pool.clone(),
-                quota_mode: "disabled".to_owned(),
-            });
-            let quota = world.new_id();
-            world.quotas.push(Quota {
-                id: quota,
-                name: "Default".to_owned(),
-                data_center: data_center.clone(),
             });
             let id = world.new_id();
             world.clusters.push(Cluster {
@@ -215,10 +208,8 @@ impl World {
             is_clone: false,
             shape: Hardware::plain(),
             init: None,
-            properties: Vec::new(),
             is_highly_available: false,
             priority: 0,
-            is_protected: false,
             pinned: Vec::new(),
             affinity: "migratable".to_owned(),
             status: "down".to_owned(),

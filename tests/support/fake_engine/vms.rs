@@ -29,9 +29,6 @@ pub const SEARCHED: &[&str] = &[
     "host",
 ];
 
-/// Characters of a machine's custom properties (oVirt/ovirt-engine: `BusinessEntitiesDefinitions`).
-const LONGEST_PROPERTIES: usize = 4000;
-
 /// `MaxVmNameLength` of a fresh engine.
 const LONGEST_NAME: usize = 64;
 
@@ -118,10 +115,6 @@ impl World {
         if !(self.is_administrator || may(&cluster) && may(&template.id)) {
             return Err(Refusal::failed(403, "User is not authorized to perform this action."));
         }
-        let quota_mode = self.data_centers.iter().find(|known| known.id == data_center);
-        if quota_mode.is_some_and(|known| known.quota_mode == "enabled") && body.at("quota").is_none() {
-            return Refusal::bad("Cannot add VM. Quota is not valid.");
-        }
         let is_clone = request.query.get("clone").is_some_and(|value| value == "true");
         let targets = self.clone_targets(&body, &template, is_clone)?;
         let id = self.new_id();
@@ -135,10 +128,8 @@ impl World {
             is_clone,
             shape: template.shape.clone(),
             init: None,
-            properties: Vec::new(),
             is_highly_available: false,
             priority: 0,
-            is_protected: false,
             pinned: Vec::new(),
             affinity: "migratable".to_owned(),
             status: "image_locked".to_owned(),
@@ -193,10 +184,6 @@ impl World {
             (true, true) => self.times.clone,
             (true, false) => self.times.disk,
         };
-        self.job(
-            format!("Creating VM {name} from Template {} in Cluster", template.name),
-            time,
-        );
         match is_async {
             true => self.after(time, Effect::VmDown(id)),
             false => {
@@ -268,32 +255,10 @@ impl World {
         if let Some(init) = body.at("initialization") {
             vm.init = Some(super::world::Init::read(init));
         }
-        if let Some(properties) = body.at("custom_properties") {
-            for property in &properties.nodes {
-                let (name, value) = (
-                    property.get("name").unwrap_or_default(),
-                    property.get("value").unwrap_or_default(),
-                );
-                if !self.properties.contains(&name) {
-                    return Refusal::bad(format!(
-                        "Cannot {operation} VM. Invalid parameter(s) in custom properties: the property {name} is not defined."
-                    ));
-                }
-                // oVirt/ovirt-engine: CustomPropertiesUtils.VALUE_REGEX; the column of all of a machine's has 4000.
-                if value.contains([';', '\n']) || value.len() > LONGEST_PROPERTIES {
-                    return Refusal::bad(format!("Cannot {operation} VM. Invalid syntax of custom properties."));
-                }
-                vm.properties.retain(|(known, _)| *known != name);
-                vm.properties.push((name, value));
-            }
-        }
         if body.at("high_availability/enabled").is_some() {
             vm.is_highly_available = body.is_true("high_availability/enabled");
         }
         number("high_availability/priority", &mut vm.priority);
-        if body.at("delete_protected").is_some() {
-            vm.is_protected = body.is_true("delete_protected");
-        }
         words("placement_policy/affinity", &mut vm.affinity);
         if let Some(hosts) = body.at("placement_policy/hosts") {
             let known = |host: &Node| {
@@ -350,11 +315,6 @@ impl World {
     pub fn remove_vm(&mut self, id: &str, request: &Request) -> Outcome<()> {
         let vm = self.vm(id)?.clone();
         let is = |flag: &str| request.query.get(flag).is_some_and(|value| value == "true");
-        if vm.is_protected {
-            return Refusal::conflict(
-                "Cannot remove VM. Delete protection is enabled. In order to delete, disable Delete protection first.",
-            );
-        }
         if vm.is_busy {
             not_busy(&vm, "remove VM")?;
         }
@@ -375,14 +335,11 @@ impl World {
         for label in &mut self.affinity_labels {
             label.vms.retain(|member| member != id);
         }
-        let time = self.times.disk_removal;
-        self.job(format!("Removing VM {}", vm.name), time);
         if !is("detach_only") {
             for attachment in &vm.disks {
                 self.lose_disk(&attachment.disk);
             }
         }
-        self.event(113, "normal", format!("VM {} was successfully removed.", vm.name), None);
         Ok(())
     }
 
@@ -432,7 +389,6 @@ impl World {
             false => self.times.up_without_agent,
         };
         let launch = self.times.launch;
-        self.job(format!("Launching VM {}", vm.name), launch);
         self.after(launch, Effect::PoweringUp(id.to_owned(), boot));
         self.after(up, Effect::Up(id.to_owned(), boot));
         let starts = self.boots.iter().filter(|boot| boot.vm == id).count();

@@ -41,8 +41,6 @@ pub struct World {
     pub seen: Option<Seen>,
     /// Requests by method and collection that this user may not make, e.g. `POST /vms`.
     pub forbidden: Vec<(String, String)>,
-    /// `engine-config UserDefinedVMProperties`: names of custom properties, each of any value.
-    pub properties: Vec<String>,
 
     pub data_centers: Vec<DataCenter>,
     pub clusters: Vec<Cluster>,
@@ -52,7 +50,6 @@ pub struct World {
     pub filters: Vec<Named>,
     pub profiles: Vec<Profile>,
     pub mac_pools: Vec<MacPool>,
-    pub quotas: Vec<Quota>,
     pub permissions: Vec<Permission>,
     pub templates: Vec<Template>,
     pub vms: Vec<Vm>,
@@ -61,10 +58,6 @@ pub struct World {
     pub affinity_groups: Vec<AffinityGroup>,
     pub affinity_labels: Vec<AffinityLabel>,
     pub transfers: Vec<Transfer>,
-    pub events: Vec<Event>,
-    pub jobs: Vec<Job>,
-    /// The correlation id of the request that is being answered.
-    pub correlation: String,
 
     /// By MAC, lower case: how the guest behind it behaves; a MAC without a line is `Guest::default()`.
     pub guests: BTreeMap<String, Guest>,
@@ -149,7 +142,6 @@ pub enum Effect {
     /// The next phase of a transfer that was cancelled or failed.
     TransferCleanup(String),
     TransferGone(String),
-    JobDone(String),
 }
 
 impl World {
@@ -266,8 +258,6 @@ impl World {
                 if let Some(vm) = self.booting(&id, boot) {
                     vm.status = "up".to_owned();
                     vm.is_initialized = true;
-                    let words = format!("VM {} started on Host {}", vm.name, vm.host.clone().unwrap_or_default());
-                    self.event(32, "normal", words, Some(id));
                 }
             }
             Effect::Off(id, boot) => {
@@ -275,21 +265,12 @@ impl World {
                     vm.status = "down".to_owned();
                     vm.host = None;
                     vm.is_busy = false;
-                    let words = format!("VM {} is down. Exit message: Admin shut down from the engine", vm.name);
-                    self.event(61, "normal", words, Some(id));
                 }
             }
             Effect::Transferring(id) => self.transfer_began(&id),
             Effect::TransferFinished(id) => self.transfer_finished(&id),
             Effect::TransferCleanup(id) => self.transfer_cleanup(&id),
             Effect::TransferGone(id) => self.transfers.retain(|transfer| transfer.id != id),
-            Effect::JobDone(id) => {
-                let now = self.now;
-                if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id && job.status == "started") {
-                    job.status = "finished".to_owned();
-                    job.end = Some(now);
-                }
-            }
         }
     }
 
@@ -298,35 +279,6 @@ impl World {
         self.vms
             .iter_mut()
             .find(|vm| vm.id == id && vm.boot == Some(boot) && starts.contains(&vm.status.as_str()))
-    }
-
-    pub fn event(&mut self, code: u32, severity: &'static str, description: String, vm: Option<String>) {
-        let (index, time, correlation) = (self.events.len() as u64 + 1, self.now, self.correlation.clone());
-        self.events.push(Event {
-            index,
-            code,
-            severity,
-            description,
-            correlation,
-            time,
-            vm,
-        });
-    }
-
-    /// A job of the request that is being answered, which takes this long.
-    pub fn job(&mut self, description: impl Into<String>, time: Instant) -> String {
-        let id = self.new_id();
-        self.jobs.push(Job {
-            id: id.clone(),
-            description: description.into(),
-            correlation: self.correlation.clone(),
-            status: "started".to_owned(),
-            start: self.now,
-            end: None,
-        });
-        // Disks are shown to be ready before their job is over.
-        self.after(time + 1_000, Effect::JobDone(id.clone()));
-        id
     }
 
     pub fn vm_mut(&mut self, id: &str) -> Option<&mut Vm> {
@@ -371,7 +323,6 @@ impl World {
             races: true,
             seen: None,
             forbidden: Vec::new(),
-            properties: Vec::new(),
             data_centers: Vec::new(),
             clusters: Vec::new(),
             hosts: Vec::new(),
@@ -380,7 +331,6 @@ impl World {
             filters: Vec::new(),
             profiles: Vec::new(),
             mac_pools: Vec::new(),
-            quotas: Vec::new(),
             permissions: Vec::new(),
             templates: Vec::new(),
             vms: Vec::new(),
@@ -389,9 +339,6 @@ impl World {
             affinity_groups: Vec::new(),
             affinity_labels: Vec::new(),
             transfers: Vec::new(),
-            events: Vec::new(),
-            jobs: Vec::new(),
-            correlation: String::new(),
             guests: BTreeMap::new(),
             dhcp: Dhcp::from(Ipv4Addr::new(192, 168, 99, 50)),
             boots: Vec::new(),
