@@ -115,7 +115,10 @@ fn ignition_that_the_engine_would_edit_is_not_given() {
         ("c", IGNITION, "<user_name>core</user_name>"),
     ] {
         assert_eq!(with(name, script, more).0, 200);
-        assert!(matches!(engine.last_boot(name).unwrap().given, Given::Nothing(_)), "{name}");
+        assert!(
+            matches!(engine.last_boot(name).unwrap().given, Given::Nothing(_)),
+            "{name}"
+        );
     }
     refused(with("d", "no json", ""), 500, "Internal Engine Error");
 }
@@ -406,12 +409,6 @@ fn an_engine_that_was_asked_wrongly_fails_its_test() {
     assert!(fails(&|engine| drop(engine.ask("GET", "/vms?limit=1", ""))));
     assert!(fails(&|engine| drop(engine.ask("PATCH", "/vms", ""))));
     assert!(fails(&|engine| engine.fault(Fault::on("GET", "/vms"))));
-}
-
-#[test]
-fn a_user_without_rights_is_told_so() {
-    let engine = FakeEngine::with(|world| world.forbidden.push(("POST".to_owned(), "/vms".to_owned())));
-    refused(engine.ask("POST", "/vms", "<vm/>"), 403, "not authorized");
 }
 
 /// Over the wire, as a client: one connection pool, one token.

@@ -34,12 +34,7 @@ impl World {
             }
             ("GET", ["storagedomains"]) => {
                 let known = ["name", "id", "status", "datacenter", "type"];
-                let center = |id: &str| {
-                    self.data_centers
-                        .iter()
-                        .find(|center| center.id == id)
-                        .map(|center| center.name.clone())
-                };
+                let center = |id: &str| by_id(&self.data_centers, id).map(|center| center.name.clone());
                 let fields = |domain: &StorageDomain| {
                     vec![
                         ("name", domain.name.clone()),
@@ -72,7 +67,7 @@ impl World {
                 Shown(node("hosts").all(found.iter().map(|host| self.show_host(host))))
             }
             ("GET", ["hosts", id]) => {
-                let host = self.hosts.iter().find(|host| host.id == *id).ok_or(Refusal::NotFound)?;
+                let host = by_id(&self.hosts, id).ok_or(Refusal::NotFound)?;
                 Shown(self.show_host(host))
             }
             ("GET", ["networkfilters"]) => Shown(node("network_filters").all(self.filters.iter().map(show_filter))),
@@ -83,11 +78,7 @@ impl World {
             }
             ("GET", ["macpools"]) => Shown(node("mac_pools").all(self.mac_pools.iter().map(show_mac_pool))),
             ("GET", ["macpools", id]) => {
-                let pool = self
-                    .mac_pools
-                    .iter()
-                    .find(|pool| pool.id == *id)
-                    .ok_or(Refusal::NotFound)?;
+                let pool = by_id(&self.mac_pools, id).ok_or(Refusal::NotFound)?;
                 Shown(show_mac_pool(pool))
             }
             ("GET", ["operatingsystems"]) => Shown(node("operation_systems").all(self.systems().into_iter().map(
@@ -151,18 +142,12 @@ impl World {
 
     pub fn cluster(&self, id: &str) -> Outcome<&Cluster> {
         super::check_guid(id)?;
-        self.clusters
-            .iter()
-            .find(|cluster| cluster.id == id)
-            .ok_or(Refusal::NotFound)
+        by_id(&self.clusters, id).ok_or(Refusal::NotFound)
     }
 
     fn data_center(&self, id: &str) -> Outcome<&DataCenter> {
         super::check_guid(id)?;
-        self.data_centers
-            .iter()
-            .find(|center| center.id == id)
-            .ok_or(Refusal::NotFound)
+        by_id(&self.data_centers, id).ok_or(Refusal::NotFound)
     }
 
     fn show_cluster(&self, cluster: &Cluster) -> Node {
@@ -253,7 +238,7 @@ impl World {
     }
 
     fn show_profile(&self, profile: &Profile, follow: &Follow) -> Outcome<Node> {
-        let network = self.networks.iter().find(|network| network.id == profile.network);
+        let network = by_id(&self.networks, &profile.network);
         let filter = self
             .filters
             .iter()

@@ -42,12 +42,7 @@ impl World {
     pub fn update_nic(&mut self, vm: &str, id: &str, request: &Request) -> Outcome<Node> {
         let body = super::read(request, "nic", shapes::NIC, "vm_nic/methods/update")?;
         let vm = self.vm(vm)?.clone();
-        let mut nic = vm
-            .nics
-            .iter()
-            .find(|nic| nic.id == id)
-            .ok_or(Refusal::NotFound)?
-            .clone();
+        let mut nic = by_id(&vm.nics, id).ok_or(Refusal::NotFound)?.clone();
         if let Some(mac) = body.get("mac/address").filter(|mac| *mac != nic.mac) {
             if vm.status != "down" && nic.plugged {
                 return Refusal::conflict(
@@ -72,7 +67,7 @@ impl World {
 
     pub fn remove_nic(&mut self, vm: &str, id: &str) -> Outcome<()> {
         let vm = self.vm(vm)?.clone();
-        let nic = vm.nics.iter().find(|nic| nic.id == id).ok_or(Refusal::NotFound)?;
+        let nic = by_id(&vm.nics, id).ok_or(Refusal::NotFound)?;
         if vm.status != "down" && vm.status != "image_locked" && nic.plugged {
             return Refusal::conflict("Cannot remove Interface. The interface is plugged and the VM is running.");
         }
@@ -98,8 +93,8 @@ impl World {
     }
 
     fn mac_pool(&self, cluster: &str) -> Option<&MacPool> {
-        let cluster = self.clusters.iter().find(|known| known.id == cluster)?;
-        self.mac_pools.iter().find(|pool| pool.id == cluster.mac_pool)
+        let cluster = by_id(&self.clusters, cluster)?;
+        by_id(&self.mac_pools, &cluster.mac_pool)
     }
 
     /// Who has a MAC, in the clusters that share a pool.
@@ -180,7 +175,7 @@ impl World {
     }
 
     pub fn take_space(&mut self, domain: &str, bytes: u64, operation: &str) -> Outcome<()> {
-        let Some(domain) = self.storage_domains.iter_mut().find(|known| known.id == domain) else {
+        let Some(domain) = by_id_mut(&mut self.storage_domains, domain) else {
             return Err(Refusal::NotFound);
         };
         if domain.available < bytes + CRITICAL {
@@ -242,10 +237,7 @@ impl World {
             ("description", disk.description.clone()),
             ("status", disk.status.clone()),
         ];
-        let domain = self
-            .storage_domains
-            .iter()
-            .find(|domain| domain.id == disk.storage_domain);
+        let domain = by_id(&self.storage_domains, &disk.storage_domain);
         fields.extend(domain.map(|domain| ("storage.name", domain.name.clone())));
         let has = |vm: &&Vm| vm.disks.iter().any(|attachment| attachment.disk == disk.id);
         fields.extend(self.vms.iter().filter(has).map(|vm| ("vm_names", vm.name.clone())));
@@ -368,7 +360,7 @@ impl World {
         let Some(disk) = self.disk_mut(id) else { return };
         disk.status = "locked".to_owned();
         let (domain, bytes) = (disk.storage_domain.clone(), disk.initial_size.max(GIB));
-        if let Some(domain) = self.storage_domains.iter_mut().find(|known| known.id == domain) {
+        if let Some(domain) = by_id_mut(&mut self.storage_domains, &domain) {
             domain.available += bytes;
             domain.used = domain.used.saturating_sub(bytes);
         }

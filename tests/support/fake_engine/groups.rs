@@ -52,7 +52,7 @@ impl World {
                 if !vms.contains(&vm) {
                     vms.push(vm.clone());
                 }
-                let label = self.affinity_labels.iter_mut().find(|label| label.id == *id);
+                let label = by_id_mut(&mut self.affinity_labels, id);
                 label.ok_or(Refusal::NotFound)?.vms = vms;
                 Made(reference("vm", "vms", &vm), false)
             }
@@ -75,7 +75,7 @@ impl World {
 
     fn tag(&self, id: &str) -> Outcome<&Named> {
         super::check_guid(id)?;
-        self.tags.iter().find(|tag| tag.id == id).ok_or(Refusal::NotFound)
+        by_id(&self.tags, id).ok_or(Refusal::NotFound)
     }
 
     fn add_tag(&mut self, request: &Request) -> Outcome<Node> {
@@ -103,7 +103,7 @@ impl World {
     fn update_tag(&mut self, id: &str, request: &Request) -> Outcome<Node> {
         let body = super::read(request, "tag", shapes::TAG, "tag/methods/update")?;
         self.tag(id)?;
-        let tag = self.tags.iter_mut().find(|tag| tag.id == id).ok_or(Refusal::NotFound)?;
+        let tag = by_id_mut(&mut self.tags, id).ok_or(Refusal::NotFound)?;
         tag.name = body.get("name").unwrap_or(tag.name.clone());
         tag.description = body.get("description").unwrap_or(tag.description.clone());
         let tag = tag.clone();
@@ -193,9 +193,6 @@ impl World {
     fn join_group(&mut self, cluster: &str, id: &str, request: &Request) -> Outcome<Node> {
         let vm = self.member(request)?;
         let group = self.group(cluster, id)?;
-        if self.vm(&vm)?.cluster != group.cluster {
-            return Refusal::bad("Cannot edit Affinity Group. The VM is in a different cluster.");
-        }
         // oVirt/ovirt-engine: before 4.4.8 BackendAffinityGroupVmsResource.add was EditAffinityGroup with the whole
         // list; since then AddVmToAffinityGroupCommand inserts one row.
         let seen = self
@@ -212,16 +209,13 @@ impl World {
             return Refusal::bad("Cannot edit Affinity Group. The VM is already part of the Affinity Group.");
         }
         vms.push(vm.clone());
-        let group = self.affinity_groups.iter_mut().find(|group| group.id == id);
+        let group = by_id_mut(&mut self.affinity_groups, id);
         group.ok_or(Refusal::NotFound)?.vms = vms;
         Ok(reference("vm", "vms", &vm))
     }
 
     fn label(&self, id: &str) -> Outcome<&AffinityLabel> {
         super::check_guid(id)?;
-        self.affinity_labels
-            .iter()
-            .find(|label| label.id == id)
-            .ok_or(Refusal::NotFound)
+        by_id(&self.affinity_labels, id).ok_or(Refusal::NotFound)
     }
 }

@@ -12,16 +12,13 @@ pub const TEMPLATE_FOLLOWED: &[&str] = &["nics", "disk_attachments", "disk_attac
 impl World {
     pub fn template(&self, id: &str) -> Outcome<&Template> {
         super::check_guid(id)?;
-        self.templates
-            .iter()
-            .find(|template| template.id == id)
-            .ok_or(Refusal::NotFound)
+        by_id(&self.templates, id).ok_or(Refusal::NotFound)
     }
 
     pub fn template_fields(&self, template: &Template) -> super::search::Fields {
-        let cluster = self.clusters.iter().find(|cluster| cluster.id == template.cluster);
+        let cluster = by_id(&self.clusters, &template.cluster);
         let data_center = self.data_center_of(&template.cluster);
-        let data_center = self.data_centers.iter().find(|known| known.id == data_center);
+        let data_center = by_id(&self.data_centers, data_center);
         let vms = self.vms.iter().filter(|vm| vm.template == template.id);
         let mut fields = vec![
             ("name", template.name.clone()),
@@ -384,11 +381,7 @@ impl World {
             );
         };
         transfer.last_active = now;
-        let size = self
-            .disks
-            .iter()
-            .find(|disk| disk.id == transfer.disk)
-            .map_or(0, |disk| disk.provisioned_size);
+        let size = by_id(&self.disks, &transfer.disk).map_or(0, |disk| disk.provisioned_size);
         match request.method.as_str() {
             "OPTIONS" => Answer::new(
                 200,

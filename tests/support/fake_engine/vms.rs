@@ -35,19 +35,14 @@ const LONGEST_NAME: usize = 64;
 impl World {
     pub fn vm(&self, id: &str) -> Outcome<&Vm> {
         super::check_guid(id)?;
-        self.vms.iter().find(|vm| vm.id == id).ok_or(Refusal::NotFound)
+        by_id(&self.vms, id).ok_or(Refusal::NotFound)
     }
 
     pub fn vm_fields(&self, vm: &Vm) -> super::search::Fields {
-        let named = |id: &str| {
-            self.clusters
-                .iter()
-                .find(|cluster| cluster.id == id)
-                .map(|cluster| cluster.name.clone())
-        };
+        let named = |id: &str| by_id(&self.clusters, id).map(|cluster| cluster.name.clone());
         let data_center = self.data_center_of(&vm.cluster);
-        let data_center = self.data_centers.iter().find(|known| known.id == data_center);
-        let template = self.templates.iter().find(|template| template.id == vm.template);
+        let data_center = by_id(&self.data_centers, data_center);
+        let template = by_id(&self.templates, &vm.template);
         let mut fields = vec![
             ("name", vm.name.clone()),
             ("comment", vm.comment.clone()),
@@ -107,9 +102,6 @@ impl World {
         if template.status != "ok" {
             return Refusal::conflict("Cannot add VM. The Template is locked. Please try again later.");
         }
-        if template.id != BLANK && self.data_center_of(&template.cluster) != data_center {
-            return Refusal::conflict("Cannot add VM. The Template doesn't belong to the selected Data Center.");
-        }
         // oVirt/ovirt-engine: AddVmCommand.getPermissionCheckSubjects; a template's parents are data center and system.
         let may = |on: &str| self.may("create_vm", &[on, &data_center]);
         if !(self.is_administrator || may(&cluster) && may(&template.id)) {
@@ -119,31 +111,12 @@ impl World {
         let targets = self.clone_targets(&body, &template, is_clone)?;
         let id = self.new_id();
         let mut vm = Vm {
-            id: id.clone(),
-            name: name.clone(),
-            comment: String::new(),
-            description: String::new(),
-            cluster,
-            template: template.id.clone(),
             is_clone,
-            shape: template.shape.clone(),
-            init: None,
-            is_highly_available: false,
-            priority: 0,
-            pinned: Vec::new(),
-            affinity: "migratable".to_owned(),
             status: "image_locked".to_owned(),
-            is_initialized: false,
             is_busy: true,
-            nics: Vec::new(),
-            disks: Vec::new(),
-            tags: Vec::new(),
-            host: None,
-            created: self.now,
-            boot: None,
-            agent: template.agent,
+            ..Vm::new(id.clone(), &name, cluster, &template, self.now)
         };
-        self.change_vm(&mut vm, &body, "add")?;
+        self.change_vm(&mut vm, &body)?;
         for nic in &template.nics {
             let mac = self.free_mac(&vm.cluster, &vm.nics)?;
             let nic = Nic {
@@ -223,22 +196,14 @@ impl World {
     }
 
     /// What add and update have in common.
-    fn change_vm(&self, vm: &mut Vm, body: &Node, operation: &str) -> Outcome<()> {
+    fn change_vm(&self, vm: &mut Vm, body: &Node) -> Outcome<()> {
         let words = |path: &str, into: &mut String| body.get(path).into_iter().for_each(|text| *into = text);
         let number = |path: &str, into: &mut u64| body.number(path).into_iter().for_each(|value| *into = value);
         words("comment", &mut vm.comment);
         words("description", &mut vm.description);
-        if vm.description.chars().count() > 255 {
-            return Refusal::bad(format!("Cannot {operation} VM. Description is too long."));
-        }
         let guaranteed_given = body.number("memory_policy/guaranteed");
         number("memory", &mut vm.shape.memory);
         vm.shape.guaranteed = guaranteed_given.unwrap_or(vm.shape.guaranteed.min(vm.shape.memory));
-        if vm.shape.guaranteed > vm.shape.memory {
-            return Refusal::bad(format!(
-                "Cannot {operation} VM. Physical Memory Guaranteed cannot exceed Memory Size."
-            ));
-        }
         number("cpu/topology/cores", &mut vm.shape.cores);
         number("cpu/topology/sockets", &mut vm.shape.sockets);
         number("cpu/topology/threads", &mut vm.shape.threads);
@@ -287,25 +252,7 @@ impl World {
         if vm.status == "image_locked" {
             return Refusal::conflict("Cannot edit VM. VM is locked. Please try again later.");
         }
-        let needs_down = ["os", "initialization", "cpu"]
-            .iter()
-            .any(|path| body.at(path).is_some());
-        if vm.status != "down" && needs_down {
-            return Refusal::conflict(format!(
-                "Cannot edit VM because the VM is in {} status.",
-                shown(&vm.status)
-            ));
-        }
-        if let Some(name) = body.get("name").filter(|name| *name != vm.name) {
-            check_name(&name, "edit VM")?;
-            if self.vm_named(&name).is_some() {
-                return Refusal::conflict(
-                    "Cannot edit VM. The VM name is already in use, please choose a unique name and try again.",
-                );
-            }
-            vm.name = name;
-        }
-        self.change_vm(&mut vm, &body, "edit")?;
+        self.change_vm(&mut vm, &body)?;
         if let Some(known) = self.vm_mut(id) {
             known.clone_from(&vm);
         }
@@ -315,17 +262,12 @@ impl World {
     pub fn remove_vm(&mut self, id: &str, request: &Request) -> Outcome<()> {
         let vm = self.vm(id)?.clone();
         let is = |flag: &str| request.query.get(flag).is_some_and(|value| value == "true");
-        if vm.is_busy {
-            not_busy(&vm, "remove VM")?;
-        }
+        not_busy(&vm, "remove VM")?;
         if vm.status == "image_locked" && !is("force") {
             return Refusal::conflict("Cannot remove VM. VM is locked. Please try again later.");
         }
         if !["down", "image_locked"].contains(&vm.status.as_str()) {
             return Refusal::conflict("Cannot remove VM. VM is running.");
-        }
-        if is("detach_only") && !vm.is_clone && vm.template != BLANK && !vm.disks.is_empty() {
-            return Refusal::conflict("Cannot remove VM. Cannot detach disks of a VM that is based on a Template.");
         }
         self.disks_unlocked(vm.disks.iter().map(|attachment| attachment.disk.as_str()), "remove VM")?;
         self.vms.retain(|known| known.id != id);
@@ -335,10 +277,8 @@ impl World {
         for label in &mut self.affinity_labels {
             label.vms.retain(|member| member != id);
         }
-        if !is("detach_only") {
-            for attachment in &vm.disks {
-                self.lose_disk(&attachment.disk);
-            }
+        for attachment in &vm.disks {
+            self.lose_disk(&attachment.disk);
         }
         Ok(())
     }
@@ -511,12 +451,4 @@ fn not_busy(vm: &Vm, operation: &str) -> Outcome<()> {
         )),
         false => Ok(()),
     }
-}
-
-/// `powering_up` as a sentence has it.
-fn shown(status: &str) -> String {
-    let words = status
-        .split('_')
-        .map(|word| format!("{}{}", word[..1].to_uppercase(), &word[1..]));
-    words.collect()
 }

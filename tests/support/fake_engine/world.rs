@@ -39,8 +39,6 @@ pub struct World {
     /// Commands that take no lock see what was there when they came: see `Seen`.
     pub races: bool,
     pub seen: Option<Seen>,
-    /// Requests by method and collection that this user may not make, e.g. `POST /vms`.
-    pub forbidden: Vec<(String, String)>,
 
     pub data_centers: Vec<DataCenter>,
     pub clusters: Vec<Cluster>,
@@ -243,7 +241,7 @@ impl World {
                 }
             }
             Effect::TemplateOk { template, vm } => {
-                if let Some(template) = self.templates.iter_mut().find(|known| known.id == template) {
+                if let Some(template) = by_id_mut(&mut self.templates, &template) {
                     template.status = "ok".to_owned();
                 }
                 self.happen(Effect::VmDown(vm));
@@ -282,15 +280,15 @@ impl World {
     }
 
     pub fn vm_mut(&mut self, id: &str) -> Option<&mut Vm> {
-        self.vms.iter_mut().find(|vm| vm.id == id)
+        by_id_mut(&mut self.vms, id)
     }
 
     pub fn disk(&self, id: &str) -> Option<&Disk> {
-        self.disks.iter().find(|disk| disk.id == id)
+        by_id(&self.disks, id)
     }
 
     pub fn disk_mut(&mut self, id: &str) -> Option<&mut Disk> {
-        self.disks.iter_mut().find(|disk| disk.id == id)
+        by_id_mut(&mut self.disks, id)
     }
 
     pub fn vm_named(&self, name: &str) -> Option<&Vm> {
@@ -298,7 +296,7 @@ impl World {
     }
 
     pub fn data_center_of(&self, cluster: &str) -> &str {
-        let cluster = self.clusters.iter().find(|known| known.id == cluster);
+        let cluster = by_id(&self.clusters, cluster);
         cluster.map_or("", |cluster| cluster.data_center.as_str())
     }
 
@@ -322,7 +320,6 @@ impl World {
             ignores_filters: false,
             races: true,
             seen: None,
-            forbidden: Vec::new(),
             data_centers: Vec::new(),
             clusters: Vec::new(),
             hosts: Vec::new(),
