@@ -98,6 +98,14 @@ fn words(error: &BackendError) -> String {
     )
 }
 
+/// As a guest that ends by itself.
+fn goes_down(engine: &FakeEngine) {
+    engine.edit(|world| {
+        let vm = &mut world.vms[0];
+        (vm.status, vm.host, vm.boot, vm.is_busy) = ("down".to_owned(), None, None, false);
+    });
+}
+
 /// The hosts on which a machine was started, one for each start.
 fn ran_on(engine: &FakeEngine, name: &str) -> Vec<String> {
     let boots = engine.boots().into_iter().filter(|boot| boot.name == name);
@@ -214,7 +222,9 @@ fn what_takes_an_administrator_is_refused_before_anything_is_made() {
 #[test]
 fn an_administrator_with_too_few_rights_is_told_which() {
     let engine = engine(|world| user(world, "UserRole", true));
-    insta::assert_snapshot!(lines(&told(&Client::of(&engine, |_| ()))));
+    insta::assert_snapshot!(lines(&told(&Client::of(&engine, |config| {
+        config.hosts = vec!["host-1".to_owned()];
+    }))));
 }
 
 #[test]
@@ -258,25 +268,35 @@ fn a_machine_that_went_down_is_started_on_another_host() {
         backend.create_machine(&spec).await.unwrap();
         for _ in 0..2 {
             while backend.list_machines(&spec.cluster).await.unwrap()[0].power != Power::Running {}
-            // As a guest that ends by itself.
-            engine.edit(|world| {
-                let vm = &mut world.vms[0];
-                (vm.status, vm.host, vm.boot, vm.is_busy) = ("down".to_owned(), None, None, false);
-            });
+            goes_down(&engine);
             backend.create_machine(&spec).await.unwrap();
         }
     });
     assert_eq!(ran_on(&engine, "lab-master-0"), ["host-1", "host-2", "host-1"]);
     assert!(engine.boots().windows(2).all(|two| two[0].given == two[1].given));
     // With one host that can, it stays there.
-    engine.edit(|world| {
-        world.hosts[1].status = "maintenance".to_owned();
-        let vm = &mut world.vms[0];
-        (vm.status, vm.host, vm.boot, vm.is_busy) = ("down".to_owned(), None, None, false);
-    });
+    goes_down(&engine);
+    engine.edit(|world| world.hosts[1].status = "maintenance".to_owned());
     client.run(async |backend| backend.create_machine(&spec).await.unwrap());
     assert_eq!(ran_on(&engine, "lab-master-0").last().unwrap(), "host-1");
     ovirt_sdk::judge(&engine, 25);
+}
+
+/// oVirt/ovirt-engine: RunVmOnceCommand.getPermissionCheckSubjects.
+#[test]
+fn who_may_not_choose_a_host_leaves_it_to_the_engine() {
+    let engine = engine(|_| ());
+    let client = Client::of(&engine, |_| ());
+    let spec = client.spec("lab");
+    client.run(async |backend| {
+        backend.create_machine(&spec).await.unwrap();
+        while backend.list_machines(&spec.cluster).await.unwrap()[0].power != Power::Running {}
+        goes_down(&engine);
+        let denied = "User is not authorized to perform this action.";
+        engine.fault(Fault::on("POST", "/vms/*/start").refused(403, denied));
+        backend.create_machine(&spec).await.unwrap();
+    });
+    assert_eq!(ran_on(&engine, "lab-master-0").len(), 2);
 }
 
 #[test]

@@ -113,9 +113,7 @@ def the_site(system):
     pools = system.mac_pools_service().list()
     assert pools[0].allow_duplicates is False and pools[0].ranges[0].from_ < pools[0].ranges[0].to
     assert "rhcos_x64" in [known.name for known in system.operating_systems_service().list()]
-    for service in [system.hosts_service(), system.networks_service(), system.network_filters_service(),
-                    system.data_centers_service(), system.permissions_service(), system.roles_service(),
-                    system.affinity_labels_service(), center.quotas_service(), center.networks_service()]:
+    for service in [system.hosts_service(), system.network_filters_service(), system.affinity_labels_service()]:
         shapes.fine(service.list())
     return clusters[0], profiles
 
@@ -187,15 +185,11 @@ def machines(system, cluster, profiles):
     refused(409, "VM is running", lambda: vm.start(use_ignition=True))
     refused(409, "VM is running", vm.remove)
     assert vm.reported_devices_service().list() == [], "CoreOS has no agent"
-    shapes.fine(vm.graphics_consoles_service().list())
     everything = "nics,disk_attachments,disk_attachments.disk,reported_devices,tags"
     found = vms.list(search="tag=ocpdeploy-demo", follow=everything, case_sensitive=True)
     assert [tag.name for tag in found[0].tags] == ["ocpdeploy-demo"]
     assert found[0].disk_attachments[0].disk.provisioned_size == 120 * GIB
     assert found[0].nics[0].mac.address == mac
-    events = system.events_service().list(search="correlation_id=ocpd_demo_1")
-    jobs = system.jobs_service().list(search="correlation_id=ocpd_demo_1")
-    assert jobs[0].status == types.JobStatus.FINISHED and "demo-master-0" in jobs[0].description, (events, jobs)
     vm.stop()
     down(vm)
     vm.remove()
@@ -266,14 +260,8 @@ def images(system, file):
     refused(409, "is being transferred", begin)
     url = transfer.get().transfer_url
     send(url, "PUT", data[:100], {"Content-Range": "bytes 0-99/*"})
-    transfer.pause()
-    # Little, for the daemon refuses without reading what comes, and a long body then meets a closed connection.
-    refused_data(403, lambda: send(url, "PUT", data[100:110], {"Content-Range": "bytes 100-109/*"}))
-    transfer.resume()
-    until("open", lambda: transfer.get().phase == types.ImageTransferPhase.TRANSFERRING)
     send(url, "OPTIONS")
     send(url, "PUT", data[100:], {"Content-Range": f"bytes 100-{len(data) - 1}/*"})
-    send(url, "PATCH", b'{"op": "flush"}', {"Content-Type": "application/json"})
     assert transfer.get().transferred == len(data)
     transfer.finalize()
     until("finished", lambda: transfer.get().phase == types.ImageTransferPhase.FINISHED_SUCCESS)
@@ -300,7 +288,6 @@ def images(system, file):
     refused(409, "currently in use to create VM thin", one.remove)
     down(vms.vm_service(thin.id))
     refused(409, "still using it: thin", one.remove)
-    refused(409, "", lambda: vms.vm_service(thin.id).remove(detach_only=True))
     vms.vm_service(thin.id).remove()
     copy = vms.add(vm_named("copy", template=types.Template(id=template.id)), clone=True)
     down(vms.vm_service(copy.id))
@@ -335,15 +322,6 @@ def send(url, method, data=None, headers=None):
         return answer.read()
 
 
-def refused_data(code, act):
-    try:
-        act()
-    except urllib.error.HTTPError as error:
-        assert error.code == code, error
-        return
-    raise AssertionError("the data was taken")
-
-
 def searches(system):
     vms = system.vms_service()
     for name in ["find-a", "find-B", "find-c"]:
@@ -354,8 +332,7 @@ def searches(system):
 
     assert found('name="find-b"') == ["find-B"], "letters' case does not count"
     assert found('name="find-b"', case_sensitive=True) == []
-    assert found("name=find-* sortby name desc", case_sensitive=True) == ["find-c", "find-a", "find-B"]
-    assert found("name=find-* sortby name asc page 2", max=2) == ["find-c"]
+    assert found("name=find-*", max=2) == ["find-a", "find-B"]
     assert found('name="find-a" or name="find-c" and status=down') == ["find-a", "find-c"]
     assert found("comment=ocpdeploy:demo and name!=find-a and name=find-*") == ["find-B", "find-c"]
     refused(400, "", lambda: found("name='find-a'"))

@@ -4,12 +4,13 @@ use std::sync::Mutex;
 
 use ocpdeploy::backend::ImageRequest;
 use ocpdeploy::backend::ovirt::Ovirt;
-use ocpdeploy::cluster::{Affinity, MachineName, OvirtConfig, Password};
+use ocpdeploy::cluster::MachineName;
 use ocpdeploy::digest;
 use serde_json::json;
 
 use crate::support::contract::{Ability, Foreign, Ground, Mark};
-use crate::support::fake_engine::{AffinityGroup, Disk, FakeEngine, GIB, Named, World};
+use crate::support::fake_engine::{AffinityGroup, Disk, FakeEngine, GIB, Named, World, id_of};
+use crate::support::ovirt_client::config;
 use crate::support::qcow2;
 
 pub struct OvirtGround {
@@ -26,27 +27,13 @@ impl OvirtGround {
         let engine = FakeEngine::with(|world| world.tick = 3_000);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("image.qcow2"), qcow2::empty()).unwrap();
-        let ca = folder.path().join("ca.pem");
-        std::fs::write(&ca, &engine.ca_pem).unwrap();
-        let config = OvirtConfig {
-            url: engine.url.clone(),
-            user: engine.user.clone(),
-            password: Password(Some(engine.password.clone().into())),
-            password_file: None,
-            ca: Some(ca),
-            cluster: "Default".to_owned(),
-            storage_domain: Some("data".to_owned()),
-            vnic_profile: None,
-            affinity: Affinity::Soft,
-            hosts: Vec::new(),
-            worker_label: None,
-            clone: false,
-        };
         let connect = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
-        let backend = connect.block_on(Ovirt::connect(&config)).unwrap();
+        let backend = connect
+            .block_on(Ovirt::connect(&config(&engine, folder.path())))
+            .unwrap();
         Self {
             engine,
             backend,
@@ -105,20 +92,8 @@ impl Ground for OvirtGround {
                 _ => None,
             });
             let ours = ours.unwrap();
-            let cluster = world
-                .clusters
-                .iter()
-                .find(|cluster| cluster.name == "Default")
-                .unwrap()
-                .id
-                .clone();
-            let storage_domain = world
-                .storage_domains
-                .iter()
-                .find(|domain| domain.name == "data")
-                .unwrap()
-                .id
-                .clone();
+            let cluster = id_of(&world.clusters, "Default");
+            let storage_domain = id_of(&world.storage_domains, "data");
             for one in all {
                 let mark = |id: &str| format!("ocpdeploy-{id}");
                 let about = |id: &str| {

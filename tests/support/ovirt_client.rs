@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ocpdeploy::backend::ovirt::Ovirt;
 use ocpdeploy::backend::{ImageHandle, ImageRequest, MachineSpec, Nic, Payload};
@@ -11,6 +11,26 @@ use ocpdeploy::digest;
 
 use crate::support::fake_engine::FakeEngine;
 use crate::support::qcow2;
+
+/// Settings of an engine's user; the folder gets the engine's CA.
+pub fn config(engine: &FakeEngine, folder: &Path) -> OvirtConfig {
+    let ca = folder.join("ca.pem");
+    std::fs::write(&ca, &engine.ca_pem).unwrap();
+    OvirtConfig {
+        url: engine.url.clone(),
+        user: engine.user.clone(),
+        password: Password(Some(engine.password.clone().into())),
+        password_file: None,
+        ca: Some(ca),
+        cluster: "Default".to_owned(),
+        storage_domain: Some("data".to_owned()),
+        vnic_profile: None,
+        affinity: Affinity::Soft,
+        hosts: Vec::new(),
+        worker_label: None,
+        clone: false,
+    }
+}
 
 /// The backend as a run has it, with a folder for its files.
 pub struct Client {
@@ -22,22 +42,7 @@ impl Client {
     /// Settings as a user of that engine has them, but for what is changed.
     pub fn of(engine: &FakeEngine, change: impl FnOnce(&mut OvirtConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let ca = folder.path().join("ca.pem");
-        std::fs::write(&ca, &engine.ca_pem).unwrap();
-        let mut config = OvirtConfig {
-            url: engine.url.clone(),
-            user: engine.user.clone(),
-            password: Password(Some(engine.password.clone().into())),
-            password_file: None,
-            ca: Some(ca),
-            cluster: "Default".to_owned(),
-            storage_domain: Some("data".to_owned()),
-            vnic_profile: None,
-            affinity: Affinity::Soft,
-            hosts: Vec::new(),
-            worker_label: None,
-            clone: false,
-        };
+        let mut config = config(engine, folder.path());
         change(&mut config);
         Self { config, folder }
     }

@@ -134,7 +134,7 @@ pub(super) fn is_for_administrators(words: &str) -> bool {
 /// Whether a rejection ends by itself: another operation on the same object has its lock.
 ///
 /// oVirt/ovirt-engine: `AppErrors.properties`, the texts of `getExclusiveLocks` and `getSharedLocks` of commands on disks,
-/// templates and machines.
+/// templates and machines. "Disk … is being transferred" is in oVirt/ovirt-engine pull request 383.
 pub(super) fn is_locked(words: &str) -> bool {
     [
         "is locked",

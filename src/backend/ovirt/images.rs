@@ -138,7 +138,8 @@ impl Ovirt {
                     image.path.display()
                 );
                 // A disk that is locked by its upload keeps its description, and so does each disk of an engine before
-                // 4.4, which rejects this (oVirt/ovirt-engine: `BackendDiskResource.update`). The next run waits again.
+                // 4.4, where "the only field that can be updated is `qcow_version`" (oVirt/ovirt-engine-api-model:
+                // `services/DiskService.java`, `Update`, before its `@since 4.4.0`). The next run waits again.
                 if disk.text_of("status") == Some("ok") {
                     let ours = Element::new("disk").with("description", image.disk_mark());
                     if_free(self.session.put(&path, &ours).await)?;

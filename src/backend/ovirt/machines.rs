@@ -263,12 +263,11 @@ impl Ovirt {
         let host = self.choose_host(site, spec).await?;
         let action = wire::start(spec, site.way, host.as_deref());
         let mut started = self.session.post(&path, &[], &action).await;
-        if host.is_some()
-            && started
-                .as_ref()
-                .is_err_and(|failure| failure.kind == BackendErrorKind::Conflict)
-        {
-            // Affinity can exclude that host.
+        let is_rejected =
+            |failure: &Failure| matches!(failure.kind, BackendErrorKind::Conflict | BackendErrorKind::Denied);
+        if host.is_some() && started.as_ref().is_err_and(is_rejected) {
+            // Affinity can exclude that host, and to choose one requires `edit_admin_vm_properties`
+            // (oVirt/ovirt-engine: `RunVmOnceCommand.getPermissionCheckSubjects`).
             started = self.session.post(&path, &[], &wire::start(spec, site.way, None)).await;
         }
         let refused = match started {

@@ -144,9 +144,14 @@ impl Ovirt {
             });
         }
         if !self.session.is_filtered() {
-            let lacks = missing(&OF_ADMINISTRATORS);
+            let mut of_administrators = OF_ADMINISTRATORS.to_vec();
+            // oVirt/ovirt-engine: `AddVmCommand.getPermissionCheckSubjects`, host-specific parameters.
+            if !self.config.hosts.is_empty() {
+                of_administrators.push("edit_admin_vm_properties");
+            }
+            let lacks = missing(&of_administrators);
             if !lacks.is_empty() {
-                let text = format!("the roles of {user} lack these permits for images and affinity: {lacks}");
+                let text = format!("the roles of {user} lack these permits for images, affinity and hosts: {lacks}");
                 findings.push(Finding::new(Verdict::Warn, text));
             }
             return Ok(findings);

@@ -1,4 +1,4 @@
-//! What is around the machines, and changes seldom: clusters, storage, hosts, networks, pools, jobs and events.
+//! What is around the machines, and changes seldom: clusters, storage, hosts, networks and pools.
 
 use super::faults::{Outcome, Refusal};
 use super::http::Request;
@@ -26,41 +26,15 @@ impl World {
                 Shown(node("networks").all(of.map(|network| self.show_network(network))))
             }
 
-            ("GET", ["datacenters"]) => {
-                let fields = |center: &DataCenter| vec![("name", center.name.clone()), ("id", center.id.clone())];
-                let found = select(self.data_centers.clone(), query, &["name", "id"], fields)?;
-                Shown(node("data_centers").all(found.iter().map(|center| self.show_data_center(center))))
-            }
             ("GET", ["datacenters", id]) => Shown(self.show_data_center(self.data_center(id)?)),
             ("GET", ["datacenters", id, "storagedomains"]) => {
                 self.data_center(id)?;
                 let of = self.storage_domains.iter().filter(|domain| domain.data_center == *id);
                 Shown(node("storage_domains").all(of.map(|domain| self.show_storage_domain(domain, true))))
             }
-            ("GET", ["datacenters", id, "networks"]) => {
-                self.data_center(id)?;
-                let of = self.networks.iter().filter(|network| network.data_center == *id);
-                Shown(node("networks").all(of.map(|network| self.show_network(network))))
-            }
-            ("GET", ["datacenters", id, "quotas"]) => {
-                self.data_center(id)?;
-                let of = self.quotas.iter().filter(|quota| quota.data_center == *id);
-                Shown(node("quotas").all(of.map(|quota| {
-                    node("quota")
-                        .href(format!("{API}/datacenters/{id}/quotas/{}", quota.id))
-                        .id(&quota.id)
-                        .text("name", &quota.name)
-                        .add(reference("data_center", "datacenters", id))
-                })))
-            }
             ("GET", ["storagedomains"]) => {
                 let known = ["name", "id", "status", "datacenter", "type"];
-                let center = |id: &str| {
-                    self.data_centers
-                        .iter()
-                        .find(|center| center.id == id)
-                        .map(|center| center.name.clone())
-                };
+                let center = |id: &str| by_id(&self.data_centers, id).map(|center| center.name.clone());
                 let fields = |domain: &StorageDomain| {
                     vec![
                         ("name", domain.name.clone()),
@@ -72,14 +46,6 @@ impl World {
                 };
                 let found = select(self.storage_domains.clone(), query, &known, fields)?;
                 Shown(node("storage_domains").all(found.iter().map(|domain| self.show_storage_domain(domain, false))))
-            }
-            ("GET", ["storagedomains", id]) => {
-                let domain = self
-                    .storage_domains
-                    .iter()
-                    .find(|domain| domain.id == *id)
-                    .ok_or(Refusal::NotFound)?;
-                Shown(self.show_storage_domain(domain, false))
             }
             ("GET", ["hosts"]) => {
                 let fields = |host: &Host| {
@@ -101,52 +67,18 @@ impl World {
                 Shown(node("hosts").all(found.iter().map(|host| self.show_host(host))))
             }
             ("GET", ["hosts", id]) => {
-                let host = self.hosts.iter().find(|host| host.id == *id).ok_or(Refusal::NotFound)?;
+                let host = by_id(&self.hosts, id).ok_or(Refusal::NotFound)?;
                 Shown(self.show_host(host))
             }
-            ("GET", ["networks"]) => {
-                let fields = |network: &Network| vec![("name", network.name.clone()), ("id", network.id.clone())];
-                let found = select(self.networks.clone(), query, &["name", "id"], fields)?;
-                Shown(node("networks").all(found.iter().map(|network| self.show_network(network))))
-            }
-            ("GET", ["networks", id]) => {
-                let network = self
-                    .networks
-                    .iter()
-                    .find(|network| network.id == *id)
-                    .ok_or(Refusal::NotFound)?;
-                Shown(self.show_network(network))
-            }
             ("GET", ["networkfilters"]) => Shown(node("network_filters").all(self.filters.iter().map(show_filter))),
-            ("GET", ["networkfilters", id]) => {
-                let filter = self
-                    .filters
-                    .iter()
-                    .find(|filter| filter.id == *id)
-                    .ok_or(Refusal::NotFound)?;
-                Shown(show_filter(filter))
-            }
             ("GET", ["vnicprofiles"]) => {
                 let follow = follow(&["network", "network_filter"])?;
                 let shown = self.profiles.iter().map(|profile| self.show_profile(profile, &follow));
                 Shown(node("vnic_profiles").all(shown.collect::<Outcome<Vec<_>>>()?))
             }
-            ("GET", ["vnicprofiles", id]) => {
-                let follow = follow(&["network", "network_filter"])?;
-                let profile = self
-                    .profiles
-                    .iter()
-                    .find(|profile| profile.id == *id)
-                    .ok_or(Refusal::NotFound)?;
-                Shown(self.show_profile(profile, &follow)?)
-            }
             ("GET", ["macpools"]) => Shown(node("mac_pools").all(self.mac_pools.iter().map(show_mac_pool))),
             ("GET", ["macpools", id]) => {
-                let pool = self
-                    .mac_pools
-                    .iter()
-                    .find(|pool| pool.id == *id)
-                    .ok_or(Refusal::NotFound)?;
+                let pool = by_id(&self.mac_pools, id).ok_or(Refusal::NotFound)?;
                 Shown(show_mac_pool(pool))
             }
             ("GET", ["operatingsystems"]) => Shown(node("operation_systems").all(self.systems().into_iter().map(
@@ -157,7 +89,7 @@ impl World {
                         .text("architecture", "x86_64")
                 },
             ))),
-            ("GET", ["users", _, "permissions"] | ["permissions"]) => {
+            ("GET", ["users", _, "permissions"]) => {
                 Shown(node("permissions").all(self.permissions.iter().map(show_permission)))
             }
             ("GET", ["roles", id, "permits"]) => {
@@ -174,43 +106,6 @@ impl World {
                         .text("name", name)
                         .add(reference("role", "roles", id))
                 })))
-            }
-            ("GET", ["roles"]) => Shown(
-                node("roles")
-                    .add(show_role("SuperUser"))
-                    .add(show_role("UserVmManager")),
-            ),
-            ("GET", ["jobs"]) => {
-                let fields = |job: &Job| {
-                    vec![
-                        ("correlation_id", job.correlation.clone()),
-                        ("status", job.status.clone()),
-                    ]
-                };
-                let found = select(self.jobs.clone(), query, &["correlation_id", "status"], fields)?;
-                Shown(node("jobs").all(found.iter().map(|job| self.show_job(job))))
-            }
-            ("GET", ["jobs", id]) => {
-                let job = self.jobs.iter().find(|job| job.id == *id).ok_or(Refusal::NotFound)?;
-                Shown(self.show_job(job))
-            }
-            ("GET", ["events"]) => {
-                let from = query.get("from").and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
-                let later: Vec<_> = self
-                    .events
-                    .iter()
-                    .rev()
-                    .filter(|event| event.index > from)
-                    .cloned()
-                    .collect();
-                let fields = |event: &Event| {
-                    vec![
-                        ("correlation_id", event.correlation.clone()),
-                        ("severity", event.severity.to_owned()),
-                    ]
-                };
-                let found = select(later, query, &["correlation_id", "severity"], fields)?;
-                Shown(node("events").all(found.iter().map(|event| self.show_event(event))))
             }
             _ => return self.route_groups(request, path),
         })
@@ -247,18 +142,12 @@ impl World {
 
     pub fn cluster(&self, id: &str) -> Outcome<&Cluster> {
         super::check_guid(id)?;
-        self.clusters
-            .iter()
-            .find(|cluster| cluster.id == id)
-            .ok_or(Refusal::NotFound)
+        by_id(&self.clusters, id).ok_or(Refusal::NotFound)
     }
 
     fn data_center(&self, id: &str) -> Outcome<&DataCenter> {
         super::check_guid(id)?;
-        self.data_centers
-            .iter()
-            .find(|center| center.id == id)
-            .ok_or(Refusal::NotFound)
+        by_id(&self.data_centers, id).ok_or(Refusal::NotFound)
     }
 
     fn show_cluster(&self, cluster: &Cluster) -> Node {
@@ -287,13 +176,10 @@ impl World {
         entity("data_center", "datacenters", &center.id)
             .text("name", &center.name)
             .text("local", false)
-            .text("quota_mode", &center.quota_mode)
             .text("status", "up")
             .text("storage_format", "v5")
             .add(reference("mac_pool", "macpools", &center.mac_pool))
             .link("storagedomains", link("storagedomains"))
-            .link("networks", link("networks"))
-            .link("quotas", link("quotas"))
     }
 
     /// Outside of a data center a domain has no status, but says which it is in.
@@ -352,7 +238,7 @@ impl World {
     }
 
     fn show_profile(&self, profile: &Profile, follow: &Follow) -> Outcome<Node> {
-        let network = self.networks.iter().find(|network| network.id == profile.network);
+        let network = by_id(&self.networks, &profile.network);
         let filter = self
             .filters
             .iter()
@@ -422,7 +308,7 @@ pub(super) fn permits_of(role: &str) -> &'static [&'static str] {
             "create_vm",
             "delete_vm",
             "edit_vm_properties",
-            "change_vm_custom_properties",
+            "edit_admin_vm_properties",
             "run_vm",
             "stop_vm",
             "shut_down_vm",
@@ -451,10 +337,8 @@ const COLLECTIONS: &[&str] = &[
     "clusters",
     "datacenters",
     "disks",
-    "events",
     "hosts",
     "imagetransfers",
-    "jobs",
     "macpools",
     "networkfilters",
     "networks",

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::faults::{Fault, What};
-use super::guests::{Given, Guest};
+use super::guests::Given;
 use super::http::{Answer, Request};
 use super::world::World;
 
@@ -21,21 +21,10 @@ pub fn serve(world: &mut World, request: &Request) -> Answer {
         ("POST", "/control/fault") => {
             let fault = Fault::on(&text("method"), &text("path"));
             let status = given["status"].as_u64().unwrap_or(409) as u16;
-            world.faults.push(match (given.get("html"), given.get("lost")) {
-                (Some(_), _) => fault.what(What::Html(status)),
-                (_, Some(_)) => fault.what(What::LostAnswer),
-                _ => fault.refused(status, &text("detail")),
+            world.faults.push(match given.get("html") {
+                Some(_) => fault.what(What::Html(status)),
+                None => fault.refused(status, &text("detail")),
             });
-        }
-        ("POST", "/control/guest") => {
-            let gets_none = given["gets_none"] == true;
-            world.guests.insert(
-                text("mac"),
-                Guest {
-                    gets_none,
-                    ..Guest::default()
-                },
-            );
         }
         ("POST", "/control/version") => {
             let number = |at: usize| given[at].as_u64().unwrap_or(0) as u32;
@@ -50,13 +39,11 @@ pub fn serve(world: &mut World, request: &Request) -> Answer {
                         Given::Nothing(why) => ("nothing", (*why).to_owned()),
                         Given::Ignition(text) => ("ignition", text.clone()),
                         Given::CloudInit { user_data, .. } => ("cloud-init", user_data.clone()),
-                        Given::Sysprep => ("sysprep", String::new()),
                     };
                     json!({"name": boot.name, "given": kind, "text": text})
                 })
                 .collect();
         }
-        ("GET", "/control/requests") => answer = world.requests.iter().map(recorded).collect(),
         ("GET", "/control/shapes") => {
             let paths = |shape: super::shapes::Shape| shape.iter().map(|(path, _)| *path).collect::<Vec<_>>();
             answer = super::shapes::ALL

@@ -4,7 +4,7 @@ use super::faults::{Outcome, Refusal};
 use super::http::Request;
 use super::shapes;
 use super::world::*;
-use super::xml::{Node, node};
+use super::xml::Node;
 
 /// A storage domain with less than this left takes nothing more.
 const CRITICAL: u64 = 5 * GIB;
@@ -42,12 +42,7 @@ impl World {
     pub fn update_nic(&mut self, vm: &str, id: &str, request: &Request) -> Outcome<Node> {
         let body = super::read(request, "nic", shapes::NIC, "vm_nic/methods/update")?;
         let vm = self.vm(vm)?.clone();
-        let mut nic = vm
-            .nics
-            .iter()
-            .find(|nic| nic.id == id)
-            .ok_or(Refusal::NotFound)?
-            .clone();
+        let mut nic = by_id(&vm.nics, id).ok_or(Refusal::NotFound)?.clone();
         if let Some(mac) = body.get("mac/address").filter(|mac| *mac != nic.mac) {
             if vm.status != "down" && nic.plugged {
                 return Refusal::conflict(
@@ -72,7 +67,7 @@ impl World {
 
     pub fn remove_nic(&mut self, vm: &str, id: &str) -> Outcome<()> {
         let vm = self.vm(vm)?.clone();
-        let nic = vm.nics.iter().find(|nic| nic.id == id).ok_or(Refusal::NotFound)?;
+        let nic = by_id(&vm.nics, id).ok_or(Refusal::NotFound)?;
         if vm.status != "down" && vm.status != "image_locked" && nic.plugged {
             return Refusal::conflict("Cannot remove Interface. The interface is plugged and the VM is running.");
         }
@@ -98,8 +93,8 @@ impl World {
     }
 
     fn mac_pool(&self, cluster: &str) -> Option<&MacPool> {
-        let cluster = self.clusters.iter().find(|known| known.id == cluster)?;
-        self.mac_pools.iter().find(|pool| pool.id == cluster.mac_pool)
+        let cluster = by_id(&self.clusters, cluster)?;
+        by_id(&self.mac_pools, &cluster.mac_pool)
     }
 
     /// Who has a MAC, in the clusters that share a pool.
@@ -180,7 +175,7 @@ impl World {
     }
 
     pub fn take_space(&mut self, domain: &str, bytes: u64, operation: &str) -> Outcome<()> {
-        let Some(domain) = self.storage_domains.iter_mut().find(|known| known.id == domain) else {
+        let Some(domain) = by_id_mut(&mut self.storage_domains, domain) else {
             return Err(Refusal::NotFound);
         };
         if domain.available < bytes + CRITICAL {
@@ -242,10 +237,7 @@ impl World {
             ("description", disk.description.clone()),
             ("status", disk.status.clone()),
         ];
-        let domain = self
-            .storage_domains
-            .iter()
-            .find(|domain| domain.id == disk.storage_domain);
+        let domain = by_id(&self.storage_domains, &disk.storage_domain);
         fields.extend(domain.map(|domain| ("storage.name", domain.name.clone())));
         let has = |vm: &&Vm| vm.disks.iter().any(|attachment| attachment.disk == disk.id);
         fields.extend(self.vms.iter().filter(has).map(|vm| ("vm_names", vm.name.clone())));
@@ -310,7 +302,6 @@ impl World {
         self.disks.push(disk.clone());
         let time = self.times.disk;
         self.after(time, Effect::DiskOk(id));
-        self.job(format!("Adding Disk {name}"), time);
         Ok(disk)
     }
 
@@ -319,8 +310,8 @@ impl World {
         let disk = self.find_disk(id)?.clone();
         self.disks_unlocked([id].into_iter(), "edit Virtual Disk")?;
         if self.version < [4, 4, 0] {
-            // oVirt/ovirt-engine: in 4.3 BackendDiskResource.update only amends the format, by `qcow_version`.
-            return Refusal::conflict("Cannot edit Virtual Disk. No qcow compatibility level was given.");
+            // "The only field that can be updated is `qcow_version`" (oVirt/ovirt-engine-api-model: DiskService.Update).
+            return Ok(self.show_disk(&disk));
         }
         // Since 4.4 it is UpdateDisk, as of an attachment, and grows disks as well.
         let wanted = body.number("provisioned_size").unwrap_or(disk.provisioned_size);
@@ -360,8 +351,6 @@ impl World {
         for vm in &mut self.vms {
             vm.disks.retain(|attachment| attachment.disk != id);
         }
-        let time = self.times.disk_removal;
-        self.job(format!("Removing Disk {}", disk.name), time);
         self.lose_disk(id);
         Ok(())
     }
@@ -371,7 +360,7 @@ impl World {
         let Some(disk) = self.disk_mut(id) else { return };
         disk.status = "locked".to_owned();
         let (domain, bytes) = (disk.storage_domain.clone(), disk.initial_size.max(GIB));
-        if let Some(domain) = self.storage_domains.iter_mut().find(|known| known.id == domain) {
+        if let Some(domain) = by_id_mut(&mut self.storage_domains, &domain) {
             domain.available += bytes;
             domain.used = domain.used.saturating_sub(bytes);
         }
@@ -486,7 +475,6 @@ impl World {
         }
         if grows.is_some() {
             self.after(time, Effect::DiskOk(id.to_owned()));
-            self.job(format!("Updating Disk {}", disk.name), time);
         }
         let sandbox = self
             .vm_mut(&vm.id)
@@ -495,29 +483,5 @@ impl World {
             known.clone_from(&attachment);
         }
         Ok(self.show_attachment(&format!("vms/{}", vm.id), &attachment, false))
-    }
-
-    /// Only detaches it; the disk stays.
-    pub fn detach_disk(&mut self, vm: &str, id: &str) -> Outcome<()> {
-        let vm = self.vm(vm)?.clone();
-        if !vm.disks.iter().any(|attachment| attachment.disk == id) {
-            return Err(Refusal::NotFound);
-        }
-        if vm.status != "down" {
-            return Refusal::conflict("Cannot detach Virtual Disk. The VM is not down.");
-        }
-        if let Some(vm) = self.vm_mut(&vm.id) {
-            vm.disks.retain(|attachment| attachment.disk != id);
-        }
-        Ok(())
-    }
-}
-
-/// The answer to an act without another.
-pub fn done(job: Option<&Job>) -> Node {
-    let action = node("action").text("status", "complete");
-    match job {
-        Some(job) => action.add(super::show::reference("job", "jobs", &job.id)),
-        None => action,
     }
 }

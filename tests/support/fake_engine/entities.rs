@@ -2,6 +2,57 @@
 
 use super::world::Instant;
 
+/// What is found by its id or name.
+pub trait Entity {
+    fn id(&self) -> &str;
+    fn name(&self) -> &str;
+}
+
+macro_rules! entities {
+    ($($entity:ty),*) => {
+        $(impl Entity for $entity {
+            fn id(&self) -> &str {
+                &self.id
+            }
+            fn name(&self) -> &str {
+                &self.name
+            }
+        })*
+    };
+}
+
+entities!(
+    AffinityGroup,
+    AffinityLabel,
+    Cluster,
+    DataCenter,
+    Disk,
+    Host,
+    MacPool,
+    Named,
+    Network,
+    Nic,
+    Profile
+);
+entities!(StorageDomain, Template, Vm);
+
+pub fn by_id<'a, T: Entity>(all: &'a [T], id: &str) -> Option<&'a T> {
+    all.iter().find(|one| one.id() == id)
+}
+
+pub fn by_id_mut<'a, T: Entity>(all: &'a mut [T], id: &str) -> Option<&'a mut T> {
+    all.iter_mut().find(|one| one.id() == id)
+}
+
+pub fn by_name<'a, T: Entity>(all: &'a [T], name: &str) -> Option<&'a T> {
+    all.iter().find(|one| one.name() == name)
+}
+
+/// The id behind a name that a fresh site has.
+pub fn id_of<T: Entity>(all: &[T], name: &str) -> String {
+    by_name(all, name).map_or(String::new(), |one| one.id().to_owned())
+}
+
 #[derive(Clone, Debug)]
 pub struct Named {
     pub id: String,
@@ -14,8 +65,6 @@ pub struct DataCenter {
     pub id: String,
     pub name: String,
     pub mac_pool: String,
-    /// `disabled`, `audit` or `enabled`.
-    pub quota_mode: String,
 }
 
 #[derive(Clone, Debug)]
@@ -73,13 +122,6 @@ pub struct MacPool {
     /// First and last.
     pub range: ([u8; 6], [u8; 6]),
     pub allow_duplicates: bool,
-}
-
-#[derive(Clone, Debug)]
-pub struct Quota {
-    pub id: String,
-    pub name: String,
-    pub data_center: String,
 }
 
 /// A role that this engine's user has on something.
@@ -169,10 +211,8 @@ pub struct Vm {
     pub is_clone: bool,
     pub shape: Hardware,
     pub init: Option<Init>,
-    pub properties: Vec<(String, String)>,
     pub is_highly_available: bool,
     pub priority: u64,
-    pub is_protected: bool,
     /// Hosts it is pinned to, and `migratable`, `user_migratable` or `pinned`.
     pub pinned: Vec<String>,
     pub affinity: String,
@@ -189,6 +229,37 @@ pub struct Vm {
     /// The place of its last start in `boots`.
     pub boot: Option<usize>,
     pub agent: Agent,
+}
+
+impl Vm {
+    /// A machine of a template that is down, without NICs and disks.
+    pub fn new(id: String, name: &str, cluster: String, template: &Template, now: Instant) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            comment: String::new(),
+            description: String::new(),
+            cluster,
+            template: template.id.clone(),
+            is_clone: false,
+            shape: template.shape.clone(),
+            init: None,
+            is_highly_available: false,
+            priority: 0,
+            pinned: Vec::new(),
+            affinity: "migratable".to_owned(),
+            status: "down".to_owned(),
+            is_initialized: false,
+            is_busy: false,
+            nics: Vec::new(),
+            disks: Vec::new(),
+            tags: Vec::new(),
+            host: None,
+            created: now,
+            boot: None,
+            agent: template.agent,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -254,27 +325,4 @@ pub struct Transfer {
     pub timeout_policy: String,
     pub last_active: Instant,
     pub data: Vec<u8>,
-    pub is_flushed: bool,
-}
-
-#[derive(Clone, Debug)]
-pub struct Event {
-    pub index: u64,
-    pub code: u32,
-    pub severity: &'static str,
-    pub description: String,
-    pub correlation: String,
-    pub time: Instant,
-    pub vm: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Job {
-    pub id: String,
-    pub description: String,
-    pub correlation: String,
-    /// `started`, `finished` or `failed`.
-    pub status: String,
-    pub start: Instant,
-    pub end: Option<Instant>,
 }

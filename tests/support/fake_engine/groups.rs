@@ -18,7 +18,6 @@ impl World {
             }
             ("POST", ["clusters", id, "affinitygroups"]) => Made(self.add_group(id, request)?, false),
             ("GET", ["clusters", id, "affinitygroups", group]) => Shown(self.show_group(self.group(id, group)?)),
-            ("PUT", ["clusters", id, "affinitygroups", group]) => Shown(self.update_group(id, group, request)?),
             ("DELETE", ["clusters", id, "affinitygroups", group]) => {
                 self.group(id, group)?;
                 self.affinity_groups.retain(|known| known.id != *group);
@@ -31,22 +30,10 @@ impl World {
             ("POST", ["clusters", id, "affinitygroups", group, "vms"]) => {
                 Made(self.join_group(id, group, request)?, false)
             }
-            ("DELETE", ["clusters", id, "affinitygroups", group, "vms", vm]) => {
-                self.group(id, group)?;
-                let known = self.affinity_groups.iter_mut().find(|known| known.id == *group);
-                known.ok_or(Refusal::NotFound)?.vms.retain(|member| member != vm);
-                Done
-            }
             ("GET", ["affinitylabels"]) => {
                 Shown(node("affinity_labels").all(self.affinity_labels.iter().map(|label| self.show_label(label))))
             }
-            ("POST", ["affinitylabels"]) => Made(self.add_label(request)?, false),
             ("GET", ["affinitylabels", id]) => Shown(self.show_label(self.label(id)?)),
-            ("DELETE", ["affinitylabels", id]) => {
-                self.label(id)?;
-                self.affinity_labels.retain(|label| label.id != *id);
-                Done
-            }
             ("GET", ["affinitylabels", id, "vms"]) => {
                 Shown(node("vms").all(self.label(id)?.vms.iter().map(|vm| reference("vm", "vms", vm))))
             }
@@ -65,7 +52,7 @@ impl World {
                 if !vms.contains(&vm) {
                     vms.push(vm.clone());
                 }
-                let label = self.affinity_labels.iter_mut().find(|label| label.id == *id);
+                let label = by_id_mut(&mut self.affinity_labels, id);
                 label.ok_or(Refusal::NotFound)?.vms = vms;
                 Made(reference("vm", "vms", &vm), false)
             }
@@ -88,7 +75,7 @@ impl World {
 
     fn tag(&self, id: &str) -> Outcome<&Named> {
         super::check_guid(id)?;
-        self.tags.iter().find(|tag| tag.id == id).ok_or(Refusal::NotFound)
+        by_id(&self.tags, id).ok_or(Refusal::NotFound)
     }
 
     fn add_tag(&mut self, request: &Request) -> Outcome<Node> {
@@ -116,7 +103,7 @@ impl World {
     fn update_tag(&mut self, id: &str, request: &Request) -> Outcome<Node> {
         let body = super::read(request, "tag", shapes::TAG, "tag/methods/update")?;
         self.tag(id)?;
-        let tag = self.tags.iter_mut().find(|tag| tag.id == id).ok_or(Refusal::NotFound)?;
+        let tag = by_id_mut(&mut self.tags, id).ok_or(Refusal::NotFound)?;
         tag.name = body.get("name").unwrap_or(tag.name.clone());
         tag.description = body.get("description").unwrap_or(tag.description.clone());
         let tag = tag.clone();
@@ -194,21 +181,6 @@ impl World {
         Ok(())
     }
 
-    fn update_group(&mut self, cluster: &str, id: &str, request: &Request) -> Outcome<Node> {
-        let body = super::read(
-            request,
-            "affinity_group",
-            shapes::AFFINITY_GROUP,
-            "affinity_group/methods/update",
-        )?;
-        let mut group = self.group(cluster, id)?.clone();
-        self.change_group(&mut group, &body)?;
-        if let Some(known) = self.affinity_groups.iter_mut().find(|known| known.id == id) {
-            known.clone_from(&group);
-        }
-        Ok(self.show_group(&group))
-    }
-
     /// The machine of `<vm id="…"/>`.
     fn member(&self, request: &Request) -> Outcome<String> {
         let body = super::read(request, "vm", shapes::MEMBER, "affinity_group_vms/methods/add")?;
@@ -221,9 +193,6 @@ impl World {
     fn join_group(&mut self, cluster: &str, id: &str, request: &Request) -> Outcome<Node> {
         let vm = self.member(request)?;
         let group = self.group(cluster, id)?;
-        if self.vm(&vm)?.cluster != group.cluster {
-            return Refusal::bad("Cannot edit Affinity Group. The VM is in a different cluster.");
-        }
         // oVirt/ovirt-engine: before 4.4.8 BackendAffinityGroupVmsResource.add was EditAffinityGroup with the whole
         // list; since then AddVmToAffinityGroupCommand inserts one row.
         let seen = self
@@ -240,36 +209,13 @@ impl World {
             return Refusal::bad("Cannot edit Affinity Group. The VM is already part of the Affinity Group.");
         }
         vms.push(vm.clone());
-        let group = self.affinity_groups.iter_mut().find(|group| group.id == id);
+        let group = by_id_mut(&mut self.affinity_groups, id);
         group.ok_or(Refusal::NotFound)?.vms = vms;
         Ok(reference("vm", "vms", &vm))
     }
 
     fn label(&self, id: &str) -> Outcome<&AffinityLabel> {
         super::check_guid(id)?;
-        self.affinity_labels
-            .iter()
-            .find(|label| label.id == id)
-            .ok_or(Refusal::NotFound)
-    }
-
-    fn add_label(&mut self, request: &Request) -> Outcome<Node> {
-        let body = super::read(request, "affinity_label", shapes::LABEL, "affinity_labels/methods/add")?;
-        let Some(name) = body.get("name") else {
-            return Refusal::incomplete("AffinityLabel", "name", "add");
-        };
-        if self.affinity_labels.iter().any(|label| label.name == name) {
-            return Refusal::conflict(
-                "Cannot add Affinity Label. The Affinity Label name is already in use, please choose a unique name and try again.",
-            );
-        }
-        let label = AffinityLabel {
-            id: self.new_id(),
-            name,
-            vms: Vec::new(),
-            hosts: Vec::new(),
-        };
-        self.affinity_labels.push(label.clone());
-        Ok(self.show_label(&label))
+        by_id(&self.affinity_labels, id).ok_or(Refusal::NotFound)
     }
 }

@@ -3,7 +3,7 @@
 //! A DHCP server answers them that goes by client-id: cloud-init's CentOS sends a DUID unless told to send its MAC,
 //! CoreOS sends the MAC. So a pass-one machine that was not told gets another address than its node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use super::world::{Agent, Instant, Vm, World};
@@ -62,7 +62,6 @@ pub enum Given {
         host_name: Option<String>,
         authorized_ssh_keys: Option<String>,
     },
-    Sysprep,
 }
 
 impl Given {
@@ -72,21 +71,6 @@ impl Given {
             Self::Ignition(text) => Some(text),
             _ => None,
         }
-    }
-
-    /// Keys that the engine's own cloud-init document and the script both have: the later one wins in silence.
-    pub fn clashes(&self) -> Vec<String> {
-        let Self::CloudInit { user_data, .. } = self else {
-            return Vec::new();
-        };
-        let is_key = |line: &&str| line.starts_with(|first: char| first.is_ascii_alphabetic());
-        let keys = user_data
-            .lines()
-            .filter(is_key)
-            .filter_map(|line| line.split_once(':'))
-            .map(|(key, _)| key);
-        let mut seen = BTreeSet::new();
-        keys.filter(|key| !seen.insert(*key)).map(str::to_owned).collect()
     }
 
     fn text(&self) -> &str {

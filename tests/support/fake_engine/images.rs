@@ -12,16 +12,13 @@ pub const TEMPLATE_FOLLOWED: &[&str] = &["nics", "disk_attachments", "disk_attac
 impl World {
     pub fn template(&self, id: &str) -> Outcome<&Template> {
         super::check_guid(id)?;
-        self.templates
-            .iter()
-            .find(|template| template.id == id)
-            .ok_or(Refusal::NotFound)
+        by_id(&self.templates, id).ok_or(Refusal::NotFound)
     }
 
     pub fn template_fields(&self, template: &Template) -> super::search::Fields {
-        let cluster = self.clusters.iter().find(|cluster| cluster.id == template.cluster);
+        let cluster = by_id(&self.clusters, &template.cluster);
         let data_center = self.data_center_of(&template.cluster);
-        let data_center = self.data_centers.iter().find(|known| known.id == data_center);
+        let data_center = by_id(&self.data_centers, data_center);
         let vms = self.vms.iter().filter(|vm| vm.template == template.id);
         let mut fields = vec![
             ("name", template.name.clone()),
@@ -113,7 +110,6 @@ impl World {
             vm.is_busy = true;
         }
         let time = self.times.template;
-        self.job(format!("Creating Template {name} from VM {}", vm.name), time);
         self.after(
             time,
             Effect::TemplateOk {
@@ -121,21 +117,6 @@ impl World {
                 vm: vm.id,
             },
         );
-        Ok(self.show_template(&template, &Follow::default()))
-    }
-
-    pub fn update_template(&mut self, id: &str, request: &Request) -> Outcome<Node> {
-        let body = super::read(request, "template", shapes::TEMPLATE, "template/methods/update")?;
-        let mut template = self.template(id)?.clone();
-        if template.status != "ok" {
-            return Refusal::conflict("Cannot edit Template. The Template is locked. Please try again later.");
-        }
-        template.name = body.get("name").unwrap_or(template.name);
-        template.description = body.get("description").unwrap_or(template.description);
-        template.comment = body.get("comment").unwrap_or(template.comment);
-        if let Some(known) = self.templates.iter_mut().find(|known| known.id == id) {
-            known.clone_from(&template);
-        }
         Ok(self.show_template(&template, &Follow::default()))
     }
 
@@ -170,8 +151,6 @@ impl World {
         for attachment in &template.disks {
             self.lose_disk(&attachment.disk);
         }
-        let time = self.times.disk_removal;
-        self.job(format!("Removing Template {}", template.name), time);
         Ok(())
     }
 
@@ -214,7 +193,6 @@ impl World {
             timeout_policy: body.get("timeout_policy").unwrap_or("legacy".to_owned()),
             last_active: self.now,
             data: Vec::new(),
-            is_flushed: false,
         };
         self.transfers.push(transfer.clone());
         if let Some(disk) = self.disk_mut(&disk) {
@@ -222,7 +200,6 @@ impl World {
         }
         let time = self.times.transfer;
         self.after(time, Effect::Transferring(id));
-        self.job(format!("Uploading Image to Disk {}", known.name), time);
         Ok(self.show_transfer(&transfer))
     }
 
@@ -239,9 +216,8 @@ impl World {
         let transfer = transfer.clone();
         let size = self.disk(&transfer.disk).map_or(0, |disk| disk.provisioned_size);
         let opened = self.imageio.as_ref().map(|daemon| daemon.open(&transfer.ticket, size));
-        if let Some(Err(why)) = opened {
+        if let Some(Err(_)) = opened {
             // As the engine does when no host's daemon answers.
-            self.event(1_064, "error", format!("Transfer was paused by system: {why}"), None);
             self.set_phase(id, "paused_system");
         }
     }
@@ -274,22 +250,9 @@ impl World {
                 self.after(time, Effect::TransferCleanup(id.to_owned()));
                 Ok(())
             }
-            ("pause", "transferring") => {
-                self.close_ticket(&transfer.ticket);
-                self.set_phase(id, "paused_user");
-                Ok(())
-            }
             ("resume", "paused_user" | "paused_system") => {
                 self.set_phase(id, "resuming");
                 self.after(time, Effect::Transferring(id.to_owned()));
-                Ok(())
-            }
-            ("extend", "transferring") => {
-                let now = self.now;
-                self.transfers
-                    .iter_mut()
-                    .filter(|transfer| transfer.id == id)
-                    .for_each(|transfer| transfer.last_active = now);
                 Ok(())
             }
             _ => refused(),
@@ -418,25 +381,13 @@ impl World {
             );
         };
         transfer.last_active = now;
-        let size = self
-            .disks
-            .iter()
-            .find(|disk| disk.id == transfer.disk)
-            .map_or(0, |disk| disk.provisioned_size);
+        let size = by_id(&self.disks, &transfer.disk).map_or(0, |disk| disk.provisioned_size);
         match request.method.as_str() {
             "OPTIONS" => Answer::new(
                 200,
                 "application/json",
                 r#"{"features": ["checksum", "extents", "flush", "zero"], "max_readers": 1, "max_writers": 1, "unix_socket": null}"#,
             ),
-            "PATCH" => {
-                let act: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
-                if act["op"] != "flush" {
-                    return Answer::new(400, "text/plain", "Unsupported op\n");
-                }
-                transfer.is_flushed = true;
-                Answer::new(200, "", "")
-            }
             "PUT" => {
                 if !request.headers.contains_key("content-length") {
                     return Answer::new(400, "text/plain", "Content-Length header is required\n");
@@ -451,7 +402,6 @@ impl World {
                 let len = transfer.data.len().max(end);
                 transfer.data.resize(len, 0);
                 transfer.data[at..end].copy_from_slice(&request.body);
-                transfer.is_flushed = request.query.get("flush").is_none_or(|flush| flush == "y");
                 Answer::new(200, "", "")
             }
             _ => Answer::new(405, "text/plain", "Invalid method\n"),

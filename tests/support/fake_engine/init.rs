@@ -2,7 +2,7 @@
 //!
 //! oVirt/ovirt-engine: RunVmCommand.updateVmInit, buildCreateVmParameters, IgnitionHandler; osinfo-defaults.properties.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::faults::{Outcome, Refusal};
 use super::guests::Given;
@@ -15,9 +15,8 @@ const SYSTEMS: &[(u32, &str, &str)] = &[
     (5, "other_linux", "cloudinit"),
     (19, "rhel_7x64", "cloudinit"),
     (24, "rhel_6x64", "cloudinit"),
-    (25, "windows_2016x64", "sysprep"),
     (30, "rhel_8x64", "cloudinit"),
-    (35, "rhcos_x64", "ignition_2.3.0"),
+    (35, "rhcos_x64", "ignition"),
     (37, "rhel_9x64", "cloudinit"),
     (38, "debian_9", "cloudinit"),
 ];
@@ -42,8 +41,8 @@ impl World {
     /// Decides what a machine's guest is given when it is started by `action` now.
     pub fn given(&self, vm: &Vm, action: &Node) -> Outcome<Given> {
         let flag = |name: &str| action.get(name).map(|text| text == "true");
-        let (ignition, cloud_init, sysprep) = (flag("use_ignition"), flag("use_cloud_init"), flag("use_sysprep"));
-        let flags = [(ignition, "ignition"), (cloud_init, "cloudinit"), (sysprep, "sysprep")];
+        let flags =
+            [("use_ignition", "ignition"), ("use_cloud_init", "cloudinit")].map(|(name, kind)| (flag(name), kind));
         let asked: Vec<_> = flags
             .iter()
             .filter(|(flag, _)| *flag == Some(true))
@@ -63,7 +62,6 @@ impl World {
             }
             None if action.is_true("use_initialization") || (vm.init.is_some() && !vm.is_initialized) => {
                 match by_system {
-                    "sysprep" => "sysprep",
                     "cloudinit" => "cloudinit",
                     _ => "ignition",
                 }
@@ -77,14 +75,12 @@ impl World {
         };
         // Here a mismatch ends in silence.
         match kind {
-            "ignition" if by_system.starts_with("ignition") => edited(&init, by_system),
+            "ignition" if by_system == "ignition" => complete(&init),
             "ignition" => Ok(Given::Nothing(
                 "Ignition was asked for, and its system type is not CoreOS",
             )),
             "cloudinit" if by_system == "cloudinit" || !self.knows_ignition() => Ok(self.cloud_init(&init)),
-            "cloudinit" => Ok(Given::Nothing("cloud-init was asked for, and its system type has none")),
-            _ if by_system == "sysprep" => Ok(Given::Sysprep),
-            _ => Ok(Given::Nothing("sysprep was asked for, and it is no Windows")),
+            _ => Ok(Given::Nothing("cloud-init was asked for, and its system type has none")),
         }
     }
 
@@ -110,51 +106,20 @@ impl World {
     }
 }
 
-/// The engine's changes of an Ignition config; each of them can break one.
-fn edited(init: &Init, by_system: &str) -> Outcome<Given> {
-    let internal = |words: &str| Err(Refusal::failed(500, format!("Internal Engine Error: {words}")));
+/// A config that the engine passes as it is. It edits one without a version, and adds a host name or a user.
+fn complete(init: &Init) -> Outcome<Given> {
     let script = init.custom_script.as_deref().unwrap_or("{}");
-    let Ok(Value::Object(mut config)) = serde_json::from_str(script) else {
-        return internal("the custom script is no JSON");
+    let Ok(config) = serde_json::from_str::<Value>(script) else {
+        return Err(Refusal::failed(
+            500,
+            "Internal Engine Error: the custom script is no JSON",
+        ));
     };
-    let mut is_changed = false;
-    let version = config.entry("ignition").or_insert_with(|| json!({}));
-    if version.get("version").is_none() {
-        version["version"] = by_system.trim_start_matches("ignition_").into();
-        is_changed = true;
-    }
-    if let Some(host_name) = &init.host_name
-        && !script.contains("/etc/hostname")
-    {
-        let file = json!({"filesystem": "root", "path": "/etc/hostname", "mode": 420,
-            "contents": {"source": format!("data:,{host_name}")}});
-        match config
-            .get_mut("storage")
-            .and_then(|storage| storage.get_mut("files"))
-            .and_then(Value::as_array_mut)
-        {
-            Some(files) => files.push(file),
-            // All else that stood there is gone.
-            None => drop(config.insert("storage".to_owned(), json!({"files": [file]}))),
-        }
-        is_changed = true;
-    }
-    if let Some(user) = &init.user_name {
-        let Some(password) = &init.root_password else {
-            return internal("NullPointerException");
-        };
-        let passwd = config.entry("passwd").or_insert_with(|| json!({}));
-        let user = json!({"name": user, "passwordHash": password});
-        match passwd.get_mut("users").and_then(Value::as_array_mut) {
-            Some(users) => users.push(user),
-            None => passwd["users"] = json!([user]),
-        }
-        is_changed = true;
-    }
-    Ok(Given::Ignition(match is_changed {
-        true => Value::Object(config).to_string(),
-        false => script.to_owned(),
-    }))
+    let is_complete = config["ignition"]["version"].is_string() && init.host_name.is_none() && init.user_name.is_none();
+    Ok(match is_complete {
+        true => Given::Ignition(script.to_owned()),
+        false => Given::Nothing("the engine would edit it"),
+    })
 }
 
 impl Init {

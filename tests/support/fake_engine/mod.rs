@@ -14,7 +14,6 @@
 //! engine.fault(Fault::on("POST", "/vms").times(2));            // 409, related operation in progress
 //! engine.fault(Fault::on("GET", "/vms").what(What::Html(503)));
 //! engine.fault(Fault::on("POST", "/vms/*/start").what(What::LostAnswer));
-//! engine.expire_tokens();
 //! engine.advance(Duration::from_secs(60));                     // each request takes `world.tick` besides
 //! engine.boots();                                              // what each started guest was given
 //! engine.look(|world| world.vms.len());
@@ -141,11 +140,6 @@ impl FakeEngine {
     /// Says how the guest behind a MAC behaves.
     pub fn guest(&self, mac: &str, guest: Guest) {
         self.edit(|world| world.guests.insert(mac.to_lowercase(), guest));
-    }
-
-    /// Ends every session, as an engine does that was started anew.
-    pub fn expire_tokens(&self) {
-        self.edit(|world| world.tokens.clear());
     }
 
     pub fn boots(&self) -> Vec<Boot> {

@@ -1,6 +1,6 @@
 //! The engine's search language, as far as clients of virtual machines need it.
 //!
-//! `name="a" and tag=b or status=down sortby name desc page 2`. Values compare as LIKE does: `*` is any text, and letters'
+//! `name="a" and tag=b or status=down`. Values compare as LIKE does: `*` is any text, and letters'
 //! case does not count unless the request says `case_sensitive=true` (oVirt/ovirt-engine: ParametersHelper, searchbackend).
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::faults::{Outcome, Refusal, like};
 /// What a search sees of an entity; a field may have several values.
 pub type Fields = Vec<(&'static str, String)>;
 
-/// Filters, sorts and cuts a collection by the request's `search`, `max` and `case_sensitive`.
+/// Filters and cuts a collection by the request's `search`, `max` and `case_sensitive`.
 pub fn select<T>(
     all: Vec<T>,
     query: &BTreeMap<String, String>,
@@ -19,7 +19,7 @@ pub fn select<T>(
 ) -> Outcome<Vec<T>> {
     let text = query.get("search").map_or("", String::as_str);
     let case_sensitive = query.get("case_sensitive").is_some_and(|value| value == "true");
-    let search = parse(text, known)?;
+    let any = parse(text, known)?;
     let max = match query.get("max") {
         Some(max) => Some(
             max.parse::<usize>()
@@ -32,35 +32,11 @@ pub fn select<T>(
         .filter(|entity| {
             let fields = fields(entity);
             let holds = |term: &Term| term.holds(&fields, case_sensitive);
-            search.any.is_empty() || search.any.iter().any(|every| every.iter().all(holds))
+            any.is_empty() || any.iter().any(|every| every.iter().all(holds))
         })
         .collect();
-    if let Some((key, is_descending)) = &search.sort {
-        let value = |entity: &T| {
-            fields(entity)
-                .into_iter()
-                .find(|(name, _)| name == key)
-                .map(|(_, value)| value)
-        };
-        found.sort_by_key(value);
-        if *is_descending {
-            found.reverse();
-        }
-    }
-    // A page without a maximum has the engine's own size.
-    let size = max.or((search.page > 1).then_some(100));
-    Ok(match size {
-        Some(size) => found.into_iter().skip((search.page - 1) * size).take(size).collect(),
-        None => found,
-    })
-}
-
-#[derive(Debug, Default)]
-struct Search {
-    /// One of these, in which each term holds.
-    any: Vec<Vec<Term>>,
-    sort: Option<(String, bool)>,
-    page: usize,
+    found.truncate(max.unwrap_or(usize::MAX));
+    Ok(found)
 }
 
 #[derive(Debug)]
@@ -80,33 +56,17 @@ impl Term {
     }
 }
 
-fn parse(text: &str, known: &[&str]) -> Outcome<Search> {
+/// One of these, in which each term holds.
+fn parse(text: &str, known: &[&str]) -> Outcome<Vec<Vec<Term>>> {
     let wrong = || Refusal::failed(400, format!("Invalid search expression: {text}"));
     if text.contains(['\'', ';']) {
         return Err(wrong());
     }
-    let mut words = words(text).ok_or_else(wrong)?.into_iter().peekable();
-    let mut search = Search {
-        page: 1,
-        ..Search::default()
-    };
-    let mut every = Vec::new();
-    while let Some(word) = words.next() {
+    let (mut any, mut every) = (Vec::new(), Vec::new());
+    for word in words(text).ok_or_else(wrong)? {
         match word.to_lowercase().as_str() {
             "and" if !every.is_empty() => {}
-            "or" if !every.is_empty() => search.any.push(std::mem::take(&mut every)),
-            "sortby" => {
-                let key = words
-                    .next()
-                    .filter(|key| known.contains(&key.as_str()))
-                    .ok_or_else(wrong)?;
-                let direction = words.next_if(|word| ["asc", "desc"].contains(&word.to_lowercase().as_str()));
-                search.sort = Some((key, direction.is_some_and(|word| word.eq_ignore_ascii_case("desc"))));
-            }
-            "page" => {
-                let page = words.next().and_then(|page| page.parse().ok()).filter(|page| *page > 0);
-                search.page = page.ok_or_else(wrong)?;
-            }
+            "or" if !every.is_empty() => any.push(std::mem::take(&mut every)),
             _ => {
                 let (key, value) = word.split_once('=').ok_or_else(wrong)?;
                 let (key, is_not) = key.strip_suffix('!').map_or((key, false), |key| (key, true));
@@ -123,9 +83,9 @@ fn parse(text: &str, known: &[&str]) -> Outcome<Search> {
         }
     }
     if !every.is_empty() {
-        search.any.push(every);
+        any.push(every);
     }
-    Ok(search)
+    Ok(any)
 }
 
 /// Words at spaces; quotes keep some together and are dropped, and a `*` within them is refused.

@@ -25,9 +25,6 @@ pub const VM: Shape = &[
     ("cpu/topology/cores", Number),
     ("cpu/topology/sockets", Number),
     ("cpu/topology/threads", Number),
-    ("custom_properties/custom_property/name", Text),
-    ("custom_properties/custom_property/value", Text),
-    ("delete_protected", Flag),
     ("description", Text),
     ("disk_attachments/disk_attachment/disk", Ref),
     ("disk_attachments/disk_attachment/disk/format", One(&["cow", "raw"])),
@@ -55,7 +52,6 @@ pub const VM: Shape = &[
     ),
     ("placement_policy/hosts/host", Ref),
     ("placement_policy/hosts/host/name", Text),
-    ("quota", Ref),
     ("template", Ref),
     ("template/name", Text),
     ("type", One(&["desktop", "server", "high_performance"])),
@@ -132,15 +128,12 @@ pub const AFFINITY_GROUP: Shape = &[
 /// `<vm id="…"/>` as a member of a group or label.
 pub const MEMBER: Shape = &[];
 
-pub const LABEL: Shape = &[("name", Text)];
-
 pub const ACTION: Shape = &[
     ("async", Flag),
     ("force", Flag),
     ("use_cloud_init", Flag),
     ("use_ignition", Flag),
     ("use_initialization", Flag),
-    ("use_sysprep", Flag),
     ("reason", Text),
     ("vm/placement_policy/hosts/host", Ref),
     ("vm/initialization/authorized_ssh_keys", Text),
@@ -160,7 +153,6 @@ pub const ALL: &[(&str, Shape)] = &[
     ("template", TEMPLATE),
     ("tag", TAG),
     ("affinity_group", AFFINITY_GROUP),
-    ("affinity_label", LABEL),
     ("action", ACTION),
 ];
 

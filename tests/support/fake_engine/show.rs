@@ -87,7 +87,6 @@ impl World {
             .text("comment", &vm.comment)
             .text("description", &vm.description)
             .text("creation_time", time(vm.created))
-            .text("delete_protected", vm.is_protected)
             .add(
                 node("high_availability")
                     .text("enabled", vm.is_highly_available)
@@ -120,15 +119,9 @@ impl World {
         if let Some(boot) = vm.boot {
             shown = shown.text("start_time", time(self.boots[boot].at));
         }
-        if !vm.properties.is_empty() {
-            let show =
-                |(name, value): &(String, String)| node("custom_property").text("name", name).text("value", value);
-            shown = shown.add(node("custom_properties").all(vm.properties.iter().map(show)));
-        }
         if let Some(init) = &vm.init {
             shown = shown.add(init.show());
         }
-        shown = shown.link("graphicsconsoles", format!("{API}/vms/{id}/graphicsconsoles"));
         let attachments = follow.has("disk_attachments.disk");
         for (name, path) in [
             ("nics", "nics"),
@@ -380,31 +373,5 @@ impl World {
         shown
             .text("transfer_url", format!("{direct}/images/{ticket}"))
             .text("proxy_url", format!("{}/proxied/images/{ticket}", self.origin))
-    }
-
-    pub fn show_job(&self, job: &Job) -> Node {
-        let shown = entity("job", "jobs", &job.id)
-            .text("auto_cleared", true)
-            .text("external", false)
-            .text("description", &job.description)
-            .text("last_updated", time(job.end.unwrap_or(job.start)))
-            .text("start_time", time(job.start))
-            .text("status", &job.status);
-        match job.end {
-            Some(end) => shown.text("end_time", time(end)),
-            None => shown,
-        }
-    }
-
-    pub fn show_event(&self, event: &Event) -> Node {
-        let shown = entity("event", "events", &event.index.to_string())
-            .text("index", event.index)
-            .text("code", event.code)
-            .text("correlation_id", &event.correlation)
-            .text("description", &event.description)
-            .text("origin", "oVirt")
-            .text("severity", event.severity)
-            .text("time", time(event.time));
-        shown.all(event.vm.iter().map(|id| reference("vm", "vms", id)))
     }
 }

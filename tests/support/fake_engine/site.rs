@@ -45,13 +45,6 @@ impl World {
                 id: data_center.clone(),
                 name,
                 mac_pool: mac_pool.clone(),
-                quota_mode: "disabled".to_owned(),
-            });
-            let quota = world.new_id();
-            world.quotas.push(Quota {
-                id: quota,
-                name: "Default".to_owned(),
-                data_center: data_center.clone(),
             });
             let id = world.new_id();
             world.clusters.push(Cluster {
@@ -141,11 +134,7 @@ impl World {
     pub fn put_template(&mut self, name: &str, disk_bytes: u64, os_type: &str, agent: Agent) -> String {
         let id = self.new_id();
         let disk = self.new_id();
-        let domain = self
-            .storage_domains
-            .iter()
-            .find(|domain| domain.name == "data")
-            .map(|domain| domain.id.clone());
+        let domain = id_of(&self.storage_domains, "data");
         self.disks.push(Disk {
             id: disk.clone(),
             name: format!("{name}_Disk1"),
@@ -155,33 +144,29 @@ impl World {
             provisioned_size: disk_bytes,
             initial_size: 0,
             sparse: true,
-            storage_domain: domain.unwrap_or_default(),
+            storage_domain: domain,
             status: "ok".to_owned(),
             template: Some(id.clone()),
             data: Vec::new(),
         });
         let network = self.networks.iter().rev().find(|network| network.name == "ovirtmgmt");
         let profile = network.and_then(|network| self.profiles.iter().find(|profile| profile.network == network.id));
+        let profile = profile.map(|profile| profile.id.clone());
         let nic = Nic {
-            id: String::new(),
+            id: self.new_id(),
             name: "nic1".to_owned(),
             interface: "virtio".to_owned(),
             mac: String::new(),
-            profile: profile.map(|profile| profile.id.clone()),
+            profile,
             linked: true,
             plugged: true,
         };
-        let nic = Nic {
-            id: self.new_id(),
-            ..nic
-        };
-        let cluster = self.clusters.iter().find(|cluster| cluster.name == "Default");
         let template = Template {
             id: id.clone(),
             name: name.to_owned(),
             description: String::new(),
             comment: String::new(),
-            cluster: cluster.map(|cluster| cluster.id.clone()).unwrap_or_default(),
+            cluster: id_of(&self.clusters, "Default"),
             status: "ok".to_owned(),
             shape: Hardware {
                 os_type: os_type.to_owned(),
@@ -203,35 +188,8 @@ impl World {
 
     /// A machine without disks or NICs that somebody else made by hand.
     pub fn put_vm(&mut self, name: &str) -> String {
-        let id = self.new_id();
-        let cluster = self.clusters.iter().find(|cluster| cluster.name == "Default");
-        let vm = Vm {
-            id: id.clone(),
-            name: name.to_owned(),
-            comment: String::new(),
-            description: String::new(),
-            cluster: cluster.map(|cluster| cluster.id.clone()).unwrap_or_default(),
-            template: BLANK.to_owned(),
-            is_clone: false,
-            shape: Hardware::plain(),
-            init: None,
-            properties: Vec::new(),
-            is_highly_available: false,
-            priority: 0,
-            is_protected: false,
-            pinned: Vec::new(),
-            affinity: "migratable".to_owned(),
-            status: "down".to_owned(),
-            is_initialized: false,
-            is_busy: false,
-            nics: Vec::new(),
-            disks: Vec::new(),
-            tags: Vec::new(),
-            host: None,
-            created: self.now,
-            boot: None,
-            agent: Agent::ByCloudInit,
-        };
+        let (id, cluster) = (self.new_id(), id_of(&self.clusters, "Default"));
+        let vm = Vm::new(id.clone(), name, cluster, &self.templates[0], self.now);
         self.vms.push(vm);
         id
     }

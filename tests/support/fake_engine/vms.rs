@@ -29,28 +29,20 @@ pub const SEARCHED: &[&str] = &[
     "host",
 ];
 
-/// Characters of a machine's custom properties (oVirt/ovirt-engine: `BusinessEntitiesDefinitions`).
-const LONGEST_PROPERTIES: usize = 4000;
-
 /// `MaxVmNameLength` of a fresh engine.
 const LONGEST_NAME: usize = 64;
 
 impl World {
     pub fn vm(&self, id: &str) -> Outcome<&Vm> {
         super::check_guid(id)?;
-        self.vms.iter().find(|vm| vm.id == id).ok_or(Refusal::NotFound)
+        by_id(&self.vms, id).ok_or(Refusal::NotFound)
     }
 
     pub fn vm_fields(&self, vm: &Vm) -> super::search::Fields {
-        let named = |id: &str| {
-            self.clusters
-                .iter()
-                .find(|cluster| cluster.id == id)
-                .map(|cluster| cluster.name.clone())
-        };
+        let named = |id: &str| by_id(&self.clusters, id).map(|cluster| cluster.name.clone());
         let data_center = self.data_center_of(&vm.cluster);
-        let data_center = self.data_centers.iter().find(|known| known.id == data_center);
-        let template = self.templates.iter().find(|template| template.id == vm.template);
+        let data_center = by_id(&self.data_centers, data_center);
+        let template = by_id(&self.templates, &vm.template);
         let mut fields = vec![
             ("name", vm.name.clone()),
             ("comment", vm.comment.clone()),
@@ -110,49 +102,21 @@ impl World {
         if template.status != "ok" {
             return Refusal::conflict("Cannot add VM. The Template is locked. Please try again later.");
         }
-        if template.id != BLANK && self.data_center_of(&template.cluster) != data_center {
-            return Refusal::conflict("Cannot add VM. The Template doesn't belong to the selected Data Center.");
-        }
         // oVirt/ovirt-engine: AddVmCommand.getPermissionCheckSubjects; a template's parents are data center and system.
         let may = |on: &str| self.may("create_vm", &[on, &data_center]);
         if !(self.is_administrator || may(&cluster) && may(&template.id)) {
             return Err(Refusal::failed(403, "User is not authorized to perform this action."));
         }
-        let quota_mode = self.data_centers.iter().find(|known| known.id == data_center);
-        if quota_mode.is_some_and(|known| known.quota_mode == "enabled") && body.at("quota").is_none() {
-            return Refusal::bad("Cannot add VM. Quota is not valid.");
-        }
         let is_clone = request.query.get("clone").is_some_and(|value| value == "true");
         let targets = self.clone_targets(&body, &template, is_clone)?;
         let id = self.new_id();
         let mut vm = Vm {
-            id: id.clone(),
-            name: name.clone(),
-            comment: String::new(),
-            description: String::new(),
-            cluster,
-            template: template.id.clone(),
             is_clone,
-            shape: template.shape.clone(),
-            init: None,
-            properties: Vec::new(),
-            is_highly_available: false,
-            priority: 0,
-            is_protected: false,
-            pinned: Vec::new(),
-            affinity: "migratable".to_owned(),
             status: "image_locked".to_owned(),
-            is_initialized: false,
             is_busy: true,
-            nics: Vec::new(),
-            disks: Vec::new(),
-            tags: Vec::new(),
-            host: None,
-            created: self.now,
-            boot: None,
-            agent: template.agent,
+            ..Vm::new(id.clone(), &name, cluster, &template, self.now)
         };
-        self.change_vm(&mut vm, &body, "add")?;
+        self.change_vm(&mut vm, &body)?;
         for nic in &template.nics {
             let mac = self.free_mac(&vm.cluster, &vm.nics)?;
             let nic = Nic {
@@ -193,10 +157,6 @@ impl World {
             (true, true) => self.times.clone,
             (true, false) => self.times.disk,
         };
-        self.job(
-            format!("Creating VM {name} from Template {} in Cluster", template.name),
-            time,
-        );
         match is_async {
             true => self.after(time, Effect::VmDown(id)),
             false => {
@@ -236,22 +196,14 @@ impl World {
     }
 
     /// What add and update have in common.
-    fn change_vm(&self, vm: &mut Vm, body: &Node, operation: &str) -> Outcome<()> {
+    fn change_vm(&self, vm: &mut Vm, body: &Node) -> Outcome<()> {
         let words = |path: &str, into: &mut String| body.get(path).into_iter().for_each(|text| *into = text);
         let number = |path: &str, into: &mut u64| body.number(path).into_iter().for_each(|value| *into = value);
         words("comment", &mut vm.comment);
         words("description", &mut vm.description);
-        if vm.description.chars().count() > 255 {
-            return Refusal::bad(format!("Cannot {operation} VM. Description is too long."));
-        }
         let guaranteed_given = body.number("memory_policy/guaranteed");
         number("memory", &mut vm.shape.memory);
         vm.shape.guaranteed = guaranteed_given.unwrap_or(vm.shape.guaranteed.min(vm.shape.memory));
-        if vm.shape.guaranteed > vm.shape.memory {
-            return Refusal::bad(format!(
-                "Cannot {operation} VM. Physical Memory Guaranteed cannot exceed Memory Size."
-            ));
-        }
         number("cpu/topology/cores", &mut vm.shape.cores);
         number("cpu/topology/sockets", &mut vm.shape.sockets);
         number("cpu/topology/threads", &mut vm.shape.threads);
@@ -268,32 +220,10 @@ impl World {
         if let Some(init) = body.at("initialization") {
             vm.init = Some(super::world::Init::read(init));
         }
-        if let Some(properties) = body.at("custom_properties") {
-            for property in &properties.nodes {
-                let (name, value) = (
-                    property.get("name").unwrap_or_default(),
-                    property.get("value").unwrap_or_default(),
-                );
-                if !self.properties.contains(&name) {
-                    return Refusal::bad(format!(
-                        "Cannot {operation} VM. Invalid parameter(s) in custom properties: the property {name} is not defined."
-                    ));
-                }
-                // oVirt/ovirt-engine: CustomPropertiesUtils.VALUE_REGEX; the column of all of a machine's has 4000.
-                if value.contains([';', '\n']) || value.len() > LONGEST_PROPERTIES {
-                    return Refusal::bad(format!("Cannot {operation} VM. Invalid syntax of custom properties."));
-                }
-                vm.properties.retain(|(known, _)| *known != name);
-                vm.properties.push((name, value));
-            }
-        }
         if body.at("high_availability/enabled").is_some() {
             vm.is_highly_available = body.is_true("high_availability/enabled");
         }
         number("high_availability/priority", &mut vm.priority);
-        if body.at("delete_protected").is_some() {
-            vm.is_protected = body.is_true("delete_protected");
-        }
         words("placement_policy/affinity", &mut vm.affinity);
         if let Some(hosts) = body.at("placement_policy/hosts") {
             let known = |host: &Node| {
@@ -322,25 +252,7 @@ impl World {
         if vm.status == "image_locked" {
             return Refusal::conflict("Cannot edit VM. VM is locked. Please try again later.");
         }
-        let needs_down = ["os", "initialization", "cpu"]
-            .iter()
-            .any(|path| body.at(path).is_some());
-        if vm.status != "down" && needs_down {
-            return Refusal::conflict(format!(
-                "Cannot edit VM because the VM is in {} status.",
-                shown(&vm.status)
-            ));
-        }
-        if let Some(name) = body.get("name").filter(|name| *name != vm.name) {
-            check_name(&name, "edit VM")?;
-            if self.vm_named(&name).is_some() {
-                return Refusal::conflict(
-                    "Cannot edit VM. The VM name is already in use, please choose a unique name and try again.",
-                );
-            }
-            vm.name = name;
-        }
-        self.change_vm(&mut vm, &body, "edit")?;
+        self.change_vm(&mut vm, &body)?;
         if let Some(known) = self.vm_mut(id) {
             known.clone_from(&vm);
         }
@@ -350,22 +262,12 @@ impl World {
     pub fn remove_vm(&mut self, id: &str, request: &Request) -> Outcome<()> {
         let vm = self.vm(id)?.clone();
         let is = |flag: &str| request.query.get(flag).is_some_and(|value| value == "true");
-        if vm.is_protected {
-            return Refusal::conflict(
-                "Cannot remove VM. Delete protection is enabled. In order to delete, disable Delete protection first.",
-            );
-        }
-        if vm.is_busy {
-            not_busy(&vm, "remove VM")?;
-        }
+        not_busy(&vm, "remove VM")?;
         if vm.status == "image_locked" && !is("force") {
             return Refusal::conflict("Cannot remove VM. VM is locked. Please try again later.");
         }
         if !["down", "image_locked"].contains(&vm.status.as_str()) {
             return Refusal::conflict("Cannot remove VM. VM is running.");
-        }
-        if is("detach_only") && !vm.is_clone && vm.template != BLANK && !vm.disks.is_empty() {
-            return Refusal::conflict("Cannot remove VM. Cannot detach disks of a VM that is based on a Template.");
         }
         self.disks_unlocked(vm.disks.iter().map(|attachment| attachment.disk.as_str()), "remove VM")?;
         self.vms.retain(|known| known.id != id);
@@ -375,14 +277,9 @@ impl World {
         for label in &mut self.affinity_labels {
             label.vms.retain(|member| member != id);
         }
-        let time = self.times.disk_removal;
-        self.job(format!("Removing VM {}", vm.name), time);
-        if !is("detach_only") {
-            for attachment in &vm.disks {
-                self.lose_disk(&attachment.disk);
-            }
+        for attachment in &vm.disks {
+            self.lose_disk(&attachment.disk);
         }
-        self.event(113, "normal", format!("VM {} was successfully removed.", vm.name), None);
         Ok(())
     }
 
@@ -432,7 +329,6 @@ impl World {
             false => self.times.up_without_agent,
         };
         let launch = self.times.launch;
-        self.job(format!("Launching VM {}", vm.name), launch);
         self.after(launch, Effect::PoweringUp(id.to_owned(), boot));
         self.after(up, Effect::Up(id.to_owned(), boot));
         let starts = self.boots.iter().filter(|boot| boot.vm == id).count();
@@ -555,12 +451,4 @@ fn not_busy(vm: &Vm, operation: &str) -> Outcome<()> {
         )),
         false => Ok(()),
     }
-}
-
-/// `powering_up` as a sentence has it.
-fn shown(status: &str) -> String {
-    let words = status
-        .split('_')
-        .map(|word| format!("{}{}", word[..1].to_uppercase(), &word[1..]));
-    words.collect()
 }

@@ -39,10 +39,6 @@ pub struct World {
     /// Commands that take no lock see what was there when they came: see `Seen`.
     pub races: bool,
     pub seen: Option<Seen>,
-    /// Requests by method and collection that this user may not make, e.g. `POST /vms`.
-    pub forbidden: Vec<(String, String)>,
-    /// `engine-config UserDefinedVMProperties`: names of custom properties, each of any value.
-    pub properties: Vec<String>,
 
     pub data_centers: Vec<DataCenter>,
     pub clusters: Vec<Cluster>,
@@ -52,7 +48,6 @@ pub struct World {
     pub filters: Vec<Named>,
     pub profiles: Vec<Profile>,
     pub mac_pools: Vec<MacPool>,
-    pub quotas: Vec<Quota>,
     pub permissions: Vec<Permission>,
     pub templates: Vec<Template>,
     pub vms: Vec<Vm>,
@@ -61,10 +56,6 @@ pub struct World {
     pub affinity_groups: Vec<AffinityGroup>,
     pub affinity_labels: Vec<AffinityLabel>,
     pub transfers: Vec<Transfer>,
-    pub events: Vec<Event>,
-    pub jobs: Vec<Job>,
-    /// The correlation id of the request that is being answered.
-    pub correlation: String,
 
     /// By MAC, lower case: how the guest behind it behaves; a MAC without a line is `Guest::default()`.
     pub guests: BTreeMap<String, Guest>,
@@ -149,7 +140,6 @@ pub enum Effect {
     /// The next phase of a transfer that was cancelled or failed.
     TransferCleanup(String),
     TransferGone(String),
-    JobDone(String),
 }
 
 impl World {
@@ -251,7 +241,7 @@ impl World {
                 }
             }
             Effect::TemplateOk { template, vm } => {
-                if let Some(template) = self.templates.iter_mut().find(|known| known.id == template) {
+                if let Some(template) = by_id_mut(&mut self.templates, &template) {
                     template.status = "ok".to_owned();
                 }
                 self.happen(Effect::VmDown(vm));
@@ -266,8 +256,6 @@ impl World {
                 if let Some(vm) = self.booting(&id, boot) {
                     vm.status = "up".to_owned();
                     vm.is_initialized = true;
-                    let words = format!("VM {} started on Host {}", vm.name, vm.host.clone().unwrap_or_default());
-                    self.event(32, "normal", words, Some(id));
                 }
             }
             Effect::Off(id, boot) => {
@@ -275,21 +263,12 @@ impl World {
                     vm.status = "down".to_owned();
                     vm.host = None;
                     vm.is_busy = false;
-                    let words = format!("VM {} is down. Exit message: Admin shut down from the engine", vm.name);
-                    self.event(61, "normal", words, Some(id));
                 }
             }
             Effect::Transferring(id) => self.transfer_began(&id),
             Effect::TransferFinished(id) => self.transfer_finished(&id),
             Effect::TransferCleanup(id) => self.transfer_cleanup(&id),
             Effect::TransferGone(id) => self.transfers.retain(|transfer| transfer.id != id),
-            Effect::JobDone(id) => {
-                let now = self.now;
-                if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id && job.status == "started") {
-                    job.status = "finished".to_owned();
-                    job.end = Some(now);
-                }
-            }
         }
     }
 
@@ -300,45 +279,16 @@ impl World {
             .find(|vm| vm.id == id && vm.boot == Some(boot) && starts.contains(&vm.status.as_str()))
     }
 
-    pub fn event(&mut self, code: u32, severity: &'static str, description: String, vm: Option<String>) {
-        let (index, time, correlation) = (self.events.len() as u64 + 1, self.now, self.correlation.clone());
-        self.events.push(Event {
-            index,
-            code,
-            severity,
-            description,
-            correlation,
-            time,
-            vm,
-        });
-    }
-
-    /// A job of the request that is being answered, which takes this long.
-    pub fn job(&mut self, description: impl Into<String>, time: Instant) -> String {
-        let id = self.new_id();
-        self.jobs.push(Job {
-            id: id.clone(),
-            description: description.into(),
-            correlation: self.correlation.clone(),
-            status: "started".to_owned(),
-            start: self.now,
-            end: None,
-        });
-        // Disks are shown to be ready before their job is over.
-        self.after(time + 1_000, Effect::JobDone(id.clone()));
-        id
-    }
-
     pub fn vm_mut(&mut self, id: &str) -> Option<&mut Vm> {
-        self.vms.iter_mut().find(|vm| vm.id == id)
+        by_id_mut(&mut self.vms, id)
     }
 
     pub fn disk(&self, id: &str) -> Option<&Disk> {
-        self.disks.iter().find(|disk| disk.id == id)
+        by_id(&self.disks, id)
     }
 
     pub fn disk_mut(&mut self, id: &str) -> Option<&mut Disk> {
-        self.disks.iter_mut().find(|disk| disk.id == id)
+        by_id_mut(&mut self.disks, id)
     }
 
     pub fn vm_named(&self, name: &str) -> Option<&Vm> {
@@ -346,7 +296,7 @@ impl World {
     }
 
     pub fn data_center_of(&self, cluster: &str) -> &str {
-        let cluster = self.clusters.iter().find(|known| known.id == cluster);
+        let cluster = by_id(&self.clusters, cluster);
         cluster.map_or("", |cluster| cluster.data_center.as_str())
     }
 
@@ -370,8 +320,6 @@ impl World {
             ignores_filters: false,
             races: true,
             seen: None,
-            forbidden: Vec::new(),
-            properties: Vec::new(),
             data_centers: Vec::new(),
             clusters: Vec::new(),
             hosts: Vec::new(),
@@ -380,7 +328,6 @@ impl World {
             filters: Vec::new(),
             profiles: Vec::new(),
             mac_pools: Vec::new(),
-            quotas: Vec::new(),
             permissions: Vec::new(),
             templates: Vec::new(),
             vms: Vec::new(),
@@ -389,9 +336,6 @@ impl World {
             affinity_groups: Vec::new(),
             affinity_labels: Vec::new(),
             transfers: Vec::new(),
-            events: Vec::new(),
-            jobs: Vec::new(),
-            correlation: String::new(),
             guests: BTreeMap::new(),
             dhcp: Dhcp::from(Ipv4Addr::new(192, 168, 99, 50)),
             boots: Vec::new(),
