@@ -65,7 +65,7 @@ impl Drop for Outside {
 }
 
 /// Runs a command at the end of a test, also of one that failed.
-struct Finally(&'static str, String);
+pub(super) struct Finally(pub(super) &'static str, pub(super) String);
 
 impl Drop for Finally {
     fn drop(&mut self) {
@@ -74,7 +74,7 @@ impl Drop for Finally {
 }
 
 #[track_caller]
-fn run(program: &str, arguments: &str) {
+pub(super) fn run(program: &str, arguments: &str) {
     let status = Command::new(program)
         .args(arguments.split_whitespace())
         .status()
@@ -82,7 +82,7 @@ fn run(program: &str, arguments: &str) {
     assert!(status.success(), "{program} {arguments}");
 }
 
-fn change_env(lab: &Lab, cluster: &str, change: impl FnOnce(String) -> String) {
+pub(super) fn change_env(lab: &Lab, cluster: &str, change: impl FnOnce(String) -> String) {
     let path = lab.env(cluster);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, change(text)).unwrap();

@@ -170,6 +170,7 @@ down() {
     case "${1-}" in --force) force=1 ;; '') ;; *) usage >&2; exit 2 ;; esac
     lock
     if ! have_ns && ! pid_of libvirtd >/dev/null && ! pid_of virtlogd >/dev/null; then
+        [ -z "$LAB" ] || rm -rf "$STATE"
         if answers; then say "libvirtd on $URI was not started by this lab: left running"
         else say "already down"; fi
         return 0

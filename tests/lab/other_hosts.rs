@@ -1,0 +1,257 @@
+//! Other libvirt hosts than the lab's: over SSH, for the workers alone, after a power failure, for users without root.
+//!
+//! Each host is a named lab (`OCPDEPLOY_LAB`), so it has daemons, folders, host name and networks of its own.
+
+#![cfg(feature = "libvirt")]
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::hosts::{change_env, run};
+use super::two_passes::{Lab, succeeded};
+
+/// A libvirt host in a namespace of its own, at the end of a cable.
+struct Host {
+    name: String,
+    ssh: Option<Ssh>,
+}
+
+/// A real sshd on it, and the files of its client.
+struct Ssh {
+    folder: PathBuf,
+    server: Child,
+}
+
+/// The addresses of the cable to the host.
+const NEAR: &str = "10.97.0.1/30";
+const FAR: &str = "10.97.0.2";
+
+/// A network of the host that others reach by a route, so that its guests can be asked from here.
+const ROUTED: &str = "<network><name>routed</name><bridge name='virbr9'/><forward mode='route'/>\
+    <ip address='192.168.131.1' netmask='255.255.255.0'><dhcp>\
+    <range start='192.168.131.2' end='192.168.131.254'/></dhcp></ip></network>";
+
+impl Host {
+    fn new(purpose: &str) -> Self {
+        let name = format!("{purpose}{}", std::process::id());
+        let host = Self { name, ssh: None };
+        host.lab_sh(&["up"]);
+        host
+    }
+
+    fn namespace(&self) -> String {
+        format!("ocpdeploy-lab-{}", self.name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/lab.sh");
+        let mut command = Command::new(script);
+        command.args(arguments).env("OCPDEPLOY_LAB", &self.name);
+        command
+    }
+
+    #[track_caller]
+    fn lab_sh(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn virsh(&self, arguments: &[&str]) -> String {
+        self.lab_sh(&[&["exec", "virsh", "-q"], arguments].concat())
+    }
+
+    /// What it has of any cluster: domains and volumes.
+    fn remains(&self) -> String {
+        self.virsh(&["pool-refresh", "default"]);
+        self.virsh(&["list", "--all", "--name"]).trim().to_owned() + self.virsh(&["vol-list", "default"]).trim()
+    }
+
+    fn connect_cable(&self) {
+        let near = format!("c{}", std::process::id());
+        let namespace = self.namespace();
+        run(
+            "ip",
+            &format!("link add {near} type veth peer name cable netns {namespace}"),
+        );
+        run("ip", &format!("address add {NEAR} dev {near}"));
+        run("ip", &format!("link set {near} up"));
+        run("ip", &format!("-n {namespace} address add {FAR}/30 dev cable"));
+        run("ip", &format!("-n {namespace} link set cable up"));
+        run("ip", &format!("route add 192.168.131.0/24 via {FAR}"));
+    }
+
+    /// Its sshd has a host key of its own, and lets one key in.
+    fn serve_ssh(&mut self, folder: &Path) {
+        let folder = folder.join("ssh");
+        if !folder.exists() {
+            std::fs::create_dir(&folder).unwrap();
+            for key in ["host_key", "id_ed25519"] {
+                let made = Command::new("ssh-keygen")
+                    .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                    .arg(folder.join(key))
+                    .status();
+                assert!(made.unwrap().success());
+            }
+            let public = |key: &str| std::fs::read_to_string(folder.join(key).with_extension("pub")).unwrap();
+            std::fs::write(folder.join("authorized_keys"), public("id_ed25519")).unwrap();
+            let at = folder.display();
+            let config = format!(
+                "HostKey {at}/host_key\nAuthorizedKeysFile {at}/authorized_keys\nStrictModes no\nUsePAM no\n\
+                 PidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+            );
+            std::fs::write(folder.join("sshd_config"), config).unwrap();
+        }
+        std::fs::create_dir_all("/run/sshd").unwrap();
+        let config = folder.join("sshd_config").display().to_string();
+        let server = self
+            .command(&["exec", "/usr/sbin/sshd", "-D", "-e", "-f", &config])
+            .stderr(std::fs::File::create(folder.join("sshd.log")).unwrap())
+            .spawn()
+            .unwrap();
+        self.ssh = Some(Ssh { folder, server });
+        within(20, "sshd answers", || std::net::TcpStream::connect((FAR, 22)).is_ok());
+    }
+
+    /// Lets ssh find this host's keys where it looks for those of its user.
+    fn be_known_to(&self, lab: &mut Lab, known: bool) {
+        let folder = &self.ssh.as_ref().unwrap().folder;
+        let key = std::fs::read_to_string(folder.join("host_key.pub")).unwrap();
+        let line = if known { format!("{FAR} {key}") } else { String::new() };
+        std::fs::write(folder.join("known_hosts"), line).unwrap();
+        let mount = format!(
+            "mkdir -p -m 700 ~/.ssh && mount --bind {} ~/.ssh && exec \"$@\"",
+            folder.display()
+        );
+        lab.around = ["unshare", "--mount", "sh", "-c", &mount, "sh"]
+            .map(str::to_owned)
+            .into();
+    }
+
+    /// Everything on it ends at once, and then it boots.
+    fn lose_power(&mut self) {
+        self.lab_sh(&["crash"]);
+        if let Some(mut ssh) = self.ssh.take() {
+            ssh.server.wait().unwrap();
+        }
+        self.lab_sh(&["up"]);
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for what in ["crash", "down"] {
+            let _ = self.command(&[what]).stdout(Stdio::null()).status();
+        }
+        if let Some(ssh) = &mut self.ssh {
+            let _ = ssh.server.wait();
+        }
+    }
+}
+
+/// `qemu+ssh` to the other end of the cable.
+fn over_ssh() -> String {
+    format!("qemu+ssh://root@{FAR}/system?no_tty=1")
+}
+
+#[track_caller]
+fn within(seconds: u64, what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(seconds),
+            "not within {seconds} s: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Exit code, and what was said.
+fn outcome(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), said.into_owned())
+}
+
+/// Attaches to a console at a terminal, and leaves it; gives what was seen.
+fn attach_and_leave(lab: &Lab, node: &str, cluster: &str) -> String {
+    let mut words = lab.around.clone();
+    words.push(env!("CARGO_BIN_EXE_ocpdeploy").to_owned());
+    let quoted: Vec<String> = words
+        .iter()
+        .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
+        .collect();
+    let line = format!(
+        "{} node console {node} --cluster {cluster} --interactive",
+        quoted.join(" ")
+    );
+    let mut child = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("OCPDEPLOY_HOME", lab.folder.path().join("home"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut seen = String::new();
+    let mut screen = child.stdout.take().unwrap();
+    let mut bytes = [0; 4096];
+    while !seen.contains("attached to the console") {
+        let count = screen.read(&mut bytes).unwrap();
+        assert!(count > 0, "{seen}");
+        seen += &String::from_utf8_lossy(&bytes[..count]);
+    }
+    child.stdin.take().unwrap().write_all(b"\r\x1d").unwrap();
+    screen.read_to_string(&mut seen).unwrap();
+    assert!(child.wait().unwrap().success(), "{seen}");
+    seen
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_host_over_ssh_and_after_a_power_failure() {
+    let mut lab = Lab::new();
+    let mut host = Host::new("ssh");
+    host.connect_cable();
+    host.serve_ssh(lab.folder.path());
+    let routed = lab.folder.path().join("routed.xml");
+    std::fs::write(&routed, ROUTED).unwrap();
+    host.virsh(&["net-define", routed.to_str().unwrap()]);
+    host.virsh(&["net-autostart", "routed"]);
+    host.virsh(&["net-start", "routed"]);
+    host.virsh(&["pool-autostart", "default"]);
+
+    lab.uri = over_ssh();
+    let cluster = lab.cluster("ssh", 1, 0);
+    change_env(&lab, &cluster, |text| format!("{text}network=routed\nautostart=true\n"));
+    host.be_known_to(&mut lab, false);
+    let (code, said) = outcome(lab.start_deploy(&cluster));
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("Host key verification failed"), "{said}");
+    assert!(said.contains(&format!("`ssh root@{FAR}`")), "{said}");
+
+    host.be_known_to(&mut lab, true);
+    let begun = Instant::now();
+    let table = succeeded(lab.start_deploy(&cluster));
+    println!("rehearsal over qemu+ssh: {} s", begun.elapsed().as_secs());
+    assert_eq!(table.matches(" yes ").count(), 2, "a guest is not as planned:\n{table}");
+    let lines = succeeded(lab.start(&["node", "console", "master-0", "--cluster", &cluster]));
+    assert!(!lines.trim().is_empty(), "the console has no lines");
+    attach_and_leave(&lab, "master-0", &cluster);
+
+    let begun = Instant::now();
+    host.lose_power();
+    host.connect_cable();
+    host.serve_ssh(lab.folder.path());
+    within(120, "verify is green after the power failure", || {
+        outcome(lab.start(&["verify", &cluster])).0 == Some(0)
+    });
+    println!("power failure to a green verify: {} s", begun.elapsed().as_secs());
+    let status = succeeded(lab.start(&["status", &cluster]));
+    assert!(status.contains("running"), "{status}");
+    lab.destroy(&cluster);
+    assert_eq!(host.remains(), "");
+}
