@@ -249,9 +249,151 @@ fn a_host_over_ssh_and_after_a_power_failure() {
     within(120, "verify is green after the power failure", || {
         outcome(lab.start(&["verify", &cluster])).0 == Some(0)
     });
-    println!("power failure to a green verify: {} s", begun.elapsed().as_secs());
+    let master = lab
+        .parameters(&cluster)
+        .unwrap()
+        .nodes
+        .into_iter()
+        .find(|node| node.name.as_str() == "master-0");
+    let (ip, port) = (master.unwrap().ip, 8080);
+    within(120, "its guest answers", || {
+        std::net::TcpStream::connect((ip, port)).is_ok()
+    });
+    println!("power failure to a guest that answers: {} s", begun.elapsed().as_secs());
     let status = succeeded(lab.start(&["status", &cluster]));
     assert!(status.contains("running"), "{status}");
+    lab.destroy(&cluster);
+    assert_eq!(host.remains(), "");
+}
+
+impl Host {
+    /// Joins a new bridge of the host, without any address, to one of this side's.
+    fn share(&self, near_bridge: &str, bridge: &str) {
+        let near = format!("s{}", std::process::id());
+        let namespace = self.namespace();
+        run(
+            "ip",
+            &format!("link add {near} type veth peer name shared netns {namespace}"),
+        );
+        run("ip", &format!("link set {near} up master {near_bridge}"));
+        run("ip", &format!("-n {namespace} link add {bridge} type bridge"));
+        run("ip", &format!("-n {namespace} link set {bridge} up"));
+        run("ip", &format!("-n {namespace} link set shared up master {bridge}"));
+    }
+
+    /// Runs the program on the host, as a user with these groups.
+    fn log_in(&self, lab: &mut Lab, groups: &str) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/lab.sh");
+        let (script, name) = (script.display().to_string(), format!("OCPDEPLOY_LAB={}", self.name));
+        let home = format!("HOME={}", lab.folder.path().display());
+        let user = ["setpriv", "--reuid=nobody", "--regid=nogroup", groups, "env", &home];
+        lab.around = [&["env", &name, &script, "exec"], &user[..]]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+    }
+}
+
+/// As kcli's users spread a cluster: the masters on one host, the workers on another, one network.
+#[test]
+#[ignore = "needs the lab"]
+fn workers_on_a_second_host() {
+    let mut lab = Lab::new();
+    let mut host = Host::new("two");
+    host.connect_cable();
+    host.serve_ssh(lab.folder.path());
+    host.be_known_to(&mut lab, true);
+    host.share("virbr0", "br-w");
+
+    let cluster = lab.cluster("two", 1, 1);
+    let env = lab.env(&cluster).display().to_string();
+    let elsewhere = format!("worker_libvirt_uri={}", over_ssh());
+    change_env(&lab, &cluster, |text| {
+        format!("{text}{elsewhere}\nworker_network=default\n")
+    });
+    // Each host has a network of this name, with a DHCP server of its own.
+    let (code, said) = outcome(lab.start_deploy(&cluster));
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("these are two networks"), "{said}");
+    assert_eq!((host.remains().as_str(), lab.domains(&cluster).len()), ("", 0));
+
+    change_env(&lab, &cluster, |text| {
+        text.replace("worker_network=default", "worker_network=bridge:br-w")
+    });
+    let checked = succeeded(lab.start(&["check", &env, "--rehearse"]));
+    assert!(checked.contains("br-w"), "{checked}");
+    let begun = Instant::now();
+    let table = succeeded(lab.start_deploy(&cluster));
+    println!("rehearsal on two hosts: {} s", begun.elapsed().as_secs());
+    assert_eq!(table.matches(" yes ").count(), 3, "a guest is not as planned:\n{table}");
+    assert_eq!(lab.domains(&cluster), [format!("{cluster}-master-0")]);
+    assert_eq!(host.virsh(&["list", "--name"]).trim(), format!("{cluster}-worker-0"));
+    // The first host serves the network's DHCP, also for guests of the second.
+    let worker = &lab
+        .parameters(&cluster)
+        .unwrap()
+        .leases()
+        .into_iter()
+        .find(|lease| lease.name.as_str() == "worker-0");
+    let mac = worker.as_ref().unwrap().mac.to_string();
+    assert!(lab.virsh(&["net-dumpxml", "default"]).contains(&mac));
+
+    let status = succeeded(lab.start(&["status", &cluster]));
+    assert!(
+        status.contains(&format!("workers on libvirt {}", over_ssh())),
+        "{status}"
+    );
+    let (code, said) = outcome(lab.start(&["verify", &cluster]));
+    assert_eq!(code, Some(0), "{said}");
+    let lines = succeeded(lab.start(&["node", "console", "worker-0", "--cluster", &cluster]));
+    assert!(!lines.trim().is_empty(), "the console has no lines");
+    let begun = Instant::now();
+    succeeded(lab.start(&["scale", &cluster, "--workers", "2"]));
+    println!("another worker on the second host: {} s", begun.elapsed().as_secs());
+    assert_eq!(host.virsh(&["list", "--name"]).split_whitespace().count(), 2);
+    lab.destroy(&cluster);
+    assert_eq!((host.remains().as_str(), lab.domains(&cluster).len()), ("", 0));
+    assert!(!lab.virsh(&["net-dumpxml", "default"]).contains(&cluster));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn users_without_root() {
+    let mut lab = Lab::new();
+    let host = Host::new("user");
+    lab.uri = "qemu:///system".to_owned();
+    let cluster = lab.cluster("user", 1, 0);
+    let env = lab.env(&cluster).display().to_string();
+    run("chown", &format!("-R nobody: {}", lab.folder.path().display()));
+
+    host.log_in(&mut lab, "--clear-groups");
+    let (code, said) = outcome(lab.start_deploy(&cluster));
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("add this user to the group `libvirt`"), "{said}");
+    assert_eq!(host.remains(), "");
+    assert_eq!(lab.parameters(&cluster), None);
+
+    host.log_in(&mut lab, "--groups=libvirt");
+    let (_, checked) = outcome(lab.start(&["check", &env, "--rehearse"]));
+    assert!(checked.contains("as a user who may write there"), "{checked}");
+    let begun = Instant::now();
+    let (code, said) = outcome(lab.start_deploy(&cluster));
+    println!(
+        "rehearsal as a user of the group libvirt: {} s",
+        begun.elapsed().as_secs()
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said.matches(" yes ").count(), 2, "a guest is not as planned:\n{said}");
+    assert!(
+        said.contains("VRRP ids in use cannot be detected without root"),
+        "{said}"
+    );
+    let lines = succeeded(lab.start(&["node", "console", "master-0", "--cluster", &cluster]));
+    assert!(!lines.trim().is_empty(), "the console has no lines");
+    attach_and_leave(&lab, "master-0", &cluster);
+    let (code, said) = outcome(lab.start(&["verify", &cluster]));
+    assert_eq!(code, Some(0), "{said}");
     lab.destroy(&cluster);
     assert_eq!(host.remains(), "");
 }
