@@ -348,7 +348,14 @@ impl WorkersOn {
     /// The platform's name, and where it is if the other machines are on one of the same name.
     pub fn name_beside(&self, others: &BackendConfig) -> String {
         match self.backend.name() == others.name() {
-            true => self.backend.place(),
+            true => {
+                let location = on_platform!(&self.backend, config => config.location());
+                format!(
+                    "{} {}",
+                    self.backend.name(),
+                    location.first().map_or("", String::as_str)
+                )
+            }
             false => self.backend.name().to_owned(),
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::hosts::{change_env, run};
+use super::hosts::{Acks, change_env, run};
 use super::two_passes::{Lab, succeeded};
 
 /// A libvirt host in a namespace of its own, at the end of a cable.
@@ -314,7 +314,7 @@ fn workers_on_a_second_host() {
     });
     // Each host has a network of this name, with a DHCP server of its own.
     let (code, said) = outcome(lab.start_deploy(&cluster));
-    assert_eq!(code, Some(4), "{said}");
+    assert_eq!(code, Some(5), "{said}");
     assert!(said.contains("these are two networks"), "{said}");
     assert_eq!((host.remains().as_str(), lab.domains(&cluster).len()), ("", 0));
 
@@ -323,6 +323,7 @@ fn workers_on_a_second_host() {
     });
     let checked = succeeded(lab.start(&["check", &env, "--rehearse"]));
     assert!(checked.contains("br-w"), "{checked}");
+    let acks = Acks::on("virbr0", lab.folder.path());
     let begun = Instant::now();
     let table = succeeded(lab.start_deploy(&cluster));
     println!("rehearsal on two hosts: {} s", begun.elapsed().as_secs());
@@ -338,6 +339,8 @@ fn workers_on_a_second_host() {
         .find(|lease| lease.name.as_str() == "worker-0");
     let mac = worker.as_ref().unwrap().mac.to_string();
     assert!(lab.virsh(&["net-dumpxml", "default"]).contains(&mac));
+
+    acks.print_figures(&lab, &cluster);
 
     let status = succeeded(lab.start(&["status", &cluster]));
     assert!(
@@ -394,6 +397,32 @@ fn users_without_root() {
     attach_and_leave(&lab, "master-0", &cluster);
     let (code, said) = outcome(lab.start(&["verify", &cluster]));
     assert_eq!(code, Some(0), "{said}");
+    lab.destroy(&cluster);
+    assert_eq!(host.remains(), "");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_network_that_goes_away_in_the_middle() {
+    let mut lab = Lab::new();
+    let host = Host::new("net");
+    lab.uri = "qemu:///system".to_owned();
+    let cluster = lab.cluster("net", 1, 0);
+    run("chown", &format!("-R nobody: {}", lab.folder.path().display()));
+    host.log_in(&mut lab, "--groups=libvirt");
+    let deploy = lab.start_deploy(&cluster);
+    within(60, "pass one has machines", || {
+        host.virsh(&["list", "--name"]).matches("-harvest-").count() == 4
+    });
+    // It stays for as long as it runs, and goes when it is stopped.
+    host.virsh(&["net-undefine", "default"]);
+    host.virsh(&["net-destroy", "default"]);
+    let begun = Instant::now();
+    let (code, said) = outcome(deploy);
+    println!("a deleted network is noticed after {} s", begun.elapsed().as_secs());
+    assert_eq!(code, Some(7), "{said}");
+    assert!(said.contains("network `default` does not exist"), "{said}");
+    assert!(said.contains(&format!("`ocpdeploy destroy {cluster}`")), "{said}");
     lab.destroy(&cluster);
     assert_eq!(host.remains(), "");
 }

@@ -35,7 +35,7 @@ impl Lab {
         }
     }
 
-    fn home(&self) -> Home {
+    pub(super) fn home(&self) -> Home {
         Home::new(self.folder.path().join("home"))
     }
 
