@@ -117,8 +117,8 @@ while True:
         Self { listener, file }
     }
 
-    /// Prints how long after a machine's DHCPACK its address was known, for each way.
-    pub(super) fn print_figures(&self, lab: &Lab, cluster: &str) {
+    /// Prints how long after a machine's DHCPACK its address was known, for each way. `pass_two` is the way of pass two.
+    pub(super) fn print_figures(&self, lab: &Lab, cluster: &str, pass_two: Option<&str>) {
         let text = std::fs::read_to_string(&self.file).unwrap();
         let acks: Vec<(f64, &str)> = text
             .lines()
@@ -134,7 +134,9 @@ while True:
                 (Some("pass-one"), Some("leases"), Some(node), None) => {
                     (entry.output[1].as_str().unwrap_or_default().to_owned(), node)
                 }
-                (Some("pass-two"), Some("create"), Some(node), Some("address")) => ("pass two".to_owned(), node),
+                (Some("pass-two"), Some("create"), Some(node), Some("address")) if let Some(way) = pass_two => {
+                    (way.to_owned(), node)
+                }
                 _ => continue,
             };
             let lease = leases.iter().find(|lease| lease.name.as_str() == node).unwrap();
@@ -189,7 +191,7 @@ fn rehearse_on_bridge(name: &str, subnet: &str, host_has_address: bool) -> Strin
     for lease in lab.parameters(&cluster).expect("a table").leases() {
         assert!(lease.ip.to_string().starts_with(subnet), "{lease:?}");
     }
-    acks.print_figures(&lab, &cluster);
+    acks.print_figures(&lab, &cluster, Some("planned_address"));
     lab.destroy(&cluster);
     assert!(
         lab.virsh(&["list", "--all", "--name"])
