@@ -140,10 +140,10 @@ while True:
                 _ => continue,
             };
             let lease = leases.iter().find(|lease| lease.name.as_str() == node).unwrap();
-            let before = acks
+            let mut before = acks
                 .iter()
                 .filter(|(time, mac)| *mac == lease.mac.to_string() && *time <= known);
-            if let Some((ack, _)) = before.last() {
+            if let Some((ack, _)) = before.next_back() {
                 figures.entry(way).or_default().push(known - ack);
             }
         }
@@ -275,7 +275,8 @@ fn a_machine_starts_where_its_console_cannot_be_logged() {
     lab.virsh(&["pool-create-as", &pool, "dir", "--target", folder.to_str().unwrap()]);
     let _pool = Finally("virsh", format!("-q -c qemu:///system pool-destroy {pool}"));
     // `ip netns exec` gave each daemon a mount namespace of its own.
-    let virtlogd = std::fs::read_to_string("/run/ocpdeploy-lab/virtlogd.pid").unwrap();
+    let named = std::env::var("OCPDEPLOY_LAB").map_or(String::new(), |name| format!("-{name}"));
+    let virtlogd = std::fs::read_to_string(format!("/run/ocpdeploy-lab{named}/virtlogd.pid")).unwrap();
     let in_virtlogd = |command: &str| run("nsenter", &format!("-t {} -m {command}", virtlogd.trim()));
     let folder = folder.display();
     in_virtlogd(&format!("mount --bind {folder} {folder}"));
