@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use super::hosts::{Acks, change_env, run};
 use super::two_passes::{Lab, succeeded};
 
-/// A libvirt host in a namespace of its own, at the end of a cable.
+/// A libvirt host in a namespace of its own, at the end of a cable. Made before its `Lab`, so that a test that failed can
+/// destroy its clusters on it.
 struct Host {
     name: String,
     ssh: Option<Ssh>,
@@ -213,8 +214,8 @@ fn attach_and_leave(lab: &Lab, node: &str, cluster: &str) -> String {
 #[test]
 #[ignore = "needs the lab"]
 fn a_host_over_ssh_and_after_a_power_failure() {
-    let mut lab = Lab::new();
     let mut host = Host::new("ssh");
+    let mut lab = Lab::new();
     host.connect_cable();
     host.serve_ssh(lab.folder.path());
     let routed = lab.folder.path().join("routed.xml");
@@ -299,8 +300,8 @@ impl Host {
 #[test]
 #[ignore = "needs the lab"]
 fn workers_on_a_second_host() {
-    let mut lab = Lab::new();
     let mut host = Host::new("two");
+    let mut lab = Lab::new();
     host.connect_cable();
     host.serve_ssh(lab.folder.path());
     host.be_known_to(&mut lab, true);
@@ -359,8 +360,8 @@ fn workers_on_a_second_host() {
 #[test]
 #[ignore = "needs the lab"]
 fn users_without_root() {
-    let mut lab = Lab::new();
     let host = Host::new("user");
+    let mut lab = Lab::new();
     lab.uri = "qemu:///system".to_owned();
     let cluster = lab.cluster("user", 1, 0);
     let env = lab.env(&cluster).display().to_string();
@@ -400,8 +401,8 @@ fn users_without_root() {
 #[test]
 #[ignore = "needs the lab"]
 fn a_network_that_goes_away_in_the_middle() {
-    let mut lab = Lab::new();
     let host = Host::new("net");
+    let mut lab = Lab::new();
     lab.uri = "qemu:///system".to_owned();
     let cluster = lab.cluster("net", 1, 0);
     run("chown", &format!("-R nobody: {}", lab.folder.path().display()));
