@@ -1,4 +1,5 @@
-//! The platforms of one cluster: one for all machines, or another for its workers.
+//! The platforms of one cluster: one for all machines, or another for its workers, which may be another host of the same
+//! kind.
 
 #![deny(clippy::missing_trait_methods)]
 
@@ -53,22 +54,19 @@ impl Platforms {
         self.platform_of(name.role())
     }
 
-    /// The platform that reserves an address: the machine's own, or if it cannot, the other one on the same network.
-    fn reserving_platform(&self, reservation: &AddressReservation) -> (&dyn Backend, AddressReservation) {
-        if let Some(workers) = &self.workers
-            && reservation.assignment.name.role() == Role::Worker
-            && workers.platform.capabilities(Role::Worker).reserves_addresses
-        {
+    /// Where an address of a worker is reserved first: its own platform, if that can reserve addresses.
+    fn workers_reservation(&self, reservation: &AddressReservation) -> Option<(&dyn Backend, AddressReservation)> {
+        let workers = self.workers.as_ref()?;
+        let can = reservation.assignment.name.role() == Role::Worker
+            && workers.platform.capabilities(Role::Worker).reserves_addresses;
+        can.then(|| {
             let network = workers.network.clone();
-            return (
-                &*workers.platform,
-                AddressReservation {
-                    network,
-                    ..reservation.clone()
-                },
-            );
-        }
-        (&*self.all, reservation.clone())
+            let there = AddressReservation {
+                network,
+                ..reservation.clone()
+            };
+            (&*workers.platform, there)
+        })
     }
 
     fn platforms(&self) -> impl Iterator<Item = &dyn Backend> {
@@ -97,18 +95,36 @@ impl Backend for Platforms {
             return Ok(facts);
         };
         let there = workers.platform.network_facts(&workers.network).await?;
-        if let (Some(here), Some(cidr)) = (facts.cidr, there.cidr)
-            && here != cidr
-        {
+        let refused = |reason: String, hint: &str| {
             let operation = format!(
                 "compare network {network} with the workers' network {}",
                 workers.network
             );
-            return Err(BackendError::new(BackendErrorKind::Rejected, operation)
-                .because(format!("{network} has subnet {here}, {} has subnet {cidr}", workers.network))
-                .hint(
-                    "masters and workers must share one network: set network and worker_network to its names on the two platforms",
-                ));
+            Err(BackendError::new(BackendErrorKind::Rejected, operation)
+                .because(reason)
+                .hint(hint))
+        };
+        if let (Some(here), Some(cidr)) = (facts.cidr, there.cidr)
+            && here != cidr
+        {
+            return refused(
+                format!("{network} has subnet {here}, {} has subnet {cidr}", workers.network),
+                "masters and workers must share one network: set network and worker_network to its names on the two platforms",
+            );
+        }
+        let of_libvirt = [&facts, &there].map(|facts| facts.identity.starts_with("libvirt:"));
+        if of_libvirt == [true, true] && facts.identity == there.identity {
+            return refused(
+                "both are the same network of the same host".to_owned(),
+                "remove worker_libvirt_uri, or set it to another host; two hosts must have different host names",
+            );
+        }
+        // A network of libvirt's is a bridge on its host, so two hosts that both serve DHCP have two networks.
+        if of_libvirt == [true, true] && !facts.dhcp_ranges.is_empty() && !there.dhcp_ranges.is_empty() {
+            return refused(
+                "each host has a DHCP server of its own, so these are two networks".to_owned(),
+                "connect both hosts to one network, and set network and worker_network to it, e.g. bridge:br0",
+            );
         }
         // Each platform may know facts that the other does not.
         facts.cidr = facts.cidr.or(there.cidr);
@@ -158,9 +174,15 @@ impl Backend for Platforms {
         self.platform_of_machine(name).stop_machine(cluster, name, how).await
     }
 
+    /// Both platforms are on one network: what the workers' cannot reserve there, the other one may.
     async fn reserve_address(&self, reservation: &AddressReservation) -> Result<ReservationState, BackendError> {
-        let (platform, reservation) = self.reserving_platform(reservation);
-        platform.reserve_address(&reservation).await
+        if let Some((platform, there)) = self.workers_reservation(reservation) {
+            let state = platform.reserve_address(&there).await?;
+            if state != ReservationState::Unreserved {
+                return Ok(state);
+            }
+        }
+        self.all.reserve_address(reservation).await
     }
 
     async fn list_reservations(&self, cluster: &ClusterId) -> Result<Vec<AddressAssignment>, BackendError> {
@@ -169,8 +191,13 @@ impl Backend for Platforms {
     }
 
     async fn release_address(&self, reservation: &AddressReservation) -> Result<Action<()>, BackendError> {
-        let (platform, reservation) = self.reserving_platform(reservation);
-        platform.release_address(&reservation).await
+        if let Some((platform, there)) = self.workers_reservation(reservation) {
+            let released = platform.release_address(&there).await?;
+            if matches!(released, Action::Done(())) {
+                return Ok(released);
+            }
+        }
+        self.all.release_address(reservation).await
     }
 
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError> {

@@ -344,10 +344,27 @@ pub struct WorkersOn {
     pub network: String,
 }
 
+impl WorkersOn {
+    /// The platform's name, and where it is if the other machines are on one of the same name.
+    pub fn name_beside(&self, others: &BackendConfig) -> String {
+        match self.backend.name() == others.name() {
+            true => {
+                let location = on_platform!(&self.backend, config => config.location());
+                format!(
+                    "{} {}",
+                    self.backend.name(),
+                    location.first().map_or("", String::as_str)
+                )
+            }
+            false => self.backend.name().to_owned(),
+        }
+    }
+}
+
 /// The platforms of a cluster, e.g. `ovirt, workers on kubevirt`.
 pub fn platform_names(backend: &BackendConfig, workers: Option<&WorkersOn>) -> String {
     match workers {
-        Some(workers) => format!("{}, workers on {}", backend.name(), workers.backend.name()),
+        Some(workers) => format!("{}, workers on {}", backend.name(), workers.name_beside(backend)),
         None => backend.name().to_owned(),
     }
 }

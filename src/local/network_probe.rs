@@ -162,6 +162,10 @@ pub async fn virtual_router_ids(near: Ipv4Addr, listen: Duration) -> BTreeMap<u8
     let ids = tokio::task::spawn_blocking(move || listen_for_vrrp(near, &device, listen)).await;
     match ids {
         Ok(Ok(ids)) => ids,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::info!(target: crate::PROGRESS, "VRRP ids in use cannot be detected without root");
+            BTreeMap::new()
+        }
         Ok(Err(error)) => {
             tracing::debug!("cannot listen for VRRP: {error}");
             BTreeMap::new()

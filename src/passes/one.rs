@@ -39,6 +39,9 @@ const LISTEN: Duration = Duration::from_secs(4);
 /// The timeout until a machine reaches the image registries.
 const EGRESS: Duration = Duration::from_secs(30);
 
+/// Time between two queries whether the network of machines without an address still exists.
+const NETWORK: Duration = Duration::from_secs(10);
+
 /// The step that chooses the MACs.
 pub(super) const MACS: &str = "pass-one/macs";
 
@@ -202,6 +205,7 @@ impl Run<'_> {
         let mut launches = Launches::new();
         let mut watch = Watch::new(self.facts.cidr);
         let mut guests = GuestAddresses::new(self.machine_network().ok());
+        let mut network_seen = begun;
         let id = self.config.id();
         loop {
             let mut machines = self.backend.list_machines(&id).await?;
@@ -226,6 +230,10 @@ impl Run<'_> {
             }
             if watch.is_complete(planned) {
                 break;
+            }
+            if network_seen.elapsed() >= NETWORK {
+                self.require_network().await?;
+                network_seen = Instant::now();
             }
             let (waited, limit) = (begun.elapsed(), self.config.timeouts.harvest);
             if let Some(error) = self.wait_failure(&watch, planned, waited, limit).await {
@@ -255,6 +263,21 @@ impl Run<'_> {
             mac: lease.mac,
             ip: lease.ip,
             evidence: evidence.map(|(_, evidence)| evidence),
+        }
+    }
+
+    /// Fails if the machines' network was deleted or stopped.
+    async fn require_network(&self) -> Result<()> {
+        match self.backend.network_facts(&self.config.network).await {
+            Err(error) if error.kind == BackendErrorKind::NotFound => {
+                let cluster = &self.config.name;
+                let hint = format!(
+                    "machines do not return to a network that was stopped: start the network again, run \
+                     `ocpdeploy destroy {cluster}`, then deploy again"
+                );
+                Err(error.hint(hint).into())
+            }
+            looked => Ok(looked.map(drop)?),
         }
     }
 

@@ -16,7 +16,8 @@ use super::one::{hold_of, holds};
 use super::pretend::refuse_pretend;
 use crate::PROGRESS;
 use crate::backend::{Backend, Machine, ReservationState};
-use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role};
+use crate::cluster::{AddressAssignment, Mac, MachineName, NodeName, Pass, Role};
+use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
 use crate::plan::harvest::{Seen, judge};
 use crate::state::home::Home;
@@ -88,6 +89,9 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
         },
         nodes: None,
     };
+    if backend.common_capabilities().guests_reachable {
+        seen.add_answering().await;
+    }
     let mut left_out = Vec::new();
     if !is_held {
         left_out.push("reservations: the platform reserves no address of this cluster".to_owned());
@@ -199,6 +203,27 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// Not every platform knows the addresses of its machines, e.g. on a bridge: those that answer at theirs have them.
+    async fn add_answering(&mut self) {
+        let nodes: Vec<&NodeAddress> = self.table.nodes.iter().collect();
+        let is_silent = |machine: &Machine| {
+            let node = nodes
+                .iter()
+                .find(|node| node.name == machine.node && machine.pass == Pass::Two)?;
+            (judge(Some(machine), node.mac, None) == Seen::NoLease).then_some((node.ip, node.mac))
+        };
+        let silent: Vec<(Ipv4Addr, Mac)> = self.machines.iter().filter_map(is_silent).collect();
+        let addresses: Vec<Ipv4Addr> = silent.iter().map(|(ip, _)| *ip).collect();
+        let answers = network_probe::answering(&addresses).await;
+        for (ip, mac) in silent {
+            // Behind a router no MAC is seen.
+            if answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac)) {
+                let nics = self.machines.iter_mut().flat_map(|machine| &mut machine.nics);
+                nics.filter(|nic| nic.mac == mac).for_each(|nic| nic.addresses.push(ip));
+            }
+        }
+    }
+
     fn differences(&self) -> Vec<Difference> {
         let mut found = Vec::new();
         self.machines(&mut found);

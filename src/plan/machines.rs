@@ -350,7 +350,7 @@ pub struct Plan {
 /// The workers' own platform, and its peak usage.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedPlace {
-    pub backend: &'static str,
+    pub backend: String,
     pub network: String,
     pub memory_mib: u64,
     pub disk_gib: u64,
@@ -428,7 +428,7 @@ pub fn plan(config: &ClusterConfig, parameters: Option<&Parameters>, taken: &BTr
             .as_ref()
             .zip(needs.workers.as_ref())
             .map(|(workers, needs)| PlannedPlace {
-                backend: workers.backend.name(),
+                backend: workers.name_beside(&config.backend),
                 network: workers.network.clone(),
                 memory_mib: needs.memory_mib,
                 disk_gib: needs.disk_gib,

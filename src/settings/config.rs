@@ -319,6 +319,10 @@ mod tests {
             ("backend=kubevirt\nnetwork=pod", false),
             ("backend=openstack", false),
             ("backend=sim\nworker_backend=libvirt\nworker_network=default", false),
+            (
+                "worker_libvirt_uri=qemu+ssh://b/system\nworker_pool=ssd\nworker_network=default",
+                false,
+            ),
         ] {
             let sources = Sources {
                 env_file: Some(("env.sh".into(), env.to_owned())),

@@ -126,7 +126,7 @@ settings! {
         network: Text = "default";
         /// Platform of the workers, if different from backend. It must reach the same machine network.
         worker_backend: Choice<BackendConfig>;
-        /// Name of the machine network on worker_backend. Required with worker_backend.
+        /// Name of the machine network on worker_backend or worker_libvirt_uri. Required with either.
         worker_network: Text;
         /// Networks of additional NICs of the nodes.
         extra_networks: List<Text>;
@@ -143,6 +143,10 @@ settings! {
         libvirt_uri: Text = "qemu:///system";
         /// Storage pool of all volumes.
         pool: Text = "default";
+        /// libvirt connection URI of the workers' host, if different from libvirt_uri. Requires worker_network.
+        worker_libvirt_uri: Text;
+        /// Storage pool on the workers' host. Default: the value of pool.
+        worker_pool: Text;
         /// Virtualization type. auto: KVM if available. kvm: require KVM. qemu: emulate the CPU.
         virt_type: Choice<VirtType> = "auto";
     }

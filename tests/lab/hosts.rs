@@ -5,8 +5,11 @@
 
 #![cfg(feature = "libvirt")]
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ocpdeploy::state::journal;
 
 use super::two_passes::{Lab, succeeded};
 
@@ -65,7 +68,7 @@ impl Drop for Outside {
 }
 
 /// Runs a command at the end of a test, also of one that failed.
-struct Finally(&'static str, String);
+pub(super) struct Finally(pub(super) &'static str, pub(super) String);
 
 impl Drop for Finally {
     fn drop(&mut self) {
@@ -74,7 +77,7 @@ impl Drop for Finally {
 }
 
 #[track_caller]
-fn run(program: &str, arguments: &str) {
+pub(super) fn run(program: &str, arguments: &str) {
     let status = Command::new(program)
         .args(arguments.split_whitespace())
         .status()
@@ -82,10 +85,80 @@ fn run(program: &str, arguments: &str) {
     assert!(status.success(), "{program} {arguments}");
 }
 
-fn change_env(lab: &Lab, cluster: &str, change: impl FnOnce(String) -> String) {
+pub(super) fn change_env(lab: &Lab, cluster: &str, change: impl FnOnce(String) -> String) {
     let path = lab.env(cluster);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, change(text)).unwrap();
+}
+
+/// Notes when each DHCPACK passes a device.
+pub(super) struct Acks {
+    listener: Child,
+    file: PathBuf,
+}
+
+impl Acks {
+    pub(super) fn on(device: &str, folder: &Path) -> Self {
+        // A frame's UDP source port 67, BOOTP reply, first option "message type 5".
+        const LISTEN: &str = "import socket, sys, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.bind((sys.argv[1], 0))
+while True:
+    p = s.recv(2048)
+    if p[23:24] == bytes([17]) and p[34:36] == bytes([0, 67]) and p[282:285] == bytes([53, 1, 5]):
+        print(time.time(), p[70:76].hex(':'), flush=True)
+";
+        let file = folder.join("acks");
+        let listener = Command::new("python3")
+            .args(["-c", LISTEN, device])
+            .stdout(std::fs::File::create(&file).unwrap())
+            .spawn()
+            .unwrap();
+        Self { listener, file }
+    }
+
+    /// Prints how long after a machine's DHCPACK its address was known, for each way. `pass_two` is the way of pass two.
+    pub(super) fn print_figures(&self, lab: &Lab, cluster: &str, pass_two: Option<&str>) {
+        let text = std::fs::read_to_string(&self.file).unwrap();
+        let acks: Vec<(f64, &str)> = text
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(time, mac)| (time.parse().unwrap(), mac))
+            .collect();
+        let leases = lab.parameters(cluster).unwrap().leases();
+        let mut figures: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for entry in journal::read(&lab.home().cluster(cluster).journal()).unwrap() {
+            let known = entry.time.as_microsecond() as f64 / 1e6;
+            let mut words = entry.step.split('/');
+            let (way, node) = match (words.next(), words.next(), words.next(), words.next()) {
+                (Some("pass-one"), Some("leases"), Some(node), None) => {
+                    (entry.output[1].as_str().unwrap_or_default().to_owned(), node)
+                }
+                (Some("pass-two"), Some("create"), Some(node), Some("address")) if let Some(way) = pass_two => {
+                    (way.to_owned(), node)
+                }
+                _ => continue,
+            };
+            let lease = leases.iter().find(|lease| lease.name.as_str() == node).unwrap();
+            let mut before = acks
+                .iter()
+                .filter(|(time, mac)| *mac == lease.mac.to_string() && *time <= known);
+            if let Some((ack, _)) = before.next_back() {
+                figures.entry(way).or_default().push(known - ack);
+            }
+        }
+        for (way, seconds) in figures {
+            let shown: Vec<_> = seconds.iter().map(|seconds| format!("{seconds:.1}")).collect();
+            println!("seconds from DHCPACK to known address, {way}: {}", shown.join(" "));
+        }
+    }
+}
+
+impl Drop for Acks {
+    fn drop(&mut self) {
+        let _ = self.listener.kill();
+        let _ = self.listener.wait();
+    }
 }
 
 /// A rehearsal on a bridge whose DHCP server libvirt knows nothing of; gives what was said.
@@ -101,6 +174,7 @@ fn rehearse_on_bridge(name: &str, subnet: &str, host_has_address: bool, more: &s
     let outside = Outside::new(&cable, &format!("{subnet}.1/24"), lab.folder.path());
     run("ip", &format!("link set {cable} master {bridge}"));
     outside.serve_dhcp(&format!("{subnet}.50,{subnet}.99,1h"));
+    let acks = Acks::on(&cable, lab.folder.path());
 
     let cluster = lab.cluster(name, 1, 0);
     change_env(&lab, &cluster, |text| {
@@ -124,6 +198,7 @@ fn rehearse_on_bridge(name: &str, subnet: &str, host_has_address: bool, more: &s
         "{:?}",
         table.nodes
     );
+    acks.print_figures(&lab, &cluster, Some("planned_address"));
     lab.destroy(&cluster);
     assert!(
         lab.virsh(&["list", "--all", "--name"])
@@ -215,7 +290,8 @@ impl PoolWithoutLogs {
         );
         let pool = Finally("virsh", format!("-q -c qemu:///system pool-destroy {name}"));
         // `ip netns exec` gave each daemon a mount namespace of its own.
-        let virtlogd = std::fs::read_to_string("/run/ocpdeploy-lab/virtlogd.pid").unwrap();
+        let named = std::env::var("OCPDEPLOY_LAB").map_or(String::new(), |name| format!("-{name}"));
+        let virtlogd = std::fs::read_to_string(format!("/run/ocpdeploy-lab{named}/virtlogd.pid")).unwrap();
         let in_virtlogd = |command: &str| format!("-t {} -m {command}", virtlogd.trim());
         run("nsenter", &in_virtlogd(&format!("mount --bind {path} {path}")));
         let mount = Finally("nsenter", in_virtlogd(&format!("umount {path}")));

@@ -3,8 +3,12 @@
 # while the socket in /run serves `virsh -c qemu:///system` from anywhere.
 set -euo pipefail
 
-NS=ocpdeploy-lab
-RUN=/run/ocpdeploy-lab
+# A named lab is a libvirt host of its own: its folders, its host name, its rights are private. Several can run at once.
+LAB=${OCPDEPLOY_LAB-}
+NS=ocpdeploy-lab${LAB:+-$LAB}
+RUN=/run/$NS
+STATE=/var/lib/$NS
+PRIVATE="/etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt"
 URI=qemu:///system
 POOL_DIR=/var/lib/libvirt/images
 
@@ -13,7 +17,10 @@ usage() {
 usage: lab.sh up             start libvirtd in namespace $NS (or use the one that runs here)
        lab.sh down [--force] stop what 'up' started; --force also powers off running domains
        lab.sh exec CMD...    run CMD where the guests can be reached
+       lab.sh crash          end a named lab's processes and namespace at once, as a power failure does; 'up' boots it
        lab.sh status         print the state (exit 0: up, 3: down)
+
+OCPDEPLOY_LAB=NAME selects a lab of that name, which shares nothing with the others.
 EOF
 }
 
@@ -21,10 +28,19 @@ say() { echo "lab: $*"; }
 die() { echo "lab: $*" >&2; exit 1; }
 
 # Every call is bounded: a dead libvirtd must be an error, not a hang.
-virsh_() { timeout -k 2 "${T:-20}" virsh -q -c "$URI" "$@" </dev/null; }
+virsh_() { here_ timeout -k 2 "${T:-20}" virsh -q -c "$URI" "$@" </dev/null; }
 # The first request takes seconds: libvirtd queries the capabilities of its QEMUs.
-answers() { T=10 virsh_ version >/dev/null 2>&1; }
-in_ns() { ip netns exec "$NS" "$@"; }
+answers() { { [ -z "$LAB" ] || have_ns; } && T=10 virsh_ version >/dev/null 2>&1; }
+# Each command of a named lab sees that lab's folders in place of this computer's.
+in_ns() {
+    [ -n "$LAB" ] || { ip netns exec "$NS" "$@"; return; }
+    ip netns exec "$NS" unshare --uts -- bash -c '
+        hostname "$1"
+        for folder in $2; do mount --bind "$3$folder" "$folder"; done
+        shift 3
+        exec "$@"' bash "$LAB" "$PRIVATE" "$STATE" "$@"
+}
+here_() { if [ -n "$LAB" ]; then in_ns "$@"; else "$@"; fi; }
 deserted() { [ -z "$(ip netns pids "$NS")" ]; }
 have_ns() { [ -e "/run/netns/$NS" ]; }
 
@@ -55,12 +71,25 @@ lock() {
     flock -w 120 9 || die "another lab.sh holds $RUN/lock"
 }
 
+# The folders of a named lab. Members of the group libvirt may do everything, as where polkit is not installed.
+make_private() {
+    local folder
+    for folder in $PRIVATE; do install -d -m 0755 "$folder" "$STATE$folder"; done
+    cat >"$STATE/etc/libvirt/libvirtd.conf" <<EOF
+unix_sock_group = "libvirt"
+unix_sock_rw_perms = "0770"
+auth_unix_rw = "none"
+host_uuid = "$(cat /proc/sys/kernel/random/uuid)"
+EOF
+}
+
 start_daemons() {
+    [ -z "$LAB" ] || [ -e "$STATE/etc/libvirt/libvirtd.conf" ] || make_private
     # A namespace that outlived its daemons has a bridge that libvirt does not recognize as its own.
     if have_ns && deserted; then ip netns del "$NS"; fi
     have_ns || ip netns add "$NS"
     ip -n "$NS" link set lo up
-    if ! pid_of virtlogd >/dev/null && ! pgrep -x -r R,S,D virtlogd >/dev/null; then
+    if ! pid_of virtlogd >/dev/null && { [ -n "$LAB" ] || ! pgrep -x -r R,S,D virtlogd >/dev/null; }; then
         in_ns virtlogd -d -p "$RUN/virtlogd.pid" 9>&- || die "virtlogd does not start"
     fi
     if ! pid_of libvirtd >/dev/null; then
@@ -100,7 +129,7 @@ EOF
 
 ensure_pool() {
     if ! has default pool-list --all; then
-        install -d -m 0711 "$POOL_DIR"
+        here_ install -d -m 0711 "$POOL_DIR"
         virsh_ pool-define-as default dir --target "$POOL_DIR" >/dev/null
         say "pool default: defined ($POOL_DIR)"
     fi
@@ -141,6 +170,7 @@ down() {
     case "${1-}" in --force) force=1 ;; '') ;; *) usage >&2; exit 2 ;; esac
     lock
     if ! have_ns && ! pid_of libvirtd >/dev/null && ! pid_of virtlogd >/dev/null; then
+        [ -z "$LAB" ] || rm -rf "$STATE"
         if answers; then say "libvirtd on $URI was not started by this lab: left running"
         else say "already down"; fi
         return 0
@@ -168,14 +198,29 @@ down() {
         [ -z "$left" ] || die "processes that this lab did not start are still in $NS:"$'\n'"$(ps -o pid=,args= -p "$(paste -sd, <<<"$left")")"
         ip netns del "$NS"
     fi
+    [ -z "$LAB" ] || rm -rf "$STATE"
     say "down"
+}
+
+crash() {
+    [ -n "$LAB" ] || die "only a named lab can crash (OCPDEPLOY_LAB)"
+    need_root crash
+    lock
+    ip netns pids "$NS" | xargs -r kill -9
+    until_ 10 deserted || die "processes are still in $NS"
+    ip netns del "$NS"
+    # What a computer keeps only in memory.
+    rm -f "$RUN"/*.pid
+    find "$STATE/run/libvirt" -mindepth 1 -delete
+    say "crashed"
 }
 
 exec_() {
     [ $# -gt 0 ] || { usage >&2; exit 2; }
     have_ns || exec "$@"
     need_root exec
-    exec ip netns exec "$NS" "$@"
+    [ -n "$LAB" ] || exec ip netns exec "$NS" "$@"
+    in_ns "$@"
 }
 
 status() {
@@ -197,6 +242,7 @@ case "$cmd" in
 up) up ;;
 down) down "$@" ;;
 exec) exec_ "$@" ;;
+crash) crash ;;
 status) status ;;
 -h | --help | help) usage ;;
 *) usage >&2; exit 2 ;;

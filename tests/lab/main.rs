@@ -21,6 +21,7 @@ mod libvirt;
 mod life;
 #[cfg(feature = "openstack")]
 mod openstack;
+mod other_hosts;
 mod services;
 #[path = "../support/mod.rs"]
 mod support;

@@ -16,9 +16,11 @@ const DOMAIN: &str = "example.com";
 
 /// A state folder and env files for clusters whose names nobody else has.
 pub(super) struct Lab {
-    uri: String,
+    pub(super) uri: String,
     pub(super) folder: tempfile::TempDir,
     mark: String,
+    /// The command that runs the program, e.g. as another user; empty: none.
+    pub(super) around: Vec<String>,
 }
 
 impl Lab {
@@ -29,10 +31,11 @@ impl Lab {
             uri,
             folder,
             mark: format!("tp{}", std::process::id()),
+            around: Vec::new(),
         }
     }
 
-    fn home(&self) -> Home {
+    pub(super) fn home(&self) -> Home {
         Home::new(self.folder.path().join("home"))
     }
 
@@ -73,7 +76,10 @@ impl Lab {
     }
 
     pub(super) fn start(&self, arguments: &[&str]) -> Child {
-        Command::new(env!("CARGO_BIN_EXE_ocpdeploy"))
+        let program = env!("CARGO_BIN_EXE_ocpdeploy").to_owned();
+        let mut words = self.around.iter().chain([&program]);
+        Command::new(words.next().unwrap())
+            .args(words)
             .args(arguments)
             .env("OCPDEPLOY_HOME", self.home().root())
             .stdin(Stdio::null())
@@ -109,7 +115,7 @@ impl Lab {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn domains(&self, cluster: &str) -> Vec<String> {
+    pub(super) fn domains(&self, cluster: &str) -> Vec<String> {
         let all = self.virsh(&["list", "--all", "--name"]);
         let prefix = format!("{cluster}-");
         all.split_whitespace()

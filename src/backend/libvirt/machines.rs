@@ -300,14 +300,15 @@ fn addresses(connect: &Connect, found: &[(Domain, OwnershipTag, Option<Power>)])
         }
         // A deleted network has no leases.
         let network = if_exists(connect.lookup_network_by_name(checked_text("network name", &nic.network)?))?;
-        let serves = match network {
-            Some(network) => {
-                let leases = network::valid_leases(&network)?;
-                leases.iter().for_each(|lease| learn(lease.mac, lease.ip));
-                !leases.is_empty() || network::has_dhcp(&network)?
-            }
-            None => false,
+        let query = |network| {
+            let leases = network::valid_leases(&network)?;
+            let serves = !leases.is_empty() || network::has_dhcp(&network)?;
+            Ok((leases, serves))
         };
+        // It may also be deleted before the query.
+        let answer = none_if_deleted(network.map(query).transpose())?.flatten();
+        let (leases, serves) = answer.unwrap_or_default();
+        leases.iter().for_each(|lease| learn(lease.mac, lease.ip));
         served.insert(&nic.network, serves);
     }
     for (domain, tag, power) in found {

@@ -62,6 +62,10 @@ pub(super) fn look(connect: &Connect, name: &str) -> Result<NetworkFacts, Failur
         });
     }
     let network = find(connect, name)?;
+    if !network.is_active()? {
+        let failure = Failure::new(BackendErrorKind::NotFound, format!("network {name} is not active"));
+        return Err(failure.hint(format!("start it: `virsh net-start {name}`")));
+    }
     let document = live(&network)?;
     let reserved = document.hosts.iter().filter_map(|host| Some((host.ip?, host.mac)));
     let leased = valid_leases(&network)?

@@ -137,7 +137,9 @@ impl Session {
         virt::error::clear_error_callback();
         let own = uri.to_owned();
         let connect = bounded(Progress::default(), move || Ok(Connect::open(Some(&own))?)).await;
-        let connect = connect.during(format!("connect to {uri}"))?;
+        let connect = connect
+            .map_err(|failure| of_ssh(uri, failure))
+            .during(format!("connect to {uri}"))?;
         Ok(Self {
             uri: uri.to_owned(),
             connections: Mutex::new(vec![Arc::new(connect)]),
@@ -190,6 +192,20 @@ impl Session {
                 (Err(error), None) => Err(error.into()),
             },
         }
+    }
+}
+
+/// What ssh itself refuses is tried by hand: it asks about an unknown key only at a terminal.
+fn of_ssh(uri: &str, failure: Failure) -> Failure {
+    let Some((_, rest)) = uri.split_once("+ssh://") else {
+        return failure;
+    };
+    let place = rest.split('/').next().unwrap_or_default();
+    let message = failure.message.to_lowercase();
+    match message.contains("host key verification failed") || message.contains("permission denied (") {
+        true if place.contains(':') => failure.hint(format!("make this succeed first: `ssh ssh://{place}`")),
+        true => failure.hint(format!("make this succeed first: `ssh {place}`")),
+        false => failure,
     }
 }
 

@@ -146,7 +146,8 @@ impl<'a> Page<'a> {
         let held: BTreeMap<NodeName, ReservationState> = output(journal, "pass-one/hold").unwrap_or_default();
         let nodes = nodes(input, &status, &held);
         let vips = vips(input, chosen.as_ref(), &held);
-        let circles = circles(&nodes, known.workers_on.as_ref().map(|on| on.backend.name()));
+        let workers_on = known.workers_on.as_ref().map(|on| on.name_beside(&known.backend));
+        let circles = circles(&nodes, workers_on.as_deref());
         let nics = nics(input);
         let mut further = chosen
             .as_ref()

@@ -7,9 +7,14 @@
 use crate::cluster::LibvirtConfig;
 use crate::settings::values::Values;
 
-pub(super) fn read(values: &mut Values<'_>) -> Option<LibvirtConfig> {
-    let uri = values.read("libvirt_uri", check);
-    let pool = values.text("pool");
+/// The workers' host has settings of its own for where it is.
+pub(super) fn read(values: &mut Values<'_>, of_workers: bool) -> Option<LibvirtConfig> {
+    let [uri, pool] = [("worker_libvirt_uri", "libvirt_uri"), ("worker_pool", "pool")].map(|(own, common)| {
+        let is_own = of_workers && values.value(own).is_some();
+        if is_own { own } else { common }
+    });
+    let uri = values.read(uri, check);
+    let pool = values.text(pool);
     let virt_type = values.choice("virt_type");
     Some(LibvirtConfig {
         uri: uri?,

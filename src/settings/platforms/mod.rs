@@ -12,25 +12,39 @@ use super::values::Values;
 use crate::cluster::{BackendConfig, SimConfig, WorkersOn};
 
 pub(super) fn backend(values: &mut Values<'_>) -> Option<BackendConfig> {
-    read(values, "backend")
+    read(values, "backend", false)
 }
 
-/// The workers' own platform; `Some(None)` when they are on the same platform as the masters.
+/// The workers' own platform, or libvirt host; `Some(None)` when they are where the masters are.
 pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>) -> Option<Option<WorkersOn>> {
-    let name = values.text("worker_backend");
+    let given = values.text("worker_backend");
     let network = values.text("worker_network");
-    if name.is_none() || name.as_deref() == others.map(BackendConfig::name) {
+    let all = others.map(BackendConfig::name);
+    let setting = if given.is_some() { "worker_backend" } else { "backend" };
+    let on_libvirt = given.as_deref().or(all) == Some("libvirt");
+    let has_host = on_libvirt && values.value("worker_libvirt_uri").is_some();
+    if !has_host && (given.is_none() || given.as_deref() == all) {
         for name in ["worker_network", "worker_image", "worker_helper_image"] {
             if values.is_given(name) {
-                let message = format!("{name} has no effect unless worker_backend is set and differs from backend");
+                let message = format!(
+                    "{name} has no effect unless worker_libvirt_uri is set, or worker_backend differs from backend"
+                );
                 values.warn(name, &message);
             }
         }
         return Some(None);
     }
-    let backend = read(values, "worker_backend")?;
+    let backend = read(values, setting, true)?;
+    if let (BackendConfig::Libvirt(here), Some(BackendConfig::Libvirt(there))) = (&backend, others)
+        && here.uri == there.uri
+    {
+        let message = "worker_libvirt_uri and libvirt_uri are the same host";
+        let help = "remove worker_libvirt_uri, or set it to another host";
+        values.problem(&["worker_libvirt_uri"], message, help);
+        return None;
+    }
     if network.is_none() {
-        let hint = "set it to the name of the machine network on that platform, e.g. `worker_network=default`";
+        let hint = "set it to the name of the machine network there, e.g. `worker_network=default`";
         values.missing("worker_network", hint);
     }
     Some(Some(WorkersOn {
@@ -40,10 +54,10 @@ pub(super) fn workers_on(values: &mut Values<'_>, others: Option<&BackendConfig>
 }
 
 /// The platform that this setting names, with its own settings.
-fn read(values: &mut Values<'_>, setting: &'static str) -> Option<BackendConfig> {
+fn read(values: &mut Values<'_>, setting: &'static str, of_workers: bool) -> Option<BackendConfig> {
     match values.text(setting)?.as_str() {
         "kubevirt" => kubevirt::read(values).map(BackendConfig::Kubevirt),
-        "libvirt" => libvirt::read(values).map(BackendConfig::Libvirt),
+        "libvirt" => libvirt::read(values, of_workers).map(BackendConfig::Libvirt),
         "openstack" => openstack::read(values).map(BackendConfig::OpenStack),
         "ovirt" => ovirt::read(values).map(BackendConfig::Ovirt),
         "sim" => Some(BackendConfig::Sim(SimConfig {
