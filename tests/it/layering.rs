@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "backoff",
     "digest",
     "http_limits",
+    "http_upload",
     "printable",
     "templates",
     "xml",

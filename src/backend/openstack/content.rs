@@ -3,6 +3,8 @@
 //! In Glance: a private image, fetched with a token. In Swift: an object with a random name, fetched by a temporary URL
 //! (openstack/swift: `swift/common/middleware/tempurl.py`).
 
+use std::io::Cursor;
+
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -90,7 +92,7 @@ impl OpenStack {
         });
         let created = self.session.post(GLANCE, "/images", &image).await?;
         let id = text(&created, "id");
-        if let Err(failure) = self.send_image(id, config.to_vec()).await {
+        if let Err(failure) = self.send_image(id, body(config)).await {
             self.session.delete(GLANCE, &format!("/images/{id}")).await?;
             return Err(failure);
         }
@@ -106,7 +108,7 @@ impl OpenStack {
         let container = container(&spec.cluster);
         let headers = [("X-Container-Meta-Temp-URL-Key", key.as_str())];
         self.session
-            .send_bytes(SWIFT, &format!("/{container}"), Vec::new(), &headers)
+            .send_bytes(SWIFT, &format!("/{container}"), body(&[]), &headers)
             .await?;
         let object = format!("{container}/{}/{name}", spec.name);
         let seconds = FETCHABLE.to_string();
@@ -115,7 +117,7 @@ impl OpenStack {
             ("X-Delete-After", seconds.as_str()),
         ];
         self.session
-            .send_bytes(SWIFT, &format!("/{object}"), config.to_vec(), &headers)
+            .send_bytes(SWIFT, &format!("/{object}"), body(config), &headers)
             .await?;
         let endpoint = self.session.public_endpoint(SWIFT).await?;
         let path = format!("{}/{object}", path_of(&endpoint));
@@ -202,6 +204,11 @@ impl OpenStack {
         }
         Ok(changed)
     }
+}
+
+/// The bytes of an upload, and their number.
+fn body(bytes: &[u8]) -> (Cursor<Vec<u8>>, u64) {
+    (Cursor::new(bytes.to_vec()), bytes.len() as u64)
 }
 
 /// Whether `put_object` creates such names: the name of a machine and 32 digits.

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
-use reqwest::{Body, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use secrecy::SecretString;
 use serde_json::Value;
+use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
 use tracing::warn;
 
@@ -306,12 +307,12 @@ impl Session {
         }
     }
 
-    /// Sends bytes with the given headers.
+    /// Sends this number of bytes with the given headers.
     pub async fn send_bytes(
         &self,
         service: Service,
         path: &str,
-        body: impl Into<Body>,
+        body: (impl AsyncRead + Send + Unpin + 'static, u64),
         headers: &[(&str, &str)],
     ) -> Result<(), Failure> {
         let url = format!("{}{path}", self.endpoint(service).await?);
