@@ -344,6 +344,52 @@ fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
 }
 
 #[test]
+fn servers_that_nova_keeps_after_their_deletion_are_deleted_for_good() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.stores.keeps_deleted = true);
+    sandbox.deploy_in_vain("");
+    // A destroy that was killed deleted one of them: no list has it, and its port is in use.
+    cloud.with(|world| world.stores.servers[0]["status"] = json!("SOFT_DELETED"));
+    sandbox.destroy();
+    let forced = cloud.asked("POST /compute/v2.1/servers/server-");
+    let world = cloud.finish();
+    assert!(forced >= 2, "{forced}");
+    assert_eq!(world.ports, [Value::Null; 0]);
+    is_empty(&world.stores);
+}
+
+#[test]
+fn a_swift_that_was_not_used_stops_neither_deploy_nor_destroy() {
+    for (lines, is_skipped) in [("os_ignition=glance\n", false), ("", true)] {
+        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+        sandbox.clouds(&cloud.auth_url(), "");
+        cloud.with(|world| {
+            world.more = vec!["object-store"];
+            // Nothing listens there.
+            world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1");
+        });
+        sandbox.deploy_in_vain(lines);
+        let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
+        let text = succeeded(&output);
+        let told = text.matches("object storage (Swift) is skipped").count();
+        assert_eq!(told, usize::from(is_skipped), "{lines}: {text}");
+        is_empty(&cloud.finish().stores);
+    }
+    // Where it was asked for, its failure is an error.
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    sandbox.deploy_in_vain("os_ignition=swift\n");
+    cloud.with(|world| world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1"));
+    let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
+    assert_ne!(output.status.code(), Some(0));
+    cloud.with(|world| world.swift_at = None);
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
 fn a_volume_that_cannot_be_made_is_told_and_nothing_of_it_stays() {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");

@@ -52,6 +52,8 @@ pub struct World {
     pub stores: Stores,
     /// Service types beyond the usual ones.
     pub more: Vec<&'static str>,
+    /// Where Swift is, other than here.
+    pub swift_at: Option<&'static str>,
     /// How long tokens live, seconds.
     pub lifetime: Option<i64>,
     /// Tokens are numbered; those up to `ended` are no longer known.
@@ -331,9 +333,13 @@ impl World {
             .iter()
             .filter(|(kind, _)| !self.lacking.contains(kind) && !beyond(kind));
         let entry = |(kind, path): &(&str, &str)| {
+            let url = match self.swift_at.filter(|_| *kind == "object-store") {
+                Some(elsewhere) => elsewhere.to_owned(),
+                None => format!("http://{address}{path}"),
+            };
             json!({"type": kind, "endpoints": [
                 {"interface": "internal", "region": "one", "region_id": "one", "url": "http://127.0.0.1:1/"},
-                {"interface": "public", "region": "one", "region_id": "one", "url": format!("http://{address}{path}")},
+                {"interface": "public", "region": "one", "region_id": "one", "url": url},
             ]})
         };
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(self.lifetime.unwrap_or(3600));

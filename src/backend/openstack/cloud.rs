@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct OpenStack {
     pub(super) in_use: RwLock<()>,
     /// Servers of pass one whose guest has been confirmed to have its address.
     pub(super) live: Mutex<BTreeSet<String>>,
+    /// Whether Swift failed although it may not have been used; it is not asked again.
+    pub(super) swift_failed: AtomicBool,
 }
 
 impl OpenStack {
@@ -58,6 +61,7 @@ impl OpenStack {
             groups: tokio::sync::Mutex::default(),
             in_use: RwLock::default(),
             live: Mutex::default(),
+            swift_failed: AtomicBool::default(),
         })
     }
 }

@@ -4,10 +4,14 @@
 //! (openstack/swift: `swift/common/middleware/tempurl.py`).
 
 use std::io::Cursor;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::warn;
 
 use super::auth::Service::{Image as GLANCE, Object as SWIFT};
 use super::cloud::OpenStack;
@@ -22,6 +26,8 @@ use crate::ignition::version;
 
 /// The validity of a temporary URL in seconds. The config is fetched at the first boot.
 const FETCHABLE: i64 = 2 * 3600;
+/// How long to wait for a Swift that may not have been used.
+const OPTIONAL: Duration = Duration::from_secs(15);
 
 /// Where a config is stored.
 struct Place {
@@ -48,7 +54,7 @@ impl OpenStack {
             .map_err(|error| rejected(format!("the config of {} is not JSON: {error}", spec.name)))?;
         let version = version(&document).map_err(|error| rejected(error.to_string()))?;
         // Content of an interrupted attempt may be incomplete.
-        self.delete_content(&spec.cluster, Some(&spec.name)).await?;
+        self.delete_images(&spec.cluster, Some(&spec.name)).await?;
         let place = match self.config.ignition {
             OsIgnition::Swift => self.put_object(spec, config).await?,
             OsIgnition::Glance => self.put_image(spec, config).await?,
@@ -104,6 +110,7 @@ impl OpenStack {
     }
 
     async fn put_object(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
+        self.delete_objects_of(&spec.cluster, Some(&spec.name)).await?;
         let [key, name] = [random()?, random()?];
         let container = container(&spec.cluster);
         let headers = [("X-Container-Meta-Temp-URL-Key", key.as_str())];
@@ -136,18 +143,53 @@ impl OpenStack {
         Ok(Place { url, token: None })
     }
 
+    /// A list of Swift; `None` if nothing can have been stored there.
+    ///
+    /// Only with `os_ignition=swift` is its failure an error. With `auto` it is used only if Glance rejects a config, and
+    /// an object that remains expires.
+    async fn listed_in_swift(&self, path: &str) -> Result<Option<Value>, Failure> {
+        let is_optional = match self.config.ignition {
+            OsIgnition::Glance => return Ok(None),
+            OsIgnition::Swift => false,
+            OsIgnition::Auto => true,
+        };
+        if !self.session.has(SWIFT).await? || self.swift_failed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let asked = self.session.find(SWIFT, path);
+        let answer = match is_optional {
+            false => asked.await,
+            true => match timeout(OPTIONAL, asked).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Failure::new(
+                    BackendErrorKind::Timeout,
+                    format!("no response within {} s", OPTIONAL.as_secs()),
+                )),
+            },
+        };
+        match answer {
+            // Without permission to list, this user has never stored anything.
+            Err(failure) if failure.kind == BackendErrorKind::Denied => Ok(None),
+            Err(failure) if is_optional => {
+                self.swift_failed.store(true, Ordering::Relaxed);
+                warn!(
+                    "object storage (Swift) is skipped: {}. A container {TAG}-CLUSTER may remain; its objects expire \
+                     {} h after they were stored",
+                    failure.message,
+                    FETCHABLE / 3600
+                );
+                Ok(None)
+            }
+            answer => answer,
+        }
+    }
+
     /// The names of the cluster's objects with their container, then the name of the container.
     pub(super) async fn objects_of(&self, cluster: &ClusterId) -> Result<Vec<String>, Failure> {
-        if !self.session.has(SWIFT).await? {
-            return Ok(Vec::new());
-        }
         let container = container(cluster);
-        let found = match self.session.find(SWIFT, &format!("/{container}?format=json")).await {
-            // Without permission to list, this user has never stored anything.
-            Err(failure) if failure.kind == BackendErrorKind::Denied => None,
-            found => found?,
+        let Some(found) = self.listed_in_swift(&format!("/{container}?format=json")).await? else {
+            return Ok(Vec::new());
         };
-        let Some(found) = found else { return Ok(Vec::new()) };
         let objects = found.as_array().into_iter().flatten();
         let (ours, others): (Vec<_>, Vec<_>) = objects
             .map(|object| text(object, "name"))
@@ -162,13 +204,7 @@ impl OpenStack {
 
     /// The clusters that have a container.
     pub(super) async fn containers(&self) -> Result<Vec<ClusterId>, Failure> {
-        if !self.session.has(SWIFT).await? {
-            return Ok(Vec::new());
-        }
-        let found = match self.session.find(SWIFT, "?format=json").await {
-            Err(failure) if failure.kind == BackendErrorKind::Denied => None,
-            found => found?,
-        };
+        let found = self.listed_in_swift("?format=json").await?;
         let all = found.as_ref().and_then(Value::as_array).into_iter().flatten();
         let of = |container: &Value| ClusterId::read(text(container, "name").strip_prefix(TAG)?.strip_prefix('-')?);
         Ok(all.filter_map(of).collect())
@@ -180,6 +216,11 @@ impl OpenStack {
         cluster: &ClusterId,
         name: Option<&MachineName>,
     ) -> Result<bool, Failure> {
+        let images = self.delete_images(cluster, name).await?;
+        Ok(self.delete_objects_of(cluster, name).await? || images)
+    }
+
+    async fn delete_images(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
         let mut changed = false;
         for image in self.images_of(cluster).await? {
             let fetched_by = image[CONTENT].as_str();
@@ -190,6 +231,11 @@ impl OpenStack {
                     .await?;
             }
         }
+        Ok(changed)
+    }
+
+    async fn delete_objects_of(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
+        let mut changed = false;
         for object in self.objects_of(cluster).await? {
             let machine = object.split('/').nth(1);
             let is_meant = name.is_none_or(|name| machine.is_none_or(|machine| machine == name.as_str()));
