@@ -201,6 +201,17 @@ impl Session {
 
     async fn endpoint_of(&self, service: Service, interface: &str) -> Result<String, Failure> {
         let token = self.token().await?;
+        let regions = self.access.undecided_regions(service, interface, &token.catalog);
+        if !regions.is_empty() {
+            let regions: Vec<_> = regions.into_iter().collect();
+            let (name, service) = (&self.access.name, service.name());
+            let message = format!(
+                "{name} has {service} in {} regions, and os_region is not set",
+                regions.len()
+            );
+            return Err(Failure::new(BackendErrorKind::Conflict, message)
+                .hint(format!("set os_region to one of {}", regions.join(", "))));
+        }
         let url = self
             .access
             .endpoint(service, interface, &token.catalog)
