@@ -1,20 +1,21 @@
-//! Stores the config of a bootstrap machine where it can be fetched, because it is too large for Nova's user data.
+//! Stores configs that are too large for Nova's user data where their machines fetch them.
 //!
 //! In Glance: a private image, fetched with a token. In Swift: an object with a random name, fetched by a temporary URL
 //! (openstack/swift: `swift/common/middleware/tempurl.py`).
 
 use std::io::Cursor;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::auth::Service::{Image as GLANCE, Object as SWIFT};
-use super::cloud::OpenStack;
+use super::cloud::{OpenStack, lock};
 use super::images::CONTENT;
 use super::wire::{TAG, escape, text};
 use crate::backend::failure::Failure;
@@ -24,6 +25,8 @@ use crate::digest::{hex, hmac_sha256, sha512};
 use crate::ignition::stub::{Stub, stub};
 use crate::ignition::version;
 
+/// A token in user data must be valid for this many minutes: the machine is created, boots and fetches its config.
+pub(super) const TOKEN_MINUTES: i64 = 30;
 /// The validity of a temporary URL in seconds. The config is fetched at the first boot.
 const FETCHABLE: i64 = 2 * 3600;
 /// How long to wait for a Swift that may not have been used.
@@ -88,6 +91,13 @@ impl OpenStack {
     }
 
     async fn put_image(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
+        let token = self.session.separate_token().await?;
+        if token.minutes_left() < TOKEN_MINUTES {
+            self.revoke(&token.value).await;
+            return Err(short_lived(self.session.name(), token.minutes_left()));
+        }
+        let key = (spec.cluster.clone(), spec.name.clone());
+        lock(&self.content_tokens).insert(key, Arc::clone(&token.value));
         let image = json!({
             "name": format!("{}-ignition", spec.name),
             "disk_format": "raw",
@@ -96,13 +106,18 @@ impl OpenStack {
             "tags": [TAG, spec.cluster],
             CONTENT: spec.name,
         });
-        let created = self.session.post(GLANCE, "/images", &image).await?;
+        let created = match self.session.post(GLANCE, "/images", &image).await {
+            Ok(created) => created,
+            Err(failure) => {
+                self.revoke_tokens(&spec.cluster, Some(&spec.name)).await;
+                return Err(failure);
+            }
+        };
         let id = text(&created, "id");
         if let Err(failure) = self.send_image(id, body(config)).await {
-            self.session.delete(GLANCE, &format!("/images/{id}")).await?;
+            self.delete_images(&spec.cluster, Some(&spec.name)).await?;
             return Err(failure);
         }
-        let token = self.session.new_token().await?;
         Ok(Place {
             url: format!("{}/images/{id}/file", self.session.public_endpoint(GLANCE).await?),
             token: Some(token.value.expose_secret().to_owned()),
@@ -231,7 +246,33 @@ impl OpenStack {
                     .await?;
             }
         }
+        self.revoke_tokens(cluster, name).await;
         Ok(changed)
+    }
+
+    /// Revokes the tokens in the user data of one machine, or of all machines of a cluster. Those of an interrupted run
+    /// are not known any more, and expire.
+    async fn revoke_tokens(&self, cluster: &ClusterId, name: Option<&MachineName>) {
+        let is_meant =
+            |(of, machine): &(ClusterId, MachineName)| of == cluster && name.is_none_or(|name| name == machine);
+        let tokens: Vec<_> = {
+            let mut all = lock(&self.content_tokens);
+            let keys: Vec<_> = all.keys().filter(|key| is_meant(key)).cloned().collect();
+            keys.iter().filter_map(|key| all.remove(key)).collect()
+        };
+        for token in tokens {
+            self.revoke(&token).await;
+        }
+    }
+
+    /// A token that cannot be revoked expires: that is no reason to fail.
+    pub(super) async fn revoke(&self, token: &SecretString) {
+        if let Err(failure) = self.session.revoke(token).await {
+            warn!(
+                "a token that a machine received stays valid until it expires: {}",
+                failure.message
+            );
+        }
     }
 
     async fn delete_objects_of(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
@@ -250,6 +291,17 @@ impl OpenStack {
         }
         Ok(changed)
     }
+}
+
+/// A machine may not have fetched its config when this token expires.
+pub(super) fn short_lived(cloud: &str, minutes: i64) -> Failure {
+    let message = format!(
+        "a new token of {cloud} is valid for {minutes} min; machines need {TOKEN_MINUTES} min to fetch their configs with it"
+    );
+    Failure::new(BackendErrorKind::Denied, message).hint(
+        "sign in with a password or an application credential instead of a token, or set os_ignition=swift, which needs \
+         no token",
+    )
 }
 
 /// The bytes of an upload, and their number.

@@ -249,6 +249,13 @@ impl Backend for OpenStack {
         Ok(())
     }
 
+    async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        let deleted = self.delete_content(cluster, None).await;
+        deleted
+            .map(drop)
+            .during(format!("delete the stored configs of cluster {cluster}"))
+    }
+
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let owned = self.owned(cluster).await;
         let owned = owned.during(format!("list the objects of cluster {cluster}"))?;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
 use super::cloud::OpenStack;
+use super::content::{TOKEN_MINUTES, short_lived};
 use super::network::Network;
 use super::ports::{WAYS_OUT, some_of};
 use super::session::COMPUTE_VERSION;
@@ -13,7 +14,7 @@ use super::wire::{FlavorRequirements, text};
 use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
-use crate::cluster::{OsBoot, Pass, Role, Size};
+use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size};
 
 /// What was found, in order.
 impl Findings {
@@ -51,6 +52,7 @@ impl OpenStack {
         if !self.check_services(requirements, &mut found).await? {
             return Ok(found.0);
         }
+        self.check_token(&mut found).await?;
         self.check_networks(requirements, &token.project, &mut found).await?;
         self.check_names(requirements, &mut found).await?;
         self.check_choices(&mut found).await?;
@@ -98,6 +100,29 @@ impl OpenStack {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether a token lives long enough for machines that fetch their config with it.
+    async fn check_token(&self, found: &mut Findings) -> Result<(), Failure> {
+        let has_other = match self.config.ignition {
+            OsIgnition::Swift => true,
+            OsIgnition::Glance => false,
+            OsIgnition::Auto => self.session.has(Service::Object).await?,
+        };
+        if has_other {
+            return Ok(());
+        }
+        let mut minutes = self.session.token().await?.minutes_left();
+        if minutes < TOKEN_MINUTES {
+            let token = self.session.separate_token().await?;
+            minutes = token.minutes_left();
+            self.revoke(&token.value).await;
+        }
+        if minutes < TOKEN_MINUTES {
+            let failure = short_lived(self.session.name(), minutes);
+            found.fail(failure.message, failure.hint.as_deref().unwrap_or_default());
+        }
+        Ok(())
     }
 
     async fn check_networks(

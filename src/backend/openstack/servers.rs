@@ -15,7 +15,7 @@ use super::listing::has_tags;
 use super::wire::{self, Parts, Port, query, text};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
-use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
+use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot};
 
 /// The longest time for creating or deleting a server or volume.
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -323,7 +323,7 @@ impl OpenStack {
         Ok(image)
     }
 
-    /// The user data in base64. A config of the bootstrap machine that is too large is replaced by one that fetches it.
+    /// The user data in base64. A config that is too large is replaced by one that fetches it.
     async fn user_data(&self, spec: &MachineSpec) -> Result<String, Failure> {
         let bytes = match &spec.payload {
             Payload::CloudInit { user_data, .. } => user_data.as_bytes(),
@@ -345,7 +345,7 @@ impl OpenStack {
             );
             Failure::new(BackendErrorKind::TooLarge, message)
         };
-        if spec.role != Role::Bootstrap || !matches!(spec.payload, Payload::Ignition(_)) {
+        if !matches!(spec.payload, Payload::Ignition(_)) {
             return Err(too_large(bytes.len()));
         }
         let stub = self.store_config(spec, bytes).await?;
