@@ -17,6 +17,7 @@ pub struct Stores {
     pub images: Vec<Value>,
     pub groups: Vec<Value>,
     pub floating_ips: Vec<Value>,
+    pub routers: Vec<Value>,
     pub server_groups: Vec<Value>,
     pub servers: Vec<Value>,
     /// As they were asked for.
@@ -87,6 +88,7 @@ impl Stores {
             ("image", ..) => self.image((method, &parts), query, &body, bytes)?,
             ("network", "GET", ["security-groups"]) => (200, json!({"security_groups": filter(&self.groups, query)})),
             ("network", "GET", ["floatingips"]) => (200, json!({"floatingips": filter(&self.floating_ips, query)})),
+            ("network", "GET", ["routers"]) => (200, json!({"routers": self.routers})),
             ("network", "PUT", ["floatingips", id]) => {
                 let floating = self.floating_ips.iter_mut().find(|one| one["id"] == *id)?;
                 floating["port_id"] = body["floatingip"]["port_id"].clone();
@@ -105,13 +107,23 @@ impl Stores {
             }
             ("network", "POST", ["security-group-rules"]) => {
                 for rule in body["security_group_rules"].as_array()? {
+                    let mut rule = rule.clone();
+                    rule["id"] = json!(self.id("rule"));
                     let group = self
                         .groups
                         .iter_mut()
                         .find(|group| group["id"] == rule["security_group_id"])?;
-                    group["security_group_rules"].as_array_mut()?.push(rule.clone());
+                    group["security_group_rules"].as_array_mut()?.push(rule);
                 }
                 (201, body)
+            }
+            ("network", "DELETE", ["security-group-rules", id]) => {
+                for group in &mut self.groups {
+                    group["security_group_rules"]
+                        .as_array_mut()?
+                        .retain(|rule| rule["id"] != *id);
+                }
+                (204, Value::Null)
             }
             ("network", "DELETE", ["security-groups", id]) => {
                 self.groups.retain(|group| group["id"] != *id);

@@ -86,7 +86,7 @@ impl OpenStack {
             user_data: &user_data,
             boot: self.config.boot,
             volumes: &volumes,
-            zone: self.config.zone.as_deref(),
+            zone: wire::zone_of(spec, self.config.zone.as_deref()),
             group: group.as_deref(),
         };
         // With soft affinity, Nova considers only members that already have a host.
@@ -138,7 +138,7 @@ impl OpenStack {
         let machine = wire::machine(server).unwrap_or_else(|| new_machine(spec));
         match machine.power {
             Power::Off => {
-                self.act(server, &json!({"os-start": null})).await?;
+                self.act(server, &wire::start(server)).await?;
                 Ok(Action::Done(machine))
             }
             _ => Ok(Action::Unchanged(machine)),
@@ -378,7 +378,7 @@ impl OpenStack {
         if wire::power(&server).is_some_and(|power| power != Power::Off) {
             return Ok(Action::Unchanged(()));
         }
-        self.act(&server, &json!({"os-start": null})).await?;
+        self.act(&server, &wire::start(&server)).await?;
         Ok(Action::Done(()))
     }
 

@@ -279,7 +279,9 @@ impl Access {
             };
             service.types().iter().find_map(of_type)
         };
-        let url = self.given(service).or_else(found)?.trim_end_matches('/');
+        // A configured URL is one of the configured interface: machines need a public one.
+        let given = self.given(service).filter(|_| interface == self.interface);
+        let url = given.or_else(found)?.trim_end_matches('/');
         Some(match service {
             // Catalog entries of these services may or may not end in a version.
             Service::Network if !ends_in_version(url) => format!("{url}/v2.0"),

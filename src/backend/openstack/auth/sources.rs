@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 
 /// Credentials are missing or invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::backend::openstack) struct AuthConfigError {
+pub struct AuthConfigError {
     pub message: String,
     pub hint: String,
 }
 
 impl AuthConfigError {
-    pub(in crate::backend::openstack) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         let (message, hint) = (message.into(), hint.into());
         Self { message, hint }
     }
@@ -35,7 +35,7 @@ impl std::error::Error for AuthConfigError {}
 const SUFFIXES: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The sources of cloud configurations.
-pub(in crate::backend::openstack) struct Sources {
+pub struct Sources {
     /// The environment variables of this process that begin with `OS_`.
     pub variables: BTreeMap<String, String>,
     /// The folders in which clouds.yaml is searched, in this order.
@@ -64,7 +64,7 @@ impl Sources {
         }
     }
 
-    pub(in crate::backend::openstack) fn variable(&self, name: &str) -> Option<&str> {
+    pub fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
@@ -102,15 +102,15 @@ impl Sources {
 }
 
 /// The settings of one cloud, flat: those of `auth` are on the same level.
-pub(in crate::backend::openstack) type Keys = BTreeMap<String, String>;
+pub type Keys = BTreeMap<String, String>;
 
-pub(in crate::backend::openstack) fn from_variables(sources: &Sources) -> Keys {
+pub fn from_variables(sources: &Sources) -> Keys {
     let key = |(name, value): (&String, &String)| Some((name.strip_prefix("OS_")?.to_lowercase(), value.clone()));
     sources.variables.iter().filter_map(key).collect()
 }
 
 /// The cloud of clouds.yaml, merged over the profile of its vendor and under its part of secure.yaml, with one region.
-pub(in crate::backend::openstack) fn from_file(
+pub fn from_file(
     cloud: Option<&str>,
     region: Option<&str>,
     sources: &Sources,

@@ -147,6 +147,11 @@ fn endpoints_get_the_version_that_the_catalog_leaves_out() {
         Some("https://inner/v2.0")
     );
     assert_eq!(access.endpoint(Service::Network, "admin", &catalog), None);
+    let inner = [&variables[..], &[("OS_INTERFACE", "internal")]].concat();
+    let inner = Access::read(None, None, &sources(&[], &inner)).unwrap();
+    let compute = |interface| inner.endpoint(Service::Compute, interface, &catalog);
+    assert_eq!(compute("internal").as_deref(), Some("https://other/v2.1"));
+    assert_eq!(compute("public").as_deref(), Some("https://c/v2.1"), "for machines");
     let elsewhere = Access::read(None, Some("two"), &sources(&[], &variables)).unwrap();
     assert_eq!(elsewhere.endpoint(Service::Network, "public", &catalog), None);
 }
