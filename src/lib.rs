@@ -32,6 +32,7 @@ pub mod digest;
 pub mod export;
 pub mod failure;
 pub mod http_limits;
+pub mod http_upload;
 pub mod ignition;
 pub mod local;
 pub mod node;

@@ -109,8 +109,8 @@ pub struct Carrier {
     pub compress_above: Option<usize>,
     /// Whether the limit is for the base64 form of a config.
     pub counts_base64: bool,
-    /// Whether the backend stores a larger config of the bootstrap machine where the machine fetches it.
-    pub bootstrap_fetches: bool,
+    /// Whether the backend stores a larger config where the machine fetches it.
+    pub fetches: bool,
 }
 
 impl Carrier {
@@ -123,7 +123,7 @@ impl Carrier {
         limit: None,
         compress_above: Some(64 << 10),
         counts_base64: false,
-        bootstrap_fetches: false,
+        fetches: false,
     };
     /// oVirt: the engine does not check the size (oVirt/ovirt-engine: VmInfoBuildUtils, cloud-init payload).
     pub const CUSTOM_SCRIPT: Self = Self {
@@ -131,7 +131,7 @@ impl Carrier {
         limit: None,
         compress_above: None,
         counts_base64: false,
-        bootstrap_fetches: false,
+        fetches: false,
     };
     /// OpenStack: the compute API of Nova accepts 65535 bytes of base64.
     pub const USER_DATA: Self = Self {
@@ -139,7 +139,7 @@ impl Carrier {
         limit: Some(65_535),
         compress_above: None,
         counts_base64: true,
-        bootstrap_fetches: true,
+        fetches: true,
     };
     /// KubeVirt: `userData` in the machine itself (kubevirt/kubevirt: vmi-create-admitter.go).
     pub const INLINE_USER_DATA: Self = Self {
@@ -147,7 +147,7 @@ impl Carrier {
         limit: Some(2_048),
         compress_above: None,
         counts_base64: false,
-        bootstrap_fetches: false,
+        fetches: false,
     };
     /// KubeVirt: a Secret. The limit is for the sum of decoded values (kubernetes/kubernetes: ValidateSecret); this one
     /// has one value.
@@ -156,8 +156,13 @@ impl Carrier {
         limit: Some(1 << 20),
         compress_above: None,
         counts_base64: false,
-        bootstrap_fetches: false,
+        fetches: false,
     };
+
+    /// The largest config that a machine can get, in bytes.
+    pub fn max_stored_bytes(&self) -> Option<usize> {
+        self.max_config_bytes().filter(|_| !self.fetches)
+    }
 
     /// The largest config that fits, in bytes.
     pub fn max_config_bytes(&self) -> Option<usize> {

@@ -119,6 +119,11 @@ pub trait Backend {
     /// Deletes all reservations of this cluster, and all other tagged objects except machines.
     async fn delete_remaining(&self, cluster: &ClusterId) -> Result<(), BackendError>;
 
+    /// Deletes the configs that machines of this cluster fetched at their first boot. All of them are up.
+    async fn delete_fetched_configs(&self, _: &ClusterId) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// All objects with the tag of this cluster, including machines: the output of `destroy --dry-run`.
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError>;
 

@@ -207,6 +207,13 @@ impl Backend for Platforms {
         Ok(())
     }
 
+    async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        for platform in self.platforms() {
+            platform.delete_fetched_configs(cluster).await?;
+        }
+        Ok(())
+    }
+
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         let all = self.platforms().map(|platform| platform.list_owned(cluster));
         Ok(futures::future::try_join_all(all).await?.concat())

@@ -173,6 +173,11 @@ impl<B: Backend> Backend for Retrying<B> {
             .await
     }
 
+    async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.repeat(async |backend| backend.delete_fetched_configs(cluster).await)
+            .await
+    }
+
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         self.repeat(async |backend| backend.list_owned(cluster).await).await
     }

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnetwork::Ipv4Network;
 use secrecy::SecretString;
@@ -82,8 +83,14 @@ pub struct OpenStackConfig {
     pub boot: OsBoot,
     /// Type of created volumes; the cloud's default if not set.
     pub volume_type: Option<String>,
-    /// Availability zone of the servers.
+    /// Availability zones of the servers, separated by commas.
     pub zone: Option<String>,
+    /// Availability zones of the volumes, separated by commas: as many as zones, or one.
+    #[serde(default)]
+    pub volume_zone: Option<String>,
+    /// Limit of the creation of a volume.
+    #[serde(default = "volume_timeout")]
+    pub volume_timeout: Duration,
     pub affinity: Affinity,
     pub flavors: OsFlavors,
     /// The network for floating IPs; without it none are created.
@@ -96,6 +103,17 @@ pub struct OpenStackConfig {
     /// Glance itself downloads images given by URL.
     #[serde(default)]
     pub image_import: bool,
+    /// Networks with access to SSH and node ports, besides the machine network and this computer.
+    #[serde(default)]
+    pub admit: Vec<Ipv4Network>,
+    /// The nodes are a rehearsal's guests, which listen on port 8080.
+    #[serde(default)]
+    pub rehearsal: bool,
+}
+
+/// The default of `os_volume_timeout`, for clusters of former versions.
+fn volume_timeout() -> Duration {
+    Duration::from_secs(30 * 60)
 }
 
 /// Settings of the simulated platform.

@@ -245,7 +245,7 @@ mod tests {
             limit: Some(limit),
             compress_above: None,
             counts_base64: false,
-            bootstrap_fetches: false,
+            fetches: false,
         };
         let as_is = fit(&carrier(config.len()), config.clone()).unwrap();
         assert_eq!(
@@ -329,7 +329,7 @@ mod tests {
             limit: Some(1),
             compress_above: None,
             counts_base64: false,
-            bootstrap_fetches: false,
+            fetches: false,
         };
         let error = fit(&carrier, config(20_000)).unwrap_err();
         let large = &error.largest[0];

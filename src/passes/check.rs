@@ -238,7 +238,7 @@ pub(super) async fn look(backend: &dyn Backend, config: &ClusterConfig) -> Resul
 /// The carrier with the lowest limit for a node's config.
 fn carrier(backend: &dyn Backend) -> Carrier {
     let [masters, workers] = [Role::Master, Role::Worker].map(|role| backend.capabilities(role).carrier);
-    match (masters.max_config_bytes(), workers.max_config_bytes()) {
+    match (masters.max_stored_bytes(), workers.max_stored_bytes()) {
         (Some(masters_room), Some(workers_room)) if workers_room < masters_room => workers,
         (None, Some(_)) => workers,
         _ => masters,
@@ -248,7 +248,7 @@ fn carrier(backend: &dyn Backend) -> Carrier {
 /// The configuration with the machine config server's mode chosen, or why there is no safe one.
 fn resolve_mcs(config: &ClusterConfig, facts: &NetworkFacts, carrier: Carrier) -> Result<ClusterConfig, Finding> {
     let dns_knows = facts.answers_dns || config.dns == Dns::User;
-    match config.mcs.resolve_mcs(dns_knows, carrier.max_config_bytes()) {
+    match config.mcs.resolve_mcs(dns_knows, carrier.max_stored_bytes()) {
         Some(mcs) => Ok(ClusterConfig { mcs, ..config.clone() }),
         None => Err(Finding {
             hint: Some(format!(

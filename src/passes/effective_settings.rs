@@ -45,7 +45,7 @@ impl EffectiveSettings {
             let room = CarrierLimit {
                 name: carrier.name.to_owned(),
                 bytes: carrier.max_config_bytes(),
-                fetches: carrier.bootstrap_fetches && role == Role::Bootstrap,
+                fetches: carrier.fetches,
             };
             (role, room)
         };

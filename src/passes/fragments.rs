@@ -51,7 +51,7 @@ pub(super) fn refuse_too_large(
 ) -> Result<(), PassError> {
     for (node, role) in config.nodes() {
         let carrier = carrier(role);
-        if role == Role::Bootstrap && carrier.bootstrap_fetches {
+        if carrier.fetches {
             continue;
         }
         let of_role = fragments

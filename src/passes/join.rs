@@ -93,6 +93,9 @@ impl Run<'_> {
             self.settle(&planned, &held, &self.node_images_again().await?).await?;
         }
         self.become_ready(reach, table, &joining).await?;
+        if !joining.is_empty() {
+            self.backend.delete_fetched_configs(&self.config.id()).await?;
+        }
         for node in &joining {
             self.journal
                 .step(&format!("join/{node}/ready"), &(), async { Ok(()) })

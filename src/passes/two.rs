@@ -223,10 +223,9 @@ impl Run<'_> {
                 .node_config(&node, role)
                 .with_context(|| format!("merge the Ignition config of {node}"))?;
             let carrier = self.backend.capabilities(role).carrier;
-            let fetches = role == Role::Bootstrap && carrier.bootstrap_fetches;
             let fitted = match budget::fit(&carrier, bytes.clone()) {
                 Ok(fitted) => fitted,
-                Err(_) if fetches => Fitted { bytes, packed: false },
+                Err(_) if carrier.fetches => Fitted { bytes, packed: false },
                 Err(too_large) => return Err(PassError::TooLarge { node, too_large }.into()),
             };
             if fitted.packed {
@@ -475,10 +474,12 @@ impl Run<'_> {
     ) -> Result<Vec<NodeReport>> {
         info!(target: PROGRESS, step = "install", "waiting for install-complete");
         let waited = self.journal.step(INSTALLED, &(), installer.wait_for_install(wait));
-        match waited.await {
-            Err(error) => Err(self.explained(installer, wait, false, error).await),
-            waited => waited,
-        }
+        let reports = match waited.await {
+            Err(error) => return Err(self.explained(installer, wait, false, error).await),
+            Ok(reports) => reports,
+        };
+        self.backend.delete_fetched_configs(&self.config.id()).await?;
+        Ok(reports)
     }
 }
 

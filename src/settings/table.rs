@@ -159,8 +159,12 @@ settings! {
         os_boot: Choice<OsBoot> = "image";
         /// Volume type. Default: the default type of the cloud.
         os_volume_type: Text;
-        /// Availability zone of the servers.
+        /// Availability zone of the servers. Several, separated by commas: masters, and workers, take turns in them.
         os_zone: Text;
+        /// Availability zone of the volumes, as many as in os_zone, or one. Default: the default zone of block storage.
+        os_volume_zone: Text;
+        /// How long the creation of a volume may take. Block storage may copy the whole image.
+        os_volume_timeout: Duration = "30m";
         /// Spread masters, and workers, over different hosts. soft: if possible. hard: required. off: not at all.
         os_affinity: Choice<Affinity> = "soft";
         /// Flavor of the bootstrap machine, by name or ID. Default: the smallest flavor that is large enough.
@@ -178,7 +182,10 @@ settings! {
         os_api_floating_ip: Ip;
         /// Existing floating IP of this project for ingress_ip, instead of a new one.
         os_ingress_floating_ip: Ip;
-        /// Where to store the Ignition config that the bootstrap machine fetches. glance: a private image. swift: an
+        /// Networks that may reach SSH and node ports of the nodes, besides the machine network and this computer. Include
+        /// the address that the cloud sees if this computer is behind NAT.
+        os_admit: List<Network>;
+        /// Where to store Ignition configs that machines fetch. glance: a private image. swift: an
         /// object. auto: the first of these that accepts it.
         os_ignition: Choice<OsIgnition> = "auto";
         /// Let Glance download an image that is given by URL. A #sha512=... at the end of the URL is verified.

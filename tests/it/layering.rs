@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "backoff",
     "digest",
     "http_limits",
+    "http_upload",
     "printable",
     "templates",
     "xml",
@@ -101,7 +102,7 @@ const PATH_METHODS: &[&str] = &[
 /// Modules that read or write YAML.
 const YAML: &[&str] = &[
     "artifacts::catalogue",
-    "backend::openstack::auth",
+    "backend::openstack::auth::sources",
     "commands::manifests",
     "export::kubeconfig",
     "node::machine_configs",

@@ -196,6 +196,9 @@ fn a_token_that_ends_under_way_is_renewed() {
 fn a_token_that_ends_soon_is_renewed_before_it_is_used() {
     let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
     sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    // A token of this length cannot be put into user data.
+    sandbox.write("env.sh", &env(&sandbox, "os_ignition=swift\n"));
     cloud.with(|world| world.lifetime = Some(200));
     succeeded(&sandbox.harvest());
     let (renewed, refused) = (cloud.asked("POST /identity/"), cloud.asked("GET /"));
@@ -262,6 +265,38 @@ fn is_empty(stores: &Stores) {
     ];
     assert!(kinds.iter().all(|kind| kind.is_empty()), "{kinds:#?}");
     assert!(stores.containers.is_empty() && stores.objects.is_empty());
+}
+
+#[test]
+fn a_floating_ip_without_a_router_to_its_network_is_a_warning_of_the_checks() {
+    for gateway in ["ext-1", "ext-2"] {
+        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+        sandbox.clouds(&cloud.auth_url(), "");
+        sandbox.write("env.sh", &env(&sandbox, "os_api_floating_ip=203.0.113.9\n"));
+        cloud.with(|world| {
+            world
+                .stores
+                .floating_ips
+                .push(json!({"id": "f", "floating_ip_address": "203.0.113.9", "port_id": null,
+                "floating_network_id": "ext-1", "description": ""}));
+            let gateway = json!({"network_id": gateway});
+            world
+                .stores
+                .routers
+                .push(json!({"id": "router-1", "external_gateway_info": gateway}));
+            world.ports.push(
+                json!({"id": "gateway", "name": "", "description": "", "network_id": "net-1",
+                "mac_address": "fa:16:3e:00:00:01", "device_id": "router-1", "device_owner": "network:router_interface",
+                "fixed_ips": [{"subnet_id": "sub-1", "ip_address": "10.20.0.1"}]}),
+            );
+        });
+        let output = sandbox.run(&["check"], &[]);
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let warning = "no router of this project connects network private with external network ext-1";
+        assert_eq!(text.contains(warning), gateway == "ext-2", "{gateway}: {text}");
+        assert!(!text.contains("203.0.113.9 is in use"), "{text}");
+        cloud.finish();
+    }
 }
 
 fn user_data(server: &Value) -> Value {
@@ -341,6 +376,52 @@ fn disks_that_are_volumes_carry_the_clusters_name_and_go_with_it() {
     let world = cloud.finish();
     assert_eq!(world.ports, [Value::Null; 0]);
     is_empty(&world.stores);
+}
+
+#[test]
+fn servers_that_nova_keeps_after_their_deletion_are_deleted_for_good() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.stores.keeps_deleted = true);
+    sandbox.deploy_in_vain("");
+    // A destroy that was killed deleted one of them: no list has it, and its port is in use.
+    cloud.with(|world| world.stores.servers[0]["status"] = json!("SOFT_DELETED"));
+    sandbox.destroy();
+    let forced = cloud.asked("POST /compute/v2.1/servers/server-");
+    let world = cloud.finish();
+    assert!(forced >= 2, "{forced}");
+    assert_eq!(world.ports, [Value::Null; 0]);
+    is_empty(&world.stores);
+}
+
+#[test]
+fn a_swift_that_was_not_used_stops_neither_deploy_nor_destroy() {
+    for (lines, is_skipped) in [("os_ignition=glance\n", false), ("", true)] {
+        let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+        sandbox.clouds(&cloud.auth_url(), "");
+        cloud.with(|world| {
+            world.more = vec!["object-store"];
+            // Nothing listens there.
+            world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1");
+        });
+        sandbox.deploy_in_vain(lines);
+        let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
+        let text = succeeded(&output);
+        let told = text.matches("object storage (Swift) is skipped").count();
+        assert_eq!(told, usize::from(is_skipped), "{lines}: {text}");
+        is_empty(&cloud.finish().stores);
+    }
+    // Where it was asked for, its failure is an error.
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    cloud.with(|world| world.more = vec!["object-store"]);
+    sandbox.deploy_in_vain("os_ignition=swift\n");
+    cloud.with(|world| world.swift_at = Some("http://127.0.0.1:1/v1/AUTH_1"));
+    let output = sandbox.run(&["destroy", "lab", "--yes"], &[]);
+    assert_ne!(output.status.code(), Some(0));
+    cloud.with(|world| world.swift_at = None);
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
 }
 
 #[test]
@@ -533,7 +614,7 @@ fn an_address_of_pass_one_counts_when_its_guest_shows_it() {
 #[test]
 fn mistakes_are_told_in_words() {
     type Mistake = (&'static str, i32, fn(&FakeCloud, &Sandbox));
-    let mistakes: [Mistake; 13] = [
+    let mistakes: [Mistake; 14] = [
         ("unknown cloud", 5, |_, sandbox| {
             sandbox.write("env.sh", &env(sandbox, "os_cloud=lbo\n"));
         }),
@@ -579,15 +660,14 @@ fn mistakes_are_told_in_words() {
             sandbox.write("env.sh", &env(sandbox, "harvest=boot\nhelper_image=centos\n"));
             image(cloud, json!({"status": "active", "min_disk": 200}));
         }),
-        ("user_data over 65535", 4, |_, sandbox| {
-            // It cannot be packed, and is not the bootstrap's, which fetches.
-            let noise: Vec<u8> = (0..1700_u32)
-                .flat_map(|n| ocpdeploy::digest::sha256(n.to_string()).into_bytes())
-                .collect();
-            let file = json!({"path": "/etc/noise", "contents": {"source": format!("data:,{}", String::from_utf8(noise).unwrap())}});
-            let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
-            sandbox.write("noise.ign", &config.to_string());
-            sandbox.write("env.sh", &env(sandbox, "ignition_extra=master:noise.ign\n"));
+        ("floating IP in use", 4, |cloud, sandbox| {
+            sandbox.write("env.sh", &env(sandbox, "os_api_floating_ip=203.0.113.9\n"));
+            let floating = json!({"id": "f", "floating_ip_address": "203.0.113.9", "port_id": "their-port",
+                "floating_network_id": "ext-1", "description": ""});
+            cloud.with(|world| world.stores.floating_ips.push(floating));
+        }),
+        ("token too short-lived for user data", 4, |cloud, _| {
+            cloud.with(|world| world.lifetime = Some(600));
         }),
         ("another project's network", 4, |cloud, _| {
             let network = json!({"id": "net-1", "name": "private", "project_id": "project-2"});
@@ -628,7 +708,7 @@ fn without_machine(mut said: String) -> String {
 /// Nobody on the network may become root on the nodes because a setting was left out.
 #[test]
 fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
-    for (lines, code) in [("", 4), ("mcs=auto\n", 4), ("mcs=http\n", 5), ("dns=user\n", 5)] {
+    for lines in ["", "mcs=auto\n", "mcs=http\n", "dns=user\n"] {
         let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
         sandbox.clouds(&cloud.auth_url(), "");
         // What comes after the checks ends at this image.
@@ -639,17 +719,79 @@ fn nodes_get_their_configuration_in_clear_only_when_the_user_says_so() {
         image(&cloud, json!({"status": "queued"}));
         let output = sandbox.run(&["harvest"], &[]);
         let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{lines}: {text}");
-        let refusal = "nodes cannot fetch their configuration securely";
-        let risk = match code {
-            4 => "lets anyone on the network give nodes their root configuration",
-            _ => "mcs=http is not encrypted: anyone on the network can read the secrets",
-        };
-        assert_eq!(text.contains(refusal), code == 4, "{lines}: {text}");
-        assert_eq!(text.contains(risk), !lines.starts_with("dns"), "{lines}: {text}");
-        let made = cloud.finish().ports;
-        assert!(code != 4 || made.is_empty(), "{lines}: {made:?} was made");
+        assert_eq!(output.status.code(), Some(5), "{lines}: {text}");
+        let risk = "mcs=http is not encrypted: anyone on the network can read the secrets";
+        assert_eq!(text.contains(risk), lines.starts_with("mcs=http"), "{lines}: {text}");
+        cloud.finish();
     }
+}
+
+/// A node's whole configuration is too large for user data.
+#[test]
+fn a_nodes_large_config_is_fetched_like_the_bootstraps_with_a_token_of_its_own() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    // It cannot be packed.
+    let noise: Vec<u8> = (0..1700_u32)
+        .flat_map(|n| ocpdeploy::digest::sha256(n.to_string()).into_bytes())
+        .collect();
+    let file =
+        json!({"path": "/etc/noise", "contents": {"source": format!("data:,{}", String::from_utf8(noise).unwrap())}});
+    let config = json!({"ignition": {"version": "3.1.0"}, "storage": {"files": [file]}});
+    sandbox.write("noise.ign", &config.to_string());
+    sandbox.deploy_in_vain("ignition_extra=master:noise.ign\n");
+    let tokens = cloud.with(|world| {
+        let stores = &world.stores;
+        let mut tokens = Vec::new();
+        for name in ["lab-bootstrap", "lab-master-0"] {
+            let body = stores
+                .bodies
+                .iter()
+                .find(|body| body["server"]["name"] == name)
+                .unwrap();
+            let fetched = &user_data(body)["ignition"]["config"]["merge"][0];
+            let image = stores
+                .images
+                .iter()
+                .find(|image| image["ocpdeploy_content"] == name)
+                .unwrap();
+            assert_eq!(image["visibility"], "private");
+            let file = format!("/images/{}/file", image["id"].as_str().unwrap());
+            assert!(fetched["source"].as_str().unwrap().ends_with(&file), "{fetched}");
+            let header = &fetched["httpHeaders"][0];
+            assert_eq!(header["name"], "X-Auth-Token");
+            let token = header["value"].as_str().unwrap().strip_prefix("token-").unwrap();
+            tokens.push(token.parse::<usize>().unwrap());
+        }
+        tokens
+    });
+    assert_ne!(tokens[0], tokens[1]);
+    // They are used by nobody else: nothing else breaks where they are revoked.
+    cloud.with(|world| world.revoked.extend(&tokens));
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
+}
+
+#[test]
+fn a_token_of_a_machine_that_is_not_made_is_revoked() {
+    let (cloud, sandbox) = (FakeCloud::start(), Sandbox::new());
+    sandbox.clouds(&cloud.auth_url(), "");
+    sandbox.write("env.sh", &env(&sandbox, ""));
+    let images = sandbox.0.path().join("images");
+    std::fs::create_dir(&images).unwrap();
+    for name in ["coreos", "helper"] {
+        std::fs::write(images.join(format!("{name}.qcow2")), qcow2::empty()).unwrap();
+    }
+    // The system's image is the first, the config of the bootstrap the second.
+    let refusal = Trouble::Status(413, json!("quota of images"));
+    cloud.trouble("POST /image/v2/images", [Trouble::None, refusal]);
+    let output = sandbox.run(&["deploy", "--rehearse", "--set", "images_dir=images"], &[]);
+    assert_ne!(output.status.code(), Some(0));
+    let (revoked, tokens) = cloud.with(|world| (world.revoked.clone(), world.tokens));
+    assert_eq!(revoked.len(), 1, "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(revoked[0] <= tokens);
+    sandbox.destroy();
+    is_empty(&cloud.finish().stores);
 }
 
 fn image(cloud: &FakeCloud, more: Value) {

@@ -359,6 +359,10 @@ mod on_openstack {
             ingress_floating_ip: None,
             ignition: OsIgnition::Auto,
             image_import: false,
+            volume_zone: None,
+            volume_timeout: std::time::Duration::from_secs(600),
+            admit: Vec::new(),
+            rehearsal: true,
         };
         OpenStack::connect(&config).await.unwrap()
     }

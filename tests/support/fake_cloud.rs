@@ -52,10 +52,14 @@ pub struct World {
     pub stores: Stores,
     /// Service types beyond the usual ones.
     pub more: Vec<&'static str>,
+    /// Where Swift is, other than here.
+    pub swift_at: Option<&'static str>,
     /// How long tokens live, seconds.
     pub lifetime: Option<i64>,
     /// Tokens are numbered; those up to `ended` are no longer known.
-    tokens: usize,
+    pub tokens: usize,
+    /// Those that were revoked.
+    pub revoked: Vec<usize>,
     ended: usize,
     log: Vec<String>,
     unknown: Vec<String>,
@@ -218,17 +222,26 @@ impl World {
     ) -> Response<Body> {
         let bytes = body;
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        if path == "/identity/v3/auth/tokens" {
+        if path == "/identity/v3/auth/tokens" && method == Method::POST {
             return self.sign_in(&body, address);
         }
         let number = token.and_then(|token| token.strip_prefix("token-")?.parse().ok());
         // A temporary URL asks for no token.
         let is_signed = query.iter().any(|(key, _)| key == "temp_url_sig");
-        if !is_signed && number.is_none_or(|number: usize| number <= self.ended || number > self.tokens) {
+        let is_known =
+            |number: &usize| *number > self.ended && *number <= self.tokens && !self.revoked.contains(number);
+        if !is_signed && !number.as_ref().is_some_and(is_known) {
             return reply(
                 401,
                 &json!({"error": {"code": 401, "message": "The request you have made requires authentication."}}),
             );
+        }
+        // openstack/keystone: keystone/api/auth.py: AuthTokenResource.delete
+        if path == "/identity/v3/auth/tokens" && method == Method::DELETE {
+            let subject = headers.get("x-subject-token").and_then(|value| value.to_str().ok());
+            let subject: Option<usize> = subject.and_then(|token| token.strip_prefix("token-")?.parse().ok());
+            self.revoked.extend(subject);
+            return reply(if subject.is_some() { 204 } else { 404 }, &Value::Null);
         }
         let query = match self.ignores_filters && method == Method::GET && !is_signed {
             true => &[],
@@ -331,9 +344,13 @@ impl World {
             .iter()
             .filter(|(kind, _)| !self.lacking.contains(kind) && !beyond(kind));
         let entry = |(kind, path): &(&str, &str)| {
+            let url = match self.swift_at.filter(|_| *kind == "object-store") {
+                Some(elsewhere) => elsewhere.to_owned(),
+                None => format!("http://{address}{path}"),
+            };
             json!({"type": kind, "endpoints": [
                 {"interface": "internal", "region": "one", "region_id": "one", "url": "http://127.0.0.1:1/"},
-                {"interface": "public", "region": "one", "region_id": "one", "url": format!("http://{address}{path}")},
+                {"interface": "public", "region": "one", "region_id": "one", "url": url},
             ]})
         };
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(self.lifetime.unwrap_or(3600));

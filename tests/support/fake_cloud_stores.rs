@@ -17,6 +17,7 @@ pub struct Stores {
     pub images: Vec<Value>,
     pub groups: Vec<Value>,
     pub floating_ips: Vec<Value>,
+    pub routers: Vec<Value>,
     pub server_groups: Vec<Value>,
     pub servers: Vec<Value>,
     /// As they were asked for.
@@ -28,6 +29,9 @@ pub struct Stores {
     pub containers: BTreeMap<String, String>,
     pub objects: BTreeMap<String, Vec<u8>>,
     pub fetched: Vec<String>,
+    /// Nova's `reclaim_instance_interval`: deleted servers are kept, and no list has them, until their deletion is forced
+    /// (openstack/nova: nova/api/openstack/compute/servers.py: _delete; nova/db/main/api.py: not_soft_deleted).
+    pub keeps_deleted: bool,
     /// Whether guests write their address on their console.
     pub consoles_tell: bool,
     made: usize,
@@ -38,6 +42,9 @@ pub const ACCOUNT: &str = "/object/v1/AUTH_1";
 
 /// Each look at a server is a while: it gets its host, then it runs.
 fn get_on(server: &mut Value) {
+    if server["status"] == "SOFT_DELETED" {
+        return;
+    }
     if server["hostId"] == "" {
         server["hostId"] = server["goes to"].clone();
     } else {
@@ -81,6 +88,7 @@ impl Stores {
             ("image", ..) => self.image((method, &parts), query, &body, bytes)?,
             ("network", "GET", ["security-groups"]) => (200, json!({"security_groups": filter(&self.groups, query)})),
             ("network", "GET", ["floatingips"]) => (200, json!({"floatingips": filter(&self.floating_ips, query)})),
+            ("network", "GET", ["routers"]) => (200, json!({"routers": self.routers})),
             ("network", "PUT", ["floatingips", id]) => {
                 let floating = self.floating_ips.iter_mut().find(|one| one["id"] == *id)?;
                 floating["port_id"] = body["floatingip"]["port_id"].clone();
@@ -99,13 +107,23 @@ impl Stores {
             }
             ("network", "POST", ["security-group-rules"]) => {
                 for rule in body["security_group_rules"].as_array()? {
+                    let mut rule = rule.clone();
+                    rule["id"] = json!(self.id("rule"));
                     let group = self
                         .groups
                         .iter_mut()
                         .find(|group| group["id"] == rule["security_group_id"])?;
-                    group["security_group_rules"].as_array_mut()?.push(rule.clone());
+                    group["security_group_rules"].as_array_mut()?.push(rule);
                 }
                 (201, body)
+            }
+            ("network", "DELETE", ["security-group-rules", id]) => {
+                for group in &mut self.groups {
+                    group["security_group_rules"]
+                        .as_array_mut()?
+                        .retain(|rule| rule["id"] != *id);
+                }
+                (204, Value::Null)
             }
             ("network", "DELETE", ["security-groups", id]) => {
                 self.groups.retain(|group| group["id"] != *id);
@@ -134,7 +152,7 @@ impl Stores {
                 let shown: Vec<_> = self
                     .servers
                     .iter()
-                    .filter(|server| is_asked_for(server, query))
+                    .filter(|server| server["status"] != "SOFT_DELETED" && is_asked_for(server, query))
                     .cloned()
                     .collect();
                 self.servers.iter_mut().for_each(get_on);
@@ -149,6 +167,11 @@ impl Stores {
                 None => nova(404, "no such server"),
             },
             ("compute", "POST", ["servers"]) => self.new_server(&body, ports),
+            // openstack/nova: nova/api/openstack/compute/deferred_delete.py: _force_delete
+            ("compute", "POST", ["servers", id, "action"]) if body.get("forceDelete").is_some() => {
+                self.remove_server(id, ports);
+                (202, Value::Null)
+            }
             ("compute", "POST", ["servers", id, "action"]) => {
                 let server = self.servers.iter().find(|server| server["id"] == *id)?;
                 let address = &server["addresses"]["private"][0]["addr"];
@@ -160,13 +183,10 @@ impl Stores {
                 (200, json!({"output": format!("eth0 has {told}\n")}))
             }
             ("compute", "DELETE", ["servers", id]) => {
-                self.servers.retain(|server| server["id"] != *id);
-                for port in ports.iter_mut().filter(|port| port["device_id"] == *id) {
-                    port["device_id"] = json!("");
+                match self.servers.iter_mut().find(|server| server["id"] == *id) {
+                    Some(server) if self.keeps_deleted => server["status"] = json!("SOFT_DELETED"),
+                    _ => self.remove_server(id, ports),
                 }
-                // Nova deletes what it was told to delete with the server.
-                self.volumes
-                    .retain(|volume| volume["attachments"][0]["server_id"] != *id);
                 (204, Value::Null)
             }
             ("volume", ..) => self.volume((method, &parts), &body)?,
@@ -219,6 +239,16 @@ impl Stores {
             }
             _ => return None,
         })
+    }
+
+    fn remove_server(&mut self, id: &str, ports: &mut [Value]) {
+        self.servers.retain(|server| server["id"] != id);
+        for port in ports.iter_mut().filter(|port| port["device_id"] == id) {
+            port["device_id"] = json!("");
+        }
+        // Nova deletes what it was told to delete with the server.
+        self.volumes
+            .retain(|volume| volume["attachments"][0]["server_id"] != id);
     }
 
     fn new_server(&mut self, body: &Value, ports: &mut [Value]) -> Answer {

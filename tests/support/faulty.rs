@@ -243,6 +243,10 @@ impl<B: Backend> Backend for &Faulty<B> {
         .await
     }
 
+    async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        self.backend.delete_fetched_configs(cluster).await
+    }
+
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {
         self.call("list_owned", cluster, async |backend| backend.list_owned(cluster).await)
             .await

@@ -60,6 +60,10 @@ impl OpenStackGround {
             ingress_floating_ip: None,
             ignition: OsIgnition::Auto,
             image_import: false,
+            volume_zone: None,
+            volume_timeout: std::time::Duration::from_secs(600),
+            admit: Vec::new(),
+            rehearsal: true,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -176,6 +180,10 @@ impl PretendGround {
             ingress_floating_ip: None,
             ignition: OsIgnition::Auto,
             image_import: false,
+            volume_zone: None,
+            volume_timeout: std::time::Duration::from_secs(600),
+            admit: Vec::new(),
+            rehearsal: true,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -18,6 +18,7 @@ use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle};
 use crate::cluster::{ClusterId, KubevirtConfig};
 use crate::http_limits;
+use crate::http_upload::{self, UploadError, UploadLimits};
 
 const GIB: u64 = 1 << 30;
 /// The size of a volume for an image of unknown size: CoreOS unpacks to 16 GiB.
@@ -315,11 +316,22 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
     );
     let granted = session.ask(&path, &request).await?;
     let token = granted["status"]["token"].as_str().unwrap_or_default();
-    // CDI responds after it has unpacked the file.
+    send_to(&proxy, ca, token, image, UploadLimits::default()).await
+}
+
+/// Sends the file to the upload proxy, which trusts these certificates besides the system's.
+///
+/// CDI responds after it has unpacked the file.
+async fn send_to(
+    proxy: &str,
+    ca: Vec<String>,
+    token: &str,
+    image: &LocalImage<'_>,
+    limits: UploadLimits,
+) -> Result<(), Failure> {
     let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
     // The token must not reach another host.
-    let client = client.redirect(reqwest::redirect::Policy::none());
-    let mut client = client.read_timeout(STUCK);
+    let mut client = client.redirect(reqwest::redirect::Policy::none());
     for pem in ca {
         let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| {
             Failure::new(
@@ -345,15 +357,16 @@ async fn send(session: &Session, config: &KubevirtConfig, image: &LocalImage<'_>
     let file = tokio::fs::File::open(image.path)
         .await
         .map_err(|error| unreadable(image.path, &error))?;
-    let sent = client
+    let request = client
         .post(format!("{}/v1beta1/upload", proxy.trim_end_matches('/')))
         .bearer_auth(token)
-        .header("content-type", "application/octet-stream")
-        .header("content-length", image.bytes)
-        .body(reqwest::Body::from(file))
-        .send()
+        .header("content-type", "application/octet-stream");
+    let sent = http_upload::send(request, file, image.bytes, limits)
         .await
-        .map_err(unreachable)?;
+        .map_err(|error| match error {
+            UploadError::Http(error) => unreachable(error),
+            error => Failure::new(BackendErrorKind::Timeout, format!("upload to {proxy}: {error}")),
+        })?;
     let status = sent.status();
     if status.is_success() {
         return Ok(());
@@ -437,6 +450,24 @@ pub(super) async fn leave(session: &Session, cluster: &ClusterId) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http_upload::slow_server::{BYTES, Behavior, LIMITS, run, start};
+
+    #[test]
+    fn an_upload_proxy_may_read_slowly_but_not_stop() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![7; BYTES]).unwrap();
+        let image = LocalImage {
+            path: &path,
+            sha256: "",
+            bytes: BYTES as u64,
+        };
+        let upload = |behavior| run(send_to(&start(behavior), Vec::new(), "token", &image, LIMITS));
+        upload(Behavior::Slow).unwrap();
+        let failure = upload(Behavior::Stops).unwrap_err();
+        assert_eq!(failure.kind, BackendErrorKind::Timeout);
+        assert!(failure.message.contains("stopped reading"), "{}", failure.message);
+    }
 
     #[test]
     fn the_size_of_the_disk_within_a_qcow2_is_read() {

@@ -74,7 +74,7 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
 }
 
 /// Scheme, host and port, because the path may contain a secret.
-fn host(url: &str) -> &str {
+pub(super) fn host(url: &str) -> &str {
     let from = url.find("://").map_or(0, |at| at + 3);
     url[from..].find('/').map_or(url, |at| &url[..from + at])
 }

@@ -15,7 +15,7 @@ use crate::backend::{BackendError, Choice, Finding, PlatformChoices, SettingChoi
 pub fn clouds() -> Result<SettingChoices, BackendError> {
     let sources = Sources::of_process();
     let found = sources
-        .find("clouds.yaml", "OS_CLIENT_CONFIG_FILE")
+        .find("clouds", "OS_CLIENT_CONFIG_FILE")
         .map_err(|error| Failure::from(error).during("read clouds.yaml"))?;
     let none = serde_json::Map::new();
     let choices = found.as_ref().map(|(path, file)| {

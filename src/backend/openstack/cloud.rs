@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::{OnceCell, OwnedMutexGuard, RwLock};
 
@@ -13,7 +15,7 @@ use super::session::Session;
 use super::wire::Flavor;
 use crate::backend::BackendError;
 use crate::backend::failure::During;
-use crate::cluster::{MachineName, OpenStackConfig};
+use crate::cluster::{ClusterId, MachineName, OpenStackConfig};
 
 /// The pause between two queries of a changing object.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -36,6 +38,10 @@ pub struct OpenStack {
     pub(super) in_use: RwLock<()>,
     /// Servers of pass one whose guest has been confirmed to have its address.
     pub(super) live: Mutex<BTreeSet<String>>,
+    /// The tokens in the user data of machines that fetch their config, until that is deleted.
+    pub(super) content_tokens: Mutex<HashMap<(ClusterId, MachineName), Arc<SecretString>>>,
+    /// Whether Swift failed although it may not have been used; it is not asked again.
+    pub(super) swift_failed: AtomicBool,
 }
 
 impl OpenStack {
@@ -58,6 +64,8 @@ impl OpenStack {
             groups: tokio::sync::Mutex::default(),
             in_use: RwLock::default(),
             live: Mutex::default(),
+            content_tokens: Mutex::default(),
+            swift_failed: AtomicBool::default(),
         })
     }
 }

@@ -1,14 +1,21 @@
-//! Stores the config of a bootstrap machine where it can be fetched, because it is too large for Nova's user data.
+//! Stores configs that are too large for Nova's user data where their machines fetch them.
 //!
 //! In Glance: a private image, fetched with a token. In Swift: an object with a random name, fetched by a temporary URL
 //! (openstack/swift: `swift/common/middleware/tempurl.py`).
 
+use std::io::Cursor;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use jiff::Timestamp;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::warn;
 
 use super::auth::Service::{Image as GLANCE, Object as SWIFT};
-use super::cloud::OpenStack;
+use super::cloud::{OpenStack, lock};
 use super::images::CONTENT;
 use super::wire::{TAG, escape, text};
 use crate::backend::failure::Failure;
@@ -18,8 +25,12 @@ use crate::digest::{hex, hmac_sha256, sha512};
 use crate::ignition::stub::{Stub, stub};
 use crate::ignition::version;
 
+/// A token in user data must be valid for this many minutes: the machine is created, boots and fetches its config.
+pub(super) const TOKEN_MINUTES: i64 = 30;
 /// The validity of a temporary URL in seconds. The config is fetched at the first boot.
 const FETCHABLE: i64 = 2 * 3600;
+/// How long to wait for a Swift that may not have been used.
+const OPTIONAL: Duration = Duration::from_secs(15);
 
 /// Where a config is stored.
 struct Place {
@@ -46,7 +57,7 @@ impl OpenStack {
             .map_err(|error| rejected(format!("the config of {} is not JSON: {error}", spec.name)))?;
         let version = version(&document).map_err(|error| rejected(error.to_string()))?;
         // Content of an interrupted attempt may be incomplete.
-        self.delete_content(&spec.cluster, Some(&spec.name)).await?;
+        self.delete_images(&spec.cluster, Some(&spec.name)).await?;
         let place = match self.config.ignition {
             OsIgnition::Swift => self.put_object(spec, config).await?,
             OsIgnition::Glance => self.put_image(spec, config).await?,
@@ -80,6 +91,13 @@ impl OpenStack {
     }
 
     async fn put_image(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
+        let token = self.session.separate_token().await?;
+        if token.minutes_left() < TOKEN_MINUTES {
+            self.revoke(&token.value).await;
+            return Err(short_lived(self.session.name(), token.minutes_left()));
+        }
+        let key = (spec.cluster.clone(), spec.name.clone());
+        lock(&self.content_tokens).insert(key, Arc::clone(&token.value));
         let image = json!({
             "name": format!("{}-ignition", spec.name),
             "disk_format": "raw",
@@ -88,13 +106,18 @@ impl OpenStack {
             "tags": [TAG, spec.cluster],
             CONTENT: spec.name,
         });
-        let created = self.session.post(GLANCE, "/images", &image).await?;
+        let created = match self.session.post(GLANCE, "/images", &image).await {
+            Ok(created) => created,
+            Err(failure) => {
+                self.revoke_tokens(&spec.cluster, Some(&spec.name)).await;
+                return Err(failure);
+            }
+        };
         let id = text(&created, "id");
-        if let Err(failure) = self.send_image(id, config.to_vec()).await {
-            self.session.delete(GLANCE, &format!("/images/{id}")).await?;
+        if let Err(failure) = self.send_image(id, body(config)).await {
+            self.delete_images(&spec.cluster, Some(&spec.name)).await?;
             return Err(failure);
         }
-        let token = self.session.new_token().await?;
         Ok(Place {
             url: format!("{}/images/{id}/file", self.session.public_endpoint(GLANCE).await?),
             token: Some(token.value.expose_secret().to_owned()),
@@ -102,11 +125,12 @@ impl OpenStack {
     }
 
     async fn put_object(&self, spec: &MachineSpec, config: &[u8]) -> Result<Place, Failure> {
+        self.delete_objects_of(&spec.cluster, Some(&spec.name)).await?;
         let [key, name] = [random()?, random()?];
         let container = container(&spec.cluster);
         let headers = [("X-Container-Meta-Temp-URL-Key", key.as_str())];
         self.session
-            .send_bytes(SWIFT, &format!("/{container}"), Vec::new(), &headers)
+            .send_bytes(SWIFT, &format!("/{container}"), body(&[]), &headers)
             .await?;
         let object = format!("{container}/{}/{name}", spec.name);
         let seconds = FETCHABLE.to_string();
@@ -115,7 +139,7 @@ impl OpenStack {
             ("X-Delete-After", seconds.as_str()),
         ];
         self.session
-            .send_bytes(SWIFT, &format!("/{object}"), config.to_vec(), &headers)
+            .send_bytes(SWIFT, &format!("/{object}"), body(config), &headers)
             .await?;
         let endpoint = self.session.public_endpoint(SWIFT).await?;
         let path = format!("{}/{object}", path_of(&endpoint));
@@ -134,18 +158,53 @@ impl OpenStack {
         Ok(Place { url, token: None })
     }
 
+    /// A list of Swift; `None` if nothing can have been stored there.
+    ///
+    /// Only with `os_ignition=swift` is its failure an error. With `auto` it is used only if Glance rejects a config, and
+    /// an object that remains expires.
+    async fn listed_in_swift(&self, path: &str) -> Result<Option<Value>, Failure> {
+        let is_optional = match self.config.ignition {
+            OsIgnition::Glance => return Ok(None),
+            OsIgnition::Swift => false,
+            OsIgnition::Auto => true,
+        };
+        if !self.session.has(SWIFT).await? || self.swift_failed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let asked = self.session.find(SWIFT, path);
+        let answer = match is_optional {
+            false => asked.await,
+            true => match timeout(OPTIONAL, asked).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Failure::new(
+                    BackendErrorKind::Timeout,
+                    format!("no response within {} s", OPTIONAL.as_secs()),
+                )),
+            },
+        };
+        match answer {
+            // Without permission to list, this user has never stored anything.
+            Err(failure) if failure.kind == BackendErrorKind::Denied => Ok(None),
+            Err(failure) if is_optional => {
+                self.swift_failed.store(true, Ordering::Relaxed);
+                warn!(
+                    "object storage (Swift) is skipped: {}. A container {TAG}-CLUSTER may remain; its objects expire \
+                     {} h after they were stored",
+                    failure.message,
+                    FETCHABLE / 3600
+                );
+                Ok(None)
+            }
+            answer => answer,
+        }
+    }
+
     /// The names of the cluster's objects with their container, then the name of the container.
     pub(super) async fn objects_of(&self, cluster: &ClusterId) -> Result<Vec<String>, Failure> {
-        if !self.session.has(SWIFT).await? {
-            return Ok(Vec::new());
-        }
         let container = container(cluster);
-        let found = match self.session.find(SWIFT, &format!("/{container}?format=json")).await {
-            // Without permission to list, this user has never stored anything.
-            Err(failure) if failure.kind == BackendErrorKind::Denied => None,
-            found => found?,
+        let Some(found) = self.listed_in_swift(&format!("/{container}?format=json")).await? else {
+            return Ok(Vec::new());
         };
-        let Some(found) = found else { return Ok(Vec::new()) };
         let objects = found.as_array().into_iter().flatten();
         let (ours, others): (Vec<_>, Vec<_>) = objects
             .map(|object| text(object, "name"))
@@ -160,13 +219,7 @@ impl OpenStack {
 
     /// The clusters that have a container.
     pub(super) async fn containers(&self) -> Result<Vec<ClusterId>, Failure> {
-        if !self.session.has(SWIFT).await? {
-            return Ok(Vec::new());
-        }
-        let found = match self.session.find(SWIFT, "?format=json").await {
-            Err(failure) if failure.kind == BackendErrorKind::Denied => None,
-            found => found?,
-        };
+        let found = self.listed_in_swift("?format=json").await?;
         let all = found.as_ref().and_then(Value::as_array).into_iter().flatten();
         let of = |container: &Value| ClusterId::read(text(container, "name").strip_prefix(TAG)?.strip_prefix('-')?);
         Ok(all.filter_map(of).collect())
@@ -178,6 +231,11 @@ impl OpenStack {
         cluster: &ClusterId,
         name: Option<&MachineName>,
     ) -> Result<bool, Failure> {
+        let images = self.delete_images(cluster, name).await?;
+        Ok(self.delete_objects_of(cluster, name).await? || images)
+    }
+
+    async fn delete_images(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
         let mut changed = false;
         for image in self.images_of(cluster).await? {
             let fetched_by = image[CONTENT].as_str();
@@ -188,6 +246,37 @@ impl OpenStack {
                     .await?;
             }
         }
+        self.revoke_tokens(cluster, name).await;
+        Ok(changed)
+    }
+
+    /// Revokes the tokens in the user data of one machine, or of all machines of a cluster. Those of an interrupted run
+    /// are not known any more, and expire.
+    async fn revoke_tokens(&self, cluster: &ClusterId, name: Option<&MachineName>) {
+        let is_meant =
+            |(of, machine): &(ClusterId, MachineName)| of == cluster && name.is_none_or(|name| name == machine);
+        let tokens: Vec<_> = {
+            let mut all = lock(&self.content_tokens);
+            let keys: Vec<_> = all.keys().filter(|key| is_meant(key)).cloned().collect();
+            keys.iter().filter_map(|key| all.remove(key)).collect()
+        };
+        for token in tokens {
+            self.revoke(&token).await;
+        }
+    }
+
+    /// A token that cannot be revoked expires: that is no reason to fail.
+    pub(super) async fn revoke(&self, token: &SecretString) {
+        if let Err(failure) = self.session.revoke(token).await {
+            warn!(
+                "a token that a machine received stays valid until it expires: {}",
+                failure.message
+            );
+        }
+    }
+
+    async fn delete_objects_of(&self, cluster: &ClusterId, name: Option<&MachineName>) -> Result<bool, Failure> {
+        let mut changed = false;
         for object in self.objects_of(cluster).await? {
             let machine = object.split('/').nth(1);
             let is_meant = name.is_none_or(|name| machine.is_none_or(|machine| machine == name.as_str()));
@@ -202,6 +291,22 @@ impl OpenStack {
         }
         Ok(changed)
     }
+}
+
+/// A machine may not have fetched its config when this token expires.
+pub(super) fn short_lived(cloud: &str, minutes: i64) -> Failure {
+    let message = format!(
+        "a new token of {cloud} is valid for {minutes} min; machines need {TOKEN_MINUTES} min to fetch their configs with it"
+    );
+    Failure::new(BackendErrorKind::Denied, message).hint(
+        "sign in with a password or an application credential instead of a token, or set os_ignition=swift, which needs \
+         no token",
+    )
+}
+
+/// The bytes of an upload, and their number.
+fn body(bytes: &[u8]) -> (Cursor<Vec<u8>>, u64) {
+    (Cursor::new(bytes.to_vec()), bytes.len() as u64)
 }
 
 /// Whether `put_object` creates such names: the name of a machine and 32 digits.

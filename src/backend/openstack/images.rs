@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::fs::File;
+use tokio::io::AsyncRead;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -110,10 +111,11 @@ impl OpenStack {
         let name = format!("{name}-{}", sha256.get(..12).unwrap_or(sha256));
         let mut image = new_image(&name, "qcow2", cluster);
         image[DIGEST] = json!(sha256);
+        let file = File::open(path).await.map_err(unreadable)?;
+        let bytes = file.metadata().await.map_err(unreadable)?.len();
         let created = self.session.post(GLANCE, "/images", &image).await?;
         let id = text(&created, "id").to_owned();
-        let file = File::open(path).await.map_err(unreadable)?;
-        let sent = self.send_image(&id, file).await;
+        let sent = self.send_image(&id, (file, bytes)).await;
         if let Err(failure) = sent {
             // An incomplete image can neither be used nor completed.
             self.session.delete(GLANCE, &format!("/images/{id}")).await?;
@@ -206,7 +208,11 @@ impl OpenStack {
     }
 
     /// Uploads the bytes of an image, which is active afterwards.
-    pub(super) async fn send_image(&self, id: &str, body: impl Into<reqwest::Body>) -> Result<(), Failure> {
+    pub(super) async fn send_image(
+        &self,
+        id: &str,
+        body: (impl AsyncRead + Send + Unpin + 'static, u64),
+    ) -> Result<(), Failure> {
         let headers = [("Content-Type", "application/octet-stream")];
         self.session
             .send_bytes(GLANCE, &format!("/images/{id}/file"), body, &headers)

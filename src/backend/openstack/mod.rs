@@ -111,11 +111,12 @@ impl OpenStack {
         self.delete_content(cluster, None).await?;
         let servers = self.servers_of(cluster).await?;
         self.delete_floating_ips(cluster, None).await?;
-        for port in self.ports_of(cluster).await? {
-            // A server without its port has no network. Servers are deleted by `delete_machine`.
-            if !servers.iter().any(|server| server["id"] == port.device.as_str()) {
-                self.delete_port(&port.id).await?;
-            }
+        // A server without its port has no network. Servers are deleted by `delete_machine`.
+        let mut ports = self.ports_of(cluster).await?;
+        ports.retain(|port| !servers.iter().any(|server| server["id"] == port.device.as_str()));
+        self.delete_kept_servers(cluster, &ports).await?;
+        for port in ports {
+            self.delete_port(&port.id).await?;
         }
         // The volumes of a server are deleted with it.
         self.delete_volumes(cluster, None, &servers).await?;
@@ -246,6 +247,13 @@ impl Backend for OpenStack {
             }
         }
         Ok(())
+    }
+
+    async fn delete_fetched_configs(&self, cluster: &ClusterId) -> Result<(), BackendError> {
+        let deleted = self.delete_content(cluster, None).await;
+        deleted
+            .map(drop)
+            .during(format!("delete the stored configs of cluster {cluster}"))
     }
 
     async fn list_owned(&self, cluster: &ClusterId) -> Result<Vec<Owned>, BackendError> {

@@ -320,13 +320,24 @@ impl OpenStack {
         };
         let id = text(&group, "id").to_owned();
         let there = group["security_group_rules"].as_array().cloned().unwrap_or_default();
-        let wanted = wire::rules(&id, network.map(|subnet| subnet.cidr), network.and_then(our_address)).into_iter();
+        let wanted = wire::rules(
+            &id,
+            network.map(|subnet| subnet.cidr),
+            network.and_then(our_address),
+            &self.config.admit,
+            self.config.rehearsal,
+        );
         let lacking: Vec<_> = wanted
+            .iter()
             .filter(|rule| !there.iter().any(|other| wire::same_rule(other, rule)))
             .collect();
         if !lacking.is_empty() {
             let rules = json!({"security_group_rules": lacking});
             self.session.post(NEUTRON, "/security-group-rules", &rules).await?;
+        }
+        for rule in there.iter().filter(|rule| wire::is_outdated(rule, &wanted)) {
+            let path = format!("/security-group-rules/{}", text(rule, "id"));
+            self.session.delete(NEUTRON, &path).await?;
         }
         Ok(id)
     }

@@ -1,11 +1,12 @@
 //! Checks before a deployment: services, permissions, names, sizes and quotas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::auth::Service::{self, Compute, Image, Network as NEUTRON, Volume};
 use super::cloud::OpenStack;
+use super::content::{TOKEN_MINUTES, short_lived};
 use super::network::Network;
 use super::ports::{WAYS_OUT, some_of};
 use super::session::COMPUTE_VERSION;
@@ -13,7 +14,7 @@ use super::wire::{FlavorRequirements, text};
 use crate::backend::failure::Failure;
 use crate::backend::findings::Findings;
 use crate::backend::{BackendErrorKind, Finding, Requirements, Verdict};
-use crate::cluster::{OsBoot, Pass, Role, Size};
+use crate::cluster::{OsBoot, OsIgnition, Pass, Role, Size};
 
 /// What was found, in order.
 impl Findings {
@@ -51,9 +52,10 @@ impl OpenStack {
         if !self.check_services(requirements, &mut found).await? {
             return Ok(found.0);
         }
+        self.check_token(&mut found).await?;
         self.check_networks(requirements, &token.project, &mut found).await?;
         self.check_names(requirements, &mut found).await?;
-        self.check_choices(&mut found).await?;
+        self.check_choices(requirements, &mut found).await?;
         let flavors = self.check_flavors(requirements, &mut found).await?;
         self.check_quotas(requirements, &token.project, &flavors, &mut found)
             .await?;
@@ -98,6 +100,29 @@ impl OpenStack {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether a token lives long enough for machines that fetch their config with it.
+    async fn check_token(&self, found: &mut Findings) -> Result<(), Failure> {
+        let has_other = match self.config.ignition {
+            OsIgnition::Swift => true,
+            OsIgnition::Glance => false,
+            OsIgnition::Auto => self.session.has(Service::Object).await?,
+        };
+        if has_other {
+            return Ok(());
+        }
+        let mut minutes = self.session.token().await?.minutes_left();
+        if minutes < TOKEN_MINUTES {
+            let token = self.session.separate_token().await?;
+            minutes = token.minutes_left();
+            self.revoke(&token.value).await;
+        }
+        if minutes < TOKEN_MINUTES {
+            let failure = short_lived(self.session.name(), minutes);
+            found.fail(failure.message, failure.hint.as_deref().unwrap_or_default());
+        }
+        Ok(())
     }
 
     async fn check_networks(
@@ -210,7 +235,7 @@ impl OpenStack {
     }
 
     /// Configured networks, floating IPs and zones.
-    async fn check_choices(&self, found: &mut Findings) -> Result<(), Failure> {
+    async fn check_choices(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), Failure> {
         if let Some(name) = &self.config.external_network
             && let Some(network) = found.take(self.network(name).await)?
             && !network.is_external
@@ -220,32 +245,90 @@ impl OpenStack {
                 "set os_external_network to one of `openstack network list --external`",
             );
         }
-        for ip in [self.config.api_floating_ip, self.config.ingress_floating_ip]
-            .into_iter()
-            .flatten()
+        self.check_floating_ips(requirements, found).await?;
+        self.check_zones(found).await
+    }
+
+    /// Existing floating IPs are free or this cluster's, and a router leads from their network to the machines.
+    async fn check_floating_ips(&self, requirements: &Requirements, found: &mut Findings) -> Result<(), Failure> {
+        let mut external = BTreeSet::new();
+        if let Some(name) = &self.config.external_network
+            && let Ok(network) = self.network(name).await
         {
-            if self
-                .floating_ips(&[("floating_ip_address", &ip.to_string())])
-                .await?
-                .is_empty()
-            {
+            external.insert(network.id.clone());
+        }
+        let ours = match &requirements.cluster {
+            Some(cluster) => self.ports_of(cluster).await?,
+            None => Vec::new(),
+        };
+        let given = [self.config.api_floating_ip, self.config.ingress_floating_ip];
+        for ip in given.into_iter().flatten() {
+            let there = self.floating_ips(&[("floating_ip_address", &ip.to_string())]).await?;
+            let Some(floating) = there.first() else {
                 let text = format!("floating IP {ip} does not exist in this project");
                 found.fail(text, "list the existing ones with `openstack floating ip list`");
+                continue;
+            };
+            external.extend(floating["floating_network_id"].as_str().map(str::to_owned));
+            let port = text(floating, "port_id");
+            if !port.is_empty() && !ours.iter().any(|other| other.id == port) {
+                found.fail(
+                    format!("floating IP {ip} is in use by port {port}, which is not owned by this cluster"),
+                    &format!("choose another one, or detach it with `openstack floating ip unset --port {ip}`"),
+                );
             }
         }
-        if let Some(zone) = &self.config.zone {
-            let zones = self
-                .session
-                .list(Compute, "/os-availability-zone", "availabilityZoneInfo")
-                .await?;
-            let names: Vec<_> = zones.iter().map(|zone| text(zone, "zoneName")).collect();
-            // A host may follow after a colon. Only administrators can list hosts.
-            let wanted = zone.split(':').next().unwrap_or_default();
-            if !names.contains(&wanted) {
-                found.fail(
-                    format!("availability zone {wanted} does not exist"),
-                    &format!("set os_zone to one of {}", some_of(&names)),
+        let Some(network) = requirements.networks.first() else {
+            return Ok(());
+        };
+        if external.is_empty() {
+            return Ok(());
+        }
+        let Ok(network) = self.network(network).await else {
+            return Ok(());
+        };
+        // Without it, Neutron refuses the association (openstack/neutron: `neutron/db/l3_db.py`, `get_router_for_floatingip`).
+        let ports = self
+            .session
+            .list_where(NEUTRON, "/ports", &[("network_id", &network.id)], "ports")
+            .await?;
+        let routers = self.session.list(NEUTRON, "/routers", "routers").await?;
+        for external in external {
+            let leads = |router: &&Value| {
+                router["external_gateway_info"]["network_id"] == external.as_str()
+                    && ports.iter().any(|port| port["device_id"] == router["id"])
+            };
+            if !routers.iter().any(|router| leads(&router)) {
+                // A router of another project is not visible.
+                found.add(
+                    Verdict::Warn,
+                    format!("no router of this project connects network {} with external network {external}", network.name),
+                    Some("floating IPs require one: `openstack router set --external-gateway` and `openstack router add subnet`"),
                 );
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_zones(&self, found: &mut Findings) -> Result<(), Failure> {
+        let of = |service, zones: &Option<String>, setting| Some((service, zones.clone()?, setting));
+        let compute = of(Compute, &self.config.zone, "os_zone");
+        let volume = of(Volume, &self.config.volume_zone, "os_volume_zone");
+        for (service, zones, setting) in compute.into_iter().chain(volume) {
+            let all = self
+                .session
+                .list(service, "/os-availability-zone", "availabilityZoneInfo")
+                .await?;
+            let names: Vec<_> = all.iter().map(|zone| text(zone, "zoneName")).collect();
+            for zone in zones.split(',') {
+                // A host may follow after a colon. Only administrators can list hosts.
+                let wanted = zone.trim().split(':').next().unwrap_or_default();
+                if !names.contains(&wanted) {
+                    found.fail(
+                        format!("availability zone {wanted} does not exist"),
+                        &format!("set {setting} to one or more of {}", some_of(&names)),
+                    );
+                }
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Creates, starts, stops, lists and deletes servers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,10 +12,10 @@ use tokio::time::{Instant, sleep};
 use super::auth::Service::{Compute as NOVA, Image as GLANCE, Volume as CINDER};
 use super::cloud::{OpenStack, PAUSE, turn};
 use super::listing::has_tags;
-use super::wire::{self, Parts, query, text};
+use super::wire::{self, Parts, Port, query, text};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, BackendErrorKind, Carrier, Machine, MachineSpec, Payload, Power, SeenNic, Stop};
-use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot, Role};
+use crate::cluster::{Affinity, ClusterId, MachineName, OsBoot};
 
 /// The longest time for creating or deleting a server or volume.
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -55,7 +56,10 @@ impl OpenStack {
             true => vec![self.security_group(&spec.cluster, main).await?],
             false => Vec::new(),
         };
-        let ports = self.ports_for(spec, &networks, &groups).await?;
+        let mut ports = self.ports_for(spec, &networks, &groups).await?;
+        if self.delete_kept_servers(&spec.cluster, &ports).await? {
+            ports = self.ports_for(spec, &networks, &groups).await?;
+        }
         if let Some(port) = ports.iter().find(|port| !port.device.is_empty()) {
             let message = format!(
                 "port {1} of {2} is in use by server {0}",
@@ -82,7 +86,7 @@ impl OpenStack {
             user_data: &user_data,
             boot: self.config.boot,
             volumes: &volumes,
-            zone: self.config.zone.as_deref(),
+            zone: wire::zone_of(spec, self.config.zone.as_deref()),
             group: group.as_deref(),
         };
         // With soft affinity, Nova considers only members that already have a host.
@@ -134,7 +138,7 @@ impl OpenStack {
         let machine = wire::machine(server).unwrap_or_else(|| new_machine(spec));
         match machine.power {
             Power::Off => {
-                self.act(server, &json!({"os-start": null})).await?;
+                self.act(server, &wire::start(server)).await?;
                 Ok(Action::Done(machine))
             }
             _ => Ok(Action::Unchanged(machine)),
@@ -217,14 +221,21 @@ impl OpenStack {
     }
 
     /// Deletes a server and waits until its ports can be used again.
+    ///
+    /// With `reclaim_instance_interval`, Nova keeps a deleted server as SOFT_DELETED for that time, with its ports and
+    /// volumes, until its owner forces the deletion (openstack/nova: `nova/api/openstack/compute/servers.py`, `_delete`;
+    /// `deferred_delete.py`, `forceDelete`).
     async fn delete_server(&self, server: &Value) -> Result<(), Failure> {
         let path = format!("/servers/{}", text(server, "id"));
         let begun = Instant::now();
-        let mut asked = Instant::now();
-        self.session.delete(NOVA, &path).await?;
+        let mut asked = begun;
+        let mut is_forced = false;
+        if !is_kept(server) {
+            self.session.delete(NOVA, &path).await?;
+        }
         while let Some(left) = self.session.find(NOVA, &path).await? {
+            let left = &left["server"];
             if begun.elapsed() > CHANGE_TIMEOUT {
-                let left = &left["server"];
                 let task = left["OS-EXT-STS:task_state"].as_str().unwrap_or("no task");
                 let message = format!(
                     "server {} is still {}, {task}",
@@ -234,8 +245,14 @@ impl OpenStack {
                 return Err(Failure::new(BackendErrorKind::Timeout, message));
             }
             // A deletion during another operation may have been lost.
-            if asked.elapsed() > CHANGE_TIMEOUT / 5 {
+            let is_lost = asked.elapsed() > CHANGE_TIMEOUT / 5;
+            if is_lost {
                 asked = Instant::now();
+            }
+            if is_kept(left) && (is_lost || !is_forced) {
+                is_forced = true;
+                self.force_delete(left).await?;
+            } else if is_lost {
                 self.session.delete(NOVA, &path).await?;
             }
             sleep(PAUSE).await;
@@ -243,11 +260,49 @@ impl OpenStack {
         Ok(())
     }
 
+    async fn force_delete(&self, server: &Value) -> Result<(), Failure> {
+        match self.act(server, &json!({"forceDelete": null})).await {
+            // It is being deleted, or gone.
+            Err(failure) if matches!(failure.code, Some(404 | 409)) => Ok(()),
+            Err(failure) if failure.code == Some(403) => {
+                let (name, id) = (text(server, "name"), text(server, "id"));
+                Err(failure.hint(format!(
+                    "Nova keeps deleted server {name}: have an administrator run `openstack server delete --force {id}`, \
+                     or allow os_compute_api:os-deferred-delete:force to members"
+                )))
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Deletes servers that an interrupted run deleted and Nova keeps. Returns whether there were any.
+    ///
+    /// Only their ports lead to them: a member's lists do not contain them (openstack/nova: `nova/db/main/api.py`,
+    /// `instance_get_all_by_filters`, `not_soft_deleted`).
+    pub(super) async fn delete_kept_servers(&self, cluster: &ClusterId, ports: &[Port]) -> Result<bool, Failure> {
+        let devices: BTreeSet<_> = ports.iter().map(|port| port.device.as_str()).collect();
+        let mut changed = false;
+        for device in devices.into_iter().filter(|device| !device.is_empty()) {
+            let path = format!("/servers/{}", wire::escape(device));
+            let Some(mut found) = self.session.find(NOVA, &path).await? else {
+                continue;
+            };
+            let server = found["server"].take();
+            if is_kept(&server) && wire::cluster_of(&server).as_ref() == Some(cluster) {
+                self.delete_server(&server).await?;
+                changed = true;
+            }
+        }
+        Ok(changed)
+    }
+
     /// Deletes all objects of a machine except its server and reserved ports: other ports, volumes, its stored config.
     async fn delete_parts(&self, cluster: &ClusterId, name: &MachineName) -> Result<bool, Failure> {
         let mut changed = self.delete_content(cluster, Some(name)).await?;
         let names: Vec<_> = (0..NICS).map(|index| wire::port_of(name, index)).collect();
-        for port in self.ports_named(cluster, &names).await? {
+        let ports = self.ports_named(cluster, &names).await?;
+        changed |= self.delete_kept_servers(cluster, &ports).await?;
+        for port in ports {
             changed |= self.delete_port(&port.id).await?;
         }
         // Nova deletes them with the server, if there was one.
@@ -268,7 +323,7 @@ impl OpenStack {
         Ok(image)
     }
 
-    /// The user data in base64. A config of the bootstrap machine that is too large is replaced by one that fetches it.
+    /// The user data in base64. A config that is too large is replaced by one that fetches it.
     async fn user_data(&self, spec: &MachineSpec) -> Result<String, Failure> {
         let bytes = match &spec.payload {
             Payload::CloudInit { user_data, .. } => user_data.as_bytes(),
@@ -290,7 +345,7 @@ impl OpenStack {
             );
             Failure::new(BackendErrorKind::TooLarge, message)
         };
-        if spec.role != Role::Bootstrap || !matches!(spec.payload, Payload::Ignition(_)) {
+        if !matches!(spec.payload, Payload::Ignition(_)) {
             return Err(too_large(bytes.len()));
         }
         let stub = self.store_config(spec, bytes).await?;
@@ -323,7 +378,7 @@ impl OpenStack {
         if wire::power(&server).is_some_and(|power| power != Power::Off) {
             return Ok(Action::Unchanged(()));
         }
-        self.act(&server, &json!({"os-start": null})).await?;
+        self.act(&server, &wire::start(&server)).await?;
         Ok(Action::Done(()))
     }
 
@@ -393,6 +448,11 @@ impl OpenStack {
             .map(|server| text(server, "name").to_owned())
             .collect())
     }
+}
+
+/// Whether Nova keeps a deleted server until its owner forces the deletion.
+fn is_kept(server: &Value) -> bool {
+    text(server, "status") == "SOFT_DELETED"
 }
 
 fn is_gone(server: &Value) -> bool {

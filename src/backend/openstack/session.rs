@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
-use reqwest::{Body, Method, StatusCode};
-use secrecy::SecretString;
+use reqwest::{Method, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
+use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
 use tracing::warn;
 
@@ -40,6 +41,13 @@ pub(super) struct Token {
     pub expires: Timestamp,
     pub project: Arc<str>,
     catalog: Arc<Value>,
+}
+
+impl Token {
+    /// The minutes for which it is valid.
+    pub fn minutes_left(&self) -> i64 {
+        self.expires.duration_since(Timestamp::now()).as_secs() / 60
+    }
 }
 
 /// A cloud with a token that is renewed in time.
@@ -173,12 +181,28 @@ impl Session {
         })
     }
 
-    /// A token that was just created.
-    pub async fn new_token(&self) -> Result<Token, Failure> {
-        let mut held = self.token.lock().await;
-        let token = self.sign_in().await?;
-        *held = Some(token.clone());
-        Ok(token)
+    /// A token for somebody else: it is not used here, so that it can be revoked.
+    pub async fn separate_token(&self) -> Result<Token, Failure> {
+        self.sign_in().await
+    }
+
+    /// Makes a token invalid (openstack/keystone: `keystone/token/provider.py`, `revoke_token`: only this one, not those
+    /// of the same credentials).
+    pub async fn revoke(&self, token: &SecretString) -> Result<(), Failure> {
+        let ours = self.token().await?;
+        let request = Request {
+            method: Method::DELETE,
+            url: format!("{}/auth/tokens", self.access.auth_url),
+            body: None,
+            headers: &[("X-Subject-Token", token.expose_secret())],
+            largest: http_limits::SMALL,
+        };
+        let (status, headers, body) = self.transport.send(&request, Some(&ours.value), true).await?;
+        match status {
+            // It has expired.
+            StatusCode::NOT_FOUND => Ok(()),
+            status => checked(status, &headers, body).map(drop),
+        }
     }
 
     /// Whether the catalog has the service.
@@ -200,6 +224,17 @@ impl Session {
 
     async fn endpoint_of(&self, service: Service, interface: &str) -> Result<String, Failure> {
         let token = self.token().await?;
+        let regions = self.access.undecided_regions(service, interface, &token.catalog);
+        if !regions.is_empty() {
+            let regions: Vec<_> = regions.into_iter().collect();
+            let (name, service) = (&self.access.name, service.name());
+            let message = format!(
+                "{name} has {service} in {} regions, and os_region is not set",
+                regions.len()
+            );
+            return Err(Failure::new(BackendErrorKind::Conflict, message)
+                .hint(format!("set os_region to one of {}", regions.join(", "))));
+        }
         let url = self
             .access
             .endpoint(service, interface, &token.catalog)
@@ -306,12 +341,12 @@ impl Session {
         }
     }
 
-    /// Sends bytes with the given headers.
+    /// Sends this number of bytes with the given headers.
     pub async fn send_bytes(
         &self,
         service: Service,
         path: &str,
-        body: impl Into<Body>,
+        body: (impl AsyncRead + Send + Unpin + 'static, u64),
         headers: &[(&str, &str)],
     ) -> Result<(), Failure> {
         let url = format!("{}{path}", self.endpoint(service).await?);

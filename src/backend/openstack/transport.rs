@@ -4,20 +4,24 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reqwest::header::HeaderMap;
-use reqwest::{Body, Certificate, Client, Method, StatusCode, redirect};
+use reqwest::{Certificate, Client, Method, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
+use tokio::io::AsyncRead;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::answers::{read, unreachable};
+use super::answers::{host, read, unreachable};
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::backoff::{Backoff, asked_pause};
 use crate::http_limits::{self, innermost};
+use crate::http_upload::{self, UploadError, UploadLimits};
 
 /// How often a request is sent before its error is returned.
 const TRIES: u32 = 5;
+/// Limit of one request that is no upload, with its response.
+const ANSWER: Duration = Duration::from_secs(180);
 /// The longest sum of pauses for one request. A longer requested pause is returned with the error, because the limit of
 /// the user is not known here.
 const HELD_BACK: Duration = Duration::from_secs(30);
@@ -36,6 +40,8 @@ pub(super) struct Request<'a> {
 pub(super) struct Transport {
     http: Client,
     ca: Option<String>,
+    answer: Duration,
+    uploads: UploadLimits,
 }
 
 impl Transport {
@@ -43,7 +49,6 @@ impl Transport {
     pub fn new(ca: Option<&Path>) -> Result<Self, Failure> {
         let mut http = Client::builder()
             .connect_timeout(Duration::from_secs(15))
-            .read_timeout(Duration::from_secs(120))
             // A redirected request would contain the token.
             .redirect(redirect::Policy::none());
         let ca = ca.map(read_ca).transpose()?;
@@ -56,6 +61,8 @@ impl Transport {
         Ok(Self {
             http,
             ca: ca.map(|(pem, _)| pem),
+            answer: ANSWER,
+            uploads: UploadLimits::default(),
         })
     }
 
@@ -107,6 +114,7 @@ impl Transport {
         let mut builder = self
             .http
             .request(request.method.clone(), &request.url)
+            .timeout(self.answer)
             .header("Accept", "application/json");
         if let Some(token) = token {
             builder = builder.header("X-Auth-Token", token.expose_secret());
@@ -136,18 +144,19 @@ impl Transport {
         &self,
         url: &str,
         token: &SecretString,
-        body: impl Into<Body>,
+        (body, bytes): (impl AsyncRead + Send + Unpin + 'static, u64),
         headers: &[(&str, &str)],
     ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failure> {
         let mut request = self.http.put(url).header("X-Auth-Token", token.expose_secret());
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = request
-            .body(body)
-            .send()
+        let response = http_upload::send(request, body, bytes, self.uploads)
             .await
-            .map_err(|error| unreachable(url, &error))?;
+            .map_err(|error| match error {
+                UploadError::Http(error) => unreachable(url, &error),
+                error => Failure::new(BackendErrorKind::Timeout, format!("{}: {error}", host(url))),
+            })?;
         read(url, response, http_limits::SMALL).await
     }
 }
@@ -195,8 +204,35 @@ fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::super::answers::checked;
     use super::*;
+    use crate::http_upload::slow_server::{BYTES, Behavior, LIMIT, LIMITS, run, start};
+
+    #[test]
+    fn an_upload_may_take_longer_than_any_other_request() {
+        let mut transport = Transport::new(None).unwrap();
+        (transport.answer, transport.uploads) = (LIMIT, LIMITS);
+        let upload = |behavior| {
+            let body = (Cursor::new(vec![7; BYTES]), BYTES as u64);
+            run(transport.put_bytes(&start(behavior), &"token".into(), body, &[]))
+        };
+        assert_eq!(upload(Behavior::Slow).unwrap().0, 200);
+        let failure = upload(Behavior::Stops).unwrap_err();
+        assert_eq!(failure.kind, BackendErrorKind::Timeout);
+        assert!(failure.message.contains("stopped reading"), "{}", failure.message);
+        // Any other request has its own limit.
+        let request = Request {
+            method: Method::GET,
+            url: start(Behavior::Silent),
+            body: None,
+            headers: &[],
+            largest: http_limits::SMALL,
+        };
+        let failed = run(transport.send_once(&request, None)).err().unwrap();
+        assert_eq!(failed.failure.kind, BackendErrorKind::Timeout);
+    }
 
     #[test]
     fn a_requested_pause_is_kept_or_returned_with_the_error() {

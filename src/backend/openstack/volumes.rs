@@ -44,7 +44,8 @@ impl OpenStack {
         gib: u64,
         image: Option<&str>,
     ) -> Result<String, Failure> {
-        let body = wire::volume(spec, index, gib, image, self.config.volume_type.as_deref());
+        let (kind, zones) = (self.config.volume_type.as_deref(), self.config.volume_zone.as_deref());
+        let body = wire::volume(spec, index, gib, image, kind, zones);
         let created = self.session.post(CINDER, "/volumes", &body).await?;
         let id = text(&created["volume"], "id").to_owned();
         let begun = Instant::now();
@@ -58,9 +59,11 @@ impl OpenStack {
                     let hint = "see `openstack volume message list`; the image may be larger than the volume";
                     return Err(Failure::new(BackendErrorKind::Rejected, message).hint(hint));
                 }
-                _ if begun.elapsed() > CHANGE_TIMEOUT => {
-                    let message = format!("volume {name} is still {status}");
-                    return Err(Failure::new(BackendErrorKind::Timeout, message));
+                _ if begun.elapsed() > self.config.volume_timeout => {
+                    let limit = self.config.volume_timeout.as_secs();
+                    let message = format!("volume {name} is still {status} after {limit} s");
+                    return Err(Failure::new(BackendErrorKind::Timeout, message)
+                        .hint("set os_volume_timeout to a longer time if the cloud copies images slowly"));
                 }
                 _ => sleep(PAUSE).await,
             }

@@ -29,6 +29,9 @@ const PASSWORD_VARIABLE: &str = "OCPDEPLOY_OVIRT_PASSWORD";
 /// How long a request is repeated while its object is locked. Copying a large disk locks it for minutes.
 const LOCKED: Duration = Duration::from_secs(300);
 
+/// Limit of one request that is no upload, with its response.
+const ANSWER: Duration = Duration::from_secs(180);
+
 /// How long the end of a session may take.
 const LOGOUT: Duration = Duration::from_secs(3);
 
@@ -85,7 +88,7 @@ impl Session {
     /// Reads CA and password. Sends no request yet.
     pub fn new(config: &OvirtConfig) -> Result<Self, Failure> {
         let certificates = config.ca.as_deref().map(read_ca).transpose()?;
-        let http = client(certificates.clone(), Duration::from_secs(180))
+        let http = client(certificates.clone())
             .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = format!("{} {}", std::process::id(), now.unwrap_or_default().as_nanos());
@@ -267,7 +270,8 @@ impl Session {
     }
 
     async fn answer(&self, request: RequestBuilder, largest: usize) -> Result<Answer, Failure> {
-        let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let sent = request.timeout(ANSWER).send().await;
+        let answer = sent.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let asked = asked_pause(status, answer.headers());
         let date = answer.headers().get(DATE).and_then(|date| time_of(date.to_str().ok()?));
@@ -345,9 +349,10 @@ impl Drop for Session {
                 .build()
                 .ok()?;
             let form = [("scope", "ovirt-app-api"), ("token", token.expose_secret())];
-            let request = client(certificates, LOGOUT)
+            let request = client(certificates)
                 .ok()?
                 .post(url)
+                .timeout(LOGOUT)
                 .header(ACCEPT, "application/json")
                 .form(&form);
             // The request's timeout belongs to the runtime.
@@ -358,10 +363,10 @@ impl Drop for Session {
     }
 }
 
-fn client(certificates: Option<Vec<Certificate>>, timeout: Duration) -> reqwest::Result<Client> {
+/// A client without a limit of requests: uploads have their own.
+pub(super) fn client(certificates: Option<Vec<Certificate>>) -> reqwest::Result<Client> {
     let client = Client::builder()
-        .connect_timeout(timeout.min(Duration::from_secs(15)))
-        .timeout(timeout)
+        .connect_timeout(Duration::from_secs(15))
         // A redirected request would contain the token.
         .redirect(redirect::Policy::none());
     match certificates {

@@ -3,12 +3,12 @@
 //! Facts: oVirt/ovirt-imageio: docs/images.md; oVirt/ovirt-engine-api-model: ImageTransferPhase; oVirt/ovirt-engine:
 //! TransferDiskImageCommand.
 
-use std::io::SeekFrom;
+use std::io::{Cursor, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
+use reqwest::{Client, Response, StatusCode};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::time::sleep;
@@ -23,6 +23,7 @@ use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::backoff::asked_pause;
 use crate::cluster::ClusterId;
+use crate::http_upload::{self, UploadError, UploadLimits};
 use crate::xml::Element;
 
 /// The size of a part. A part is sent in one request and flushed at its end.
@@ -31,6 +32,8 @@ const PIECE: u64 = 32 << 20;
 const ATTEMPTS: usize = 5;
 /// A longer pause is left to the caller, who knows the user's timeout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long to wait for a host to answer before any data.
+const GREETING: Duration = Duration::from_secs(30);
 const TRANSFER: Duration = Duration::from_secs(300);
 
 /// The prefix of comment and description of an image's objects; the digest follows.
@@ -203,7 +206,8 @@ impl Ovirt {
             .flatten()
             .filter(|url| url.starts_with("https://"))
         {
-            match self.session.http().request(reqwest::Method::OPTIONS, url).send().await {
+            let request = self.session.http().request(reqwest::Method::OPTIONS, url);
+            match request.timeout(GREETING).send().await {
                 Ok(_) => return Ok(Some((transfer.clone(), url.to_owned()))),
                 Err(error) => last = Some(unreachable(origin(url), &error)),
             }
@@ -218,17 +222,11 @@ impl Ovirt {
 
     /// `false`: the upload was cancelled.
     async fn send_piece(&self, path: &str, url: &str, at: u64, piece: Vec<u8>) -> Result<bool, Failure> {
-        let range = format!("bytes {at}-{}/*", at + piece.len() as u64 - 1);
         let mut backoff = pauses();
         let mut attempt = 0;
         loop {
-            let request = self
-                .session
-                .http()
-                .put(url)
-                .header(CONTENT_RANGE, &range)
-                .body(piece.clone());
-            let failure = match request.send().await {
+            let sent = put_piece(self.session.http(), url, at, piece.clone(), UploadLimits::default());
+            let failure = match sent.await {
                 Ok(answer) if answer.status().is_success() => return Ok(true),
                 Ok(answer) => {
                     let status = answer.status();
@@ -245,7 +243,7 @@ impl Ovirt {
                     let asked = asked_pause(status, answer.headers());
                     Failure::new(kind, format!("{} returned HTTP {status}", origin(url))).pause(asked)
                 }
-                Err(error) => unreachable(origin(url), &error),
+                Err(failure) => failure,
             };
             attempt += 1;
             let asked = failure.pause.unwrap_or_default();
@@ -255,6 +253,25 @@ impl Ovirt {
             sleep(backoff.pause(Some(asked))).await;
         }
     }
+}
+
+/// Sends a part that begins at `at`.
+async fn put_piece(
+    http: &Client,
+    url: &str,
+    at: u64,
+    piece: Vec<u8>,
+    limits: UploadLimits,
+) -> Result<Response, Failure> {
+    let bytes = piece.len() as u64;
+    let range = format!("bytes {at}-{}/*", at + bytes - 1);
+    let request = http.put(url).header(CONTENT_RANGE, range);
+    http_upload::send(request, Cursor::new(piece), bytes, limits)
+        .await
+        .map_err(|error| match error {
+            UploadError::Http(error) => unreachable(origin(url), &error),
+            error => Failure::new(BackendErrorKind::Timeout, format!("{}: {error}", origin(url))),
+        })
 }
 
 /// Whether a transfer in this phase cannot be continued. `finalizing_success` is not: everything was sent.
@@ -319,4 +336,21 @@ impl<'a> LocalImage<'a> {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(BackendErrorKind::Rejected, format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::session::client;
+    use super::*;
+    use crate::http_upload::slow_server::{BYTES, Behavior, LIMITS, run, start};
+
+    #[test]
+    fn a_host_may_read_a_part_slowly_but_not_stop() {
+        let http = client(None).unwrap();
+        let upload = |behavior| run(put_piece(&http, &start(behavior), 0, vec![7; BYTES], LIMITS));
+        assert_eq!(upload(Behavior::Slow).unwrap().status(), 200);
+        let failure = upload(Behavior::Stops).unwrap_err();
+        assert_eq!(failure.kind, BackendErrorKind::Timeout);
+        assert!(failure.message.contains("stopped reading"), "{}", failure.message);
+    }
 }

@@ -1,6 +1,7 @@
 //! Settings of the OpenStack backend.
 
 use crate::cluster::{OpenStackConfig, OsFlavors};
+use crate::settings::parse;
 use crate::settings::values::Values;
 
 pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
@@ -8,11 +9,14 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
     let affinity = values.choice("os_affinity");
     let ignition = values.choice("os_ignition");
     let image_import = values.switch("os_image_import");
+    let volume_timeout = values.duration("os_volume_timeout");
+    let admit = values.list("os_admit", parse::network);
     Some(OpenStackConfig {
         cloud: values.text("os_cloud"),
         region: values.text("os_region"),
         volume_type: values.text("os_volume_type"),
         zone: values.text("os_zone"),
+        volume_zone: values.text("os_volume_zone"),
         flavors: OsFlavors {
             bootstrap: values.text("os_bootstrap_flavor"),
             master: values.text("os_master_flavor"),
@@ -26,5 +30,8 @@ pub(super) fn read(values: &mut Values<'_>) -> Option<OpenStackConfig> {
         affinity: affinity?,
         ignition: ignition?,
         image_import: image_import?,
+        volume_timeout: volume_timeout?,
+        admit: admit?,
+        rehearsal: values.sources.rehearse,
     })
 }

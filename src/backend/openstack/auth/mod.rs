@@ -2,35 +2,17 @@
 //!
 //! The keys are the same as in openstacksdk (openstack/openstacksdk: `doc/source/user/config/configuration.rst`).
 
-use std::collections::BTreeMap;
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-/// Credentials are missing or invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AuthConfigError {
-    pub message: String,
-    pub hint: String,
-}
-
-impl AuthConfigError {
-    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (message, hint) = (message.into(), hint.into());
-        Self { message, hint }
-    }
-}
-
-impl fmt::Display for AuthConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for AuthConfigError {}
+pub(super) use self::sources::{AuthConfigError, Sources};
+use self::sources::{Keys, from_file, from_variables};
 
 /// The credentials for one cloud, and the selection of its endpoints.
 #[derive(Debug)]
@@ -47,6 +29,34 @@ pub(super) struct Access {
     pub ca: Option<PathBuf>,
     /// Configured endpoints, by the service's type with underscores.
     overrides: BTreeMap<String, String>,
+}
+
+/// A method of Keystone.
+#[derive(Clone, Copy)]
+enum Method {
+    Password,
+    Token,
+    Application,
+}
+
+impl Method {
+    /// The method of an `auth_type`, a plugin of openstack/keystoneauth (`setup.cfg`, `keystoneauth1.plugin`). `None`
+    /// without one: then the secrets decide.
+    fn of(name: &str, auth_type: Option<&str>) -> Result<Option<Self>, AuthConfigError> {
+        Ok(Some(match auth_type {
+            None => return Ok(None),
+            Some("password" | "v3password") => Self::Password,
+            Some("token" | "v3token") => Self::Token,
+            Some("v3applicationcredential") => Self::Application,
+            Some(other) => {
+                return Err(AuthConfigError::new(
+                    format!("{name} has auth_type {other}, which is not supported"),
+                    "create an application credential with `openstack application credential create ocpdeploy`, and set \
+                     auth_type to v3applicationcredential with its id and secret",
+                ));
+            }
+        }))
+    }
 }
 
 #[derive(Debug)]
@@ -67,89 +77,23 @@ enum Identity {
     },
 }
 
-/// The sources of cloud configurations.
-pub(super) struct Sources {
-    /// The environment variables of this process that begin with `OS_`.
-    pub variables: BTreeMap<String, String>,
-    /// The folders in which clouds.yaml is searched, in this order.
-    pub folders: Vec<PathBuf>,
-    /// Reads a file; `None` if it does not exist.
-    pub read: fn(&Path) -> std::io::Result<String>,
-}
-
-impl Sources {
-    /// The sources of this process.
-    pub fn of_process() -> Self {
-        let config = env::var_os("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-            .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")));
-        let mut folders = vec![PathBuf::from(".")];
-        folders.extend(config.map(|config| config.join("openstack")));
-        folders.push(PathBuf::from("/etc/openstack"));
-        Self {
-            variables: env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-                .filter(|(name, value)| name.starts_with("OS_") && !value.is_empty())
-                .collect(),
-            folders,
-            read: |path| std::fs::read_to_string(path),
-        }
-    }
-
-    fn variable(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str)
-    }
-
-    /// The first file of this name, or the one that a variable refers to.
-    pub fn find(&self, name: &str, variable: &str) -> Result<Option<(PathBuf, Value)>, AuthConfigError> {
-        let named = self.variable(variable).map(PathBuf::from);
-        let places = match &named {
-            Some(path) => vec![path.clone()],
-            None => self.folders.iter().map(|folder| folder.join(name)).collect(),
-        };
-        for path in places {
-            let text = match (self.read)(&path) {
-                Ok(text) => text,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => continue,
-                Err(error) => {
-                    let message = format!("cannot read {}: {error}", path.display());
-                    return Err(AuthConfigError::new(
-                        message,
-                        format!("check the file; its path is set by {variable} or found by its name"),
-                    ));
-                }
-            };
-            // The parser's message would contain the lines around, which may include passwords.
-            let value = serde_saphyr::from_str(&text).map_err(|_| {
-                AuthConfigError::new(
-                    format!("{} is not valid YAML", path.display()),
-                    "check it with `openstack configuration show`",
-                )
-            })?;
-            return Ok(Some((path, value)));
-        }
-        Ok(None)
-    }
-}
-
-/// The settings of one cloud, flat: those of `auth` are on the same level.
-type Keys = BTreeMap<String, String>;
-
 impl Access {
     /// Reads the credentials: of `cloud` or `OS_CLOUD` in clouds.yaml, else `OS_*`, else of the only cloud in clouds.yaml.
     pub fn read(cloud: Option<&str>, region: Option<&str>, sources: &Sources) -> Result<Self, AuthConfigError> {
         let cloud = cloud.or(sources.variable("OS_CLOUD"));
-        let (name, mut keys) = match cloud {
-            None if sources.variable("OS_AUTH_URL").is_some() => (None, from_variables(sources)),
+        // As `openstack --os-region-name`, also for a named cloud (openstack/osc-lib: `osc_lib/shell.py`).
+        let region = region.or(sources.variable("OS_REGION_NAME"));
+        let (name, keys) = match cloud {
+            None if sources.variable("OS_AUTH_URL").is_some() => {
+                let mut keys = from_variables(sources);
+                keys.extend(region.map(|region| ("region_name".to_owned(), region.to_owned())));
+                (None, keys)
+            }
             _ => {
-                let (name, keys) = from_file(cloud, sources)?;
+                let (name, keys) = from_file(cloud, region, sources)?;
                 (Some(name), keys)
             }
         };
-        if let Some(region) = region {
-            keys.insert("region_name".to_owned(), region.to_owned());
-        }
         let name = name.map_or("the cloud of OS_AUTH_URL".to_owned(), |name| format!("cloud {name}"));
         Self::of_keys(name, &keys)
     }
@@ -175,22 +119,40 @@ impl Access {
                 "use a password, a token or an application credential",
             ));
         }
-        let auth_url = v3(get("auth_url").ok_or_else(|| missing("auth_url"))?);
+        let method = Method::of(&name, get("auth_type").or(get("auth_plugin")))?;
+        let auth_url = get("auth_url").ok_or_else(|| match get("profile").or(get("cloud")) {
+            Some(profile) => AuthConfigError::new(
+                format!("{name} has no auth_url, and clouds-public.yaml has no profile {profile}"),
+                format!(
+                    "the profiles that openstacksdk contains are not read: copy the settings that `python3 -c \"import \
+                     openstack.config.vendors as v; print(v.get_profile('{profile}'))\"` prints to this cloud"
+                ),
+            ),
+            None => missing("auth_url"),
+        })?;
+        // openstack/openstacksdk: `openstack/config/loader.py`, `magic_fixes`.
+        let auth_url = v3(&auth_url.replace("{region_name}", get("region_name").unwrap_or_default()));
         if !auth_url.starts_with("https://") && !auth_url.starts_with("http://") {
             return Err(AuthConfigError::new(
                 format!("auth_url `{auth_url}` of {name} is not a URL"),
                 "set a URL such as https://keystone.example.com:5000/v3",
             ));
         }
+        // A domain without a role is that of user and project (openstack/openstacksdk: `openstack/config/loader.py`,
+        // `_handle_domain_id`), as is the default domain (openstack/keystoneauth: `keystoneauth1/identity/generic/base.py`).
         let domain = |of: &str| {
-            let named = |kind: &str| {
-                get(&format!("{of}_domain_{kind}")).or_else(|| get(&format!("domain_{kind}")).filter(|_| of == "user"))
+            let prefixes = [
+                format!("{of}_domain_"),
+                "domain_".to_owned(),
+                "default_domain_".to_owned(),
+            ];
+            let named = |prefix: &String| match (get(&format!("{prefix}id")), get(&format!("{prefix}name"))) {
+                (Some(id), _) => Some(json!({"id": id})),
+                (None, Some(name)) => Some(json!({"name": name})),
+                (None, None) => None,
             };
-            match (named("id"), named("name")) {
-                (Some(id), _) => json!({"id": id}),
-                (None, Some(name)) => json!({"name": name}),
-                (None, None) => json!({"id": get("default_domain").unwrap_or("default")}),
-            }
+            let found = prefixes.iter().find_map(named);
+            found.unwrap_or_else(|| json!({"id": get("default_domain").unwrap_or("default")}))
         };
         let user = || match (get("user_id"), get("username")) {
             (Some(id), _) => Some(json!({"id": id})),
@@ -203,28 +165,41 @@ impl Access {
         ) {
             (Some(id), _) => Some(json!({"project": {"id": id}})),
             (None, Some(name)) => Some(json!({"project": {"name": name, "domain": domain("project")}})),
-            (None, None) => None,
+            // openstack/keystoneauth: `keystoneauth1/identity/v3/base.py`, `get_auth_ref`.
+            (None, None) => get("trust_id").map(|id| json!({"OS-TRUST:trust": {"id": id}})),
         };
         let secret = |key: &str| get(key).map(SecretString::from);
-        let identity = if let Some(secret) = secret("application_credential_secret") {
-            let credential = match (get("application_credential_id"), get("application_credential_name")) {
-                (Some(id), _) => json!({"id": id}),
-                (None, Some(name)) => {
-                    json!({"name": name, "user": user().ok_or_else(|| missing("user for its application credential"))?})
-                }
-                (None, None) => return Err(missing("application_credential_id")),
-            };
-            Identity::Application { credential, secret }
-        } else {
-            let scope = project.ok_or_else(|| missing("project_name"))?;
-            match (secret("token").or(secret("auth_token")), secret("password")) {
-                (Some(token), None) => Identity::Token { token, scope },
-                (_, Some(password)) => {
-                    let user = user().ok_or_else(|| missing("username"))?;
-                    Identity::Password { user, password, scope }
-                }
-                (None, None) => return Err(missing("password, token or application credential")),
+        let token = || secret("token").or(secret("auth_token"));
+        let method = match method {
+            Some(method) => method,
+            None if get("application_credential_secret").is_some() => Method::Application,
+            None if get("password").is_none() && token().is_some() => Method::Token,
+            None if get("password").is_some() => Method::Password,
+            None => return Err(missing("password, token or application credential")),
+        };
+        let scope = || project.clone().ok_or_else(|| missing("project_name"));
+        let identity = match method {
+            Method::Application => {
+                let secret =
+                    secret("application_credential_secret").ok_or_else(|| missing("application_credential_secret"))?;
+                let credential = match (get("application_credential_id"), get("application_credential_name")) {
+                    (Some(id), _) => json!({"id": id}),
+                    (None, Some(name)) => {
+                        json!({"name": name, "user": user().ok_or_else(|| missing("user for its application credential"))?})
+                    }
+                    (None, None) => return Err(missing("application_credential_id")),
+                };
+                Identity::Application { credential, secret }
             }
+            Method::Token => Identity::Token {
+                scope: scope()?,
+                token: token().ok_or_else(|| missing("token"))?,
+            },
+            Method::Password => Identity::Password {
+                scope: scope()?,
+                user: user().ok_or_else(|| missing("username"))?,
+                password: secret("password").ok_or_else(|| missing("password"))?,
+            },
         };
         let interface = get("interface").or(get("endpoint_type")).unwrap_or("public");
         let suffix = "_endpoint_override";
@@ -272,17 +247,41 @@ impl Access {
         json!({"auth": auth})
     }
 
+    /// The regions of a service, if there are several and none is selected: any of them could be the wrong one.
+    pub fn undecided_regions<'a>(&self, service: Service, interface: &str, catalog: &'a Value) -> BTreeSet<&'a str> {
+        let mut regions = BTreeSet::new();
+        if self.region.is_none() && self.given(service).is_none() {
+            for kind in service.types() {
+                let endpoints = endpoints(catalog, kind, interface, None);
+                regions.extend(
+                    endpoints.filter_map(|endpoint| endpoint["region_id"].as_str().or(endpoint["region"].as_str())),
+                );
+            }
+        }
+        if regions.len() < 2 {
+            regions.clear();
+        }
+        regions
+    }
+
+    /// The configured URL of a service.
+    fn given(&self, service: Service) -> Option<&str> {
+        let mut types = service.types().iter();
+        types.find_map(|name| self.overrides.get(&name.replace('-', "_")).map(String::as_str))
+    }
+
     /// The URL of a service, without a slash at its end.
     pub fn endpoint(&self, service: Service, interface: &str, catalog: &Value) -> Option<String> {
-        let given = service
-            .types()
-            .iter()
-            .find_map(|name| self.overrides.get(&name.replace('-', "_")));
         let found = || {
-            let of_type = |name: &&str| find_endpoint(catalog, name, interface, self.region.as_deref());
+            let of_type = |name: &&str| {
+                endpoints(catalog, name, interface, self.region.as_deref())
+                    .find_map(|endpoint| endpoint["url"].as_str())
+            };
             service.types().iter().find_map(of_type)
         };
-        let url = given.map(String::as_str).or_else(found)?.trim_end_matches('/');
+        // A configured URL is one of the configured interface: machines need a public one.
+        let given = self.given(service).filter(|_| interface == self.interface);
+        let url = given.or_else(found)?.trim_end_matches('/');
         Some(match service {
             // Catalog entries of these services may or may not end in a version.
             Service::Network if !ends_in_version(url) => format!("{url}/v2.0"),
@@ -325,14 +324,19 @@ impl Service {
     }
 }
 
-fn find_endpoint<'a>(catalog: &'a Value, kind: &str, interface: &str, region: Option<&str>) -> Option<&'a str> {
-    let services = catalog.as_array()?.iter().filter(|service| service["type"] == kind);
+fn endpoints<'a>(
+    catalog: &'a Value,
+    kind: &str,
+    interface: &str,
+    region: Option<&str>,
+) -> impl Iterator<Item = &'a Value> {
+    let services = catalog.as_array().into_iter().flatten();
+    let services = services.filter(move |service| service["type"] == kind);
     let endpoints = services.filter_map(|service| service["endpoints"].as_array()).flatten();
-    let fits = |endpoint: &&Value| {
+    endpoints.filter(move |endpoint| {
         let of_region = |region: &str| endpoint["region"] == region || endpoint["region_id"] == region;
         endpoint["interface"] == interface && region.is_none_or(of_region)
-    };
-    endpoints.filter(fits).find_map(|endpoint| endpoint["url"].as_str())
+    })
 }
 
 /// Whether the last part of a URL is a version such as `v2.0`.
@@ -359,92 +363,6 @@ fn expand(path: &str) -> PathBuf {
     match (path.strip_prefix("~/"), env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(path),
-    }
-}
-
-fn from_variables(sources: &Sources) -> Keys {
-    let key = |(name, value): (&String, &String)| Some((name.strip_prefix("OS_")?.to_lowercase(), value.clone()));
-    sources.variables.iter().filter_map(key).collect()
-}
-
-/// The cloud of clouds.yaml, merged over the profile of its vendor and under its part of secure.yaml.
-fn from_file(cloud: Option<&str>, sources: &Sources) -> Result<(String, Keys), AuthConfigError> {
-    let Some((path, clouds)) = sources.find("clouds.yaml", "OS_CLIENT_CONFIG_FILE")? else {
-        let places: Vec<_> = sources
-            .folders
-            .iter()
-            .map(|folder| folder.display().to_string())
-            .collect();
-        return Err(AuthConfigError::new(
-            format!("no clouds.yaml in {}, and OS_AUTH_URL is not set", places.join(", ")),
-            "download clouds.yaml from the dashboard of the cloud and set os_cloud, or source its openrc file",
-        ));
-    };
-    let none = Map::new();
-    let all = clouds["clouds"].as_object().unwrap_or(&none);
-    let name = match (cloud, all.keys().next()) {
-        (Some(name), _) => name,
-        (None, Some(only)) if all.len() == 1 => only,
-        (None, _) => {
-            let message = format!("{} has {} clouds, and os_cloud is not set", path.display(), all.len());
-            return Err(AuthConfigError::new(
-                message,
-                format!("set os_cloud to one of {}", names(all)),
-            ));
-        }
-    };
-    let Some(found) = all.get(name) else {
-        let message = format!("{} has no cloud {name}", path.display());
-        return Err(AuthConfigError::new(
-            message,
-            format!("set os_cloud to one of {}", names(all)),
-        ));
-    };
-    let mut merged = found.clone();
-    if let Some((_, secure)) = sources.find("secure.yaml", "OS_CLIENT_SECURE_FILE")? {
-        merge(&mut merged, &secure["clouds"][name]);
-    }
-    if let Some(profile) = merged["profile"].as_str().or(merged["cloud"].as_str())
-        && let Some((_, public)) = sources.find("clouds-public.yaml", "OS_CLIENT_VENDOR_FILE")?
-    {
-        let mut vendor = public["public-clouds"][profile].clone();
-        merge(&mut vendor, &merged);
-        merged = vendor;
-    }
-    let mut keys = Keys::new();
-    flatten(&merged, &mut keys);
-    flatten(&merged["auth"], &mut keys);
-    Ok((name.to_owned(), keys))
-}
-
-fn names(all: &Map<String, Value>) -> String {
-    match all.is_empty() {
-        true => "none".to_owned(),
-        false => all.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
-    }
-}
-
-/// Merges `above` into `below`, maps recursively.
-fn merge(below: &mut Value, above: &Value) {
-    match (below, above) {
-        (_, Value::Null) => {}
-        (Value::Object(below), Value::Object(above)) => {
-            for (key, value) in above {
-                merge(below.entry(key.as_str()).or_insert(Value::Null), value);
-            }
-        }
-        (below, above) => *below = above.clone(),
-    }
-}
-
-fn flatten(map: &Value, keys: &mut Keys) {
-    for (key, value) in map.as_object().into_iter().flatten() {
-        let text = match value {
-            Value::String(text) => text.clone(),
-            Value::Bool(_) | Value::Number(_) => value.to_string(),
-            _ => continue,
-        };
-        keys.insert(key.replace('-', "_"), text);
     }
 }
 

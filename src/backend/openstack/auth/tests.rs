@@ -147,6 +147,181 @@ fn endpoints_get_the_version_that_the_catalog_leaves_out() {
         Some("https://inner/v2.0")
     );
     assert_eq!(access.endpoint(Service::Network, "admin", &catalog), None);
+    let inner = [&variables[..], &[("OS_INTERFACE", "internal")]].concat();
+    let inner = Access::read(None, None, &sources(&[], &inner)).unwrap();
+    let compute = |interface| inner.endpoint(Service::Compute, interface, &catalog);
+    assert_eq!(compute("internal").as_deref(), Some("https://other/v2.1"));
+    assert_eq!(compute("public").as_deref(), Some("https://c/v2.1"), "for machines");
     let elsewhere = Access::read(None, Some("two"), &sources(&[], &variables)).unwrap();
     assert_eq!(elsewhere.endpoint(Service::Network, "public", &catalog), None);
+}
+
+#[test]
+fn one_of_several_regions_must_be_named() {
+    let clouds = "clouds:\n  \
+                  many:\n    regions: [one, {name: two, values: {interface: internal, auth: {project_id: 2}}}]\n    \
+                  auth: {auth_url: 'https://{region_name}.k/v3', token: t, project_id: 1}\n  \
+                  ours:\n    profile: vendor\n    auth: {token: t, project_id: 1}\n  \
+                  single:\n    regions: [one]\n    auth: {auth_url: 'https://k/v3', token: t, project_id: 1}\n";
+    let public = "public-clouds:\n  vendor:\n    regions: [north, south]\n    auth: {auth_url: 'https://v/v3'}\n";
+    // Other suffixes than .yaml are read, too.
+    let folder = folder(&[("clouds.yml", clouds), ("clouds-public.json", public)]);
+    let read = |cloud, region: Option<&str>, variables: &[(&str, &str)]| {
+        Access::read(Some(cloud), region, &sources(&[&folder], variables))
+    };
+    for (cloud, list) in [("many", "one, two"), ("ours", "north, south")] {
+        let error = read(cloud, None, &[]).unwrap_err();
+        assert_eq!(
+            error.message,
+            format!("cloud {cloud} has 2 regions, and os_region is not set")
+        );
+        assert_eq!(error.hint, format!("set os_region to one of {list}"));
+        assert_eq!(
+            read(cloud, Some("three"), &[]).unwrap_err().message,
+            format!("cloud {cloud} has no region three")
+        );
+    }
+    // The variable also counts for a named cloud, and the setting more than the variable.
+    let two = read("many", None, &[("OS_REGION_NAME", "two")]).unwrap();
+    assert_eq!(
+        (two.region.as_deref(), two.interface.as_str()),
+        (Some("two"), "internal")
+    );
+    assert_eq!(two.auth_url, "https://two.k/v3");
+    assert_eq!(
+        two.sign_in()["auth"]["scope"]["project"]["id"],
+        "2",
+        "values of the region"
+    );
+    let one = read("many", Some("one"), &[("OS_REGION_NAME", "two")]).unwrap();
+    assert_eq!((one.region.as_deref(), one.interface.as_str()), (Some("one"), "public"));
+    let single = read("single", None, &[]).unwrap();
+    assert_eq!(single.region.as_deref(), Some("one"));
+}
+
+#[test]
+fn a_catalog_of_several_regions_leaves_none_to_chance() {
+    let endpoint =
+        |region: &str| json!({"interface": "public", "region_id": region, "url": format!("https://{region}")});
+    let catalog = json!([
+        {"type": "compute", "endpoints": [endpoint("one"), endpoint("two")]},
+        {"type": "image", "endpoints": [endpoint("one")]},
+    ]);
+    let variables = [
+        ("OS_AUTH_URL", "https://k/v3"),
+        ("OS_TOKEN", "t"),
+        ("OS_PROJECT_ID", "7"),
+    ];
+    let undecided = |region, service| {
+        let access = Access::read(None, region, &sources(&[], &variables)).unwrap();
+        access.undecided_regions(service, "public", &catalog).len()
+    };
+    assert_eq!(undecided(None, Service::Compute), 2);
+    assert_eq!(undecided(None, Service::Image), 0);
+    assert_eq!(undecided(Some("two"), Service::Compute), 0);
+}
+
+#[test]
+fn another_method_than_keystones_own_is_refused_and_never_becomes_a_password() {
+    let whole = [
+        ("OS_AUTH_URL", "https://k/v3"),
+        ("OS_USERNAME", "u"),
+        ("OS_PASSWORD", "p"),
+        ("OS_PROJECT_NAME", "x"),
+        ("OS_TOKEN", "t"),
+        ("OS_APPLICATION_CREDENTIAL_ID", "a"),
+        ("OS_APPLICATION_CREDENTIAL_SECRET", "s"),
+    ];
+    let read = |kind: &str| {
+        let variables = [&whole[..], &[("OS_AUTH_TYPE", kind)]].concat();
+        Access::read(None, None, &sources(&[], &variables)).map(|access| access.sign_in())
+    };
+    for kind in [
+        "v3oidcpassword",
+        "v3totp",
+        "v3multifactor",
+        "v2password",
+        "none",
+        "http_basic",
+    ] {
+        let error = read(kind).unwrap_err();
+        assert_eq!(
+            error.message,
+            format!("the cloud of OS_AUTH_URL has auth_type {kind}, which is not supported")
+        );
+        assert!(error.hint.contains("application credential"), "{}", error.hint);
+    }
+    for (kind, method) in [
+        ("password", "password"),
+        ("v3password", "password"),
+        ("v3token", "token"),
+        ("v3applicationcredential", "application_credential"),
+    ] {
+        assert_eq!(read(kind).unwrap()["auth"]["identity"]["methods"], json!([method]));
+    }
+    let error = Access::read(
+        None,
+        None,
+        &sources(&[], &[&whole[..4], &[("OS_AUTH_TYPE", "token")]].concat()),
+    );
+    assert_eq!(error.unwrap_err().message, "the cloud of OS_AUTH_URL has no token");
+}
+
+#[test]
+fn a_domain_without_a_role_is_that_of_user_and_project() {
+    let whole = [
+        ("OS_AUTH_URL", "https://k/v3"),
+        ("OS_USERNAME", "u"),
+        ("OS_PASSWORD", "p"),
+    ];
+    let read = |more: &[(&str, &str)]| {
+        let variables = [&whole[..], more].concat();
+        Access::read(None, None, &sources(&[], &variables)).unwrap().sign_in()["auth"].take()
+    };
+    let project = ("OS_PROJECT_NAME", "x");
+    for (more, user, of_project) in [
+        (
+            &[("OS_DOMAIN_NAME", "d")][..],
+            json!({"name": "d"}),
+            json!({"name": "d"}),
+        ),
+        (&[("OS_DOMAIN_ID", "d")], json!({"id": "d"}), json!({"id": "d"})),
+        (
+            &[("OS_DEFAULT_DOMAIN_NAME", "d")],
+            json!({"name": "d"}),
+            json!({"name": "d"}),
+        ),
+        (
+            &[("OS_DOMAIN_ID", "d"), ("OS_USER_DOMAIN_NAME", "users")],
+            json!({"name": "users"}),
+            json!({"id": "d"}),
+        ),
+        (
+            &[("OS_USER_DOMAIN_NAME", "users")],
+            json!({"name": "users"}),
+            json!({"id": "default"}),
+        ),
+    ] {
+        let auth = read(&[more, &[project]].concat());
+        assert_eq!(auth["identity"]["password"]["user"]["domain"], user, "{more:?}");
+        assert_eq!(auth["scope"]["project"]["domain"], of_project, "{more:?}");
+    }
+    assert_eq!(
+        read(&[("OS_TRUST_ID", "t")])["scope"],
+        json!({"OS-TRUST:trust": {"id": "t"}})
+    );
+}
+
+#[test]
+fn a_profile_that_only_openstacksdk_knows_is_named() {
+    let clouds = folder(&[(
+        "clouds.yaml",
+        "clouds:\n  a:\n    profile: ovh\n    auth: {token: t, project_id: 1}\n",
+    )]);
+    let error = Access::read(None, None, &sources(&[&clouds], &[])).unwrap_err();
+    assert_eq!(
+        error.message,
+        "cloud a has no auth_url, and clouds-public.yaml has no profile ovh"
+    );
+    assert!(error.hint.contains("get_profile('ovh')"), "{}", error.hint);
 }

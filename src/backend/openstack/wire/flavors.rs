@@ -16,6 +16,8 @@ pub struct Flavor {
     pub memory_mib: u64,
     pub disk_gib: u64,
     pub ephemeral_gib: u64,
+    /// It takes special hardware, so it is used only if it is named.
+    pub is_special: bool,
 }
 
 impl Flavor {
@@ -28,8 +30,25 @@ impl Flavor {
             memory_mib: number("ram"),
             disk_gib: number("disk"),
             ephemeral_gib: number("OS-FLV-EXT-DATA:ephemeral"),
+            is_special: is_special(&flavor["extra_specs"]),
         }
     }
+}
+
+/// Whether a flavor asks for devices, bare metal, traits or dedicated CPUs (openstack/nova:
+/// `doc/source/user/flavors.rst`, extra specs; in lists since microversion 2.61, unless a policy hides them).
+fn is_special(extra_specs: &Value) -> bool {
+    let is_special = |(key, value): (&String, &Value)| {
+        // A number may follow: `trait1:`, `resources_NIC:`.
+        let group = key.split(':').next().unwrap_or_default();
+        let value = value.as_str().unwrap_or_default();
+        group.starts_with("resources")
+            || group.starts_with("trait")
+            || matches!(key.as_str(), "pci_passthrough:alias" | "accel:device_profile")
+            || key == "hw:cpu_policy" && matches!(value, "dedicated" | "mixed")
+            || key == "capabilities:hypervisor_type" && value.eq_ignore_ascii_case("ironic")
+    };
+    extra_specs.as_object().into_iter().flatten().any(is_special)
 }
 
 /// What a machine requires of a flavor.
@@ -83,9 +102,10 @@ impl FlavorRequirements {
     /// The smallest flavor that is large enough; the reason if there is none.
     pub fn choose<'a>(&self, flavors: &'a [Flavor]) -> Result<&'a Flavor, String> {
         let size = |flavor: &&Flavor| (flavor.memory_mib, flavor.cpus, flavor.disk_gib, flavor.ephemeral_gib);
-        let fitting = flavors.iter().filter(|flavor| self.lacks(flavor).is_none());
+        let is_fitting = |flavor: &&Flavor| !flavor.is_special && self.lacks(flavor).is_none();
+        let fitting = flavors.iter().filter(is_fitting);
         fitting.min_by_key(size).ok_or_else(|| {
-            let near = flavors.iter().max_by_key(size);
+            let near = flavors.iter().filter(|flavor| !flavor.is_special).max_by_key(size);
             let near = near.and_then(|flavor| {
                 Some(format!(
                     "; the largest, {}, has only {}",
@@ -100,6 +120,12 @@ impl FlavorRequirements {
             }
             if self.ephemeral_gib > 0 {
                 let _ = write!(message, ", {} GiB of ephemeral disks", self.ephemeral_gib);
+            }
+            if flavors
+                .iter()
+                .any(|flavor| flavor.is_special && self.lacks(flavor).is_none())
+            {
+                message += " (those with GPUs, bare metal, traits or dedicated CPUs are used only if they are named)";
             }
             message + &near.unwrap_or_default()
         })

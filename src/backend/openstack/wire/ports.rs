@@ -1,11 +1,12 @@
 //! Ports and security groups.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 
-use super::common::{tag_text, text};
+use super::common::{TAG, tag_text, text};
 use crate::cluster::{ClusterId, Mac, MachineName, NodeName, Role, Vip};
 
 /// A port of Neutron.
@@ -86,11 +87,24 @@ pub fn pairs_of(role: Role, cluster: &ClusterId, ports: &[Port]) -> Vec<Ipv4Addr
 ///
 /// Neutron treats the allowed addresses of a port as its own, so a rule for the group's members includes the VIPs.
 ///
-/// The machine config server serves secrets, and is reachable by a floating IP. So it is open only to the machine network
-/// and to `us`, this computer, which embeds its configs and queries the guests of a rehearsal.
-pub fn rules(group: &str, network: Option<Ipv4Network>, us: Option<Ipv4Addr>) -> Vec<Value> {
+/// API and ingress are open. The machine config server serves secrets, and is reachable by a floating IP: it is open only
+/// to the machine network and to `us`, this computer, which embeds its configs and queries the guests of a rehearsal. So
+/// are SSH and node ports, and to the networks of `admit`.
+pub fn rules(
+    group: &str,
+    network: Option<Ipv4Network>,
+    us: Option<Ipv4Addr>,
+    admit: &[Ipv4Network],
+    rehearsal: bool,
+) -> Vec<Value> {
     let rule = |protocol: Option<&str>, ports: Option<(u16, u16)>| {
-        let mut rule = json!({"direction": "ingress", "ethertype": "IPv4", "security_group_id": group});
+        let mut rule = json!({
+            "direction": "ingress",
+            "ethertype": "IPv4",
+            "security_group_id": group,
+            // Tells our rules from those of the user, who may add some to the group.
+            "description": TAG,
+        });
         if let Some(protocol) = protocol {
             rule["protocol"] = json!(protocol);
         }
@@ -105,32 +119,47 @@ pub fn rules(group: &str, network: Option<Ipv4Network>, us: Option<Ipv4Addr>) ->
     among["remote_group_id"] = json!(group);
     let mut rules = vec![among];
     let us = us.filter(|us| network.is_none_or(|network| !network.contains(*us)));
-    let prefixes = [network, us.map(Ipv4Network::from)];
-    for prefix in prefixes.into_iter().flatten() {
-        let mut served = vec![rule(Some("tcp"), Some((22_623, 22_624)))];
-        if Some(prefix) == network {
-            served.push(rule(Some("112"), None));
-        }
-        for mut rule in served {
-            rule["remote_ip_prefix"] = json!(prefix.to_string());
+    let near: Vec<_> = network.into_iter().chain(us.map(Ipv4Network::from)).collect();
+    let from = |mut rule: Value, prefix: &Ipv4Network| {
+        rule["remote_ip_prefix"] = json!(prefix.to_string());
+        rule
+    };
+    for prefix in &near {
+        rules.push(from(rule(Some("tcp"), Some((22_623, 22_624))), prefix));
+    }
+    if let Some(network) = &network {
+        rules.push(from(rule(Some("112"), None), network));
+    }
+    let admitted: BTreeSet<_> = near.iter().chain(admit).map(ToString::to_string).collect();
+    // SSH, node ports, and the report of a rehearsal's guests.
+    let mut served = vec![("tcp", (22, 22)), ("tcp", (30_000, 32_767)), ("udp", (30_000, 32_767))];
+    if rehearsal {
+        served.push(("tcp", (8080, 8080)));
+    }
+    for prefix in &admitted {
+        for (protocol, ports) in &served {
+            let mut rule = rule(Some(protocol), Some(*ports));
+            if prefix != WORLD {
+                rule["remote_ip_prefix"] = json!(prefix);
+            }
             rules.push(rule);
         }
     }
     rules.push(rule(Some("icmp"), None));
-    // SSH, routers, API, node ports. 8080 is the report of rehearsal guests; nodes do not use it.
-    for (first, last) in [
-        (22, 22),
-        (80, 80),
-        (443, 443),
-        (6443, 6443),
-        (8080, 8080),
-        (30_000, 32_767),
-    ] {
-        rules.push(rule(Some("tcp"), Some((first, last))));
+    for port in [80, 443, 6443] {
+        rules.push(rule(Some("tcp"), Some((port, port))));
     }
-    rules.push(rule(Some("udp"), Some((30_000, 32_767))));
     rules
 }
+
+/// Whether a rule is ours and no longer required: this computer had another address, or the settings changed.
+pub fn is_outdated(existing: &Value, wanted: &[Value]) -> bool {
+    existing["description"] == TAG && !wanted.iter().any(|rule| same_rule(existing, rule))
+}
+
+/// To Neutron the same as no prefix (openstack/neutron: `neutron/db/securitygroups_db.py`, `_rule_to_key`, which also
+/// ignores descriptions).
+const WORLD: &str = "0.0.0.0/0";
 
 /// Whether an existing rule is equal to the required one.
 pub fn same_rule(existing: &Value, wanted: &Value) -> bool {
@@ -143,7 +172,12 @@ pub fn same_rule(existing: &Value, wanted: &Value) -> bool {
         "remote_group_id",
         "remote_ip_prefix",
     ];
+    let value = |rule: &Value, key: &str| match &rule[key] {
+        prefix if prefix == WORLD => Value::Null,
+        value => value.clone(),
+    };
     let is_vrrp = |rule: &Value| rule["protocol"] == "112" || rule["protocol"] == "vrrp";
-    keys.iter()
-        .all(|key| existing[*key] == wanted[*key] || *key == "protocol" && is_vrrp(existing) && is_vrrp(wanted))
+    keys.iter().all(|key| {
+        value(existing, key) == value(wanted, key) || *key == "protocol" && is_vrrp(existing) && is_vrrp(wanted)
+    })
 }

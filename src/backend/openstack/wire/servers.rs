@@ -92,6 +92,15 @@ pub fn power(server: &Value) -> Option<Power> {
     })
 }
 
+/// The action that starts a server that is off. Nova starts no shelved one (openstack/nova: `nova/compute/api.py`,
+/// `start`: only `vm_states.STOPPED`; `nova/api/openstack/compute/shelve.py`, `unshelve`).
+pub fn start(server: &Value) -> Value {
+    match text(server, "status").starts_with("SHELVED") {
+        true => json!({"unshelve": null}),
+        false => json!({"os-start": null}),
+    }
+}
+
 fn addresses(server: &Value) -> BTreeMap<Mac, Vec<Ipv4Addr>> {
     let mut found = BTreeMap::<Mac, Vec<Ipv4Addr>>::new();
     let networks = server["addresses"].as_object().into_iter().flatten();
@@ -192,7 +201,14 @@ pub fn machine_of(name: &str) -> Option<&str> {
 }
 
 /// The body of `POST /volumes`. Volumes that Nova creates have no name, and cannot be found again.
-pub fn volume(spec: &MachineSpec, index: usize, gib: u64, image: Option<&str>, kind: Option<&str>) -> Value {
+pub fn volume(
+    spec: &MachineSpec,
+    index: usize,
+    gib: u64,
+    image: Option<&str>,
+    kind: Option<&str>,
+    zones: Option<&str>,
+) -> Value {
     let mut volume = json!({
         "name": volume_of(&spec.name, index),
         "description": tag_text(&spec.cluster),
@@ -204,6 +220,9 @@ pub fn volume(spec: &MachineSpec, index: usize, gib: u64, image: Option<&str>, k
     }
     if let Some(kind) = kind {
         volume["volume_type"] = json!(kind);
+    }
+    if let Some(zone) = zone_of(spec, zones) {
+        volume["availability_zone"] = json!(zone);
     }
     json!({"volume": volume})
 }
@@ -222,6 +241,22 @@ pub fn too_small(flavor: &Flavor, disk_gib: u64, image: &Value) -> Option<String
         let (flavor, image) = (&flavor.name, text(image, "name"));
         format!("image {image} requires {wanted} {what}, a machine of flavor {flavor} has {has}")
     })
+}
+
+/// The zone of a machine, from a list with commas: masters, and workers, take turns.
+pub fn zone_of<'a>(spec: &MachineSpec, zones: Option<&'a str>) -> Option<&'a str> {
+    let zones: Vec<_> = zones?
+        .split(',')
+        .map(str::trim)
+        .filter(|zone| !zone.is_empty())
+        .collect();
+    let number = spec
+        .node
+        .as_str()
+        .rsplit('-')
+        .next()
+        .and_then(|digits| digits.parse::<usize>().ok());
+    zones.get(number.unwrap_or_default() % zones.len().max(1)).copied()
 }
 
 /// The name of the server group of a node; `None` if it has none. A quota limits the members of a group.

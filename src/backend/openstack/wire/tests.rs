@@ -39,6 +39,7 @@ fn flavor(name: &str, cpus: u64, memory_mib: u64, disk_gib: u64) -> Flavor {
         memory_mib,
         disk_gib,
         ephemeral_gib: 0,
+        is_special: false,
     }
 }
 
@@ -204,8 +205,8 @@ fn the_body_of_a_new_server() {
         all += &format!("{devices:#}\n");
     }
     for volume in [
-        volume(&spec, 0, 100, Some("image-1"), Some("ssd")),
-        volume(&spec, 1, 10, None, None),
+        volume(&spec, 0, 100, Some("image-1"), Some("ssd"), Some("az1,az2")),
+        volume(&spec, 1, 10, None, None, None),
     ] {
         all += &format!("{volume:#}\n");
     }
@@ -299,7 +300,8 @@ fn nodes_may_use_the_vips_of_their_role_and_cluster() {
 #[test]
 fn rules_are_compared_in_neutrons_format() {
     let network = Some("10.0.0.0/24".parse().unwrap());
-    let wanted = rules("g", network, Some(Ipv4Addr::new(192, 0, 2, 7)));
+    let admit = ["198.51.100.0/24".parse().unwrap()];
+    let wanted = rules("g", network, Some(Ipv4Addr::new(192, 0, 2, 7)), &admit, false);
     for rule in &wanted {
         let mut there = rule.clone();
         there["id"] = json!("1");
@@ -335,10 +337,134 @@ fn rules_are_compared_in_neutrons_format() {
     let served = wanted.iter().filter(|rule| rule["port_range_min"] == 22_623);
     let to: Vec<_> = served.map(|rule| rule["remote_ip_prefix"].as_str()).collect();
     assert_eq!(to, [Some("10.0.0.0/24"), Some("192.0.2.7/32")]);
+    // This computer is on the machine network: the machine config server, SSH and two ranges of node ports.
+    let beside = rules("g", network, Some(Ipv4Addr::new(10, 0, 0, 9)), &admit, false);
+    assert_eq!(beside.len(), wanted.len() - 4);
+}
+
+#[test]
+fn only_api_and_ingress_are_open_to_everybody() {
+    let network = Some("10.0.0.0/24".parse().unwrap());
+    let us = Some(Ipv4Addr::new(192, 0, 2, 7));
+    let admit = ["198.51.100.0/24".parse().unwrap()];
+    let open = |rules: &[Value]| {
+        let open = rules
+            .iter()
+            .filter(|rule| rule.get("remote_ip_prefix").is_none() && rule.get("remote_group_id").is_none());
+        let mut ports: Vec<_> = open.map(|rule| rule["port_range_min"].as_u64()).collect();
+        ports.sort_unstable();
+        ports
+    };
+    let sources = |rules: &[Value], port: u64| {
+        let of_port = rules
+            .iter()
+            .filter(|rule| rule["protocol"] == "tcp" && rule["port_range_min"] == port);
+        let mut sources: Vec<_> = of_port
+            .filter_map(|rule| Some(rule["remote_ip_prefix"].as_str()?.to_owned()))
+            .collect();
+        sources.sort_unstable();
+        sources
+    };
+    let wanted = rules("g", network, us, &admit, false);
+    assert_eq!(open(&wanted), [None, Some(80), Some(443), Some(6443)], "and ICMP");
+    for port in [22, 30_000] {
+        assert_eq!(
+            sources(&wanted, port),
+            ["10.0.0.0/24", "192.0.2.7/32", "198.51.100.0/24"],
+            "{port}"
+        );
+    }
+    assert_eq!(sources(&wanted, 8080), [""; 0]);
     assert_eq!(
-        rules("g", network, Some(Ipv4Addr::new(10, 0, 0, 9))).len(),
-        wanted.len() - 1
+        sources(&rules("g", network, us, &[], true), 8080),
+        ["10.0.0.0/24", "192.0.2.7/32"]
     );
+    // On demand SSH and node ports, too. Neutron may show no prefix, or this one.
+    let world = rules("g", network, us, &["0.0.0.0/0".parse().unwrap()], false);
+    let ssh = world
+        .iter()
+        .find(|rule| rule["port_range_min"] == 22 && rule.get("remote_ip_prefix").is_none());
+    let mut shown = ssh.unwrap().clone();
+    shown["remote_ip_prefix"] = json!("0.0.0.0/0");
+    assert!(same_rule(&shown, ssh.unwrap()));
+}
+
+#[test]
+fn rules_of_an_earlier_address_of_this_computer_are_outdated_and_those_of_the_user_are_not() {
+    let network = Some("10.0.0.0/24".parse().unwrap());
+    let rules = |us| rules("g", network, Some(us), &[], false);
+    let (before, now) = (rules(Ipv4Addr::new(192, 0, 2, 7)), rules(Ipv4Addr::new(192, 0, 2, 8)));
+    let outdated: Vec<_> = before.iter().filter(|rule| is_outdated(rule, &now)).collect();
+    assert_eq!(outdated.len(), 4);
+    assert!(outdated.iter().all(|rule| rule["remote_ip_prefix"] == "192.0.2.7/32"));
+    let mut of_user = outdated[0].clone();
+    of_user["description"] = json!("");
+    assert!(!is_outdated(&of_user, &now));
+}
+
+#[test]
+fn special_hardware_is_used_only_by_name() {
+    let listed = |name: &str, memory_mib: u64, specs: Value| {
+        Flavor::read(&json!({
+            "id": name, "name": name, "vcpus": 4, "ram": memory_mib, "disk": 100, "extra_specs": specs,
+        }))
+    };
+    let special = [
+        json!({"pci_passthrough:alias": "a1:2"}),
+        json!({"resources:VGPU": "1"}),
+        json!({"resources:CUSTOM_BAREMETAL_GOLD": "1", "resources:VCPU": "0"}),
+        json!({"trait:CUSTOM_LICENSED": "required"}),
+        json!({"hw:cpu_policy": "dedicated"}),
+        json!({"capabilities:hypervisor_type": "ironic"}),
+    ];
+    let mut flavors: Vec<_> = special
+        .into_iter()
+        .map(|specs| listed("special", 8192, specs))
+        .collect();
+    let wanted = FlavorRequirements::of(4, 8192, 100, &[], OsBoot::Image, false);
+    let refusal = wanted.choose(&flavors).unwrap_err();
+    assert!(refusal.ends_with("are used only if they are named)"), "{refusal}");
+    assert_eq!(wanted.named("special", &flavors).unwrap().name, "special");
+    flavors.push(listed(
+        "usual",
+        16384,
+        json!({"hw:cpu_policy": "shared", "aggregate_instance_extra_specs:ssd": "true"}),
+    ));
+    assert_eq!(wanted.choose(&flavors).unwrap().name, "usual");
+}
+
+#[test]
+fn a_shelved_server_is_unshelved_to_start_it() {
+    for (status, action) in [
+        ("SHUTOFF", "os-start"),
+        ("SHELVED", "unshelve"),
+        ("SHELVED_OFFLOADED", "unshelve"),
+    ] {
+        let server = json!({"status": status});
+        assert_eq!(power(&server), Some(Power::Off), "{status}");
+        assert_eq!(start(&server), json!({action: null}), "{status}");
+    }
+}
+
+#[test]
+fn nodes_take_turns_in_zones() {
+    let zone = |role, index, zones| zone_of(&spec(NodeName::node(role, index), role), zones).map(str::to_owned);
+    for (role, index, expected) in [
+        (Role::Master, 0, "a"),
+        (Role::Master, 1, "b"),
+        (Role::Master, 2, "c"),
+        (Role::Worker, 3, "a"),
+    ] {
+        assert_eq!(
+            zone(role, index, Some("a, b,c")).as_deref(),
+            Some(expected),
+            "{role}-{index}"
+        );
+    }
+    let bootstrap = spec(NodeName::bootstrap(), Role::Bootstrap);
+    assert_eq!(zone_of(&bootstrap, Some("a,b")), Some("a"));
+    assert_eq!(zone(Role::Worker, 7, Some("one:host")).as_deref(), Some("one:host"));
+    assert_eq!(zone(Role::Worker, 7, None), None);
 }
 
 #[test]

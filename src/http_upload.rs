@@ -1,0 +1,209 @@
+//! Uploads of any duration: a server may read slowly, but not stop.
+//!
+//! reqwest's `read_timeout` begins with the request, and sent bytes do not extend it (seanmonstar/reqwest:
+//! `src/async_impl/client.rs`, `PendingRequest::poll`; issue 2784). So clients that upload must be built without it and
+//! without a total `timeout`.
+
+use std::io;
+use std::time::Duration;
+
+use futures::stream;
+use hyper::body::Bytes;
+use reqwest::header::CONTENT_LENGTH;
+use reqwest::{Body, RequestBuilder, Response};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// The size of the parts that are counted as progress.
+const PART: usize = 64 << 10;
+
+/// How long to wait for a server that receives an upload.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadLimits {
+    /// Without progress of the body.
+    pub stalled: Duration,
+    /// From the last byte to the response: the server may convert or copy what it received.
+    pub answer: Duration,
+}
+
+impl Default for UploadLimits {
+    fn default() -> Self {
+        Self {
+            stalled: Duration::from_secs(120),
+            answer: Duration::from_secs(20 * 60),
+        }
+    }
+}
+
+/// Why an upload has no response.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    #[error("the server stopped reading the upload: no progress within {} s", .0.as_secs())]
+    Stalled(Duration),
+    #[error("no response within {} s after the upload", .0.as_secs())]
+    NoAnswer(Duration),
+    #[error(transparent)]
+    Http(#[from] reqwest::Error),
+}
+
+/// Sends a request with a body of `bytes` bytes, and returns the response's head.
+pub async fn send(
+    request: RequestBuilder,
+    body: impl AsyncRead + Send + Unpin + 'static,
+    bytes: u64,
+    limits: UploadLimits,
+) -> Result<Response, UploadError> {
+    let (progress, mut moved) = watch::channel(());
+    let parts = stream::try_unfold((body, bytes, progress), async |(mut body, left, progress)| {
+        // The connection has taken the part before this one.
+        progress.send_replace(());
+        let mut part = vec![0; PART.min(usize::try_from(left).unwrap_or(PART))];
+        let count = match part.is_empty() {
+            true => return Ok(None),
+            false => body.read(&mut part).await?,
+        };
+        if count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file became shorter during the upload",
+            ));
+        }
+        part.truncate(count);
+        Ok(Some((Bytes::from(part), (body, left - count as u64, progress))))
+    });
+    let request = request.header(CONTENT_LENGTH, bytes).body(Body::wrap_stream(parts));
+    let sending = request.send();
+    tokio::pin!(sending);
+    loop {
+        tokio::select! {
+            biased;
+            response = &mut sending => return Ok(response?),
+            moved = timeout(limits.stalled, moved.changed()) => match moved {
+                Ok(Ok(())) => {}
+                // The body was sent and dropped.
+                Ok(Err(_)) => break,
+                Err(_) => return Err(UploadError::Stalled(limits.stalled)),
+            },
+        }
+    }
+    match timeout(limits.answer, sending).await {
+        Ok(response) => Ok(response?),
+        Err(_) => Err(UploadError::NoAnswer(limits.answer)),
+    }
+}
+
+/// A server for the tests of each platform's upload.
+#[cfg(test)]
+pub mod slow_server {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::UploadLimits;
+
+    /// Much larger than what the sockets of both sides hold, which is read after the last part was taken.
+    pub const BYTES: usize = 64 << 20;
+    const PARTS: u32 = 64;
+    /// Shorter than an upload to `reading_slowly` takes.
+    pub const LIMIT: Duration = Duration::from_secs(1);
+    pub const LIMITS: UploadLimits = UploadLimits {
+        stalled: LIMIT,
+        answer: LIMIT,
+    };
+
+    /// What the server does with its only request.
+    #[derive(Clone, Copy, Debug)]
+    pub enum Behavior {
+        /// Takes three times the limit for the body.
+        Slow,
+        /// Stops in the middle of the body.
+        Stops,
+        /// Reads the body and does not respond.
+        Silent,
+    }
+
+    /// The URL of a server for one request. It responds with 200 to a complete body of announced length.
+    pub fn start(behavior: Behavior) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            let mut length = None;
+            loop {
+                let mut line = String::new();
+                stream.read_line(&mut line).unwrap();
+                match line.trim_end().to_ascii_lowercase().split_once(": ") {
+                    Some(("content-length", value)) => length = Some(value.parse::<usize>().unwrap()),
+                    Some(_) => {}
+                    None if line.trim_end().is_empty() => break,
+                    None => {}
+                }
+            }
+            let mut part = vec![0; BYTES / PARTS as usize];
+            for number in 0..length.unwrap_or(0) / part.len() {
+                match behavior {
+                    Behavior::Slow => thread::sleep(LIMIT * 3 / PARTS),
+                    Behavior::Stops if number == 4 => thread::sleep(LIMIT * 60),
+                    Behavior::Stops | Behavior::Silent => {}
+                }
+                stream.read_exact(&mut part).unwrap();
+            }
+            if let Behavior::Silent = behavior {
+                thread::sleep(LIMIT * 60);
+            }
+            let status = if length == Some(BYTES) {
+                "200 OK"
+            } else {
+                "411 Length Required"
+            };
+            write!(stream.get_mut(), "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").unwrap();
+        });
+        url
+    }
+
+    /// Runs one platform's upload.
+    pub fn run<T>(work: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::slow_server::{BYTES, Behavior, LIMIT, LIMITS, run, start};
+    use super::*;
+
+    fn upload(behavior: Behavior, has: usize) -> Result<Response, UploadError> {
+        let request = reqwest::Client::new().put(start(behavior));
+        run(send(request, Cursor::new(vec![7; has]), BYTES as u64, LIMITS))
+    }
+
+    #[test]
+    fn a_server_that_reads_slowly_gets_everything() {
+        let begun = std::time::Instant::now();
+        assert_eq!(upload(Behavior::Slow, BYTES).unwrap().status(), 200);
+        assert!(begun.elapsed() > 2 * LIMIT, "the server was not slow");
+    }
+
+    #[test]
+    fn a_server_that_stops_is_given_up_and_its_side_is_named() {
+        assert!(matches!(upload(Behavior::Stops, BYTES), Err(UploadError::Stalled(_))));
+        assert!(matches!(upload(Behavior::Silent, BYTES), Err(UploadError::NoAnswer(_))));
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_not_uploaded() {
+        let error = upload(Behavior::Silent, BYTES - 1).unwrap_err();
+        let UploadError::Http(error) = error else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            crate::http_limits::innermost(&error),
+            "the file became shorter during the upload"
+        );
+    }
+}
