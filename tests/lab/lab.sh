@@ -89,7 +89,8 @@ start_daemons() {
     if have_ns && deserted; then ip netns del "$NS"; fi
     have_ns || ip netns add "$NS"
     ip -n "$NS" link set lo up
-    if ! pid_of virtlogd >/dev/null && { [ -n "$LAB" ] || ! pgrep -x -r R,S,D virtlogd >/dev/null; }; then
+    # systemd may listen for it. Another lab's is in a namespace of its own.
+    if ! { ss -xlH; in_ns ss -xlH; } | grep -qF /run/libvirt/virtlogd-sock; then
         in_ns virtlogd -d -p "$RUN/virtlogd.pid" 9>&- || die "virtlogd does not start"
     fi
     if ! pid_of libvirtd >/dev/null; then
