@@ -66,11 +66,17 @@ pub(super) fn unreachable(url: &str, error: &reqwest::Error) -> Failure {
         false => BackendErrorKind::Unreachable,
     };
     let failure = Failure::new(kind, format!("{}: {why}", host(url)));
-    match why.contains("certificate") || why.contains("UnknownIssuer") {
+    match is_of_certificate(error) {
         true => failure
             .hint("set `cacert` in clouds.yaml (or OS_CACERT) to the PEM file of the CA that signed its certificate"),
         false => failure,
     }
+}
+
+/// Whether a certificate was not trusted.
+pub(super) fn is_of_certificate(error: &reqwest::Error) -> bool {
+    let why = innermost(error);
+    why.contains("certificate") || why.contains("UnknownIssuer")
 }
 
 /// Scheme, host and port, because the path may contain a secret.

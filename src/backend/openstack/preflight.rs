@@ -52,6 +52,7 @@ impl OpenStack {
         if !self.check_services(requirements, &mut found).await? {
             return Ok(found.0);
         }
+        self.check_ca(&mut found).await?;
         self.check_token(&mut found).await?;
         self.check_networks(requirements, &token.project, &mut found).await?;
         self.check_names(requirements, &mut found).await?;
@@ -100,6 +101,24 @@ impl OpenStack {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether machines can verify the service from which they fetch their configs.
+    async fn check_ca(&self, found: &mut Findings) -> Result<(), Failure> {
+        let service = match self.config.ignition {
+            OsIgnition::Swift => Service::Object,
+            OsIgnition::Glance | OsIgnition::Auto => Image,
+        };
+        if found.take(self.session.machines_trust(service).await)? == Some(false) {
+            found.fail(
+                format!(
+                    "machines cannot verify the certificate of {}: only this computer trusts its CA",
+                    service.name()
+                ),
+                "set `cacert` in clouds.yaml (or OS_CACERT) to the PEM file of that CA, which machines then get with their config",
+            );
+        }
+        Ok(())
     }
 
     /// Whether a token lives long enough for machines that fetch their config with it.

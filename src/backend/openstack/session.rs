@@ -96,6 +96,13 @@ impl Session {
         self.transport.ca()
     }
 
+    /// Whether machines accept the certificate of a service.
+    pub async fn machines_trust(&self, service: Service) -> Result<bool, Failure> {
+        self.transport
+            .machines_trust(&self.public_endpoint(service).await?)
+            .await
+    }
+
     pub fn auth_url(&self) -> &str {
         &self.access.auth_url
     }

@@ -11,7 +11,7 @@ use tokio::io::AsyncRead;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::answers::{host, read, unreachable};
+use super::answers::{host, is_of_certificate, read, unreachable};
 use crate::backend::BackendErrorKind;
 use crate::backend::failure::Failure;
 use crate::backoff::{Backoff, asked_pause};
@@ -22,6 +22,8 @@ use crate::http_upload::{self, UploadError, UploadLimits};
 const TRIES: u32 = 5;
 /// Limit of one request that is no upload, with its response.
 const ANSWER: Duration = Duration::from_secs(180);
+/// Limit of the request that shows a server's certificate.
+const HANDSHAKE: Duration = Duration::from_secs(15);
 /// The longest sum of pauses for one request. A longer requested pause is returned with the error, because the limit of
 /// the user is not known here.
 const HELD_BACK: Duration = Duration::from_secs(30);
@@ -69,6 +71,26 @@ impl Transport {
     /// The trusted CA certificates in PEM.
     pub fn ca(&self) -> Option<&str> {
         self.ca.as_deref()
+    }
+
+    /// Whether machines accept the certificate at this URL: they trust public CAs, and that of `cacert`.
+    ///
+    /// The public CAs are Mozilla's, which CoreOS has, too. That the URL does not answer proves nothing.
+    pub async fn machines_trust(&self, url: &str) -> Result<bool, Failure> {
+        if self.ca.is_some() {
+            return Ok(true);
+        }
+        let public = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
+        let client = public
+            .map(|der| Certificate::from_der(der))
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(|public| {
+                let client = Client::builder().timeout(HANDSHAKE).redirect(redirect::Policy::none());
+                client.tls_certs_only(public).build()
+            })
+            .map_err(|error| Failure::new(BackendErrorKind::Unreachable, innermost(&error)))?;
+        let answer = client.get(host(url)).send().await;
+        Ok(!answer.is_err_and(|error| is_of_certificate(&error)))
     }
 
     /// Sends a request. It is repeated after a response that requests a pause, and after other errors if `repeatable`.
@@ -205,6 +227,7 @@ fn read_ca(path: &Path) -> Result<(String, Vec<Certificate>), Failure> {
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
+    use std::sync::Arc;
 
     use super::super::answers::checked;
     use super::*;
@@ -232,6 +255,37 @@ mod tests {
         };
         let failed = run(transport.send_once(&request, None)).err().unwrap();
         assert_eq!(failed.failure.kind, BackendErrorKind::Timeout);
+    }
+
+    #[test]
+    fn machines_trust_public_cas_and_that_of_cacert() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, made.cert.pem()).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        run(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("https://localhost:{}/v2", listener.local_addr().unwrap().port());
+            let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let _ = acceptor.accept(stream).await;
+                }
+            });
+            assert!(!Transport::new(None).unwrap().machines_trust(&url).await.unwrap());
+            assert!(Transport::new(Some(&ca)).unwrap().machines_trust(&url).await.unwrap());
+            // What does not answer is not judged.
+            let nobody = "https://localhost:1/v2";
+            assert!(Transport::new(None).unwrap().machines_trust(nobody).await.unwrap());
+        });
     }
 
     #[test]
