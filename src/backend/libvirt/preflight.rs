@@ -65,7 +65,11 @@ pub(super) fn look(
             Err(failure) => findings.failure(failure)?,
             Ok(network) if network.is_active()? => {
                 findings.ok(format!("network {name} is active"));
-                if requirements.autostart && network.is_persistent()? && !network.autostart()? {
+                if !network.is_persistent()? {
+                    let hint = format!("virsh net-dumpxml {name} >net.xml && virsh net-define net.xml");
+                    let text = format!("network {name} is transient: it and its reservations are lost when it stops");
+                    findings.add(Verdict::Warn, text, Some(&hint));
+                } else if requirements.autostart && !network.autostart()? {
                     let hint = format!("virsh net-autostart {name}");
                     let text = format!("network {name} does not start with its host, so autostart=true has no effect");
                     findings.add(Verdict::Warn, text, Some(&hint));
