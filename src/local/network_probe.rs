@@ -48,6 +48,17 @@ pub async fn answering(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>
     join_all(queries).await.into_iter().flatten().collect()
 }
 
+/// The machines that answer at their address. Behind a router no MAC is seen.
+pub async fn machines_at(addresses: Vec<(Ipv4Addr, Mac)>) -> Vec<(Ipv4Addr, Mac)> {
+    let all: Vec<Ipv4Addr> = addresses.iter().map(|(ip, _)| *ip).collect();
+    let answers = answering(&all).await;
+    let answers_as = |ip, mac| answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac));
+    addresses
+        .into_iter()
+        .filter(|(ip, mac)| answers_as(*ip, *mac))
+        .collect()
+}
+
 /// As `answering`, but only by TCP: an entry of the ARP table alone does not count.
 pub async fn answering_tcp(addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Option<Mac>> {
     let queries = addresses.iter().map(|ip| async {

@@ -114,14 +114,9 @@ impl GuestAddresses {
     }
 
     async fn at_planned_addresses(&mut self, silent: &[&Planned]) {
-        let planned: Vec<(Ipv4Addr, Mac)> = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?))).collect();
-        let addresses: Vec<_> = planned.iter().map(|(ip, _)| *ip).collect();
-        let answers = network_probe::answering(&addresses).await;
-        for (ip, mac) in planned {
-            // Behind a router no MAC is seen.
-            if answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac)) {
-                self.found.insert(mac, (ip, Evidence::PlannedAddress));
-            }
+        let planned = silent.iter().filter_map(|plan| Some((plan.ip?, plan.mac()?)));
+        for (ip, mac) in network_probe::machines_at(planned.collect()).await {
+            self.found.insert(mac, (ip, Evidence::PlannedAddress));
         }
     }
 
