@@ -257,7 +257,7 @@ fn of_pass(error: &PassError) -> (Kind, Vec<String>) {
         | PassError::UnsafeMaster { .. }
         | PassError::StillMember { .. }
         | PassError::TooYoung { .. } => Kind::Tool,
-        PassError::LastWorker { .. } | PassError::NoNode { .. } | PassError::Pretend { .. } => Kind::Usage,
+        PassError::LastWorker { .. } | PassError::NoNode { .. } | PassError::Simulated { .. } => Kind::Usage,
         PassError::StillOn { .. } | PassError::NotBack { .. } => Kind::Waited,
     };
     let mut hints: Vec<String> = match error {

@@ -87,7 +87,7 @@ async fn look(
             }
         }
     }
-    // A cluster with workers elsewhere is told of once, with what it has on both.
+    // A cluster with workers on another platform is reported once, with its objects on both.
     for cluster in here
         .into_iter()
         .filter(|cluster| cluster.known.backend.place() == place)

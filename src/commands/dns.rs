@@ -8,7 +8,7 @@ use super::session::Session;
 use crate::cli::{Dns, DnsApply, DnsHow, DnsRemove, DnsTarget, DnsVerb};
 use crate::cluster::ClusterId;
 use crate::local::client_dns::{self, Change, Computer, How};
-use crate::passes::refuse_pretend_table;
+use crate::passes::refuse_simulated_table;
 use crate::state::home::ClusterDir;
 use crate::state::inventory::{InventoryError, Known};
 
@@ -35,7 +35,7 @@ fn apply(session: &Session, command: &DnsApply) -> Result<()> {
     }
     // Another folder in place of `/` is not this computer's resolver.
     if !command.dry_run && computer.is_this() {
-        refuse_pretend_table(&known, &parameters)?;
+        refuse_simulated_table(&known, &parameters)?;
     }
     if command.dry_run {
         computer.check(how)?;

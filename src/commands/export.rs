@@ -11,7 +11,7 @@ use crate::cli::{AnsibleFormat, DhcpFormat, DnsFormat, Export, ExportTarget, Exp
 use crate::cluster::{Affinity, BackendConfig, Sizes};
 use crate::export::{ansible, dhcp, haproxy, hosts, kcli, zone};
 use crate::failure::{CommandError, Kind};
-use crate::passes::refuse_pretend_table;
+use crate::passes::refuse_simulated_table;
 use crate::state::inventory::Known;
 
 pub fn run(session: &Session, command: &Export) -> Result<()> {
@@ -24,7 +24,7 @@ pub fn run(session: &Session, command: &Export) -> Result<()> {
         ExportVerb::Ansible(verb) => &verb.target,
     };
     let (known, parameters) = session.harvested(target.cluster.as_deref())?;
-    refuse_pretend_table(&known, &parameters)?;
+    refuse_simulated_table(&known, &parameters)?;
     let text = match &command.verb {
         ExportVerb::Hosts(_) => hosts::block(&parameters),
         ExportVerb::Dns(verb) => match (verb.format, verb.reverse) {

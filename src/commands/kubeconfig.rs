@@ -9,7 +9,7 @@ use super::session::Session;
 use crate::cli::Kubeconfig;
 use crate::export::kubeconfig;
 use crate::failure::{CommandError, Kind};
-use crate::passes::refuse_pretend;
+use crate::passes::refuse_simulated;
 use crate::state::home::write_where_asked;
 
 pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
@@ -19,7 +19,7 @@ pub fn run(session: &Session, command: &Kubeconfig) -> Result<()> {
     let text = match command.by_name {
         true => text,
         false => {
-            refuse_pretend(&known.name, &known.backend, parameters.api_ip)?;
+            refuse_simulated(&known.name, &known.backend, parameters.api_ip)?;
             kubeconfig::pinned(&text, &parameters.api_endpoint())
                 .map_err(|why| CommandError::new(Kind::Settings, format!("{}: {why}", path.display())))?
         }

@@ -58,7 +58,7 @@ fn log_on(session: &Session, command: &NodeSsh) -> Result<ExitCode> {
         node: name.clone(),
         known: table.nodes.iter().map(|node| node.name.clone()).collect(),
     })?;
-    passes::refuse_pretend(&known.name, known.backend_of(node.role), node.ip)?;
+    passes::refuse_simulated(&known.name, known.backend_of(node.role), node.ip)?;
     let node = ssh::Node {
         dir: &session.home.cluster(&known.name),
         host: table.id().fqdn(name.as_str()),

@@ -44,7 +44,7 @@ pub fn run(session: &Session, command: &Report) -> Result<()> {
     print(&format!("report written to {}\n", command.output.display()))
 }
 
-/// Written anew it is for its owner alone; a file that is there keeps its rights.
+/// A new file is readable by its owner alone; an existing file keeps its mode.
 fn write(path: &Path, page: &str) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;

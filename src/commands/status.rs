@@ -19,7 +19,7 @@ use crate::cli::{Format, Status};
 use crate::failure::Kind;
 use crate::openshift::api::ClusterApi;
 use crate::openshift::wait::clock::{self, Clock};
-use crate::passes::refuse_pretend;
+use crate::passes::refuse_simulated;
 use crate::report;
 use crate::report::state::{Power, State};
 use crate::report::status::{Status as ClusterStatus, StatusList, changes, made_at};
@@ -189,7 +189,7 @@ fn show(canvas: &mut Canvas, before: Option<&[ClusterStatus]>, now: &[ClusterSta
 /// Whether the cluster has replaced the installer's certificates; `None` when it does not say.
 async fn rotated(session: &Session, cluster: &Cluster) -> Option<bool> {
     let table = cluster.parameters.as_ref()?;
-    refuse_pretend(&cluster.known.name, &cluster.known.backend, table.api_ip).ok()?;
+    refuse_simulated(&cluster.known.name, &cluster.known.backend, table.api_ip).ok()?;
     let endpoint = table.api_endpoint();
     let kubeconfig = session.home.cluster(&cluster.known.name).kubeconfig();
     let api = ClusterApi::open(&kubeconfig, endpoint).await.ok()?;

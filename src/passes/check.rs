@@ -8,8 +8,8 @@ use tracing::info;
 use super::complete::refuse_changes;
 use super::error::PassError;
 use super::options::DeployOptions;
-use super::pretend::refuse_pretend;
 use super::report::{Report, Seen};
+use super::simulated::refuse_simulated;
 use super::{clock, fragments, networks, ours};
 use crate::PROGRESS;
 use crate::backend::{Backend, Capabilities, Carrier, Finding, NetworkFacts, Verdict};
@@ -155,7 +155,7 @@ fn runs_nothing(config: &ClusterConfig, facts: &NetworkFacts) -> Option<Finding>
         return None;
     }
     let api = machines::given_vip(config, Vip::Api).or(facts.cidr.map(|network| network.network()))?;
-    refuse_pretend(&config.name, &config.backend, api).err()?;
+    refuse_simulated(&config.name, &config.backend, api).err()?;
     Some(Finding {
         hint: Some("`ocpdeploy deploy --rehearse` runs both passes on it".to_owned()),
         ..Finding::fail(

@@ -73,7 +73,7 @@ pub enum PassError {
     #[error("no free address is left on network {network} for {node}")]
     NoAddress { network: String, node: NodeName },
     #[error("cluster {cluster} is on the simulated platform: none of its real machines has {ip}")]
-    Pretend { cluster: String, ip: Ipv4Addr },
+    Simulated { cluster: String, ip: Ipv4Addr },
     #[error("network {network} does not report its address range")]
     NoRange { network: String },
     #[error(
@@ -218,7 +218,7 @@ impl PassError {
                 "the cluster is not installed and cannot be any more: `ocpdeploy destroy {cluster} --keep-addresses`, \
                  then deploy again: this creates new files and keeps the addresses"
             ),
-            Self::Pretend { cluster, .. } => format!(
+            Self::Simulated { cluster, .. } => format!(
                 "on a real network another machine may have this address, so nothing is sent to it and it is not \
                  published; `ocpdeploy status {cluster}` shows its addresses"
             ),
@@ -439,7 +439,7 @@ mod tests {
                 node: node(),
             },
             PassError::NoRange { network: network() },
-            PassError::Pretend { cluster: cluster(), ip },
+            PassError::Simulated { cluster: cluster(), ip },
             PassError::StaleAssets {
                 cluster: cluster(),
                 hours: 30,
@@ -553,7 +553,7 @@ mod tests {
             PassError::NoRouterId { .. } => "NoRouterId",
             PassError::NoAddress { .. } => "NoAddress",
             PassError::NoRange { .. } => "NoRange",
-            PassError::Pretend { .. } => "Pretend",
+            PassError::Simulated { .. } => "Simulated",
             PassError::StaleAssets { .. } => "StaleAssets",
             PassError::TooLarge { .. } => "TooLarge",
             PassError::Leftovers { .. } => "Leftovers",

@@ -12,8 +12,8 @@ use tracing::info;
 use super::error::PassError;
 use super::fragments;
 use super::one::hold_of;
-use super::pretend::refuse_pretend;
 use super::run::{Run, leased_vips};
+use super::simulated::refuse_simulated;
 use super::two::served_step;
 use crate::PROGRESS;
 use crate::backend::{Power, ReservationState};
@@ -55,7 +55,7 @@ impl Run<'_> {
             info!(target: PROGRESS, step = "cluster", "a rehearsal has no API: no node is drained and no certificate is approved");
             return Ok(Reach::Rehearsal);
         }
-        refuse_pretend(&self.config.name, &self.config.backend, table.api_ip)?;
+        refuse_simulated(&self.config.name, &self.config.backend, table.api_ip)?;
         let api = ClusterApi::open(&self.dir.kubeconfig(), table.api_endpoint()).await?;
         let version = api.version().await?;
         info!(target: PROGRESS, step = "cluster", "{} at {} answers: Kubernetes {version}", api.name(), api.address());

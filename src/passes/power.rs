@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::error::PassError;
 use super::partial_failure::with_leftovers;
-use super::pretend::refuse_pretend;
+use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::{Action, Backend, BackendError, Machine, Power, Stop};
 use crate::cluster::{MachineName, NodeName, Pass, Role};
@@ -129,7 +129,7 @@ impl<'a> Installed<'a> {
     }
 
     async fn api(&self) -> Result<ClusterApi> {
-        refuse_pretend(&self.known.name, &self.known.backend, self.table.api_ip)?;
+        refuse_simulated(&self.known.name, &self.known.backend, self.table.api_ip)?;
         Ok(ClusterApi::open(&self.dir.kubeconfig(), self.table.api_endpoint()).await?)
     }
 

@@ -11,9 +11,9 @@ use crate::state::parameters::Parameters;
 /// Rejects an address of the simulated platform: on a real network it may belong to another machine.
 ///
 /// Loopback addresses belong to this computer: tests use them.
-pub fn refuse_pretend(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> Result<(), PassError> {
+pub fn refuse_simulated(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> Result<(), PassError> {
     match Capabilities::of(backend).simulated && !ip.is_loopback() {
-        true => Err(PassError::Pretend {
+        true => Err(PassError::Simulated {
             cluster: cluster.to_owned(),
             ip,
         }),
@@ -21,13 +21,13 @@ pub fn refuse_pretend(cluster: &str, backend: &BackendConfig, ip: Ipv4Addr) -> R
     }
 }
 
-/// As `refuse_pretend`, for all addresses of a cluster, before the whole table is published.
-pub fn refuse_pretend_table(known: &Known, table: &Parameters) -> Result<(), PassError> {
+/// As `refuse_simulated`, for all addresses of a cluster, before the whole table is published.
+pub fn refuse_simulated_table(known: &Known, table: &Parameters) -> Result<(), PassError> {
     for vip in Vip::ALL {
-        refuse_pretend(&known.name, &known.backend, table.vip(vip).ip)?;
+        refuse_simulated(&known.name, &known.backend, table.vip(vip).ip)?;
     }
     for node in &table.nodes {
-        refuse_pretend(&known.name, known.backend_of(node.role), node.ip)?;
+        refuse_simulated(&known.name, known.backend_of(node.role), node.ip)?;
     }
     Ok(())
 }

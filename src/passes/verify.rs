@@ -13,10 +13,10 @@ use tracing::info;
 use super::destroy::delete_machines;
 use super::error::PassError;
 use super::one::{hold_of, holds};
-use super::pretend::refuse_pretend;
+use super::simulated::refuse_simulated;
 use crate::PROGRESS;
 use crate::backend::{Backend, Machine, ReservationState};
-use crate::cluster::{AddressAssignment, Mac, MachineName, NodeName, Pass, Role};
+use crate::cluster::{AddressAssignment, MachineName, NodeName, Pass, Role};
 use crate::local::network_probe;
 use crate::openshift::api::ClusterApi;
 use crate::plan::harvest::{Seen, judge};
@@ -102,7 +102,7 @@ pub async fn verify(backend: &dyn Backend, known: &Known, home: &Home, repair: b
         left_out.push("nodes: the cluster is not installed yet".to_owned());
     } else {
         let asked = async {
-            refuse_pretend(&known.name, &known.backend, table.api_ip)?;
+            refuse_simulated(&known.name, &known.backend, table.api_ip)?;
             let api = ClusterApi::open(&dir.kubeconfig(), table.api_endpoint()).await?;
             Ok::<_, anyhow::Error>(api.nodes().await?)
         };
@@ -212,15 +212,10 @@ impl Look<'_> {
                 .find(|node| node.name == machine.node && machine.pass == Pass::Two)?;
             (judge(Some(machine), node.mac, None) == Seen::NoLease).then_some((node.ip, node.mac))
         };
-        let silent: Vec<(Ipv4Addr, Mac)> = self.machines.iter().filter_map(is_silent).collect();
-        let addresses: Vec<Ipv4Addr> = silent.iter().map(|(ip, _)| *ip).collect();
-        let answers = network_probe::answering(&addresses).await;
-        for (ip, mac) in silent {
-            // Behind a router no MAC is seen.
-            if answers.get(&ip).is_some_and(|seen| seen.is_none_or(|seen| seen == mac)) {
-                let nics = self.machines.iter_mut().flat_map(|machine| &mut machine.nics);
-                nics.filter(|nic| nic.mac == mac).for_each(|nic| nic.addresses.push(ip));
-            }
+        let silent = self.machines.iter().filter_map(is_silent).collect();
+        for (ip, mac) in network_probe::machines_at(silent).await {
+            let nics = self.machines.iter_mut().flat_map(|machine| &mut machine.nics);
+            nics.filter(|nic| nic.mac == mac).for_each(|nic| nic.addresses.push(ip));
         }
     }
 

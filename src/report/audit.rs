@@ -45,11 +45,11 @@ pub enum State {
     /// Its deployment is not complete, or is running.
     Unfinished,
     /// Created machines are missing: a `destroy` was interrupted, or others deleted them.
-    HalfGone,
+    Incomplete,
     /// In the state folder, but without any objects.
     Gone,
     /// From another computer, or its folder is lost.
-    NotKnownHere,
+    Unrecorded,
 }
 
 impl State {
@@ -57,9 +57,9 @@ impl State {
         match self {
             Self::Alive => "alive",
             Self::Unfinished => "deployment not finished",
-            Self::HalfGone => "incomplete: some of its machines are missing",
+            Self::Incomplete => "incomplete: some of its machines are missing",
             Self::Gone => "in the state directory, but has no objects on the platform",
-            Self::NotKnownHere => "not in the state directory",
+            Self::Unrecorded => "not in the state directory",
         }
     }
 }
@@ -72,7 +72,7 @@ impl Found {
         let is_missing = |verdict: Verdict| verdict == Verdict::Missing;
         let state = match () {
             () if objects.is_empty() => State::Gone,
-            () if status.nodes.iter().any(|node| is_missing(node.verdict)) => State::HalfGone,
+            () if status.nodes.iter().any(|node| is_missing(node.verdict)) => State::Incomplete,
             () if is_done(journal, INSTALLED) => State::Alive,
             () => State::Unfinished,
         };
@@ -87,17 +87,17 @@ impl Found {
         }
         let mut hints = Vec::new();
         match state {
-            State::Alive | State::NotKnownHere => {}
+            State::Alive | State::Unrecorded => {}
             State::Unfinished => hints.push(format!(
                 "not installed yet: `ocpdeploy deploy` resumes the deployment, `ocpdeploy destroy {name}` removes the cluster"
             )),
-            State::HalfGone if is_done(journal, INSTALLED) => hints.extend([
+            State::Incomplete if is_done(journal, INSTALLED) => hints.extend([
                 format!(
                     "if the cluster is in use, recreate the missing node: `ocpdeploy node replace NODE --cluster {name}`"
                 ),
                 format!("if `ocpdeploy destroy {name}` was interrupted, run it again to remove the rest"),
             ]),
-            State::HalfGone => hints.push(format!(
+            State::Incomplete => hints.push(format!(
                 "not installed yet: `ocpdeploy destroy {name}` removes the rest"
             )),
             State::Gone => hints.push(format!("`ocpdeploy destroy {name}` removes its directory")),
@@ -125,7 +125,7 @@ impl Found {
         ];
         Self {
             cluster,
-            state: State::NotKnownHere,
+            state: State::Unrecorded,
             objects,
             should_be_gone: Vec::new(),
             hints,

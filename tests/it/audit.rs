@@ -100,8 +100,8 @@ fn what_is_left_over_is_told_apart_and_each_goes_as_its_hint_says() {
     assert_eq!(code, Some(1));
     for (cluster, state) in [
         ("lab", "alive"),
-        ("half", "half-gone"),
-        ("lost", "not-known-here"),
+        ("half", "incomplete"),
+        ("lost", "unrecorded"),
         ("begun", "unfinished"),
     ] {
         assert_eq!(state_of(&found, cluster), state, "{cluster}");

@@ -97,7 +97,7 @@ fn the_terminal_is_given_back_however_it_ends() {
         terminal.shows("detached from the console of lab-master-0 by ");
         assert!(!terminal.is_raw(), "{signal:?}");
     }
-    // Somebody else sits down.
+    // Somebody else attaches.
     let (first, left) = sits(&sandbox);
     let (mut second, stays) = sits(&sandbox);
     assert_eq!(ended(left).code(), Some(5));

@@ -92,13 +92,13 @@ struct Ground {
 }
 
 impl Ground {
-    async fn after(deeds: &[Deed]) -> Self {
+    async fn after(operations: &[Deed]) -> Self {
         let sandbox = Sandbox::new(json!({"script": {"boot_ms": 0}}));
         let backup = Backup::of(sandbox.path());
         let mut ground = Self { sandbox, backup };
         // Another cluster, which must not notice anything.
         ground.undisturbed(Deed::Deploy, "lab-2").await;
-        for operation in deeds {
+        for operation in operations {
             ground.undisturbed(*operation, "lab").await;
         }
         ground.backup = Backup::of(ground.sandbox.path());
@@ -269,7 +269,7 @@ fn disturb(operation: Deed, before: &'static [Deed], usual: usize) {
     }
 }
 
-/// Makes each call of a deed fail in each way; then it is done again, and must end as if nothing had failed.
+/// Makes each call of an operation fail in each way; then repeats it, and it must end as if nothing had failed.
 async fn disturbed(operation: Deed, before: &[Deed], usual: usize) {
     let ground = Ground::after(before).await;
     let calm = Faulty::new(ground.sim(), REFUSALS[0], When::Never);
@@ -346,7 +346,7 @@ async fn disturbed(operation: Deed, before: &[Deed], usual: usize) {
     assert!(tried > 5, "{tried} faults are too few to mean anything");
 }
 
-/// The words name the deed, the platform's own words, what is there, and what to type; the exit code fits.
+/// The message names the operation, the platform's message, the existing objects and the next command; the exit code fits.
 async fn is_well_told(ground: &Ground, operation: Deed, method: &str, fault: &Fault, error: &anyhow::Error, why: &str) {
     let told = explain(error);
     let text = told.to_string();
@@ -615,7 +615,7 @@ fn a_silent_platform_is_waited_for_as_long_as_the_clusters_settings_say() {
             sandbox.run(words).succeeded();
         }
     }
-    // Both machines are deleted at once: which of them is told of is chance.
+    // Both machines are deleted at once: which of them is reported is chance.
     let filters = [(r"delete machine lab-(master|worker)-0", "delete machine <machine>")];
     insta::with_settings!({filters => filters}, { insta::assert_snapshot!(all) });
 }

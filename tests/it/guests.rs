@@ -1,6 +1,6 @@
 //! Guests and DHCP servers that misbehave: each has its words, its exit code, and an end that is well.
 //!
-//! Every case fails first; then its cause is mended, and what the hint says is typed. More words are in `two_passes.rs`.
+//! Each case fails first; then its cause is fixed, and the command in the hint is run. More words are in `two_passes.rs`.
 
 use crate::support::sandbox::Sandbox;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ const LINES: &str = "masters=1\nworkers=1\nharvest_timeout=1s\naddress_timeout=1
 
 const FILTERS: [(&str, &str); 1] = [(r"after \d+ s", "after <n> s")];
 
-/// What is typed after the cause was mended.
+/// The command that is run after the cause was fixed.
 #[derive(Clone, Copy, PartialEq)]
 enum Next {
     /// The same command.
@@ -96,7 +96,7 @@ fn a_node_with_a_second_client_id_where_nobody_can_hold_addresses() {
     ends(&sandbox(world), "two_second_client_id", Next::Anew);
 }
 
-/// A host that the DHCP server knows nothing of sits on a node's reserved address; the node's client declines it.
+/// A host that the DHCP server does not know uses a node's reserved address; the node's client declines it.
 #[test]
 fn an_address_that_a_stranger_uses_though_it_is_reserved() {
     let sandbox = sandbox(json!({"script": {"boot_ms": 0}}));
@@ -137,7 +137,7 @@ fn a_virtual_ip_that_a_stranger_has_leased_is_told_before_anything_is_made() {
     sandbox.run(&["destroy", "lab", "--yes"]).succeeded();
 }
 
-/// Between the look before and the deed, somebody else takes it.
+/// Between the check and the operation, somebody else takes it.
 #[test]
 fn a_virtual_ip_that_is_taken_half_way() {
     let fault = json!({"call": "reserve_address", "about": "api", "what": "rejected"});
@@ -156,7 +156,7 @@ fn a_mac_that_a_stranger_has_is_refused_before_anything_is_made() {
     assert_eq!(sandbox.machines(None), [], "nothing was made");
 }
 
-/// Between the look before and the deed, somebody else takes it.
+/// Between the check and the operation, somebody else takes it.
 #[test]
 fn a_mac_that_is_refused_half_way() {
     let fault = json!({"call": "create_machine", "about": "lab-worker-0", "what": "rejected"});

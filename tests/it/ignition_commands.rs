@@ -120,7 +120,7 @@ fn hostname(name: &str) -> Value {
     )
 }
 
-/// Where this program does not do as the reference that made the corpus, on purpose.
+/// Where this program differs on purpose from the reference that made the corpus.
 const KEPT: &str = "unknown-key"; // A field that is not known may be of a newer spec.
 
 #[test]

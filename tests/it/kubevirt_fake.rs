@@ -167,7 +167,7 @@ fn kubectl_waits_through_expiry_and_cuts() {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    // A list, then a watch; each fault makes it look anew.
+    // A list, then a watch; each fault makes it list again.
     asked(2);
     put(&sandbox, "blue", "other", "ADDED");
     sandbox.server.with(|world| world.cut = world.version() + 1);

@@ -695,7 +695,7 @@ fn mistakes_are_told_in_words() {
     insta::assert_snapshot!(all);
 }
 
-/// All machines of pass one are made at once: which of them is told of is chance.
+/// All machines of pass one are made at once: which of them is reported is chance.
 fn without_machine(mut said: String) -> String {
     for (role, number) in [("bootstrap", 0), ("master", 0), ("helper", 0), ("helper", 1)] {
         said = said

@@ -889,7 +889,7 @@ fn a_session_that_ends_and_a_password_that_was_changed() {
     });
     let outcome = outcome(child);
     sandbox.engine.edit(|world| world.password = password);
-    insta::with_settings!({filters => [(r" \(correlation id \S+\)", ""), (r"(create|list|delete) machine\S* [^:]+:", "<deed>:"), (r"list the machines of cluster [^:]+:", "<deed>:")]}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
+    insta::with_settings!({filters => [(r" \(correlation id \S+\)", ""), (r"(create|list|delete) machine\S* [^:]+:", "<operation>:"), (r"list the machines of cluster [^:]+:", "<operation>:")]}, { insta::assert_snapshot!(words(&sandbox, &outcome)) });
     // With a session again the same command goes on.
     sandbox.run(&["harvest", "lab.sh", "--rehearse"]).succeeded();
 }

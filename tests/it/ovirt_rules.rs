@@ -228,7 +228,7 @@ fn two_runs_at_once_leave_all_masters_in_one_group() {
                 scope.spawn(move || client.run(async |backend| create_all(backend, std::slice::from_ref(spec)).await));
             }
         });
-        // The next run, which every deployment that was run twice has, mends what the race left.
+        // The next run repairs what the race left.
         client.run(async |backend| create_all(backend, &[first.clone(), second.clone()]).await);
         let groups = engine.look(|world| world.affinity_groups.clone());
         assert_eq!(groups.len(), 1, "{version:?}: {groups:?}");

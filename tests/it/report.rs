@@ -152,7 +152,7 @@ fn made(cluster: &Cluster, journal: &[Entry], warnings: &[Warning]) -> String {
     .unwrap()
 }
 
-/// A deployment with two further NICs on each node, the last of which has no address, as a platform tells of them.
+/// A deployment with two further NICs on each node, the last of which has no address, as a platform reports them.
 fn on_more_networks() -> String {
     let cluster = cluster(3, 2, "default");
     let mut journal = journal(&cluster);
@@ -213,7 +213,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots/report.html")
 }
 
-/// Written anew with UPDATE_GOLDEN=1.
+/// Updated with UPDATE_GOLDEN=1.
 #[test]
 fn the_page_of_a_small_cluster_is_as_it_was() {
     let cluster = cluster(3, 2, "default");

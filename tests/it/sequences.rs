@@ -110,7 +110,7 @@ impl Command {
         )
     }
 
-    /// The nodes that it may take away and make anew.
+    /// The nodes that it may remove and recreate.
     fn touches(self, node: &str) -> bool {
         match self {
             Self::Scale { workers } => {

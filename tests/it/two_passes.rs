@@ -379,7 +379,7 @@ fn a_node_that_moves_where_nobody_can_hold_addresses() {
         .iter()
         .find(|node| node.name.as_str() == "worker-0")
         .unwrap();
-    // Between the passes a stranger takes it.
+    // Between the passes another machine takes it.
     sandbox.edit(|world| {
         world["networks"]["default"]["leases"]
             .as_object_mut()

@@ -218,7 +218,7 @@ fn guests_on_a_bridge_are_found_by_this_computer() {
     );
 }
 
-/// The host has no address on the bridge, so nothing but the guests' consoles tells of them.
+/// The host has no address on the bridge, so only the guests' consoles have their addresses.
 #[test]
 #[ignore = "needs the lab"]
 fn guests_on_a_bridge_without_this_computer_say_their_address_on_the_console() {

@@ -726,7 +726,7 @@ async fn the_name_server_answers_for_what_is_held() {
     let lab = cluster("dns");
     let ip = free_addresses(&backend, 60).await.next().unwrap();
     backend.reserve_address(&hold(&lab, "api", ip)).await.unwrap();
-    // dnsmasq reads its files anew in its own time.
+    // dnsmasq rereads its files with a delay.
     let begun = Instant::now();
     let server = backend.network_facts(NETWORK).await.unwrap().resolvers[0];
     loop {
@@ -747,7 +747,7 @@ async fn the_name_server_answers_for_what_is_held() {
 async fn sits_at_the_console(backend: &Libvirt, cluster: &ClusterId, name: &MachineName) {
     for keys in ["first seat", "second seat"] {
         let mut console = backend.attach(cluster, name).await.unwrap().unwrap();
-        // Somebody sits there.
+        // The console is in use.
         let refused = backend.attach(cluster, name).await.map(drop).unwrap_err();
         assert!(
             refused

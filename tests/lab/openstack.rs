@@ -184,7 +184,7 @@ mod on_openstack {
         nothing_is_left(&lab);
     }
 
-    /// Runs the program until it ends by itself, killed after each change it made on the cloud, which never tells of the last.
+    /// Runs the program until it ends by itself, killed after each change it made on the cloud; the response to the last one is lost.
     ///
     /// A run may have to undo what the last one left half done; where runs only repeat each other, one change more is let through.
     #[track_caller]
@@ -203,13 +203,17 @@ mod on_openstack {
             child.kill().unwrap();
             assert_eq!(child.wait().unwrap().code(), None, "it was not killed");
             kills += 1;
-            let deeds: Vec<String> = line.deeds().iter().map(|operation| without_ids(operation)).collect();
-            assert!(kills < 300, "it does not get on; the last deeds: {deeds:#?}");
-            allowed = if seen.insert(deeds) { 1 } else { allowed + 1 };
+            let operations: Vec<String> = line
+                .operations()
+                .iter()
+                .map(|operation| without_ids(operation))
+                .collect();
+            assert!(kills < 300, "it does not get on; the last operations: {operations:#?}");
+            allowed = if seen.insert(operations) { 1 } else { allowed + 1 };
         }
     }
 
-    /// A deed in which things that are made anew have the names of the old ones.
+    /// An operation in which recreated objects have the names of the old ones.
     fn without_ids(operation: &str) -> String {
         let parts = operation.split_inclusive(['/', ' ', '?']);
         parts
@@ -253,17 +257,17 @@ mod on_openstack {
     #[ignore = "needs the OpenStack lab"]
     fn cut_after_any_change_destroy_leaves_nothing() {
         let (lab, line) = (Lab::new("osx"), Line::new());
-        // Pretend computes: servers are there at once, and nothing boots that would have to be waited for.
+        // Simulated computes: servers are there at once, and nothing boots that would have to be waited for.
         let cluster = lab.cluster("", "masters=1\nworkers=0\nos_zone=fake\n");
         let deploy = lab.deploy(&cluster);
         let step = std::env::var("OCPDEPLOY_CUT_STEP").map_or(4, |step| step.parse().unwrap());
-        for deeds in (1..).step_by(step) {
-            line.cut_after(deeds);
+        for operations in (1..).step_by(step) {
+            line.cut_after(operations);
             let mut child = lab.start_through(&line, &deploy.each_ref().map(String::as_str));
             let mut seen = (0, Instant::now());
             let mut is_idle = false;
             let ended = ends_or(&mut child, || {
-                let done = line.deeds().len();
+                let done = line.operations().len();
                 if done != seen.0 {
                     seen = (done, Instant::now());
                 }
@@ -274,13 +278,13 @@ mod on_openstack {
             assert!(!ended, "it ended: {:?}", child.wait_with_output());
             child.kill().unwrap();
             child.wait().unwrap();
-            let deeds = line.deeds();
+            let operations = line.operations();
             line.mend();
             lab.destroy(&cluster);
             let left = Seen::of("demo", &cluster).names();
-            assert_eq!(left, [""; 0], "cut after {deeds:#?}");
+            assert_eq!(left, [""; 0], "cut after {operations:#?}");
             if is_idle {
-                assert!(deeds.len() > 10, "only {deeds:?} changes were seen");
+                assert!(operations.len() > 10, "only {operations:?} changes were seen");
                 break;
             }
         }

@@ -257,7 +257,7 @@ impl Chance {
 }
 
 impl Lab {
-    /// Kills this command up to `kills` times, at moments within `long`, each time starting it anew; gives how often.
+    /// Kills this command up to `kills` times, at moments within `long`, each time starting it again; returns how often.
     fn kill_at_random(&self, arguments: &[&str], kills: usize, long: Duration, chance: &mut Chance) -> usize {
         for killed in 0..kills {
             let mut child = self.start(arguments);

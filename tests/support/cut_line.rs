@@ -39,8 +39,8 @@ struct Shared {
     /// The cloud's port of each service, and the one that stands for it.
     ports: Vec<(u16, u16)>,
     /// Answered calls that changed something: what was asked, the first of its digest, and the status.
-    deeds: Mutex<Vec<String>>,
-    /// With this many deeds the line is cut: the last is done, but nobody learns of it.
+    operations: Mutex<Vec<String>>,
+    /// After this many operations the connection is cut: the last is done, but its response is lost.
     cut_at: AtomicUsize,
     /// What only looks is asked without its query.
     strips: AtomicBool,
@@ -66,7 +66,7 @@ impl Line {
                     .build()
                     .unwrap(),
                 ports: ports.collect(),
-                deeds: Mutex::default(),
+                operations: Mutex::default(),
                 cut_at: AtomicUsize::new(usize::MAX),
                 strips: AtomicBool::new(false),
             });
@@ -87,11 +87,11 @@ impl Line {
         self.shared.mine(service)
     }
 
-    /// Mends the line, forgets what was done, and will cut after so many deeds from now.
-    pub fn cut_after(&self, deeds: usize) {
-        let mut done = self.shared.deeds.lock().unwrap();
+    /// Restores the connection, forgets the operations, and cuts it again after this many.
+    pub fn cut_after(&self, operations: usize) {
+        let mut done = self.shared.operations.lock().unwrap();
         done.clear();
-        self.shared.cut_at.store(deeds, Ordering::SeqCst);
+        self.shared.cut_at.store(operations, Ordering::SeqCst);
     }
 
     /// From now on no query of a `GET` is passed on.
@@ -107,8 +107,8 @@ impl Line {
         self.shared.is_cut()
     }
 
-    pub fn deeds(&self) -> Vec<String> {
-        self.shared.deeds.lock().unwrap().clone()
+    pub fn operations(&self) -> Vec<String> {
+        self.shared.operations.lock().unwrap().clone()
     }
 }
 
@@ -119,14 +119,14 @@ impl Shared {
     }
 
     fn is_cut(&self) -> bool {
-        self.deeds.lock().unwrap().len() >= self.cut_at.load(Ordering::SeqCst)
+        self.operations.lock().unwrap().len() >= self.cut_at.load(Ordering::SeqCst)
     }
 
-    /// Notes a deed; whether its answer still goes through.
+    /// Notes an operation; returns whether its response is delivered.
     fn note(&self, operation: String) -> bool {
-        let mut deeds = self.deeds.lock().unwrap();
-        deeds.push(operation);
-        deeds.len() < self.cut_at.load(Ordering::SeqCst)
+        let mut operations = self.operations.lock().unwrap();
+        operations.push(operation);
+        operations.len() < self.cut_at.load(Ordering::SeqCst)
     }
 }
 

@@ -12,7 +12,7 @@ use super::kind::Kind;
 use super::labels;
 use super::objects::POD_NETWORK;
 use super::pods;
-use super::session::{Session, if_allowed, if_there, stranger};
+use super::session::{Session, if_allowed, if_there, not_owned};
 use crate::backend::failure::Failure;
 use crate::backend::{Action, AddressReservation, BackendErrorKind, BalancedVip, LoadBalancer, ReservationState};
 use crate::cluster::{AddressAssignment, ApiEndpoint, ClusterId, Expose, NodeName, PodNetwork, Routes, Vip};
@@ -50,7 +50,7 @@ pub(super) async fn hold(session: &Session, hold: &AddressReservation) -> Result
     let name = labels::name(&wanted);
     match session.get(Kind::Service, name).await? {
         Some(there) if labels::owner(&there).as_ref() != Some(cluster) => {
-            return Err(stranger(Kind::Service, name, cluster));
+            return Err(not_owned(Kind::Service, name, cluster));
         }
         Some(there) if pods::lease(&there).as_ref() != Some(lease) => {
             return Err(conflict(format!("service {name} keeps another address")));

@@ -13,7 +13,7 @@ use super::kind::Kind;
 use super::labels;
 use super::objects::{self, Import, Root};
 use super::rights::may;
-use super::session::{Session, if_allowed, if_there, stranger};
+use super::session::{Session, if_allowed, if_there, not_owned};
 use crate::backend::failure::Failure;
 use crate::backend::{BackendErrorKind, ImageHandle};
 use crate::cluster::{ClusterId, KubevirtConfig};
@@ -194,7 +194,7 @@ async fn claimed(session: &Session, cluster: &ClusterId, wanted: &Value) -> Resu
             }
         };
         if labels::label(&there, labels::IMAGE) != labels::label(wanted, labels::IMAGE) {
-            return Err(stranger(Kind::DataVolume, name, cluster));
+            return Err(not_owned(Kind::DataVolume, name, cluster));
         }
         if super::look::is_going(&there) {
             tokio::time::sleep(LOOK).await;

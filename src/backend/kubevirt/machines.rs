@@ -10,7 +10,7 @@ use super::deletion::{gone, sweep};
 use super::kind::Kind;
 use super::labels;
 use super::objects::{self, Root, Site};
-use super::session::{Session, as_sent, if_there, stranger};
+use super::session::{Session, as_sent, if_there, not_owned};
 use super::{balancers, images, look, network};
 use crate::backend::failure::Failure;
 use crate::backend::{
@@ -101,7 +101,7 @@ async fn still(session: &Session, name: &str) -> Result<Option<Value>, Failure> 
 /// Checks that the existing machine was created from this spec.
 fn is_the_one(spec: &MachineSpec, there: &Value) -> Result<(), Failure> {
     if labels::owner(there).as_ref() != Some(&spec.cluster) {
-        return Err(stranger(Kind::Machine, spec.name.as_str(), &spec.cluster));
+        return Err(not_owned(Kind::Machine, spec.name.as_str(), &spec.cluster));
     }
     if look::fingerprint(there) == Some(spec.fingerprint().as_str()) {
         return Ok(());
@@ -160,7 +160,7 @@ pub(super) async fn list(session: &Session, cluster: &ClusterId) -> Result<Vec<M
 pub(super) async fn find(session: &Session, cluster: &ClusterId, name: &MachineName) -> Result<Option<Value>, Failure> {
     match session.get(Kind::Machine, name.as_str()).await? {
         Some(there) if labels::owner(&there).as_ref() != Some(cluster) => {
-            Err(stranger(Kind::Machine, name.as_str(), cluster))
+            Err(not_owned(Kind::Machine, name.as_str(), cluster))
         }
         found => Ok(found),
     }

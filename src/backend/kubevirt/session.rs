@@ -298,7 +298,7 @@ impl Session {
         }
         let there = self.get(kind, name).await?.unwrap_or_default();
         if labels::owner(&there).as_ref() != Some(cluster) {
-            return Err(stranger(kind, name, cluster));
+            return Err(not_owned(kind, name, cluster));
         }
         // Additional entries in a policy would allow more peers.
         let is_exact = kind != Kind::Policy || there["spec"] == object["spec"];
@@ -380,7 +380,7 @@ pub(super) fn as_sent(kind: Kind, sent: &Value, stored: &Value) -> Result<(), Fa
         .hint("KubeVirt or CDI is too old, or another program changes created objects"))
 }
 
-pub(super) fn stranger(kind: Kind, name: &str, cluster: &ClusterId) -> Failure {
+pub(super) fn not_owned(kind: Kind, name: &str, cluster: &ClusterId) -> Failure {
     let words = format!("{} {name} is not of cluster {cluster}", kind.word());
     Failure::new(BackendErrorKind::Conflict, words)
 }

@@ -12,7 +12,7 @@ use crate::PROGRESS;
 use crate::cluster::Role;
 use crate::local::ssh;
 use crate::openshift::installer::WaitContext;
-use crate::passes::pretend::refuse_pretend;
+use crate::passes::simulated::refuse_simulated;
 use crate::state::parameters::NodeAddress;
 
 /// Limit for one node: the login and its journal.
@@ -57,7 +57,7 @@ pub async fn journals(wait: &WaitContext<'_>) -> Vec<(String, Vec<u8>)> {
 
 async fn journal(wait: &WaitContext<'_>, node: &NodeAddress) -> anyhow::Result<Vec<u8>> {
     let id = wait.config.id();
-    refuse_pretend(id.as_str(), wait.config.backend_of(node.role), node.ip)?;
+    refuse_simulated(id.as_str(), wait.config.backend_of(node.role), node.ip)?;
     let way = ssh::Node {
         dir: wait.dir,
         host: id.fqdn(node.name.as_str()),

@@ -358,7 +358,7 @@ fn a_minute_of_swapped_files_changes_nothing_outside_and_gets_nothing_accepted_o
         }
         assert_eq!(users.of_alice(), before, "{said}");
         assert_eq!(fs::read_dir(&markers).unwrap().count(), 0, "{said}");
-        // So that all is made anew in the midst of the attack; at times root has made Alice's folder for her.
+        // So that everything is recreated during the attack; sometimes root has created Alice's folder.
         if tried % 4 == 0 {
             for entry in fs::read_dir(&cache).unwrap() {
                 let path = entry.unwrap().path();

@@ -5,7 +5,7 @@
 //!
 //! `serve FOLDER PARAMETERS [ADDRESS:PORT] [hostile]` waits until the parameter file is there and serves on its api VIP
 //! the cluster that is in it. Nodes that are added to the file later join later. What was asked is in
-//! `FOLDER/seen.json`, anew with each change.
+//! `FOLDER/seen.json`, updated with each change.
 
 #![allow(
     clippy::disallowed_methods,

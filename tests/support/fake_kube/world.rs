@@ -132,7 +132,7 @@ pub struct World {
     pub nobody_watches: bool,
     /// By so much the nodes' clocks are ahead of the API server's.
     pub skew: SignedDuration,
-    /// Masters that are voting members of etcd, by name. Who is removed from etcd stays so until its Node is made anew.
+    /// Masters that are voting members of etcd, by name. A removed member stays removed until its Node is recreated.
     pub voting: BTreeMap<String, NodeAddress>,
     /// Masters whose member does not become a voting one.
     pub learners: BTreeSet<String>,

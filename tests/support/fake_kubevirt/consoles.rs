@@ -19,10 +19,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Lines that a guest writes when it is told `flood`.
 pub const FLOOD: usize = 20_000;
 
-/// Who sits at a console.
+/// Who is attached to a console.
 #[derive(Default)]
 pub struct Seat {
-    /// How many have sat down; the last of them sits there.
+    /// How many have attached; the last of them still is.
     pub taken: u64,
     pub typed: Vec<u8>,
     /// The line falls, and nobody says goodbye.

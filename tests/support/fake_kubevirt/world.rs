@@ -30,7 +30,7 @@ pub struct Fault {
     pub method: &'static str,
     pub path: String,
     pub code: u16,
-    /// The deed is done all the same, and only the answer is lost.
+    /// The operation is done, and only the response is lost.
     pub done: bool,
 }
 

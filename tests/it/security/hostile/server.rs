@@ -101,7 +101,7 @@ impl Server {
 }
 
 fn serve(socket: TcpStream, tls: Option<Arc<ServerConfig>>, plan: &Plan, seen: &Mutex<Vec<Request>>) -> io::Result<()> {
-    // Nobody is heard or waited for longer than a test lasts.
+    // No client is served for longer than a test lasts.
     socket.set_read_timeout(Some(Duration::from_secs(300)))?;
     socket.set_write_timeout(Some(Duration::from_secs(300)))?;
     socket.set_nodelay(true)?;

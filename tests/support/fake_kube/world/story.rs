@@ -73,7 +73,7 @@ impl World {
         self.operators(&table);
     }
 
-    /// A kubelet that is made anew asks anew.
+    /// The kubelet of a recreated node requests a certificate again.
     pub(super) fn forget_requests_of(&mut self, host: &str) {
         let node = host.split('.').next().unwrap_or(host);
         for wave in ["client", "serving", "again"] {
@@ -122,7 +122,7 @@ impl World {
             || self.gate >= Stage::MemberRemoved && self.complete.is_some_and(|then| self.moments > then + ETCD_LATER)
     }
 
-    /// A pod that may go: its kubelet ends it, and some are made anew at once.
+    /// A pod that may go: its kubelet ends it, and some are recreated at once.
     pub(super) fn end_pod(&mut self, name: &str) {
         let pod = self.get(PODS, name).unwrap().clone();
         let host = pod["spec"]["nodeName"].as_str().unwrap().to_owned();
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Nothing is heard of nodes whose machines are off.
+    /// Nodes whose machines are off report nothing.
     fn lose(&mut self, absent: &[NodeAddress], table: &Parameters) {
         for node in absent {
             let host = table.id().fqdn(node.name.as_str());
