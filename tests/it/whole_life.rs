@@ -215,7 +215,11 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
     });
     child.kill().unwrap();
     outcome(child);
-    let said = life.site.sandbox.run(&["start", "lab"]).succeeded();
+    let said = life
+        .site
+        .sandbox
+        .run(&["start", "lab", "--timeout", "120s"])
+        .succeeded();
     assert!(said.stdout.contains("its nodes are Ready"), "{}", said.stdout);
     for node in &nodes {
         assert_eq!(life.let_in(node.as_str()), 1, "{node} was not let in, or twice");
@@ -226,7 +230,10 @@ fn a_cluster_that_was_off_is_back_when_its_kubelets_are_heard() {
         .sandbox
         .edit(|world| world["machines"]["lab-master-0"]["off"] = json!(true));
     until("its end", || life.kube.with(|world| world.is_lost(&host("master-0"))));
-    life.site.sandbox.run(&["start", "lab"]).succeeded();
+    life.site
+        .sandbox
+        .run(&["start", "lab", "--timeout", "120s"])
+        .succeeded();
     assert_eq!(life.let_in("master-0"), 2);
 
     // One that went off and on while nobody looked is not.
