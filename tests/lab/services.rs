@@ -26,6 +26,21 @@ const MOVED: Duration = Duration::from_secs(5);
 /// keepalived, haproxy and their checks have found their ways.
 const SETTLED: Duration = Duration::from_secs(20);
 
+/// As OVN-Kubernetes rejects connections to machine config servers (openshift/ovn-kubernetes:
+/// `go-controller/pkg/node/OCP_HACKS.go`).
+const REJECTS: &str = "nft -f - <<'END'
+table inet ovn {
+    chain output {
+        type filter hook output priority 0
+        tcp dport { 22623, 22624 } tcp flags & (fin|syn|rst|ack) == syn reject
+    }
+    chain forward {
+        type filter hook forward priority 0
+        tcp dport { 22623, 22624 } tcp flags & (fin|syn|rst|ack) == syn reject
+    }
+}
+END";
+
 /// A cluster whose nodes are on a wire.
 struct Lab {
     made: Made,
@@ -79,6 +94,7 @@ impl Lab {
     fn boot(&self, role: Role) {
         let parts = self.made.parts(role);
         for node in self.of(role) {
+            node.sh(REJECTS);
             node.boot(&parts);
         }
     }
@@ -215,6 +231,10 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     until(SETTLED, "keepalived has seen haproxy", || {
         lab.of(Role::Master)
             .all(|master| master.log("keepalived").contains("api_balanced) succeeded"))
+    });
+    until(SETTLED, "keepalived has seen the machine config servers", || {
+        lab.of(Role::Master)
+            .all(|master| master.log("keepalived").contains("mcs_here) succeeded"))
     });
     assert_moves(&lab, &api_watch, &["lab-bootstrap"]);
 
