@@ -302,6 +302,37 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
     assert!(told.len() >= 3, "each new holder tells its MAC: {told:?}");
 }
 
+/// APIs that are too busy to answer at once are not dead: neither keepalived nor haproxy gives them up.
+#[test]
+#[ignore = "needs the lab"]
+fn slow_apis_keep_the_vip_and_their_place_in_haproxy() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let made = Made::new("slow", SHAPE, Ipv4Addr::new(192, 168, 122, 10));
+    let lab = Lab::new(&wire, made, &folder);
+    let api = lab.made.parameters.api_ip;
+    lab.boot(Role::Master);
+    for master in lab.of(Role::Master) {
+        lab.fake("api", master);
+    }
+    until(SETTLED, "all masters see haproxy, and one has the api VIP", || {
+        lab.of(Role::Master).all(sees_haproxy) && lab.holder(api).is_some()
+    });
+    let holder = lab.holder(api).unwrap().name.clone();
+    let watch = Watch::new(&lab.nodes, api);
+    for (master, seconds) in lab.of(Role::Master).zip(["3", "5", "8"]) {
+        master.sh(&format!("echo {seconds} >/run/fake-api.slow"));
+    }
+    // Longer than three of the slowest checks.
+    std::thread::sleep(Duration::from_secs(40));
+    assert_moves(&lab, &watch, &[&holder]);
+    for master in lab.of(Role::Master) {
+        let states = master.sh("curl -s 'http://127.0.0.1:9444/stats;csv' | grep '^apis,slow-\\|^apis,master'");
+        let up = states.lines().filter(|line| line.contains(",UP,")).count();
+        assert_eq!(up, 3, "{states}");
+    }
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn a_bootstrap_whose_api_was_short_of_breath_gets_the_vip_back() {

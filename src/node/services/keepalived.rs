@@ -44,7 +44,8 @@ struct Check {
     weight: u8,
 }
 
-/// Detected after 3 failures within 3 seconds, so that another node has the VIP before 5 seconds have passed.
+/// A rejected connection is detected after 3 failures within 3 seconds, so that another node has the VIP before 5 seconds
+/// have passed. A slow API is not a failed one: see the script.
 const API: Check = Check {
     name: "api",
     command: "/etc/ocpdeploy/keepalived/check-api",
@@ -66,7 +67,7 @@ const API_BALANCED: Check = Check {
 
 const API_HERE: Check = Check {
     name: "api_here",
-    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:6443/readyz",
+    command: "/usr/bin/curl -kfs --max-time 10 -o /dev/null https://127.0.0.1:6443/readyz",
     weight: 50,
     ..API_BALANCED
 };
@@ -81,7 +82,7 @@ const MCS_HERE: Check = Check {
 
 const ROUTER: Check = Check {
     name: "router",
-    command: "/usr/bin/curl -fs --max-time 2 -o /dev/null http://127.0.0.1:1936/healthz/ready",
+    command: "/usr/bin/curl -fs --max-time 10 -o /dev/null http://127.0.0.1:1936/healthz/ready",
     interval: 1,
     fall: 2,
     rise: 2,
