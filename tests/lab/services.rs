@@ -325,6 +325,7 @@ fn slow_apis_keep_the_vip_and_their_place_in_haproxy() {
     }
     // Longer than three of the slowest checks.
     std::thread::sleep(Duration::from_secs(40));
+    assert_eq!(lab.holder(api).map(|node| &node.name), Some(&holder));
     assert_moves(&lab, &watch, &[&holder]);
     for master in lab.of(Role::Master) {
         let states = master.sh("curl -s 'http://127.0.0.1:9444/stats;csv' | grep '^apis,slow-\\|^apis,master'");
