@@ -26,6 +26,21 @@ const MOVED: Duration = Duration::from_secs(5);
 /// keepalived, haproxy and their checks have found their ways.
 const SETTLED: Duration = Duration::from_secs(20);
 
+/// As OVN-Kubernetes rejects connections to machine config servers (openshift/ovn-kubernetes:
+/// `go-controller/pkg/node/OCP_HACKS.go`).
+const REJECTS: &str = "nft -f - <<'END'
+table inet ovn {
+    chain output {
+        type filter hook output priority 0
+        tcp dport { 22623, 22624 } tcp flags & (fin|syn|rst|ack) == syn reject
+    }
+    chain forward {
+        type filter hook forward priority 0
+        tcp dport { 22623, 22624 } tcp flags & (fin|syn|rst|ack) == syn reject
+    }
+}
+END";
+
 /// A cluster whose nodes are on a wire.
 struct Lab {
     made: Made,
@@ -79,6 +94,7 @@ impl Lab {
     fn boot(&self, role: Role) {
         let parts = self.made.parts(role);
         for node in self.of(role) {
+            node.sh(REJECTS);
             node.boot(&parts);
         }
     }
@@ -216,6 +232,10 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
         lab.of(Role::Master)
             .all(|master| master.log("keepalived").contains("api_balanced) succeeded"))
     });
+    until(SETTLED, "keepalived has seen the machine config servers", || {
+        lab.of(Role::Master)
+            .all(|master| master.log("keepalived").contains("mcs_here) succeeded"))
+    });
     assert_moves(&lab, &api_watch, &["lab-bootstrap"]);
 
     // The bootstrap's work is done: its API ends, later the machine.
@@ -280,6 +300,38 @@ fn vips_move_from_bootstrap_to_masters_and_with_routers_and_never_are_at_two_nod
         .filter(|line| line.starts_with(&format!("{api} ")))
         .collect();
     assert!(told.len() >= 3, "each new holder tells its MAC: {told:?}");
+}
+
+/// APIs that are too busy to answer at once are not dead: neither keepalived nor haproxy gives them up.
+#[test]
+#[ignore = "needs the lab"]
+fn slow_apis_keep_the_vip_and_their_place_in_haproxy() {
+    let folder = folder();
+    let wire = Wire::new("192.168.122.1/24");
+    let made = Made::new("slow", SHAPE, Ipv4Addr::new(192, 168, 122, 10));
+    let lab = Lab::new(&wire, made, &folder);
+    let api = lab.made.parameters.api_ip;
+    lab.boot(Role::Master);
+    for master in lab.of(Role::Master) {
+        lab.fake("api", master);
+    }
+    until(SETTLED, "all masters see haproxy, and one has the api VIP", || {
+        lab.of(Role::Master).all(sees_haproxy) && lab.holder(api).is_some()
+    });
+    let holder = lab.holder(api).unwrap().name.clone();
+    let watch = Watch::new(&lab.nodes, api);
+    for (master, seconds) in lab.of(Role::Master).zip(["3", "5", "8"]) {
+        master.sh(&format!("echo {seconds} >/run/fake-api.slow"));
+    }
+    // Longer than three of the slowest checks.
+    std::thread::sleep(Duration::from_secs(40));
+    assert_eq!(lab.holder(api).map(|node| &node.name), Some(&holder));
+    assert_moves(&lab, &watch, &[&holder]);
+    for master in lab.of(Role::Master) {
+        let states = master.sh("curl -s 'http://127.0.0.1:9444/stats;csv' | grep '^apis,slow-\\|^apis,master'");
+        let up = states.lines().filter(|line| line.contains(",UP,")).count();
+        assert_eq!(up, 3, "{states}");
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 machine config server's /healthz on 22623 by TLS, or `router`, with /healthz/ready on 1936 and requests on 80.
 
 Each answers /who with the name it was given and /stream with a line every 0.2 s. The process id is in
-/run/fake-KIND.pid; while /run/fake-KIND.unready exists, it says that it is not ready.
+/run/fake-KIND.pid; while /run/fake-KIND.unready exists, it says that it is not ready, and while /run/fake-KIND.slow
+exists, it says how it is after as many seconds as that file names.
 """
 import http.server
 import os
@@ -24,6 +25,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 time.sleep(0.2)
             return
         health = self.path in ("/readyz", "/healthz", "/healthz/ready")
+        if health and os.path.exists(f"/run/fake-{kind}.slow"):
+            with open(f"/run/fake-{kind}.slow") as seconds:
+                time.sleep(float(seconds.read()))
         unready = health and os.path.exists(f"/run/fake-{kind}.unready")
         self.send_response(500 if unready else 200)
         self.end_headers()

@@ -6,6 +6,8 @@
 //!
 //! * A node that can no longer serve releases the VIP itself before the next one takes it, so that two never have
 //!   it at once. A VIP is never taken from a node that serves: each move interrupts every connection.
+//! * Each VIP has the label `vip`, by which OVN-Kubernetes does not take it for the node's address
+//!   (ovn-kubernetes/ovn-kubernetes: `go-controller/pkg/util/net_linux.go`, `IsAddressAddedByKeepAlived`).
 //! * No two nodes have the same priority, otherwise both would replace a failed holder.
 //! * The bootstrap has a higher priority than all masters, and gets the VIP back after a temporary failure of its API
 //!   (openshift/machine-config-operator issue 2586).
@@ -42,7 +44,8 @@ struct Check {
     weight: u8,
 }
 
-/// Detected after 3 failures within 3 seconds, so that another node has the VIP before 5 seconds have passed.
+/// A rejected connection is detected after 3 failures within 3 seconds, so that another node has the VIP before 5 seconds
+/// have passed. A slow API is not a failed one: see the script.
 const API: Check = Check {
     name: "api",
     command: "/etc/ocpdeploy/keepalived/check-api",
@@ -64,7 +67,7 @@ const API_BALANCED: Check = Check {
 
 const API_HERE: Check = Check {
     name: "api_here",
-    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:6443/readyz",
+    command: "/usr/bin/curl -kfs --max-time 10 -o /dev/null https://127.0.0.1:6443/readyz",
     weight: 50,
     ..API_BALANCED
 };
@@ -72,14 +75,14 @@ const API_HERE: Check = Check {
 /// The MCS is not balanced: clients use the one on the VIP's holder.
 const MCS_HERE: Check = Check {
     name: "mcs_here",
-    command: "/usr/bin/curl -kfs --max-time 2 -o /dev/null https://127.0.0.1:22623/healthz",
+    command: "/etc/ocpdeploy/keepalived/check-mcs",
     weight: 40,
     ..API_BALANCED
 };
 
 const ROUTER: Check = Check {
     name: "router",
-    command: "/usr/bin/curl -fs --max-time 2 -o /dev/null http://127.0.0.1:1936/healthz/ready",
+    command: "/usr/bin/curl -fs --max-time 10 -o /dev/null http://127.0.0.1:1936/healthz/ready",
     interval: 1,
     fall: 2,
     rise: 2,
@@ -143,6 +146,9 @@ pub fn parts(input: &Input<'_>, role: Role) -> Result<HostParts, ServiceError> {
         let check = include_str!("templates/keepalived/check-api");
         let balanced = include_str!("templates/keepalived/check-api-balanced");
         files.extend([script("check-api", check), script("check-api-balanced", balanced)]);
+    }
+    if checks.contains(&MCS_HERE) {
+        files.push(script("check-mcs", include_str!("templates/keepalived/check-mcs")));
     }
     files.push(static_pod(
         "keepalived",

@@ -97,7 +97,8 @@ pub(super) fn install_config(config: &ClusterConfig, parameters: &Parameters, ve
     install_config
 }
 
-/// The installer adds the cluster's own names and networks to `noProxy`.
+/// The installer adds the cluster's networks and the names of its API to `noProxy`, but not those of its applications, such
+/// as `oauth-openshift.apps` (openshift/installer: `pkg/asset/manifests/proxy.go`, `createNoProxy`).
 fn proxy(config: &ClusterConfig) -> Option<Value> {
     let proxy = &config.proxy;
     let mut value = json!({});
@@ -109,9 +110,15 @@ fn proxy(config: &ClusterConfig) -> Option<Value> {
     if value.as_object().is_none_or(serde_json::Map::is_empty) {
         return None;
     }
-    if !proxy.no_proxy.is_empty() {
-        value["noProxy"] = json!(proxy.no_proxy.join(","));
+    let mut no_proxy = proxy.no_proxy.clone();
+    let own = format!(".{}", config.id());
+    if !no_proxy
+        .iter()
+        .any(|name| name.starts_with('.') && own.ends_with(name.as_str()))
+    {
+        no_proxy.push(own);
     }
+    value["noProxy"] = json!(no_proxy.join(","));
     Some(value)
 }
 
@@ -226,6 +233,12 @@ mod tests {
             new["proxy"],
             json!({"httpProxy": "http://me:p%40ss@proxy.example.com:3128/",
                 "httpsProxy": "http://proxy.example.com:3128", "noProxy": ".example.com,10.0.0.0/8"})
+        );
+        // The cluster's own names, unless they are part of another entry.
+        config.proxy.no_proxy = vec!["10.0.0.0/8".to_owned()];
+        assert_eq!(
+            made(&config, "4.19.0")["proxy"]["noProxy"],
+            "10.0.0.0/8,.lab.example.com"
         );
         assert_eq!(new["fips"], true);
         assert_eq!(

@@ -31,7 +31,8 @@ pub struct About {
 
 /// Reads the lines of `openshift-install version`.
 pub(super) fn about(text: &str) -> Option<About> {
-    let version = text.lines().next()?.split_whitespace().nth(1)?;
+    // The path of the program comes first, and may contain blanks.
+    let version = text.lines().next()?.trim_end().rsplit_once(' ')?.1;
     let after = |start| {
         text.lines()
             .find_map(|line| Some(line.strip_prefix(start)?.trim().to_owned()))
@@ -167,6 +168,7 @@ mod tests {
                 Some("registry.example.com/origin/release:4.5"),
             ),
             ("./openshift-install 4.15.3\n", "4.15.3", None),
+            ("/home/me/my files/openshift-install 4.5.0\n", "4.5.0", None),
         ] {
             let found = about(text).unwrap();
             assert_eq!(
