@@ -89,8 +89,8 @@ start_daemons() {
     if have_ns && deserted; then ip netns del "$NS"; fi
     have_ns || ip netns add "$NS"
     ip -n "$NS" link set lo up
-    # systemd may listen for it. Another lab's is in a namespace of its own.
-    if ! { ss -xlH; in_ns ss -xlH; } | grep -qF /run/libvirt/virtlogd-sock; then
+    # This computer's may be running. A named lab has its own, also where it is started from another lab.
+    if ! { [ -n "$LAB" ] || ss -xlH; in_ns ss -xlH; } | grep -qF /run/libvirt/virtlogd-sock; then
         in_ns virtlogd -d -p "$RUN/virtlogd.pid" 9>&- || die "virtlogd does not start"
     fi
     if ! pid_of libvirtd >/dev/null; then
