@@ -63,7 +63,7 @@ $(MACHETE):
 	cargo install cargo-machete@0.9.1 --locked --debug --root target/tools --target-dir target/tools/build
 	rm -rf target/tools/build
 
-test-lab: nextest ## run the tests on a real libvirt (root)
+test-lab: nextest ## run the tests on a real libvirt (root; LAB_TESTS=all includes the slowest, which `make test` leaves out)
 	tests/lab/with.sh tests/lab/test.sh $(FEATURES)
 
 test-openstack: install nextest ## start a real OpenStack and run the tests on it (root, 4.5 GB of memory)
