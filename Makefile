@@ -20,7 +20,7 @@ build: ## build target/release/ocpdeploy (without the libvirt backend if libvirt
 	cargo build --release $(FEATURES)
 
 test: export NEXTEST_PROFILE = ci
-test: install ## run all checks and tests, including the rehearsal and both labs (root, about 40 minutes)
+test: install ## run all checks and tests, including the rehearsal and both labs (root, about an hour)
 	OVIRT_SDK=required CSR_JUDGE=required $(MAKE) test-fast deny
 	tests/lab/with.sh $(MAKE) test-lab
 	@# The tests' debug build is sufficient: a release build takes six minutes.
