@@ -733,7 +733,7 @@ pub async fn preflight_accepts_what_this_cluster_made<G: Ground>(stage: &Stage<G
 }
 
 pub async fn a_config_over_the_limit_is_too_large<G: Ground>(stage: &Stage<G>) {
-    let Some(limit) = stage.backend().capabilities(Role::Worker).carrier.max_config_bytes() else {
+    let Some(limit) = stage.backend().capabilities(Role::Worker).carrier.max_stored_bytes() else {
         return;
     };
     let owner = stage.cluster();
